@@ -78,7 +78,7 @@ INTERNAL = {
     "RemoteSession": "policy settings terminals questions tools is_over has_ended linger at_end abandon "
     "cancelled_turn_ended take_prompt send_prompt send_cancel give_up prompt_ended turn_ended span "
     "may_refuse_mode is_failure silence room start update_received permission_answered "
-    "bridged_call_finished end_turn failure with_last_words disconnected end_belongings",
+    "bridged_call_finished end_turn failure with_exit_details disconnected end_belongings",
     "Prompt": "leave listen explain accept decided end_with call_reported accept_answer",
     "Budget": "begin_turn refuse_if_spent running_cost charge run_up excess seconds_left",
     "Policy": "named of answer patterns name",

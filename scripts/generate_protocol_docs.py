@@ -16,17 +16,17 @@ from coupler.agent.errors import REASONS as OF_AGENTS
 from coupler.agent.tool_call import CANCELLED_META
 from coupler.cli.serve_checks import START_ERRORS
 from coupler.client.errors import REASONS as OF_CLIENTS
-from coupler.client.errors import Kind
+from coupler.client.errors import AgentErrorKind
 from coupler.client.observation import TRACE_KEYS, Observation
-from coupler.events.v1_codec import Emitted, to_update
+from coupler.events.v1_codec import EmittedEvent, to_update
 from coupler.mcp.tools import McpErrorKind
 from coupler.relay.errors import REASONS as OF_RELAYS
 from coupler.runtime.environment import SpawnErrorKind
 from coupler.schema import v1
 from coupler.schema.base import Unknown
 from coupler.store.errors import StoreErrorKind
-from coupler.wire.messages import Reason
-from coupler.workflow.editor.chat_messages import Origin, answer_meta
+from coupler.wire.messages import ErrorReason
+from coupler.workflow.editor.chat_messages import CallOrigin, answer_meta
 from coupler.workflow.journal.run_events import AnyHappening, Failure, Happening, RunFinished
 from pages import table, update
 from python_source import Described, Member, described
@@ -42,7 +42,7 @@ CODES = {
     -32002: "ACP: there is no such resource",
 }
 
-AGENT_ERRORS: Mapping[Kind, str] = {
+AGENT_ERRORS: Mapping[AgentErrorKind, str] = {
     "spawn": "The agent's program could not be started.",
     "initialize": "It was started and could not be introduced: it does not speak ACP, or no known version.",
     "session": "A session could not be opened, or not be set up as it was wanted.",
@@ -84,7 +84,7 @@ STORE_ERRORS: Mapping[StoreErrorKind, str] = {
 }
 
 BLOCK = v1.TextContent("")
-SAMPLES: Sequence[Emitted] = (
+SAMPLES: Sequence[EmittedEvent] = (
     events.Text(""),
     events.Thought(""),
     events.Content(BLOCK),
@@ -141,7 +141,7 @@ def errors() -> dict[str, str]:
         "reasons of clients": reasons(OF_CLIENTS),
         "reasons of relays": reasons(OF_RELAYS),
         "errors at start": table(("code", "meaning", "what to do"), START_ERRORS),
-        "kinds of AgentError": kinds(AGENT_ERRORS, Kind),
+        "kinds of AgentError": kinds(AGENT_ERRORS, AgentErrorKind),
         "kinds of McpError": kinds(MCP_ERRORS, McpErrorKind),
         "kinds of SpawnError": kinds(SPAWN_ERRORS, SpawnErrorKind),
         "kinds of store_failed": kinds(STORE_ERRORS, StoreErrorKind),
@@ -156,7 +156,7 @@ def codes() -> list[tuple[str, str, str]]:
     return [(str(code), CODES[code], ", ".join(by_code[code])) for code in CODES]
 
 
-def reasons(rows: Iterable[Reason]) -> str:
+def reasons(rows: Iterable[ErrorReason]) -> str:
     return table(
         ("`data.reason`", "code", "meaning"),
         [(f"`{each.name}`", str(each.code), each.meaning) for each in rows],
@@ -169,7 +169,7 @@ def kinds(sentences: Mapping[Any, str], literal: Any) -> str:
 
 
 def happenings() -> dict[str, str]:
-    check_same("events", map(type, SAMPLES), get_args(Emitted))
+    check_same("events", map(type, SAMPLES), get_args(EmittedEvent))
     kinds = {kind.__name__: kind for kind in get_args(events.Event)}
     received = {name: kind for name, kind in kinds.items() if name not in ("Other", "Stop")}
     words = {type(each).__name__.replace("ToolUpdate", "ToolCall"): spelled(each) for each in SAMPLES}
@@ -182,7 +182,7 @@ def happenings() -> dict[str, str]:
     }
 
 
-def spelled(event: Emitted) -> str:
+def spelled(event: EmittedEvent) -> str:
     """The `sessionUpdate` that says this event."""
     if isinstance(event, events.ToolUpdate):
         return "`tool_call`, `tool_call_update`"
@@ -217,7 +217,7 @@ def meta_keys() -> dict[str, str]:
     failed = RunFinished(
         status="failed", exit_code=3, error=Failure(kind="exit", message=""), failed_step="a"
     )
-    check_same("keys of calls", OF_CALLS, {*Origin.__struct_fields__, *CANCELLED_META["coupler"]})
+    check_same("keys of calls", OF_CALLS, {*CallOrigin.__struct_fields__, *CANCELLED_META["coupler"]})
     check_same("keys of answers", OF_ANSWERS, answer_meta("", "", failed)["coupler"])
     return {
         "keys of calls": table(("`_meta.coupler`", "what it is"), quoted(OF_CALLS)),

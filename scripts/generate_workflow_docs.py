@@ -11,9 +11,9 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from coupler.cli.exit_codes import RUN_EXIT_CODES
-from coupler.workflow.engine.interpreter import CANCEL_TIME
+from coupler.workflow.engine.interpreter import CANCEL_HOOK_TIMEOUT
 from coupler.workflow.engine.performers import LONGEST_DELAY
-from coupler.workflow.engine.run import PATIENCE
+from coupler.workflow.engine.run import CANCEL_GRACE
 from coupler.workflow.expressions import values
 from coupler.workflow.expressions.expression import MOST_ITEMS
 from coupler.workflow.expressions.filters import FILTERS, TESTS
@@ -34,12 +34,12 @@ from coupler.workflow.language.keys import (
     TOOLS,
     WORKFLOW,
 )
-from coupler.workflow.language.library import DEEPEST
+from coupler.workflow.language.library import DEEPEST_CALLS
 from coupler.workflow.language.model import ERROR_KINDS, ErrorKind
 from coupler.workflow.language.reader import MOST_FILE_BYTES, read_text
 from coupler.workflow.language.values import Key
 from coupler.workflow.steps.run import GRACE, MOST_HEAD, MOST_TAIL
-from coupler.workflow.validation.views import OF_ALL, PARTS, fields_of
+from coupler.workflow.validation.views import COMMON_FIELDS, NESTED_FIELDS, fields_of
 from pages import table, update
 
 TABLES = (WORKFLOW, INPUT, RETRY, AGENT_GATE, BUDGET, SERVER, TOOLS, ENDING, HOOKS, PROFILE, DEFAULTS)
@@ -100,15 +100,18 @@ LIMITS = (
     ("a `range`", f"{values.MOST_RANGE:,} numbers"),
     ("a whole number", f"{values.MOST_BITS:,} bits"),
     ("a `for_each`", f"{MOST_ITEMS:,} items"),
-    ("workflows that call each other in a row", str(DEEPEST)),
+    ("workflows that call each other in a row", str(DEEPEST_CALLS)),
     (
         "stdout, and stderr",
         f"the first {MOST_HEAD >> 20} MiB and the last {MOST_TAIL >> 20} MiB, with a mark between them",
     ),
-    ("the time between SIGTERM and SIGKILL", f"{GRACE:g} s, after a cancel in an editor {PATIENCE[0]:g} s"),
+    (
+        "the time between SIGTERM and SIGKILL",
+        f"{GRACE:g} s, after a cancel in an editor {CANCEL_GRACE[0]:g} s",
+    ),
     (
         "the time of hooks after a cancel from outside",
-        f"{CANCEL_TIME:g} s, [less](workflows-in-editors.md#cancel-and-resume) in an editor",
+        f"{CANCEL_HOOK_TIMEOUT:g} s, [less](workflows-in-editors.md#cancel-and-resume) in an editor",
     ),
     ("the wait that a provider asks for", f"{LONGEST_DELAY / 3600:g} h"),
 )
@@ -157,13 +160,13 @@ def fields() -> list[tuple[str, str, str]]:
     """Each field, the kinds of steps that have it, and its parts."""
     plain, rich = kinds_by_field(ONE_OF_EACH), kinds_by_field(WITH_OUTPUT)
     rows = []
-    for name in (*OF_ALL, *(name for name in rich if name not in OF_ALL)):
+    for name in (*COMMON_FIELDS, *(name for name in rich if name not in COMMON_FIELDS)):
         kinds = [
             f"`{kind}`" if kind in plain.get(name, ()) else f"`{kind}` that has `output`"
             for kind in rich[name]
         ]
-        parts = f": {listed(PARTS[name], is_sorted=False)}" if name in PARTS else ""
-        which = "all" if name in OF_ALL else ", ".join(kinds)
+        parts = f": {listed(NESTED_FIELDS[name], is_sorted=False)}" if name in NESTED_FIELDS else ""
+        which = "all" if name in COMMON_FIELDS else ", ".join(kinds)
         rows.append((f"`{name}`", which, f"{FIELDS[name]}{parts}"))
     return rows
 

@@ -13,7 +13,7 @@ from typing import Any
 from coupler_agent import agent
 from langchain_core.callbacks import BaseCallbackHandler
 
-from coupler.agent.startup.loading import look_less_often
+from coupler.agent.startup.loading import tune_gc
 
 
 class Nothing(BaseCallbackHandler):
@@ -47,7 +47,7 @@ async def main(chunks: int) -> None:
     ways = {"callback": ("updates", [Nothing()]), "messages": ("messages", [])}
     for mode, callbacks in ways.values():
         await measured(chunks, mode, callbacks)
-    look_less_often()
+    tune_gc()
     figures = {
         f"{words}{name}": await measured(chunks, *way, words)
         for words in ("", "fresh ")

@@ -116,7 +116,7 @@ class Demo:
 async def running(console: Console, file: Path | None) -> AsyncIterator[dict[str, str] | None]:
     """The variables that lead to a model, which is loaded meanwhile; None if there is none."""
     from coupler.coder.model.credentials import ModelError
-    from coupler.coder.model.local import LocalServer
+    from coupler.coder.model.local_server import LocalServer
 
     if file is None:
         yield None

@@ -8,7 +8,7 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from coupler.coder.model.local import models_directory
+from coupler.coder.model.local_files import models_directory
 
 NAME = "smollm2"
 ENGINE = "xllamacpp"

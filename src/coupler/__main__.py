@@ -1,8 +1,8 @@
-"""The command `coupler`, and `python -m coupler`.
+"""Runs the command `coupler`, also as `python -m coupler`.
 
-`serve` and `record` are dispatched before any library for command lines is imported: an editor waits for
-them. `exec`, `run` and `resume` are dispatched without the other commands: a script waits for them. A shell
-that completes a line says so by a variable.
+`serve` and `record` are dispatched before click is imported: an editor waits for them. `exec`, `run` and
+`resume` are dispatched without the other commands: a script waits for them. A shell that completes a line
+sets a variable.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command that the arguments name. Ctrl-C before it listens itself ends it without a word."""
+    """Runs the command that the arguments name. Ctrl-C before the command handles it ends it silently."""
     try:
         _dispatch(sys.argv[1:])
     except KeyboardInterrupt:
@@ -43,13 +43,13 @@ def _dispatch(arguments: list[str]) -> None:
 
         resume(arguments[1:])
     elif "_COUPLER_COMPLETE" in os.environ:
-        from coupler.cli.completion import answer
+        from coupler.cli.completion import write_completions
 
-        answer(os.environ["_COUPLER_COMPLETE"])
+        write_completions(os.environ["_COUPLER_COMPLETE"])
     else:
-        from coupler.cli.main import command, run_to_the_end
+        from coupler.cli.main import command, run_command
 
-        run_to_the_end(command, arguments)
+        run_command(command, arguments)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What LangChain agents need to be at home in an editor: `from coupler import acp`.
+"""Middleware and tools for LangChain agents in an editor: `from coupler import acp`.
 
     create_agent(model, tools, middleware=[acp.permissions({"write_*": "ask"}), acp.modes(), acp.plan()])
 
@@ -13,10 +13,16 @@ if TYPE_CHECKING:
     from coupler.langchain.current import Current, current
     from coupler.langchain.editor_tools.tools import editor_tools
     from coupler.langchain.mcp_tools import load_mcp_tools, mcp_tools
-    from coupler.langchain.middleware import PermissionsMiddleware, SessionMiddleware, ToolsMiddleware, kept
+    from coupler.langchain.middleware import (
+        PermissionsMiddleware,
+        PlanMiddleware,
+        SessionMiddleware,
+        ToolsMiddleware,
+        emit_plan,
+        kept,
+    )
     from coupler.langchain.modes import Mode, ModelsMiddleware, ModesMiddleware
     from coupler.langchain.permission import Rule
-    from coupler.langchain.plan import PlanMiddleware, emit_plan
 
     models = ModelsMiddleware
     modes = ModesMiddleware
@@ -50,14 +56,14 @@ _HOMES = {
     "Rule": ("permission", "Rule"),
     "current": ("current", "current"),
     "editor_tools": ("editor_tools.tools", "editor_tools"),
-    "emit_plan": ("plan", "emit_plan"),
+    "emit_plan": ("middleware", "emit_plan"),
     "kept": ("middleware", "kept"),
     "load_mcp_tools": ("mcp_tools", "load_mcp_tools"),
     "mcp_tools": ("mcp_tools", "mcp_tools"),
     "models": ("modes", "ModelsMiddleware"),
     "modes": ("modes", "ModesMiddleware"),
     "permissions": ("middleware", "PermissionsMiddleware"),
-    "plan": ("plan", "PlanMiddleware"),
+    "plan": ("middleware", "PlanMiddleware"),
     "session": ("middleware", "SessionMiddleware"),
     "tools": ("middleware", "ToolsMiddleware"),
 }
@@ -69,9 +75,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    from coupler.runtime.extras import need
+    from coupler.runtime.extras import import_extra
 
-    need("langchain", extra="langchain", feature=f"`acp.{name}`")
+    import_extra("langchain", extra="langchain", feature=f"`acp.{name}`")
     module, attribute = _HOMES[name]
     value = globals()[name] = getattr(import_module(f"{_BRIDGE}.{module}"), attribute)
     return value

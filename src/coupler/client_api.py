@@ -1,4 +1,4 @@
-"""`connect` and `ask`: the client's side joined to an agent's, across a pipe or in one process."""
+"""Provides `connect` and `ask`: drive an agent that is a command, or one in this process."""
 
 from __future__ import annotations
 
@@ -16,292 +16,38 @@ from os import PathLike
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack, overload
 
-from coupler.client.connection import FRAME_LIMIT, LastWords, Link, ProcessLink
+from coupler.client.connection import FRAME_LIMIT, ExitDetails, Link, ProcessLink
 from coupler.client.elicitation import OnForm, OnUrl
 from coupler.client.errors import AgentError
 from coupler.client.files import FileAccess
 from coupler.client.observation import OnEvent
 from coupler.client.policy import Confinement
 from coupler.client.pool import IDLE_SECONDS, MOST_AGENTS, SessionPool
-from coupler.client.prompt import GRACE, MOST_ROUNDS, Check, Terms
-from coupler.client.remote import TEMPORARY, Offer, Quirks, RemoteAgent, SessionOptions
+from coupler.client.prompt import GRACE, MOST_ROUNDS, Check, PromptOptions
+from coupler.client.remote import TEMPORARY, ClientOffer, Quirks, RemoteAgent, SessionOptions
 from coupler.client.reply import Budget
 from coupler.runtime.environment import Environment, SpawnError, split_command
 from coupler.schema.v1 import ContentBlock
 from coupler.wire.transport import MemoryTransport, Transport
 
 if TYPE_CHECKING:
-    from coupler.agent.factory import Blueprint
+    from coupler.agent.factory import AgentFactory
     from coupler.agent.startup.serve_options import ServeOptions
 
 
 STARTUP_TIMEOUT = 30.0
-"""Seconds in which an agent must be started, introduced and have opened its first session."""
+"""Seconds in which an agent must start, be initialized and open its first session."""
 
 INSTALLER_TIMEOUT = 120.0
 """The same, for commands that may download the agent first."""
 
 INSTALLERS = frozenset({"npx", "uvx", "bunx", "pnpx", "pipx"})
 
-
-def connect(
-    agent: str | Sequence[str] | Any,
-    *,
-    cwd: str | PathLike[str] = ".",
-    env: Environment | Mapping[str, str | None] | None = None,
-    startup_timeout: float | None = None,
-    frame_limit: int = FRAME_LIMIT,
-    quirks: Quirks | None = None,
-    on_event: OnEvent | None = None,
-    files: FileAccess | None = None,
-    terminals: bool = False,
-    on_form: OnForm | None = None,
-    on_url: OnUrl | None = None,
-    record: str | PathLike[str] | None = None,
-) -> RemoteAgent:
-    """An agent to hold sessions with, as an async context manager that starts and ends it.
-
-    `agent` is a command line, a list of its words, a name of the catalogue such as "claude", or a turn
-    function or `Agent`: that one runs in this process. `env` is added to our environment; `Environment.exact`
-    replaces it. Lines of the agent over `frame_limit` bytes are dropped. `quirks` say how to take this agent,
-    in place of what the catalogue knows; `on_event` sees all that happens. All that is said is written to
-    the file `record`, without secrets, as `coupler record` does it; each start has a file of its own.
-
-    Through us the agent may read the files in a session's directories; `files="write"` lets it write them,
-    too, and "none" neither; agents that cannot deal with that are offered what the catalogue says. With
-    `terminals` it may run commands there. `on_form` and `on_url` are functions that ask the user what the
-    agent wants to know.
-    """
-    _refuse_no_agent(agent)
-    words = words_of(agent)
-    if isinstance(agent, str) and (meant := named(agent, cwd=cwd, env=env)) is not None:
-        agent, env = meant.target, meant.env
-        quirks, files = quirks or meant.quirks, files or meant.files
-    timeout = usual_startup_timeout(agent) if startup_timeout is None else startup_timeout
-    confinement = confinement_of(agent)
-    if confinement is not None and (files is not None or terminals):
-        raise AgentError(
-            "spawn",
-            f"{confinement.agent} reads, writes and runs commands by itself, so that `files` and `terminals` "
-            "cannot keep it from that: leave them out and choose a mode, or drive its ACP form",
-        )
-
-    def link() -> Link:
-        way = link_to(agent, cwd=cwd, env=env)
-        return way if record is None else _recorded(way, record, agent, env)
-
-    link()  # says now, and not at the start, what cannot be started
-    return ServableAgent(
-        words,
-        link,
-        cwd=cwd,
-        startup_timeout=timeout,
-        frame_limit=frame_limit,
-        offer=Offer(files=files, terminals=terminals, on_form=on_form, on_url=on_url),
-        quirks=quirks,
-        on_event=on_event,
-        confinement=confinement,
-    )
-
-
-class ServableAgent(RemoteAgent):
-    """What `connect` gives: an agent to drive, or to serve again with `serve(connect(…))`."""
-
-    def __init__(self, words: str, link: Callable[[], Link], **settings: Any) -> None:
-        super().__init__(link, **settings)
-        self.words = words
-
-    def blueprint(self, options: ServeOptions) -> Blueprint:
-        """How it is served; see `coupler.relay`."""
-        # Imported on use: whoever drives an agent does not serve it.
-        from coupler.relay.relay import Relay
-
-        return Relay(self, self.words, options).blueprint()
-
-
-class Pool(SessionPool):
-    """Agents and sessions that are used again: `async with Pool() as pool`, `pool.session("gemini")`."""
-
-    def __init__(self, *, most: int = MOST_AGENTS, idle: float = IDLE_SECONDS) -> None:
-        """With `most` agents in use others wait; what nobody uses for `idle` seconds is ended."""
-        super().__init__(connect, most=most, idle=idle)
-
-
-def confinement_of(agent: object) -> Confinement | None:
-    """How an agent of this process is kept to a policy, if it is one that asks for nothing."""
-    confinement = getattr(agent, "confinement", None)
-    return confinement if isinstance(confinement, Confinement) else None
-
-
-def words_of(agent: str | Sequence[str] | Any) -> str:
-    """What an agent is called by who started it: its command line, or the name of its code."""
-    if not _is_command(agent):
-        return str(getattr(agent, "__qualname__", type(agent).__name__))
-    try:
-        return shlex.join(split_command(agent))
-    except SpawnError:
-        return ""  # the start itself will say what is wrong
-
-
-def link_to(
-    agent: str | Sequence[str] | Any,
-    *,
-    cwd: str | PathLike[str] | None = None,
-    env: Environment | Mapping[str, str | None] | None = None,
-) -> Link:
-    """What `connect` takes for an agent, as something that can be opened."""
-    if _is_command(agent):
-        return ProcessLink(startable(agent), cwd=cwd, env=env)
-    if env is not None:
-        raise AgentError("spawn", "`env` is for commands: an agent in this process has our environment")
-    return LocalLink(agent)
-
-
-def _recorded(
-    link: Link,
-    path: str | PathLike[str],
-    agent: str | Sequence[str] | Any,
-    env: Environment | Mapping[str, str | None] | None,
-) -> Link:
-    """The link with a file beside it. What only the agent was given is as secret as what we have."""
-    # Imported on use, because most agents are not recorded.
-    from coupler.client.connection import recorded
-    from coupler.redaction.sources import secrets_in_environment
-    from coupler.wire.tap import agent_name
-
-    try:
-        words = split_command(agent) if _is_command(agent) else [getattr(agent, "__name__", "agent")]
-        given = (env if isinstance(env, Environment) else Environment.inherit(env)).resolve()
-    except SpawnError:
-        return link  # nothing will be said: the start itself will tell what is wrong
-    label = agent_name(words)
-    return recorded(link, path, label=label, secrets=secrets_in_environment(given))
-
-
-class Meant(NamedTuple):
-    """What a name of the catalogue stands for: a command or an `Agent`, and how it is to be taken."""
-
-    target: Any
-    env: Environment | Mapping[str, str | None] | None
-    quirks: Quirks | None
-    files: FileAccess | None = None
-
-
-def named(
-    agent: str,
-    *,
-    cwd: str | PathLike[str] | None = None,
-    env: Environment | Mapping[str, str | None] | None = None,
-) -> Meant | None:
-    """What a name means in a directory; None if it is a command line."""
-    if not agent or any(char.isspace() or char in "/\\" for char in agent):
-        return None
-    # Imported on use, because most agents are command lines.
-    from coupler.providers.catalogue import chosen_for
-
-    chosen = chosen_for(agent, cwd)
-    if chosen is None:
-        return None
-    entry = chosen.entry
-    if not isinstance(env, Environment):
-        env = {**entry.env, **(env or {})} or None
-    if chosen.form == "acp":
-        return Meant([*chosen.command], env, entry.quirks, entry.files)
-    return Meant(_native(entry.native or "", env), None, entry.quirks)
-
-
-def _native(name: str, env: Environment | Mapping[str, str | None] | None) -> Any:
-    from coupler.providers.catalogue import ENTRIES, provider
-
-    if env is None:
-        return provider(name)()
-    if isinstance(env, Environment) or ENTRIES[name].program is None:
-        raise AgentError("spawn", f"the native form of {name} takes no `env` but a mapping for its program")
-    made: Any = provider(name)
-    return made(env=env)
-
-
-class LocalLink:
-    """An agent in this process and event loop, which speaks the protocol all the same."""
-
-    def __init__(self, target: Any, *, store: str | bool = False) -> None:
-        """`store` is the file that keeps its sessions; most are not kept."""
-        self._target = target
-        self._store = store
-        self._serving: asyncio.Task[None]
-
-    def open(self) -> Transport:
-        # Imported on use: whoever drives other programs does not need the agent's side.
-        from coupler.agent.factory import Blueprint
-        from coupler.agent.startup.serve import serve_async
-
-        try:
-            Blueprint.of(self._target)
-        except (TypeError, ValueError) as error:
-            raise AgentError("spawn", str(error)) from None
-        ours, theirs = MemoryTransport.pair()
-        self._serving = asyncio.get_running_loop().create_task(
-            serve_async(self._target, transport=theirs, store=self._store)
-        )
-        return ours
-
-    async def wait(self) -> None:
-        await asyncio.wait([self._serving])
-
-    async def close(self, grace: float = 5.0) -> None:
-        await asyncio.wait([self._serving])
-
-    def last_words(self) -> LastWords:
-        return LastWords()
-
-
-def startable(command: str | Sequence[str]) -> str | Sequence[str]:
-    """The command; `coupler` itself is also found when its environment is not activated."""
-    try:
-        program, *rest = split_command(command)
-    except SpawnError:
-        return command  # the start itself will say what is wrong
-    if program == "coupler" and shutil.which(program) is None:
-        return [sys.executable, "-m", "coupler", *rest]
-    return command
-
-
-def usual_startup_timeout(agent: str | Sequence[str] | Any) -> float:
-    """Seconds that an agent may take to start: more if its command may download it first."""
-    if not _is_command(agent):
-        return STARTUP_TIMEOUT
-    try:
-        program = PurePath(split_command(agent)[0]).stem
-    except SpawnError:
-        return STARTUP_TIMEOUT  # the start itself will say what is wrong
-    return INSTALLER_TIMEOUT if program in INSTALLERS else STARTUP_TIMEOUT
-
-
-def _refuse_no_agent(agent: object) -> None:
-    """What can be no agent at all is a mistake in the program, and told where it was made."""
-    if isinstance(agent, str) and not agent.strip():
-        raise ValueError("the agent is an empty text: give a command line, or a name of the catalogue")
-    if _is_command(agent) and not agent:
-        raise ValueError("the agent is an empty list: give the words of a command line")
-    if agent is None or isinstance(agent, bool | int | float | bytes | set | dict):
-        raise TypeError(
-            "an agent is a command line, a list of its words, a name of the catalogue, a turn function or an "
-            f"Agent; this is {agent!r}"
-        )
-
-
-def _is_command(agent: object) -> bool:
-    return isinstance(agent, str) or (isinstance(agent, Sequence) and not isinstance(agent, bytes))
-
-
-# `ask`: one question to one agent, for scripts. It waits, in a program with an event loop or without one.
-
-
 T = TypeVar("T")
 
 
 class AskOptions(SessionOptions, total=False):
-    """What `ask` takes: all that `agent.new`, `connect` and `session.prompt` do."""
+    """Options of `ask`: those of `agent.new`, `connect` and `session.prompt`."""
 
     env: Environment | Mapping[str, str | None]
     startup_timeout: float
@@ -322,8 +68,70 @@ class AskOptions(SessionOptions, total=False):
     repairs: int
 
 
-OF_PROMPT = frozenset({"until", "rounds", "budget", "timeout", "grace", "repairs"})
-OF_CONNECT = frozenset(AskOptions.__annotations__) - frozenset(SessionOptions.__annotations__) - OF_PROMPT
+PROMPT_OPTIONS = frozenset({"until", "rounds", "budget", "timeout", "grace", "repairs"})
+CONNECT_OPTIONS = (
+    frozenset(AskOptions.__annotations__) - frozenset(SessionOptions.__annotations__) - PROMPT_OPTIONS
+)
+
+
+def connect(
+    agent: str | Sequence[str] | Any,
+    *,
+    cwd: str | PathLike[str] = ".",
+    env: Environment | Mapping[str, str | None] | None = None,
+    startup_timeout: float | None = None,
+    frame_limit: int = FRAME_LIMIT,
+    quirks: Quirks | None = None,
+    on_event: OnEvent | None = None,
+    files: FileAccess | None = None,
+    terminals: bool = False,
+    on_form: OnForm | None = None,
+    on_url: OnUrl | None = None,
+    record: str | PathLike[str] | None = None,
+) -> RemoteAgent:
+    """Connect to an agent: returns an async context manager that starts and ends it.
+
+    `agent` is a command line, a list of its words, a name of the catalogue such as "claude", or a turn
+    function or `Agent`, which runs in this process. `env` is added to our environment; `Environment.exact`
+    replaces it. Lines of the agent over `frame_limit` bytes are dropped. `quirks` override what the catalogue
+    knows of this agent; `on_event` sees all that happens. `record` is a file for all messages, without
+    secrets, as `coupler record` writes it; each start has a file of its own.
+
+    The agent may read the files in a session's directories through us; with `files="write"` it may also write
+    them, with "none" neither. Agents that cannot use these methods are offered what the catalogue says. With
+    `terminals` it may run commands there. `on_form` and `on_url` are functions that ask the user for what the
+    agent wants to know.
+    """
+    _refuse_no_agent(agent)
+    words = agent_label(agent)
+    if isinstance(agent, str) and (meant := resolve_name(agent, cwd=cwd, env=env)) is not None:
+        agent, env = meant.target, meant.env
+        quirks, files = quirks or meant.quirks, files or meant.files
+    timeout = default_startup_timeout(agent) if startup_timeout is None else startup_timeout
+    confinement = confinement_of(agent)
+    if confinement is not None and (files is not None or terminals):
+        raise AgentError(
+            "spawn",
+            f"{confinement.agent} reads, writes and runs commands by itself, so that `files` and `terminals` "
+            "cannot keep it from that: leave them out and choose a mode, or drive its ACP form",
+        )
+
+    def link() -> Link:
+        way = link_to(agent, cwd=cwd, env=env)
+        return way if record is None else _recorded(way, record, agent, env)
+
+    link()  # says now, and not at the start, what cannot be started
+    return ServableAgent(
+        words,
+        link,
+        cwd=cwd,
+        startup_timeout=timeout,
+        frame_limit=frame_limit,
+        offer=ClientOffer(files=files, terminals=terminals, on_form=on_form, on_url=on_url),
+        quirks=quirks,
+        on_event=on_event,
+        confinement=confinement,
+    )
 
 
 @overload
@@ -365,18 +173,208 @@ def ask(
 ) -> Any:
     """Start an agent, ask it, end it, and return its text, or what `output` describes.
 
-    Whatever is not an answer is an `AgentError`: a refusal, a limit and a cancel, too. Ctrl-C cancels the
-    turn and ends the agent.
+    It blocks, in a program with an event loop or without one. Everything that is not an answer raises
+    `AgentError`: also a refusal, a limit and a cancel. Ctrl-C cancels the turn and ends the agent.
     """
     _refuse_unknown(options)
-    terms = _terms(options)
-    terms.refuse_if_over()
-    return _waited_for(_answer(agent, prompt, output, {**options}, terms))
+    limits = _prompt_options(options)
+    limits.refuse_if_over()
+    return _waited_for(_answer(agent, prompt, output, {**options}, limits))
 
 
-def _terms(options: AskOptions) -> Terms:
-    """The bounds of all of it. Looked at before anything is started."""
-    return Terms(
+class ServableAgent(RemoteAgent):
+    """An agent from `connect`: to drive, or to serve again with `serve(connect(…))`."""
+
+    def __init__(self, words: str, link: Callable[[], Link], **settings: Any) -> None:
+        super().__init__(link, **settings)
+        self.words = words
+
+    def blueprint(self, options: ServeOptions) -> AgentFactory:
+        """Return how it is served; see `coupler.relay`."""
+        # Imported on use: whoever drives an agent does not serve it.
+        from coupler.relay.relay import Relay
+
+        return Relay(self, self.words, options).blueprint()
+
+
+class Pool(SessionPool):
+    """Reuses agents and sessions: `async with Pool() as pool`, `pool.session("gemini")`."""
+
+    def __init__(self, *, most: int = MOST_AGENTS, idle: float = IDLE_SECONDS) -> None:
+        """With `most` agents in use others wait; what is unused for `idle` seconds is ended."""
+        super().__init__(connect, most=most, idle=idle)
+
+
+def confinement_of(agent: object) -> Confinement | None:
+    """Return how an agent of this process enforces a policy, if it is one that asks for no permission."""
+    confinement = getattr(agent, "confinement", None)
+    return confinement if isinstance(confinement, Confinement) else None
+
+
+def agent_label(agent: str | Sequence[str] | Any) -> str:
+    """Return the agent's command line, or the name of its code."""
+    if not _is_command(agent):
+        return str(getattr(agent, "__qualname__", type(agent).__name__))
+    try:
+        return shlex.join(split_command(agent))
+    except SpawnError:
+        return ""  # the start itself will say what is wrong
+
+
+def link_to(
+    agent: str | Sequence[str] | Any,
+    *,
+    cwd: str | PathLike[str] | None = None,
+    env: Environment | Mapping[str, str | None] | None = None,
+) -> Link:
+    """Return a link to an agent, given as `connect` takes it."""
+    if _is_command(agent):
+        return ProcessLink(startable_command(agent), cwd=cwd, env=env)
+    if env is not None:
+        raise AgentError("spawn", "`env` is for commands: an agent in this process has our environment")
+    return LocalLink(agent)
+
+
+def _recorded(
+    link: Link,
+    path: str | PathLike[str],
+    agent: str | Sequence[str] | Any,
+    env: Environment | Mapping[str, str | None] | None,
+) -> Link:
+    """Return the link with a recording. Variables that only the agent was given are masked like ours."""
+    # Imported on use, because most agents are not recorded.
+    from coupler.client.connection import recorded
+    from coupler.redaction.sources import secrets_in_environment
+    from coupler.wire.tap import agent_name
+
+    try:
+        words = split_command(agent) if _is_command(agent) else [getattr(agent, "__name__", "agent")]
+        given = (env if isinstance(env, Environment) else Environment.inherit(env)).resolve()
+    except SpawnError:
+        return link  # nothing will be said: the start itself will tell what is wrong
+    label = agent_name(words)
+    return recorded(link, path, label=label, secrets=secrets_in_environment(given))
+
+
+class ResolvedAgent(NamedTuple):
+    """A name of the catalogue, resolved to a command or an `Agent` with its settings."""
+
+    target: Any
+    env: Environment | Mapping[str, str | None] | None
+    quirks: Quirks | None
+    files: FileAccess | None = None
+
+
+def resolve_name(
+    agent: str,
+    *,
+    cwd: str | PathLike[str] | None = None,
+    env: Environment | Mapping[str, str | None] | None = None,
+) -> ResolvedAgent | None:
+    """Resolve a name of the catalogue in a directory; None if it is a command line."""
+    if not agent or any(char.isspace() or char in "/\\" for char in agent):
+        return None
+    # Imported on use, because most agents are command lines.
+    from coupler.providers.catalogue import resolve
+
+    chosen = resolve(agent, cwd)
+    if chosen is None:
+        return None
+    entry = chosen.entry
+    if not isinstance(env, Environment):
+        env = {**entry.env, **(env or {})} or None
+    if chosen.form == "acp":
+        return ResolvedAgent([*chosen.command], env, entry.quirks, entry.files)
+    return ResolvedAgent(_native(entry.native or "", env), None, entry.quirks)
+
+
+def _native(name: str, env: Environment | Mapping[str, str | None] | None) -> Any:
+    from coupler.providers.catalogue import ENTRIES, provider
+
+    if env is None:
+        return provider(name)()
+    if isinstance(env, Environment) or ENTRIES[name].program is None:
+        raise AgentError("spawn", f"the native form of {name} takes no `env` but a mapping for its program")
+    made: Any = provider(name)
+    return made(env=env)
+
+
+class LocalLink:
+    """Runs an agent in this process and event loop, over the same protocol."""
+
+    def __init__(self, target: Any, *, store: str | bool = False) -> None:
+        """`store` is the file that keeps its sessions; by default they are not kept."""
+        self._target = target
+        self._store = store
+        self._serving: asyncio.Task[None]
+
+    def open(self) -> Transport:
+        # Imported on use: whoever drives other programs does not need the agent's side.
+        from coupler.agent.factory import AgentFactory
+        from coupler.agent.startup.serve import serve_async
+
+        try:
+            AgentFactory.of(self._target)
+        except (TypeError, ValueError) as error:
+            raise AgentError("spawn", str(error)) from None
+        ours, theirs = MemoryTransport.pair()
+        self._serving = asyncio.get_running_loop().create_task(
+            serve_async(self._target, transport=theirs, store=self._store)
+        )
+        return ours
+
+    async def wait(self) -> None:
+        await asyncio.wait([self._serving])
+
+    async def close(self, grace: float = 5.0) -> None:
+        await asyncio.wait([self._serving])
+
+    def exit_details(self) -> ExitDetails:
+        return ExitDetails()
+
+
+def startable_command(command: str | Sequence[str]) -> str | Sequence[str]:
+    """Return the command; `coupler` itself is also found when its environment is not activated."""
+    try:
+        program, *rest = split_command(command)
+    except SpawnError:
+        return command  # the start itself will say what is wrong
+    if program == "coupler" and shutil.which(program) is None:
+        return [sys.executable, "-m", "coupler", *rest]
+    return command
+
+
+def default_startup_timeout(agent: str | Sequence[str] | Any) -> float:
+    """Return the seconds that an agent may take to start: more if its command may download it first."""
+    if not _is_command(agent):
+        return STARTUP_TIMEOUT
+    try:
+        program = PurePath(split_command(agent)[0]).stem
+    except SpawnError:
+        return STARTUP_TIMEOUT  # the start itself will say what is wrong
+    return INSTALLER_TIMEOUT if program in INSTALLERS else STARTUP_TIMEOUT
+
+
+def _refuse_no_agent(agent: object) -> None:
+    """Raise for what can be no agent at all, at the place of the mistake."""
+    if isinstance(agent, str) and not agent.strip():
+        raise ValueError("the agent is an empty text: give a command line, or a name of the catalogue")
+    if _is_command(agent) and not agent:
+        raise ValueError("the agent is an empty list: give the words of a command line")
+    if agent is None or isinstance(agent, bool | int | float | bytes | set | dict):
+        raise TypeError(
+            "an agent is a command line, a list of its words, a name of the catalogue, a turn function or an "
+            f"Agent; this is {agent!r}"
+        )
+
+
+def _is_command(agent: object) -> bool:
+    return isinstance(agent, str) or (isinstance(agent, Sequence) and not isinstance(agent, bytes))
+
+
+def _prompt_options(options: AskOptions) -> PromptOptions:
+    """Check the limits before anything is started."""
+    return PromptOptions(
         rounds=options.get("rounds", MOST_ROUNDS),
         budget=options.get("budget"),
         timeout=options.get("timeout"),
@@ -384,20 +382,22 @@ def _terms(options: AskOptions) -> Terms:
     )
 
 
-async def _answer(agent: Any, prompt: Any, output: Any, options: dict[str, Any], terms: Terms) -> Any:
+async def _answer(
+    agent: Any, prompt: Any, output: Any, options: dict[str, Any], limits: PromptOptions
+) -> Any:
     began = time.monotonic()
-    left = terms.seconds_left()
+    left = limits.seconds_left()
     cwd = options.get("cwd", ".")
-    connecting = {name: options.pop(name) for name in OF_CONNECT & options.keys()}
-    prompting = {name: options.pop(name) for name in OF_PROMPT & options.keys()}
+    connecting = {name: options.pop(name) for name in CONNECT_OPTIONS & options.keys()}
+    prompting = {name: options.pop(name) for name in PROMPT_OPTIONS & options.keys()}
     remote = connect(agent, cwd="." if cwd == TEMPORARY else cwd, **connecting)
     if left is not None:
         remote.start_within(left)
     try:
         async with remote:
             session = await remote.new(**options, output=output)
-            if terms.timeout is not None:
-                prompting["timeout"] = max(terms.timeout - (time.monotonic() - began), 0.0)
+            if limits.timeout is not None:
+                prompting["timeout"] = max(limits.timeout - (time.monotonic() - began), 0.0)
             reply = await session.prompt(prompt, output=output, **prompting)
     except AgentError as error:
         raise _in_words_of_timeout(error, left, time.monotonic() - began) from None
@@ -406,7 +406,7 @@ async def _answer(agent: Any, prompt: Any, output: Any, options: dict[str, Any],
 
 
 def _in_words_of_timeout(error: AgentError, left: float | None, elapsed: float) -> AgentError:
-    """An agent that had no more time to start is late; and who asked knows of the whole timeout alone."""
+    """Report a start that was too late as the timeout that the caller knows."""
     is_late_start = error.kind in ("initialize", "session") and error.code is None
     if left is None or elapsed < left or not (error.kind == "deadline" or is_late_start):
         return error
@@ -430,7 +430,7 @@ def _waited_for(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _in_a_thread(work: Coroutine[Any, Any, T]) -> T:
-    """Run it in a loop of its own, because the one of this thread is the caller's and stands still."""
+    """Run it in an event loop of its own, because the caller blocks the loop of this thread."""
     done: Future[T] = Future()
     loop = asyncio.new_event_loop()
     task = loop.create_task(work)
@@ -457,7 +457,7 @@ def _in_a_thread(work: Coroutine[Any, Any, T]) -> T:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C be heard: under `asyncio.run` it goes to the loop, which hears nothing while we wait."""
+    """Restore Ctrl-C: `asyncio.run` sends it to the loop, which does not run while we wait."""
     before = signal.getsignal(signal.SIGINT)
     runner = getattr(getattr(before, "func", None), "__self__", None)
     if threading.current_thread() is not threading.main_thread() or not isinstance(runner, asyncio.Runner):

@@ -1,7 +1,7 @@
-"""Fixtures for testing agents and clients over the protocol.
+"""Provides pytest fixtures for testing agents and clients over the protocol.
 
-Switch them on with `pytest_plugins = ["coupler.pytest_plugin"]` in `conftest.py`. Everything that a test
-starts is gone when it ends, and a test that fails shows what was said.
+Enable them with `pytest_plugins = ["coupler.pytest_plugin"]` in `conftest.py`. Everything that a test starts
+is gone when it ends, and a test that fails shows what was said.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from coupler.conformance.report import Report
+    from coupler.conformance.report import ConformanceReport
     from coupler.conformance.scripted_client import BlockingClient
     from coupler.recording.traces import Trace
 
@@ -26,7 +26,7 @@ _RECORDER = pytest.StashKey["Recorder"]()
 
 
 class Recorder:
-    """The traces of one test."""
+    """Keeps the traces of one test."""
 
     def __init__(self) -> None:
         self.traces: list[Trace] = []
@@ -37,7 +37,7 @@ class Recorder:
             trace.save(directory / f"{number:02}.ndjson")
 
     def faults(self, *ids: str) -> list[str]:
-        """What the rules of the conformance kit, or those with these ids, find wrong in the traces."""
+        """Return what the rules of the conformance kit, or those with these ids, find wrong in the traces."""
         from coupler.conformance.assertion import chosen
         from coupler.conformance.examination import judge
 
@@ -48,13 +48,13 @@ class Recorder:
         return [f"{each.assertion.id}: {each.message}" for each in results if each.outcome == "failed"]
 
     def text(self) -> str:
-        """The last of what was said, a line each."""
-        from coupler.recording.masking import TraceScreen
+        """Return the last lines of the traces."""
+        from coupler.recording.masking import TraceMasker
 
         shown: list[str] = []
         printed: list[str] = []
         for trace in self.traces:
-            screen = TraceScreen(trace.entries, ())
+            screen = TraceMasker(trace.entries, ())
             shown += [
                 f"{entry.at:8.3f} {'→' if entry.sender == 'client' else '←'} "
                 f"{screen.line(entry).decode(errors='replace')[:SHOWN_CHARACTERS]}"
@@ -66,14 +66,14 @@ class Recorder:
 
 @pytest.fixture
 def acp_recorder(request: pytest.FixtureRequest) -> Recorder:
-    """Keeps what the test's agents and clients say to each other."""
+    """Record what the test's agents and clients say to each other."""
     recorder = request.node.stash[_RECORDER] = Recorder()
     return recorder
 
 
 @pytest.fixture
 def acp_client(acp_recorder: Recorder, tmp_path: Path) -> Iterator[Callable[..., BlockingClient]]:
-    """Starts an agent, given as a command, a turn function or an `Agent`, and a client to drive it with."""
+    """Start an agent, given as a command, a turn function or an `Agent`, and a client to drive it with."""
     from coupler.conformance.peers import FULL_CAPABILITIES
     from coupler.conformance.scripted_client import BlockingClient, ScriptedClient
 
@@ -103,15 +103,15 @@ def acp_client(acp_recorder: Recorder, tmp_path: Path) -> Iterator[Callable[...,
 
 @pytest.fixture
 def acp_agent(acp_recorder: Recorder) -> Iterator[Callable[..., list[str]]]:
-    """Gives a command that a client can start as its agent; a script in the test says what it does."""
+    """Return a command that a client can start as its agent; a script in the test says what it does."""
     from contextlib import ExitStack
 
-    from coupler.conformance.scripted_agent import AgentHost, Script, is_about_leaving
+    from coupler.conformance.scripted_agent import AgentHost, AgentScript, is_about_leaving
 
     hosts: list[AgentHost] = []
     with ExitStack() as stack:
 
-        def play(script: Script, *, timeout: float = 10.0) -> list[str]:
+        def play(script: AgentScript, *, timeout: float = 10.0) -> list[str]:
             host = stack.enter_context(AgentHost(script, timeout))
             # The recorder sees each trace as soon as a client has come.
             host.traces = acp_recorder.traces
@@ -124,13 +124,13 @@ def acp_agent(acp_recorder: Recorder) -> Iterator[Callable[..., list[str]]]:
 
 
 @pytest.fixture
-def acp_check(acp_recorder: Recorder, tmp_path: Path) -> Callable[..., Report]:
-    """Examines an agent's command with the conformance kit; `only` are ids of assertions."""
+def acp_check(acp_recorder: Recorder, tmp_path: Path) -> Callable[..., ConformanceReport]:
+    """Examine an agent's command with the conformance kit; `only` are ids of assertions."""
     from coupler.conformance.assertion import chosen
     from coupler.conformance.candidate import Candidate
     from coupler.conformance.examination import examine
 
-    def check(command: Sequence[str], *, only: Sequence[str] = (), **options: Any) -> Report:
+    def check(command: Sequence[str], *, only: Sequence[str] = (), **options: Any) -> ConformanceReport:
         candidate = Candidate(command, tmp_path, **options)
         report = asyncio.run(examine(candidate, chosen("agent", only)))
         acp_recorder.traces += candidate.traces

@@ -5,7 +5,7 @@ import json
 from typing import Any, Self
 
 from coupler.agent.connection import AgentConnection
-from coupler.agent.factory import Blueprint
+from coupler.agent.factory import AgentFactory
 from schema.conformance import check_frame
 from wire.stage import Tape, until
 
@@ -16,9 +16,9 @@ class Desk:
     """A client's hands on an `AgentConnection`; every frame is checked against the schema."""
 
     def __init__(self, target: Any) -> None:
-        blueprint = Blueprint.of(target)
+        blueprint = AgentFactory.of(target)
 
-        async def loaded() -> Blueprint:
+        async def loaded() -> AgentFactory:
             return blueprint
 
         self.tape = Tape()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.agent.agent import Command, Invocation, declared_commands, invoked
+from coupler.agent.agent import Command, Invocation, declared_commands, find_invocation
 from coupler.schema.v1 import (
     AudioContent,
     EmbeddedResource,
@@ -102,7 +102,9 @@ class TestDeclaring:
 
 
 def typed(*blocks):
-    return invoked(COMMANDS, [TextContent(block) if isinstance(block, str) else block for block in blocks])
+    return find_invocation(
+        COMMANDS, [TextContent(block) if isinstance(block, str) else block for block in blocks]
+    )
 
 
 class TestInvoking:
@@ -180,7 +182,7 @@ class TestInvoking:
         assert typed(*blocks) is None
 
     def test_without_commands_nothing_is_invoked(self):
-        assert invoked([], [TextContent("/plan")]) is None
+        assert find_invocation([], [TextContent("/plan")]) is None
 
     @given(st.sampled_from([command.name for command in COMMANDS]), st.sampled_from(" \n\t"), st.text())
     def test_any_arguments_arrive_as_they_were_typed(self, name, separator, arguments):

@@ -17,7 +17,7 @@ import forked
 from agent.steps import begin
 from coupler.agent.startup import serve as serving
 from coupler.agent.startup import shutdown
-from coupler.agent.startup.shutdown import leave
+from coupler.agent.startup.shutdown import close_loop
 from raw_client import COUPLER, PATIENCE, RawClient, serve
 
 ECHO = """
@@ -417,7 +417,10 @@ def test_an_import_is_waited_for_only_while_somebody_wants_an_answer(monkeypatch
     serving._exit_while_loading(is_answer_wanted=is_answer_wanted, write_fd=writing)
 
     os.close(writing)
-    assert moments == [serving.LOADING_PATIENCE if is_answer_wanted else serving.UNNOTICED, serving.UNNOTICED]
+    assert moments == [
+        serving.LOADING_TIMEOUT if is_answer_wanted else serving.WATCHDOG_DELAY,
+        serving.WATCHDOG_DELAY,
+    ]
 
 
 def test_prints_of_the_agent_are_not_lost_at_the_end(app):
@@ -508,7 +511,7 @@ def test_what_does_not_let_go_is_left_behind(monkeypatch, behaviour):
     exits, tasks = [], []
     monkeypatch.setattr(os, "_exit", exits.append)
     # Other tests may have left threads in this process, which are none of the agent's.
-    monkeypatch.setattr(shutdown, "_before", shutdown.Surroundings(may_have_children=True))
+    monkeypatch.setattr(shutdown, "_before", shutdown.ProcessBaseline(may_have_children=True))
     loop = asyncio.new_event_loop()
 
     async def stubborn():
@@ -523,7 +526,7 @@ def test_what_does_not_let_go_is_left_behind(monkeypatch, behaviour):
     elif behaviour == "a thread that does not let go":
         thread.start()
 
-    leave(loop)
+    close_loop(loop)
 
     released.set()
     if behaviour == "a thread that does not let go":

@@ -475,11 +475,11 @@ class TestDisk:
 
     def test_large_files_are_refused(self, tmp_path):
         with (tmp_path / "large").open("wb") as file:
-            file.truncate(files.LARGEST + 1)
+            file.truncate(files.LARGEST_FILE + 1)
         with (tmp_path / "largest").open("wb") as file:
-            file.truncate(files.LARGEST)
+            file.truncate(files.LARGEST_FILE)
 
-        assert len(files.read(found("largest", tmp_path))) == files.LARGEST
+        assert len(files.read(found("largest", tmp_path))) == files.LARGEST_FILE
         with pytest.raises(UnsuitableFileError, match="more than 10 MB"):
             files.read(found("large", tmp_path))
 

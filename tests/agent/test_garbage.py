@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from agent.steps import leave
-from coupler.agent.startup.loading import GROWTH, NEW_OBJECTS, kept_while_importing
+from coupler.agent.startup.loading import GC_GROWTH, GC_THRESHOLD, gc_paused
 from raw_client import serve, texts
 
 APP = """
@@ -50,7 +50,7 @@ def test_garbage_is_looked_for_less_often_and_the_less_the_heavier_a_target_is(a
 
     for _ in range(2):
         threshold, *rest = told_by(path, tmp_path).split()
-        assert int(threshold) >= max(NEW_OBJECTS, GROWTH * objects)
+        assert int(threshold) >= max(GC_THRESHOLD, GC_GROWTH * objects)
         assert rest == ["True", "True"]
 
 
@@ -59,7 +59,7 @@ def test_nothing_is_looked_for_while_importing_and_afterwards_as_before(turn):
     turn()
     try:
         before = gc.isenabled()
-        with kept_while_importing():
+        with gc_paused():
             assert not gc.isenabled()
         assert gc.isenabled() == before
     finally:

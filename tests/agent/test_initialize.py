@@ -7,7 +7,7 @@ import pytest
 
 from agent.steps import error_of, still_serves
 from coupler.agent.agent import Agent
-from coupler.agent.factory import Blueprint
+from coupler.agent.factory import AgentFactory
 
 ECHO = """
 async def agent(turn):
@@ -214,7 +214,7 @@ class TestWhoIsThere:
         class Prober(Agent):
             __module__ = "hypothesis.strategies"
 
-        info = Blueprint.of(Prober).introduction.agent_info
+        info = AgentFactory.of(Prober).introduction.agent_info
         assert info.version == hypothesis.__version__
 
     def test_a_package_installed_in_editable_form_has_its_distributions_version(self, tmp_path, monkeypatch):
@@ -230,7 +230,7 @@ class TestWhoIsThere:
         class Prober(Agent):
             __module__ = "edited_package"
 
-        assert Blueprint.of(Prober).introduction.agent_info.version == "3.1"
+        assert AgentFactory.of(Prober).introduction.agent_info.version == "3.1"
 
     def test_an_installed_module_of_no_distribution_has_its_own_version(self, tmp_path, monkeypatch):
         (tmp_path / "site-packages").mkdir()
@@ -241,7 +241,7 @@ class TestWhoIsThere:
         class Prober(Agent):
             __module__ = "stray_module"
 
-        assert Blueprint.of(Prober).introduction.agent_info.version == "(1, 2)"
+        assert AgentFactory.of(Prober).introduction.agent_info.version == "(1, 2)"
 
 
 def test_the_id_comes_back_as_it_was(start):

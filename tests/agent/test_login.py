@@ -9,7 +9,7 @@ import pytest
 
 from coupler.agent.agent import Agent
 from coupler.agent.auth import Login, Logins
-from coupler.agent.capabilities import introduce, introduction_for
+from coupler.agent.capabilities import initialize_response, response_for_client
 from coupler.agent.errors import AuthRequiredError
 from coupler.schema.v1 import AuthCapabilities, ClientCapabilities
 from coupler.wire.messages import RpcError
@@ -60,7 +60,7 @@ def agent_with(*logins):
 
 
 def methods_for(client, introduction):
-    return on_the_wire(introduction_for(introduction, client).auth_methods)
+    return on_the_wire(response_for_client(introduction, client).auth_methods)
 
 
 def on_the_wire(value):
@@ -77,7 +77,7 @@ class TestDeclarations:
     BARE = Login("bare", "Bare", check=no, command=["login"])
 
     def test_clients_are_told_of_terminals_only_if_they_have_them(self):
-        introduction = introduce(agent_with(self.AGENT, self.TERMINAL, self.BARE))
+        introduction = initialize_response(agent_with(self.AGENT, self.TERMINAL, self.BARE))
 
         assert methods_for(PLAIN, introduction) == [
             {"id": "key", "name": "API key", "description": "Set EXAMPLE_KEY"}
@@ -136,7 +136,7 @@ class TestDeclarations:
         ],
     )
     def test_one_can_log_out_if_a_login_says_how(self, logins, can):
-        capabilities = introduce(agent_with(*logins)).agent_capabilities
+        capabilities = initialize_response(agent_with(*logins)).agent_capabilities
 
         assert on_the_wire(capabilities.auth) == ({"logout": {}} if can else {})
 

@@ -8,7 +8,7 @@ import types
 import pytest
 
 from coupler.agent.startup import early_answer as module
-from coupler.agent.startup.early_answer import Memory, Record
+from coupler.agent.startup.early_answer import StartupCache, StartupRecord
 from coupler.agent.startup.serve_options import ServeOptions
 
 OPTIONS = ServeOptions()
@@ -20,7 +20,7 @@ def memory(coupler_home, monkeypatch):
     # pytest changes this one between the preparation of a test and the test itself.
     passing = module._PASSING_VARIABLES | {"PYTEST_CURRENT_TEST"}
     monkeypatch.setattr(module, "_PASSING_VARIABLES", passing)
-    return Memory("app.py:agent", OPTIONS)
+    return StartupCache("app.py:agent", OPTIONS)
 
 
 def test_nothing_is_known_before_anything_was_learned(memory):
@@ -30,7 +30,7 @@ def test_nothing_is_known_before_anything_was_learned(memory):
 def test_what_was_learned_is_recalled_by_another_start(memory):
     memory.remember(INTRODUCTION, [])
 
-    assert Memory("app.py:agent", OPTIONS).recall() == Record(INTRODUCTION, {}, [])
+    assert StartupCache("app.py:agent", OPTIONS).recall() == StartupRecord(INTRODUCTION, {}, [])
 
 
 def test_what_was_forgotten_is_not_known_and_may_be_forgotten_again(memory):
@@ -56,9 +56,9 @@ def test_no_draft_is_left(memory, coupler_home):
 @pytest.mark.parametrize(
     "other",
     [
-        lambda: Memory("app.py:other", OPTIONS),
-        lambda: Memory("elsewhere/app.py:agent", OPTIONS),
-        lambda: Memory("app.py:agent", OPTIONS._replace(name="x")),
+        lambda: StartupCache("app.py:other", OPTIONS),
+        lambda: StartupCache("elsewhere/app.py:agent", OPTIONS),
+        lambda: StartupCache("app.py:agent", OPTIONS._replace(name="x")),
     ],
 )
 def test_another_target_is_another_record(memory, other):
@@ -71,11 +71,11 @@ def test_another_target_is_another_record(memory, other):
 def test_a_module_depends_on_the_directory_and_a_file_on_its_path(
     memory, tmp_path, monkeypatch, words, known
 ):
-    Memory(words, OPTIONS).remember(INTRODUCTION, [])
+    StartupCache(words, OPTIONS).remember(INTRODUCTION, [])
 
     monkeypatch.chdir(tmp_path)
 
-    assert (Memory(words, OPTIONS).recall() is not None) is known
+    assert (StartupCache(words, OPTIONS).recall() is not None) is known
 
 
 @pytest.mark.parametrize("variable", ["KITTY_LISTEN_ON", "VSCODE_CWD", "WEZTERM_CONFIG_FILE", "NVIM"])
@@ -84,20 +84,20 @@ def test_the_window_does_not_count(memory, monkeypatch, variable):
 
     monkeypatch.setenv(variable, "another")
 
-    assert Memory("app.py:agent", OPTIONS).recall() is not None
+    assert StartupCache("app.py:agent", OPTIONS).recall() is not None
 
 
 def test_only_the_newest_records_are_kept(memory, coupler_home, monkeypatch):
     monkeypatch.setattr(module, "MOST_RECORDS", 2)
     for time, name in enumerate(["first", "second"]):
-        Memory(name, OPTIONS).remember(INTRODUCTION, [])
+        StartupCache(name, OPTIONS).remember(INTRODUCTION, [])
         for file in (coupler_home / "cache" / "introductions").iterdir():
             os.utime(file, (time, time)) if file.stat().st_mtime > 10 else None
 
     memory.remember(INTRODUCTION, [])
 
-    assert Memory("first", OPTIONS).recall() is None
-    assert Memory("second", OPTIONS).recall() is not None
+    assert StartupCache("first", OPTIONS).recall() is None
+    assert StartupCache("second", OPTIONS).recall() is not None
     assert memory.recall() is not None
 
 
@@ -106,7 +106,7 @@ def test_without_a_home_nothing_is_remembered(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     monkeypatch.chdir(tmp_path)
-    memory = Memory("app.py", OPTIONS)
+    memory = StartupCache("app.py", OPTIONS)
 
     memory.remember(INTRODUCTION, [])
     memory.forget()
@@ -121,22 +121,22 @@ def test_installed_packages_count(coupler_home, tmp_path, monkeypatch, change, p
     packages = tmp_path / place
     packages.mkdir()
     monkeypatch.setattr(sys, "path", [*sys.path, str(packages)])
-    Memory("app.py", OPTIONS).remember(INTRODUCTION, [])
+    StartupCache("app.py", OPTIONS).remember(INTRODUCTION, [])
 
     if change == "gone":
         packages.rmdir()
     else:
         os.utime(packages, (1, 1))
 
-    assert Memory("app.py", OPTIONS).recall() is None
+    assert StartupCache("app.py", OPTIONS).recall() is None
 
 
 def test_an_environment_that_is_no_text_is_no_obstacle(memory, monkeypatch):
     monkeypatch.setenv("ODD", os.fsdecode(b"\xff\xfe"))
 
-    Memory("app.py", OPTIONS).remember(INTRODUCTION, [])
+    StartupCache("app.py", OPTIONS).remember(INTRODUCTION, [])
 
-    assert Memory("app.py", OPTIONS).recall() is not None
+    assert StartupCache("app.py", OPTIONS).recall() is not None
 
 
 class TestSortingOut:

@@ -247,7 +247,7 @@ def test_code_that_cancels_itself_is_an_error_and_no_cancelled_turn(converse):
 
 def test_a_missing_extra_says_what_to_install(converse):
     client, session = converse("""
-        from coupler.runtime.extras import need
+        from coupler.runtime.extras import import_extra as need
         async def agent(turn):
             need("no_such_package", extra="langchain", feature="The LangChain bridge")
     """)

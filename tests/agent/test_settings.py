@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from msgspec import UNSET
 
 from coupler.agent.agent import Choice, Group, Mode, Select, Toggle
-from coupler.agent.session import SettingError, Settings
+from coupler.agent.session import SessionSettings, SettingError
 from coupler.schema.decoding import decode
 from coupler.schema.v1 import SetSessionConfigOptionResponse
 
@@ -23,7 +23,7 @@ WEB = Toggle("web", default=True)
 
 
 def make(modes=MODES, options=(MODEL, GROUPED, WEB), *, booleans=True):
-    return Settings(modes, options, booleans=booleans)
+    return SessionSettings(modes, options, booleans=booleans)
 
 
 def state(settings):
@@ -572,7 +572,7 @@ class SettingsMachine(RuleBasedStateMachine):
     @initialize(booleans=st.booleans())
     def begin(self, booleans):
         self.booleans = booleans
-        self.settings = Settings([], [], booleans=booleans)
+        self.settings = SessionSettings([], [], booleans=booleans)
         self.kept = []
 
     @rule(modes=st.none() | MODE_LISTS, options=st.none() | OPTION_LISTS)

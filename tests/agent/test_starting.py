@@ -404,7 +404,7 @@ class TestFailingImports:
     def test_a_missing_extra_is_its_own_text(self, app):
         with serve(
             app("""
-            from coupler.runtime.extras import need
+            from coupler.runtime.extras import import_extra as need
             need("no_such_package", extra="langchain", feature="The LangChain bridge")
         """)
         ) as client:

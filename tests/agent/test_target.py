@@ -10,7 +10,7 @@ from agent.steps import error_of, leave
 from coupler.agent import factory as module
 from coupler.agent.agent import Agent, FunctionAgent, is_turn_function
 from coupler.agent.blocking import BlockingTurn
-from coupler.agent.factory import Blueprint, as_agent
+from coupler.agent.factory import AgentFactory, as_agent
 from coupler.agent.startup.serve_options import NO_OPTIONS
 from coupler.agent.turn import Turn
 from raw_client import COUPLER, RawClient, texts
@@ -275,18 +275,18 @@ class TestWords:
         ],
     )
     def test_the_last_colon_before_a_name_splits(self, words, expected):
-        assert module.split(words) == expected
+        assert module.split_target(words) == expected
 
     @pytest.mark.parametrize(
         ("place", "expected"),
         [("app.py", True), ("dir/app", True), ("app", False), ("package.module", False)],
     )
     def test_a_file_is_told_from_a_module(self, place, expected):
-        assert module.is_file(place) is expected
+        assert module.is_file_target(place) is expected
 
     def test_a_directory_is_not_a_file(self, tmp_path):
         with pytest.raises(module.TargetError, match="there is no file"):
-            module.load(f"{tmp_path}/", NO_OPTIONS)
+            module.load_target(f"{tmp_path}/", NO_OPTIONS)
 
 
 class TestTurnFunctions:
@@ -345,7 +345,7 @@ class TestTurnFunctions:
         instance = Own()
 
         async def made(target):
-            return [await Blueprint.of(target).agent_for(None) for _ in range(2)]
+            return [await AgentFactory.of(target).agent_for(None) for _ in range(2)]
 
         first, second = asyncio.run(made(Own))
         assert isinstance(first, Own) and isinstance(second, Own) and first is not second
@@ -358,10 +358,10 @@ class TestTurnFunctions:
             def __call__(self, session):
                 return Agent()
 
-        assert Blueprint.of_factory(Maker()).introduction.agent_info.name == "Maker"
+        assert AgentFactory.of_factory(Maker()).introduction.agent_info.name == "Maker"
 
     def test_a_factory_does_not_introduce_itself_as_coupler_or_a_lambda(self):
-        info = Blueprint.of_factory(lambda session: Agent()).introduction.agent_info
+        info = AgentFactory.of_factory(lambda session: Agent()).introduction.agent_info
 
         assert (info.name, info.version) == ("agent", "0.0.0")
 
@@ -370,7 +370,7 @@ class TestTurnFunctions:
         monkeypatch.setattr(sys, "modules", {**sys.modules})
         path = app("async def agent(turn): ...", "solitary_module.py")
 
-        module.load(str(path), NO_OPTIONS)
+        module.load_target(str(path), NO_OPTIONS)
 
         assert Path(sys.path[0]) == path.parent
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coupler.agent.output import TextLines
+from coupler.agent.output import TextUpdateEncoder
 from coupler.events import Text
 from coupler.events.v1_codec import to_update
 from coupler.schema.v1 import SessionNotification
@@ -22,11 +22,11 @@ def the_long_way(piece):
 def test_a_line_is_the_same_as_on_the_long_way(text, message_id):
     piece = Text(text, message_id)
 
-    assert TextLines(SESSION).line(text, message_id) == the_long_way(piece)
+    assert TextUpdateEncoder(SESSION).line(text, message_id) == the_long_way(piece)
 
 
 def test_each_piece_is_told_under_the_id_of_its_message():
-    lines = TextLines(SESSION)
+    lines = TextUpdateEncoder(SESSION)
     pieces = [Text("a", "one"), Text("b", "one"), Text("c", "two"), Text("d", "one"), Text("e", None)]
 
     told = [lines.line(piece.text, piece.message_id) for piece in pieces]

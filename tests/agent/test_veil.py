@@ -19,7 +19,14 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from coupler.agent.content import MAX_TEXT, json_value
 from coupler.agent.errors import LONGEST_MESSAGE, describe
-from coupler.agent.output import DEEPEST, FUNCTIONAL, FUNCTIONAL_REQUESTS, TOO_DEEP, Veil, masked_error
+from coupler.agent.output import (
+    DEEPEST,
+    TOO_DEEP,
+    UNREDACTED_FIELDS,
+    UNREDACTED_REQUESTS,
+    SessionRedactor,
+    redact_error,
+)
 from coupler.agent.session import SessionEnvironment
 from coupler.events import (
     Compaction,
@@ -32,8 +39,8 @@ from coupler.events import (
     ToolUpdate,
     Usage,
 )
-from coupler.events.records import Recorded
-from coupler.events.v1_codec import Emitted
+from coupler.events.records import RecordedEvent
+from coupler.events.v1_codec import EmittedEvent
 from coupler.redaction import known_secrets
 from coupler.redaction.masker import Masker
 from coupler.redaction.payloads import NEVER_MASKED
@@ -59,8 +66,8 @@ PAYLOADS = {
 
 
 @pytest.fixture
-def veil() -> Veil:
-    veil = Veil()
+def veil() -> SessionRedactor:
+    veil = SessionRedactor()
     veil.add({"TOKEN": SECRET})
     return veil
 
@@ -125,7 +132,7 @@ def texts_in(value: Any, place: tuple[Any, str] = (None, "")) -> Iterator[tuple[
                 yield from texts_in(item, place)
 
 
-def shown_by(veil: Veil, event: Any) -> list[Any]:
+def shown_by(veil: SessionRedactor, event: Any) -> list[Any]:
     sent: list[Any] = []
     veil.pass_on(event, sent.append)
     veil.end_message()
@@ -135,7 +142,7 @@ def shown_by(veil: Veil, event: Any) -> list[Any]:
 def check(before: Any, after: list[Any]) -> None:
     """Every secret was masked but in the fields that the table lists, and those are unchanged."""
     unmasked = {place for place, text in texts_in(after) if SECRET in text}
-    listed = {(kind, name) for kind, names in FUNCTIONAL.items() for name in names}
+    listed = {(kind, name) for kind, names in UNREDACTED_FIELDS.items() for name in names}
     assert unmasked <= listed
     kept = [(place, text) for place, text in texts_in(before) if place in listed]
     assert kept == [(place, text) for place, text in texts_in(after) if place in listed]
@@ -144,13 +151,13 @@ def check(before: Any, after: list[Any]) -> None:
     }
 
 
-@pytest.mark.parametrize("kind", members(Emitted), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", members(EmittedEvent), ids=lambda kind: kind.__name__)
 def test_every_event_that_an_agent_emits_is_covered(veil, kind):
     for event in filled(kind):
         check([event], shown_by(veil, event))
 
 
-@pytest.mark.parametrize("kind", members(Recorded), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", members(RecordedEvent), ids=lambda kind: kind.__name__)
 def test_every_event_that_is_kept_is_covered(veil, kind):
     for event in filled(kind):
         check([event], [veil.covered(event)])
@@ -170,14 +177,14 @@ ANSWERS = {
 def test_every_request_to_a_client_is_covered_or_functional(veil, kind):
     for request in filled(kind):
         covered = veil.covered_request(request)
-        if kind in FUNCTIONAL_REQUESTS:
+        if kind in UNREDACTED_REQUESTS:
             assert covered is request
         else:
             check([request], [covered])
 
 
 def test_only_files_and_terminals_are_functional():
-    methods = {method.name for method in METHODS.values() if method.params in FUNCTIONAL_REQUESTS}
+    methods = {method.name for method in METHODS.values() if method.params in UNREDACTED_REQUESTS}
     assert {name.split("/")[0] for name in methods} == {"fs", "terminal"}
 
 
@@ -190,8 +197,8 @@ def test_every_answer_is_covered(veil, kind):
 def test_every_field_that_is_not_masked_belongs_to_a_row_of_the_table():
     assert {*PAYLOADS} <= {payload.name for payload in NEVER_MASKED}
     explained = {name for names in PAYLOADS.values() for name in names.split()}
-    assert {name for names in FUNCTIONAL.values() for name in names} <= explained
-    for kind, names in FUNCTIONAL.items():
+    assert {name for names in UNREDACTED_FIELDS.values() for name in names} <= explained
+    for kind, names in UNREDACTED_FIELDS.items():
         assert names <= {*kind.__struct_fields__}, kind
 
 
@@ -205,20 +212,20 @@ def test_errors_are_covered_with_their_data_but_for_its_words():
     masker = Masker(declared_secrets({"TOKEN": SECRET}))
     data = {"path": SECRET, "sessionId": SECRET, "method": SECRET, "more": [SECRET]}
 
-    error = masked_error(RpcError(-1, f"no {SECRET}", data), masker)
+    error = redact_error(RpcError(-1, f"no {SECRET}", data), masker)
 
     assert (error.code, error.message) == (-1, f"no {MARK}")
     assert error.data == {**data, "more": [MARK]}
-    assert masked_error(RpcError(-1, "no", [SECRET]), masker).data == [MARK]
+    assert redact_error(RpcError(-1, "no", [SECRET]), masker).data == [MARK]
 
 
 def test_the_reason_of_an_error_stays_if_it_is_one_of_ours_and_is_covered_if_an_agent_made_it_up():
     masker = Masker(declared_secrets({"TOKEN": SECRET, "WORD": "session"}))
-    assert masked_error(RpcError(-1, "no", {"reason": "unknown_session"}), masker).data == {
+    assert redact_error(RpcError(-1, "no", {"reason": "unknown_session"}), masker).data == {
         "reason": "unknown_session"
     }
     made_up = {"reason": f"login with {SECRET} failed", "kind": SECRET}
-    assert masked_error(RpcError(-1, "no", made_up), masker).data == {
+    assert redact_error(RpcError(-1, "no", made_up), masker).data == {
         "reason": f"login with {MARK} failed",
         "kind": MARK,
     }
@@ -346,7 +353,7 @@ class TestTextInPieces:
         )
     )
     def test_whatever_the_pieces_are_nothing_else_is_lost(self, pieces):
-        veil = Veil()
+        veil = SessionRedactor()
         veil.add({"TOKEN": SECRET})
         sent: list[Any] = []
         for piece in (*pieces, "."):
@@ -482,16 +489,16 @@ class TestWhatIsSecret:
                 monkeypatch.delenv(name)
 
     def test_without_any_there_is_no_masker(self):
-        assert Veil().masker is None
+        assert SessionRedactor().masker is None
 
     def test_the_environment_holds_some(self, monkeypatch):
         monkeypatch.setenv("A_TOKEN", SECRET)
-        assert Veil().mask(SECRET) == "[secret:A_TOKEN]"
+        assert SessionRedactor().mask(SECRET) == "[secret:A_TOKEN]"
 
     @pytest.mark.parametrize("cut", range(1, len(SECRET)))
     @pytest.mark.parametrize("kind", [Text, Thought])
     def test_of_the_first_one_that_is_learned_when_it_has_begun_the_rest_is_hidden(self, kind, cut):
-        veil = Veil()
+        veil = SessionRedactor()
         sent: list[Any] = []
         for character in f"see {SECRET[:cut]}":
             veil.pass_on(kind(character, "m"), sent.append)
@@ -504,7 +511,7 @@ class TestWhatIsSecret:
 
     @pytest.mark.parametrize("cut", range(1, len(SECRET)))
     def test_so_it_is_in_a_tools_output(self, cut):
-        veil = Veil()
+        veil = SessionRedactor()
         pieces = [*output(veil, f"see {SECRET[:cut]}")]
         veil.add({"TOKEN": SECRET})
         pieces += [*output(veil, f"{SECRET[cut:]} there"), *veil.end_output("call")]
@@ -512,7 +519,7 @@ class TestWhatIsSecret:
         assert "".join(piece.text or "" for piece in pieces) == f"see {SECRET[:cut]}{MARK} there"
 
     def test_what_was_said_before_the_first_one_is_not_said_twice(self):
-        veil = Veil()
+        veil = SessionRedactor()
         sent: list[Any] = []
         veil.pass_on(Text(f"see {SECRET[:8]}", "m"), sent.append)
         output(veil, SECRET[:8], "over")
@@ -524,24 +531,24 @@ class TestWhatIsSecret:
         assert [event.text for event in sent] == [f"see {SECRET[:8]}", " or not"]
 
     def test_a_variable_that_is_set_late_counts_from_the_next_turn_on(self, monkeypatch):
-        veil = Veil()
+        veil = SessionRedactor()
         monkeypatch.setenv("A_TOKEN", SECRET)
         veil.look_again()
         assert veil.mask(SECRET) == "[secret:A_TOKEN]"
 
     def test_a_variable_that_was_removed_still_counts(self, monkeypatch):
         monkeypatch.setenv("A_TOKEN", SECRET)
-        veil = Veil()
+        veil = SessionRedactor()
         monkeypatch.delenv("A_TOKEN")
         veil.look_again()
-        assert veil.mask(SECRET) == Veil().mask(SECRET) == "[secret:A_TOKEN]"
+        assert veil.mask(SECRET) == SessionRedactor().mask(SECRET) == "[secret:A_TOKEN]"
 
     def test_a_variable_that_the_target_removes_while_it_is_imported_counts(self, monkeypatch):
         monkeypatch.setattr(known_secrets, "_at_start", {"A_TOKEN": SECRET})
-        assert Veil().mask(SECRET) == "[secret:A_TOKEN]"
+        assert SessionRedactor().mask(SECRET) == "[secret:A_TOKEN]"
 
     def test_names_count_whatever_they_say_now_and_later(self):
-        veil = Veil()
+        veil = SessionRedactor()
         env = SessionEnvironment({"CODE": SECRET}, veil.notice)
         veil.add_names(["CODE", "LATER"], env)
         env["LATER"] = "abc"
@@ -559,7 +566,7 @@ class TestWhatIsSecret:
         ],
     )
     def test_what_is_put_into_a_sessions_environment_counts(self, change):
-        veil = Veil()
+        veil = SessionRedactor()
         env = SessionEnvironment({"PATH": "/bin"}, veil.notice)
         change(env)
         assert env == {"PATH": "/bin", "A_TOKEN": SECRET}
@@ -574,16 +581,16 @@ class TestWhatIsSecret:
         ],
     )
     def test_what_an_mcp_server_logs_in_with_counts(self, server):
-        assert SECRET not in Veil((server,)).mask(f"with {SECRET}!")
+        assert SECRET not in SessionRedactor((server,)).mask(f"with {SECRET}!")
 
     def test_what_one_session_learned_is_not_masked_in_another_but_in_logs(self):
-        veil, other = Veil(), Veil()
+        veil, other = SessionRedactor(), SessionRedactor()
         veil.add({"TOKEN": SECRET})
         assert other.mask(SECRET) == SECRET
         assert known_secrets.process_masker().mask(SECRET) == MARK
 
 
-def output(veil: Veil, text: str, id: str = "call") -> tuple[ToolOutput, ...]:
+def output(veil: SessionRedactor, text: str, id: str = "call") -> tuple[ToolOutput, ...]:
     return veil.covered_output(ToolOutput(id, v1.Content(v1.TextContent(text))))
 
 

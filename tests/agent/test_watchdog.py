@@ -15,8 +15,8 @@ from wire.stage import run
 def test_blocking_code_is_named_by_file_and_line(start):
     client = start("""
         import time
-        import coupler.agent.startup.shutdown
-        coupler.agent.startup.shutdown.PATIENCE = coupler.agent.startup.shutdown.WATCHDOG_INTERVAL = 0.05
+        from coupler.agent.startup import shutdown
+        shutdown.BLOCKING_LIMIT = shutdown.WATCHDOG_INTERVAL = 0.05
 
         async def agent(turn):
             await turn.say("started")
@@ -36,8 +36,8 @@ def test_blocking_code_is_named_by_file_and_line(start):
 def test_the_agents_own_line_is_named_and_not_the_librarys(start):
     client = start("""
         import subprocess, sys
-        import coupler.agent.startup.shutdown
-        coupler.agent.startup.shutdown.PATIENCE = coupler.agent.startup.shutdown.WATCHDOG_INTERVAL = 0.05
+        from coupler.agent.startup import shutdown
+        shutdown.BLOCKING_LIMIT = shutdown.WATCHDOG_INTERVAL = 0.05
 
         async def agent(turn):
             subprocess.run([sys.executable, "-c", "import time; time.sleep(0.5)"])
@@ -52,9 +52,9 @@ def test_the_agents_own_line_is_named_and_not_the_librarys(start):
 def test_code_that_awaits_is_left_alone(start):
     client = start("""
         import asyncio
-        import coupler.agent.startup.shutdown
-        coupler.agent.startup.shutdown.PATIENCE = 0.2
-        coupler.agent.startup.shutdown.WATCHDOG_INTERVAL = 0.01
+        from coupler.agent.startup import shutdown
+        shutdown.BLOCKING_LIMIT = 0.2
+        shutdown.WATCHDOG_INTERVAL = 0.01
 
         async def agent(turn):
             await asyncio.sleep(0.1)
@@ -68,7 +68,7 @@ def test_code_that_awaits_is_left_alone(start):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    monkeypatch.setattr(module, "BLOCKING_LIMIT", 0.05)
     monkeypatch.setattr(module, "WATCHDOG_INTERVAL", 0.01)
 
 

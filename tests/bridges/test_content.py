@@ -2,7 +2,7 @@
 
 import pytest
 
-from coupler.langchain.content import blocks_of, for_client
+from coupler.langchain.content import client_block, client_blocks
 from coupler.schema.v1 import (
     AudioContent,
     BlobResourceContents,
@@ -70,7 +70,7 @@ PDF = "application/pdf"
     ],
 )
 def test_blocks_are_shown_as_what_they_are(block, shown):
-    assert for_client(block) == shown
+    assert client_block(block) == shown
 
 
 @pytest.mark.parametrize(
@@ -88,4 +88,4 @@ def test_blocks_are_shown_as_what_they_are(block, shown):
     ],
 )
 def test_everything_that_a_tool_returns_can_be_shown(content, shown):
-    assert blocks_of(content) == shown
+    assert client_blocks(content) == shown

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.langchain.editor_tools.writing import Edit, edited, in_style
+from coupler.langchain.editor_tools.writing import Edit, edited, with_line_ends_of
 
 
 def edits(*pairs, replace_all=False):
@@ -112,4 +112,4 @@ def test_whatever_is_not_there_is_explained(text, old):
     ],
 )
 def test_a_whole_new_text_takes_over_how_the_old_one_was_written(before, new, expected):
-    assert in_style(new, before) == expected
+    assert with_line_ends_of(new, before) == expected

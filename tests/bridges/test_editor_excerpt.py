@@ -26,7 +26,7 @@ def test_lines_are_those_of_the_text_from_one_on(texts, first, block, ends):
     if not expected[-1]:
         expected.pop()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "BLOCK", block)
+        patch.setattr(module, "BLOCK_BYTES", block)
         if first > len(expected) + 1:
             with pytest.raises(ValueError, match=f"only {len(expected)} lines"):
                 from_stream(content, first)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coupler.langchain.editor_tools import search, searching
-from coupler.langchain.editor_tools.searching import Found, Hit, Quest
+from coupler.langchain.editor_tools import search_program, searching
+from coupler.langchain.editor_tools.searching import SearchHit, SearchRequest, SearchResult
 
 needs_ripgrep = pytest.mark.skipif(shutil.which("rg") is None, reason="ripgrep is not installed")
 
@@ -21,12 +21,12 @@ needs_ripgrep = pytest.mark.skipif(shutil.which("rg") is None, reason="ripgrep i
 @pytest.fixture
 def find(tmp_path, monkeypatch):
     def find(glob="**", pattern=None, most=10, directory=tmp_path, **more):
-        quest = Quest(str(directory), glob, pattern, most, **more)
+        quest = SearchRequest(str(directory), glob, pattern, most, **more)
         answer = io.StringIO()
         task = {**quest._asdict(), "texts": dict(quest.texts)}
         monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(task)))
         monkeypatch.setattr(sys, "stdout", answer)
-        search.main()
+        search_program.main()
         found, total = json.loads(answer.getvalue())
         return [(path.removeprefix(f"{tmp_path}/"), line, text) for path, line, text, _ in found], total
 
@@ -86,13 +86,13 @@ def test_of_too_many_files_the_newest_are_named_in_the_order_of_their_paths(find
 
 
 def test_one_file_can_be_searched_alone_however_large_it_is(find, tmp_path, monkeypatch):
-    monkeypatch.setattr(search, "LARGEST_FILE", 10)
+    monkeypatch.setattr(search_program, "LARGEST_FILE", 10)
     make(tmp_path, {"a.txt": "no\n" * 10 + "x", "b.txt": "x"})
     assert find(pattern="x", directory=tmp_path / "a.txt", glob="*.py")[0] == [("a.txt", 11, "x")]
 
 
 def test_bytes_large_files_links_and_others_work_are_passed_over(find, tmp_path, monkeypatch):
-    monkeypatch.setattr(search, "LARGEST_FILE", 100)
+    monkeypatch.setattr(search_program, "LARGEST_FILE", 100)
     make(tmp_path, {"bytes": b"x\0", "large": "x" * 101, "real.txt": "x", "node_modules/a.js": "x"})
     (tmp_path / "link.txt").symlink_to(tmp_path / "real.txt")
     assert find(pattern="x")[0] == [("real.txt", 1, "x")]
@@ -106,7 +106,7 @@ def test_names_that_cannot_be_shown_are_passed_over(find, tmp_path):
 
 def test_a_file_that_goes_away_meanwhile_is_no_error(find, tmp_path, monkeypatch):
     make(tmp_path, {"a.txt": "x"})
-    monkeypatch.setattr(search, "files_below", lambda directory: iter([f"{directory}/gone.txt"]))
+    monkeypatch.setattr(search_program, "files_below", lambda directory: iter([f"{directory}/gone.txt"]))
     assert find(pattern="x") == ([], 0)
 
 
@@ -151,8 +151,8 @@ def test_texts_of_the_editor_stand_for_files_and_are_ignored_like_them(find, tmp
 def test_it_runs_without_our_environment_and_is_told_what_it_cannot_do(tmp_path, monkeypatch):
     make(tmp_path, {"a.txt": "x ü\n"})
     monkeypatch.setenv("PYTHONSTARTUP", "nonsense")
-    found = asyncio.run(searching.find(Quest(str(tmp_path), "*", "ü", 5)))
-    assert found == Found([Hit(f"{tmp_path}/a.txt", 1, "x ü", True)], 1)
+    found = asyncio.run(searching.run_search_program(SearchRequest(str(tmp_path), "*", "ü", 5)))
+    assert found == SearchResult([SearchHit(f"{tmp_path}/a.txt", 1, "x ü", True)], 1)
 
 
 def both(quest):
@@ -160,7 +160,9 @@ def both(quest):
 
     async def story():
         assert searching.can_search(quest)
-        return await searching.find(quest), await searching.find_lines(searching.ripgrep(()), quest)
+        return await searching.run_search_program(quest), await searching.run_ripgrep(
+            searching.find_ripgrep(()), quest
+        )
 
     return asyncio.run(story())
 
@@ -213,7 +215,7 @@ class TestRipgrep:
         ],
     )
     def test_it_finds_what_the_program_finds(self, tree, pattern, more):
-        quest = Quest(str(tree), **{"glob": "**", "pattern": pattern, "most": 100, **more})
+        quest = SearchRequest(str(tree), **{"glob": "**", "pattern": pattern, "most": 100, **more})
         ours, theirs = both(quest)
         assert theirs.hits == ours.hits
         assert theirs.is_cut == ours.is_cut
@@ -221,14 +223,14 @@ class TestRipgrep:
 
     @pytest.mark.parametrize("directory", ["a.py", "b/large.txt", "build", "sub", "b/binary"])
     def test_it_finds_the_same_in_what_was_named(self, tree, directory):
-        ours, theirs = both(Quest(str(tree / directory), "**", "alpha", 100))
+        ours, theirs = both(SearchRequest(str(tree / directory), "**", "alpha", 100))
         assert (theirs.hits, theirs.is_cut) == (ours.hits, ours.is_cut)
 
     def test_its_configuration_and_ignore_files_are_not_believed(self, tmp_path, monkeypatch):
         make(tmp_path, {"a.txt": "x\n", ".ignore": "a.txt\n", "rc": "--invert-match\n"})
         monkeypatch.setenv("RIPGREP_CONFIG_PATH", str(tmp_path / "rc"))
-        ours, theirs = both(Quest(str(tmp_path), "*.txt", "x", 5))
-        assert theirs.hits == ours.hits == [Hit(f"{tmp_path}/a.txt", 1, "x")]
+        ours, theirs = both(SearchRequest(str(tmp_path), "*.txt", "x", 5))
+        assert theirs.hits == ours.hits == [SearchHit(f"{tmp_path}/a.txt", 1, "x")]
 
     @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
@@ -242,15 +244,15 @@ class TestRipgrep:
         names = ["a", "b", "ab/a", "ab/b/a", "ba/a/b", "ba/ab/ba", "aa/b", "bb/bb"]
         make(directory, dict.fromkeys(names, "x\n"))
         make(directory, {".gitignore": "\n".join(ignored), "ab/.gitignore": "\n".join(nested)})
-        ours, theirs = both(Quest(str(directory), "**", "x", 100))
+        ours, theirs = both(SearchRequest(str(directory), "**", "x", 100))
         assert theirs.hits == ours.hits
 
     def test_one_that_a_repository_brings_along_is_not_run(self, tmp_path, monkeypatch):
         (tmp_path / "rg").write_text("#!/bin/sh\n")
         (tmp_path / "rg").chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path))
-        assert searching.ripgrep((str(tmp_path),)) is None
-        assert searching.ripgrep(()) == os.path.realpath(tmp_path / "rg")
+        assert searching.find_ripgrep((str(tmp_path),)) is None
+        assert searching.find_ripgrep(()) == os.path.realpath(tmp_path / "rg")
 
 
 @pytest.mark.parametrize(
@@ -261,13 +263,13 @@ class TestRipgrep:
     ],
 )
 def test_patterns_that_may_mean_something_else_are_left_to_the_program(pattern):
-    assert not searching.can_search(Quest("/", "**", pattern, 1))
+    assert not searching.can_search(SearchRequest("/", "**", pattern, 1))
 
 
 @given(st.text("ab[]^-*?!{},/\\.~&|", max_size=12))
 def test_no_glob_is_an_error_but_one_that_stands_for_too_much(pattern):
     try:
-        made = search.compiled(pattern)
+        made = search_program.compiled(pattern)
     except ValueError as error:
         assert "200 patterns" in str(error)
     else:

@@ -20,7 +20,7 @@ from bridges.scripted_model import ScriptedModel, call, fail
 from client.stage import run
 from coupler import AgentError, connect
 from coupler.events import Notice, Thought
-from coupler.langchain.errors import failure_of, retry_after, trouble_of
+from coupler.langchain.errors import failure_kind_of, failure_of, retry_after
 
 
 async def prompted(graph, events=None):
@@ -195,7 +195,7 @@ def test_providers_that_langchain_does_not_sort_are_known_by_status_or_name(erro
     wrapped = RuntimeError("the agent gave up")
     wrapped.__cause__ = error
 
-    assert trouble_of(wrapped).kind == kind
+    assert failure_kind_of(wrapped).kind == kind
 
 
 @pytest.mark.parametrize(
@@ -212,8 +212,8 @@ def test_providers_that_langchain_does_not_sort_are_known_by_status_or_name(erro
     ],
 )
 def test_a_failure_in_the_middle_of_an_answer_is_known_by_what_its_provider_calls_it(error, kind):
-    assert trouble_of(error, of_model=error).kind == kind
-    assert trouble_of(error) is None
+    assert failure_kind_of(error, of_model=error).kind == kind
+    assert failure_kind_of(error) is None
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from langchain_core.tools import tool
 from bridges.scripted_model import ScriptedModel, call, think, used
 from client.stage import run
 from coupler import acp, connect
-from coupler.agent.factory import adopt
+from coupler.agent.factory import adapt
 from coupler.agent.startup.serve_options import ServeOptions
 from coupler.events import Compaction
 from coupler.schema.v1 import ImageContent
@@ -22,7 +22,7 @@ def reply_of(graph, *prompts, on_event=None, **options):
     """The reply to the last prompt of one session."""
 
     async def talk():
-        async with connect(adopt(graph, ServeOptions(**options)), on_event=on_event) as agent:
+        async with connect(adapt(graph, ServeOptions(**options)), on_event=on_event) as agent:
             session = await agent.new()
             return [await session.prompt(prompt) for prompt in prompts or ("hello",)][-1]
 

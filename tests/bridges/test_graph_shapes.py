@@ -6,8 +6,8 @@ from bridges.acting import HERE
 from client.stage import run
 from coupler import connect
 from coupler.agent import factory
-from coupler.agent.agent import AdoptedAgent
-from coupler.agent.factory import Blueprint, TargetError, load
+from coupler.agent.agent import FrameworkAgent
+from coupler.agent.factory import AgentFactory, TargetError, load_target
 from coupler.agent.startup.serve_options import OptionError, ServeOptions
 from coupler.runtime.extras import MissingExtraError
 
@@ -69,24 +69,24 @@ def test_a_context_is_made_of_its_defaults_if_it_needs_nothing_else(shapes, name
 
 
 def test_a_factory_gives_each_session_a_graph_of_its_own(shapes):
-    blueprint = Blueprint.of_factory(shapes.factory)
+    blueprint = AgentFactory.of_factory(shapes.factory)
 
     first, second = run(blueprint.agent_for(None)), run(blueprint.agent_for(None))
 
-    assert isinstance(first, AdoptedAgent)
+    assert isinstance(first, FrameworkAgent)
     assert first is not second
 
 
 def test_a_graph_whose_input_is_no_prompt_is_refused_with_what_to_do(shapes):
     with pytest.raises(TypeError, match=r"takes numbers, total.*give its state a key `messages`"):
-        Blueprint.of(shapes.numbers)
+        AgentFactory.of(shapes.numbers)
     with pytest.raises(TypeError, match=r"takes .*dict.*an @entrypoint may take a `str` or a list"):
-        Blueprint.of(shapes.with_anything)
+        AgentFactory.of(shapes.with_anything)
 
 
 def test_a_chain_is_refused_with_what_to_do(shapes):
     with pytest.raises(TypeError, match=r"RunnableSequence.*create_agent"):
-        Blueprint.of(shapes.chain)
+        AgentFactory.of(shapes.chain)
 
 
 @pytest.mark.parametrize("option", [{"text": False}, {"thoughts": True}, {"blocks": print}])
@@ -95,11 +95,11 @@ def test_options_of_graphs_are_refused_for_everything_else(option):
         await turn.say("hello")
 
     with pytest.raises(OptionError, match=f"{next(iter(option))}=….*is for graphs"):
-        Blueprint.of(agent, ServeOptions(**option))
+        AgentFactory.of(agent, ServeOptions(**option))
 
 
 def test_graphs_are_found_again_by_the_variable_they_are_in(shapes):
-    one, other = Blueprint.of(shapes.static), Blueprint.of(shapes.nested)
+    one, other = AgentFactory.of(shapes.static), AgentFactory.of(shapes.nested)
 
     assert one.identity == f"{SHAPES}:static"
     assert one.introduction.agent_info.name == "static"
@@ -108,7 +108,7 @@ def test_graphs_are_found_again_by_the_variable_they_are_in(shapes):
 
 def test_a_file_with_several_graphs_is_asked_which_one(shapes):
     with pytest.raises(TargetError, match=r"say which one to serve.*static.*nested"):
-        load(str(SHAPES), ServeOptions())
+        load_target(str(SHAPES), ServeOptions())
 
 
 def test_the_only_graph_of_a_file_is_served(tmp_path):
@@ -120,7 +120,7 @@ def test_the_only_graph_of_a_file_is_served(tmp_path):
         "graph = shapes.linear(MessagesState, shapes.echo).compile()\n"
     )
 
-    blueprint = load(str(file), ServeOptions())
+    blueprint = load_target(str(file), ServeOptions())
 
     assert blueprint.identity == f"{file}:graph"
 
@@ -133,4 +133,4 @@ def test_a_graph_without_the_packages_for_it_names_what_to_install(shapes, monke
     monkeypatch.setattr(factory, "import_module", import_nothing)
 
     with pytest.raises(MissingExtraError, match=r"coupler\[langchain\]"):
-        Blueprint.of(shapes.static)
+        AgentFactory.of(shapes.static)

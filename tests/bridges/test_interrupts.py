@@ -8,7 +8,7 @@ from langgraph.types import Interrupt
 from agent.steps import asks, cancel, final_call, text_of, update_of
 from bridges.acting import by_id
 from bridges.ordering import accepted, offered, selected
-from coupler.langchain.graph_run import MOST_MISFITS
+from coupler.langchain.graph_run import MOST_INVALID_ANSWERS
 from coupler.langchain.interrupts import answer_in_prompt
 from raw_client import is_answer_to, texts
 
@@ -362,7 +362,7 @@ def test_answers_that_the_graph_can_never_use_end_the_turn(order):
     at = order(asking("Which?", ", response_schema=list[int]"), forms=True)
     request = at.client.prompt_request(at.id, "go")
     at.client.send(request)
-    for _ in range(MOST_MISFITS + 1):
+    for _ in range(MOST_INVALID_ANSWERS + 1):
         *_, form = at.client.read_until(asks("elicitation/create"))
         at.client.send({"id": form["id"], "result": accepted(value='["one"]')})
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coupler.langchain.tool_arguments import MOST_VALUES, UNJUDGEABLE, Judged
+from coupler.langchain.tool_arguments import MOST_VALUES, UNJUDGEABLE, JudgedArguments
 
 PATHS = {
     "plain": ({"path": "a"}, {"/w/a"}),
@@ -25,11 +25,11 @@ PATHS = {
 
 @pytest.mark.parametrize("args, paths", PATHS.values(), ids=PATHS)
 def test_every_path_is_judged(args, paths):
-    assert set(Judged(args, "edit", "/w").paths) == paths
+    assert set(JudgedArguments(args, "edit", "/w").paths) == paths
 
 
 def test_more_than_can_be_looked_at_cannot_be_judged():
-    many = Judged({"filler": ["x"] * MOST_VALUES, "path": "z"}, "edit", "/w")
+    many = JudgedArguments({"filler": ["x"] * MOST_VALUES, "path": "z"}, "edit", "/w")
 
     assert UNJUDGEABLE in many.paths
 
@@ -47,7 +47,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("args, command", COMMANDS.values(), ids=COMMANDS)
 def test_every_command_is_judged_whatever_the_tool_is_called(args, command):
-    assert Judged(args, "read", "/w").command == command
+    assert JudgedArguments(args, "read", "/w").command == command
 
 
 def test_every_address_is_judged():
@@ -57,7 +57,7 @@ def test_every_address_is_judged():
         "urls": ["https://c.example"],
     }
 
-    assert set(Judged(args, "read", "/w").addresses) == {
+    assert set(JudgedArguments(args, "read", "/w").addresses) == {
         "https://a.example",
         "https://b.example",
         "https://c.example",

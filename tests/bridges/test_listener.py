@@ -13,12 +13,11 @@ from langchain_core.outputs import ChatGenerationChunk
 from langgraph.prebuilt import ToolRuntime
 
 from client.stage import run
-from coupler.langchain import listener as listening_module
-from coupler.langchain.listener import BREATH, Listener
-from coupler.langchain.messages import Look
-from coupler.langchain.projection import Projection
+from coupler.langchain import projection as listening_module
+from coupler.langchain.messages import DisplayOptions
+from coupler.langchain.projection import TOKENS_BEFORE_YIELD, RunListener, TurnProjection
 from coupler.langchain.tool_calls import ToolCalls
-from coupler.langchain.usage import Usage
+from coupler.langchain.usage import TokenUsage
 
 
 class Heard:
@@ -64,7 +63,7 @@ def listening(outlet=None):
     heard = Heard(outlet)
     calls = SimpleNamespace(key=lambda call_id, parent: call_id)
     current = SimpleNamespace(session=SimpleNamespace(outlet=outlet), namespaces={}, calls=calls)
-    return Listener(current, heard), heard
+    return RunListener(current, heard), heard
 
 
 def test_a_retry_that_langchain_reports_is_told_with_its_pause_and_its_reason():
@@ -147,7 +146,7 @@ def test_others_get_their_turn_while_a_model_never_waits():
         report = reporting_to(AsyncCallbackManagerForLLMRun, listener).on_llm_new_token
 
         async def speak():
-            for _ in range(2 * BREATH):
+            for _ in range(2 * TOKENS_BEFORE_YIELD):
                 await report("a", chunk=spoken("a"))
 
         speaking = asyncio.create_task(speak())
@@ -157,7 +156,7 @@ def test_others_get_their_turn_while_a_model_never_waits():
             seen.append(len(heard.told))
         return seen
 
-    assert BREATH + 1 in run(hear())
+    assert TOKENS_BEFORE_YIELD + 1 in run(hear())
 
 
 def test_a_model_that_is_asked_without_awaiting_it_does_not_wait_for_the_loop_that_it_holds_up():
@@ -243,7 +242,7 @@ def projecting():
     outlet = Outlet()
     turn = SimpleNamespace(is_alive=True, session=SimpleNamespace(outlet=outlet))
     current = SimpleNamespace(turn=turn, calls=None)
-    return Projection(current, Look(), Usage(turn)), turn, outlet
+    return TurnProjection(current, DisplayOptions(), TokenUsage(turn)), turn, outlet
 
 
 def test_what_a_model_says_is_told_until_its_turn_is_over():

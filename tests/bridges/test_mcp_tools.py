@@ -11,7 +11,7 @@ import pytest
 from langchain_core.tools import ToolException
 
 from bridges.scripted_model import ScriptedModel, call
-from coupler.langchain.mcp_tools import LONGEST, Names, checked, load_mcp_tools
+from coupler.langchain.mcp_tools import LONGEST_NAME, ToolNames, checked_prefix, load_mcp_tools
 from coupler.mcp.tools import Tool
 
 SERVERS = Path(__file__).parent.parent / "agent" / "servers"
@@ -40,10 +40,10 @@ class TestNames:
         ],
     )
     def test_tools_are_prefixed_as_asked(self, prefix, pairs, taken, names):
-        assert [*Names(prefix).of(tools(*pairs), taken)] == names
+        assert [*ToolNames(prefix).of(tools(*pairs), taken)] == names
 
     def test_a_name_that_was_given_stays_when_another_server_comes_later(self):
-        names = Names("collision")
+        names = ToolNames("collision")
         assert [*names.of(tools(("b", "x")))] == ["x"]
         assert {name: tool.server for name, tool in names.of(tools(("a", "x"), ("b", "x"))).items()} == {
             "a_x": "a",
@@ -51,17 +51,17 @@ class TestNames:
         }
 
     def test_two_that_would_look_alike_even_with_prefixes_are_told_apart(self):
-        named = Names("always").of(tools(("a", "b_c"), ("a_b", "c")))
+        named = ToolNames("always").of(tools(("a", "b_c"), ("a_b", "c")))
         assert len(named) == 2
 
     def test_long_names_are_cut_and_stay_apart(self):
-        named = Names("collision").of(tools(("a", "x" * 100), ("a", "x" * 101)))
+        named = ToolNames("collision").of(tools(("a", "x" * 100), ("a", "x" * 101)))
         assert len(named) == 2
-        assert max(map(len, named)) <= LONGEST
+        assert max(map(len, named)) <= LONGEST_NAME
 
     def test_another_word_is_an_error_that_names_the_right_ones(self):
         with pytest.raises(ValueError, match="'collision', 'always', 'never', not 'sometimes'"):
-            checked("sometimes")
+            checked_prefix("sometimes")
 
 
 def use(name, arguments=None, servers=None, **keywords):

@@ -63,7 +63,7 @@ def test_what_is_no_text_is_shown_as_what_it_is():
 
 
 def test_a_langgraph_that_has_the_place_elsewhere_is_asked_for_its_stream(monkeypatch):
-    monkeypatch.setattr(tool_calls, "_place", None)
-    monkeypatch.setattr(tool_calls, "IS_KNOWN", False)
+    monkeypatch.setattr(tool_calls, "_writer_variable", None)
+    monkeypatch.setattr(tool_calls, "HAS_OUTPUT_WRITER", False)
 
     assert output_of(on_the_loop).startswith("half way ")

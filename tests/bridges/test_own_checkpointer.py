@@ -12,10 +12,10 @@ from langgraph.graph import START, MessagesState, StateGraph
 
 from bridges.acting import HERE, Stage
 from coupler.events import Content, ToolOutput, ToolUpdate
-from coupler.langchain import external_sessions
+from coupler.langchain import graph_agent
 from coupler.langchain.graph_agent import GraphAgent
 from coupler.langchain.graph_run import GraphRun
-from coupler.langchain.messages import Look
+from coupler.langchain.messages import DisplayOptions
 from coupler.schema.v1 import ImageContent
 from raw_client import PATIENCE, texts
 from sessions.steps import listed, setup
@@ -38,7 +38,7 @@ def idle_graph(saver):
 
 
 def agent_of(saver):
-    return GraphAgent(idle_graph(saver), ("module", "agent"), "agent", look=Look(), store=None)
+    return GraphAgent(idle_graph(saver), ("module", "agent"), "agent", look=DisplayOptions(), store=None)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_threads_that_cannot_be_listed_are_none(incapable):
 def test_a_thread_of_many_steps_hides_no_other_and_a_saver_that_is_locked_while_it_lists_is_no_trouble(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(external_sessions, "MOST_CHECKPOINTS", 3)
+    monkeypatch.setattr(graph_agent, "MOST_CHECKPOINTS", 3)
 
     async def list_threads():
         async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "own")) as saver:

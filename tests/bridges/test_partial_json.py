@@ -10,8 +10,8 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessageChunk
 
 from bridges.scripted_model import ScriptedModel
-from coupler.agent.factory import adopt
-from coupler.langchain.tool_arguments import SHORT, partial_json, partial_object
+from coupler.agent.factory import adapt
+from coupler.langchain.tool_arguments import SHORT_JSON, partial_json, partial_object
 
 LONG = 'line "quoted" \\ \n\t é😀\x01' * 20
 WHOLE = {
@@ -25,7 +25,7 @@ WHOLE = {
 def test_wherever_a_text_ends_that_much_of_it_is_known() -> None:
     text = json.dumps(WHOLE)
 
-    known = [partial_object(text[:end]) for end in range(SHORT, len(text) + 1)]
+    known = [partial_object(text[:end]) for end in range(SHORT_JSON, len(text) + 1)]
 
     assert all(each["path"] == "a.py" for each in known)
     assert known[-1] == WHOLE
@@ -57,7 +57,7 @@ def test_no_text_takes_long(text: str) -> None:
 
 
 def test_langchain_reads_the_pieces_of_a_call_as_quickly() -> None:
-    adopt(create_agent(ScriptedModel(script=[["Hello"]]), []))
+    adapt(create_agent(ScriptedModel(script=[["Hello"]]), []))
     piece = {"name": None, "args": "x" * 300_000, "id": None, "index": 0, "type": "tool_call_chunk"}
     started = time.process_time()
 
@@ -68,5 +68,5 @@ def test_langchain_reads_the_pieces_of_a_call_as_quickly() -> None:
 
 
 def test_what_is_no_object_is_none() -> None:
-    assert partial_json("[" + "1, " * SHORT) is None
-    assert partial_object("[" + "1, " * SHORT) == {}
+    assert partial_json("[" + "1, " * SHORT_JSON) is None
+    assert partial_object("[" + "1, " * SHORT_JSON) == {}

@@ -3,7 +3,7 @@
 import pytest
 
 from coupler import acp
-from coupler.langchain.current import as_entry, steps_in
+from coupler.langchain.plan import plan_entry, plan_steps
 
 TODOS = (
     "write_todos",
@@ -138,7 +138,7 @@ def test_entries_can_be_built_otherwise_and_a_fault_in_that_costs_only_the_plan(
     ],
 )
 def test_the_last_list_in_a_text_is_its_plan(text, steps):
-    found = steps_in(text)
+    found = plan_steps(text)
     assert (found and [step["content"] for step in found]) == steps
 
 
@@ -151,15 +151,15 @@ def test_the_last_list_in_a_text_is_its_plan(text, steps):
     ],
 )
 def test_entries_are_read_as_kindly_as_possible(value, shown):
-    entry = as_entry(value)
+    entry = plan_entry(value)
     assert entry is not None
     assert (entry.content, entry.priority, entry.status) == shown
 
 
 def test_what_has_no_text_is_no_entry():
-    assert as_entry({"status": "done"}) is None
+    assert plan_entry({"status": "done"}) is None
     with pytest.raises(TypeError):
-        as_entry(3)
+        plan_entry(3)
 
 
 def test_a_source_that_there_is_not_is_refused():

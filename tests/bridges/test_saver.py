@@ -8,14 +8,14 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 
 from coupler.langchain import checkpoints as module
-from coupler.langchain.checkpoints import Savers
+from coupler.langchain.checkpoints import SaverPool
 from coupler.store.errors import StoreError
 
 PLACE = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
 
 
 async def failure_of(path, act):
-    savers = Savers()
+    savers = SaverPool()
     saver = savers.take(str(path))
     try:
         with pytest.raises(StoreError) as raised:
@@ -45,11 +45,11 @@ def test_a_file_that_is_no_database_is_named(tmp_path, act):
 
 
 def test_a_file_that_another_program_holds_is_named_and_can_be_used_afterwards(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "BUSY", 0.05)
+    monkeypatch.setattr(module, "BUSY_TIMEOUT", 0.05)
     path = tmp_path / "store.langgraph"
 
     async def hold():
-        savers = Savers()
+        savers = SaverPool()
         saver = savers.take(str(path))
         await saver.aget_tuple(PLACE)
         with sqlite3.connect(path, isolation_level=None) as other:
@@ -68,7 +68,7 @@ def test_a_file_that_another_program_holds_is_named_and_can_be_used_afterwards(t
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
 def test_a_cancel_at_any_moment_leaves_it_usable_for_all_others_and_holds_nothing(tmp_path, act):
     async def cancelled_after(moments, path):
-        savers = Savers()
+        savers = SaverPool()
         saver = savers.take(str(path))
         try:
             task = asyncio.create_task(act(saver))
@@ -100,7 +100,7 @@ def test_a_file_that_could_not_be_opened_can_be_used_afterwards(tmp_path):
     path.mkdir()
 
     async def try_twice():
-        savers = Savers()
+        savers = SaverPool()
         saver = savers.take(str(path))
         with pytest.raises(StoreError) as raised:
             await saver.aget_tuple(PLACE)
@@ -116,7 +116,7 @@ def test_only_what_was_known_at_a_checkpoint_is_kept_with_it(tmp_path):
     path = str(tmp_path / "store.langgraph")
 
     async def prune():
-        savers = Savers()
+        savers = SaverPool()
         saver = savers.take(path)
         ids = []
         for place in ("", "inner", "task:1", "", "inner", "task:2", ""):
@@ -135,7 +135,7 @@ def test_what_a_state_becomes_while_the_file_is_busy_is_not_what_is_kept(tmp_pat
     path = str(tmp_path / "store.langgraph")
 
     async def change():
-        savers = Savers()
+        savers = SaverPool()
         saver, is_free = savers.take(path), threading.Event()
         busy = asyncio.create_task(saver.do_aside(lambda _: is_free.wait()))
         checkpoint, written = empty_checkpoint(), ["as it was"]

@@ -11,7 +11,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from bridges.graphs.shapes import MessagesState, echo, linear
 from client.stage import run
 from coupler import connect
-from coupler.langchain.checkpoints import SaverInThreads, awaitable, copy_thread
+from coupler.langchain.checkpoints import ThreadedSaver, copy_thread, with_async_saver
 
 
 class PlainSaver(BaseCheckpointSaver):
@@ -48,7 +48,7 @@ def test_threads_are_listed_copied_and_deleted(saver):
     linear(MessagesState, echo).compile(checkpointer=saver).invoke(
         {"messages": "one"}, {"configurable": {"thread_id": "first"}}
     )
-    threaded = SaverInThreads(saver)
+    threaded = ThreadedSaver(saver)
 
     async def change():
         await copy_thread(threaded, "first", "second")
@@ -62,4 +62,4 @@ def test_threads_are_listed_copied_and_deleted(saver):
 def test_a_graph_that_can_be_awaited_is_left_alone(own):
     graph = linear(MessagesState, echo).compile(checkpointer=own)
 
-    assert awaitable(graph) is graph
+    assert with_async_saver(graph) is graph

@@ -6,7 +6,7 @@ import pytest
 from langchain_core.messages import AIMessage
 from langgraph.graph.message import add_messages
 
-from coupler.langchain.messages import Sayings
+from coupler.langchain.messages import MessageDeduplicator
 from raw_client import texts
 
 
@@ -15,7 +15,7 @@ def says_again(sayings, text, *place):
 
 
 def test_a_message_is_there_once_by_its_id_or_as_itself():
-    sayings = Sayings()
+    sayings = MessageDeduplicator()
     sayings.know([AIMessage("before", id="1")])
     nameless = AIMessage("new")
 
@@ -27,7 +27,7 @@ def test_a_message_is_there_once_by_its_id_or_as_itself():
 
 
 def test_a_message_is_known_by_the_id_that_the_state_has_given_it_since():
-    sayings = Sayings()
+    sayings = MessageDeduplicator()
     written = AIMessage("new")
     sayings.has(written, ())
 
@@ -37,7 +37,7 @@ def test_a_message_is_known_by_the_id_that_the_state_has_given_it_since():
 
 
 def test_what_a_model_has_said_is_repeated_wherever_it_is_written():
-    sayings = Sayings()
+    sayings = MessageDeduplicator()
     sayings.answer("done")
 
     assert says_again(sayings, "done")
@@ -46,7 +46,7 @@ def test_what_a_model_has_said_is_repeated_wherever_it_is_written():
 
 
 def test_what_is_said_inside_of_a_graph_is_repeated_by_it_once():
-    sayings = Sayings()
+    sayings = MessageDeduplicator()
 
     assert [
         says_again(sayings, "done", "inner:1", "more:1"),

@@ -3,11 +3,11 @@
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from coupler.langchain.checkpoints import Serializer
+from coupler.langchain.checkpoints import TolerantSerializer
 
 
 def kept(value):
-    serializer = Serializer()
+    serializer = TolerantSerializer()
     return serializer.loads_typed(serializer.dumps_typed(value))
 
 

@@ -13,7 +13,15 @@ from coupler import AgentError, connect
 from coupler.client.remote import FailsEmpty
 from coupler.config import ConfigError
 from coupler.providers.catalogue import ENTRIES as PROVIDERS
-from coupler.providers.catalogue import Entry, Package, choose, chosen_for, entries, find, known
+from coupler.providers.catalogue import (
+    CatalogueEntry,
+    Package,
+    choose_form,
+    entries,
+    find_entry,
+    known_agents,
+    resolve,
+)
 from coupler.store.store import Store
 
 ECHO = Path(__file__).parent.parent.parent / "examples" / "echo.py"
@@ -53,27 +61,29 @@ def project(tmp_path):
 
 class TestTheKnownAgents:
     def test_each_can_be_started_somehow_and_says_what_to_install(self):
-        for entry in known():
+        for entry in known_agents():
             assert entry.programs or entry.native, entry.name
             assert entry.install.endswith("."), entry.name
 
     def test_names_are_unique_and_could_be_told_from_command_lines(self):
-        names = [entry.name for entry in known()]
+        names = [entry.name for entry in known_agents()]
         assert len({*names}) == len(names)
         assert all(name.isalnum() and name.islower() for name in names)
 
     def test_every_provider_is_the_native_form_of_its_name(self):
-        assert {entry.native: entry.name for entry in known() if entry.native} == {n: n for n in PROVIDERS}
+        assert {entry.native: entry.name for entry in known_agents() if entry.native} == {
+            n: n for n in PROVIDERS
+        }
 
     def test_a_provider_and_the_catalogue_agree_on_the_acp_form(self):
-        for entry in known():
+        for entry in known_agents():
             if entry.native is not None and (acp := PROVIDERS[entry.native].acp) is not None:
                 commands = [*entry.programs, *([] if entry.package is None else [entry.package.command])]
                 assert tuple(acp.split()) in commands
 
 
 class TestWhatANameMeans:
-    ENTRY = Entry(
+    ENTRY = CatalogueEntry(
         name="fox",
         title="Fox",
         programs=(("fox-acp",), ("fox", "--acp")),
@@ -84,91 +94,91 @@ class TestWhatANameMeans:
 
     def test_a_program_that_is_installed_comes_first_in_the_order_of_the_entry(self, programs):
         programs("fox", "npx", "claude")
-        assert choose(self.ENTRY)[1:] == ("acp", ("fox", "--acp"), False)
+        assert choose_form(self.ENTRY)[1:] == ("acp", ("fox", "--acp"), False)
         programs("fox-acp")
-        assert choose(self.ENTRY).command == ("fox-acp",)
+        assert choose_form(self.ENTRY).command == ("fox-acp",)
 
     def test_else_it_is_fetched(self, programs):
         programs("npx", "claude")
-        assert choose(self.ENTRY)[1:] == ("acp", ("npx", "-y", "fox-acp"), True)
+        assert choose_form(self.ENTRY)[1:] == ("acp", ("npx", "-y", "fox-acp"), True)
 
     def test_else_the_native_form_is_used(self, programs):
         programs("claude")
-        assert choose(self.ENTRY).form == "native"
+        assert choose_form(self.ENTRY).form == "native"
 
     def test_a_form_can_be_insisted_on(self, programs):
         programs("fox", "claude")
-        assert choose(self.ENTRY, "native").form == "native"
-        assert choose(self.ENTRY, "acp").command == ("fox", "--acp")
+        assert choose_form(self.ENTRY, "native").form == "native"
+        assert choose_form(self.ENTRY, "acp").command == ("fox", "--acp")
 
     @pytest.mark.parametrize("form", [None, "acp"])
     def test_what_is_nowhere_says_what_to_install(self, programs, form):
         with pytest.raises(AgentError, match=r"Fox is not installed\. Catch it\. With `npx`") as caught:
-            choose(self.ENTRY, form)
+            choose_form(self.ENTRY, form)
         assert caught.value.kind == "spawn"
 
     def test_a_native_form_that_is_nowhere_says_what_to_install_for_it(self, programs):
         programs("fox")
         with pytest.raises(AgentError, match="npm install -g @anthropic-ai/claude-code"):
-            choose(self.ENTRY, "native")
+            choose_form(self.ENTRY, "native")
 
     def test_a_form_that_there_is_not_is_an_error(self):
         with pytest.raises(AgentError, match="Goose has no native form"):
-            chosen_for("goose:native")
+            resolve("goose:native")
         with pytest.raises(AgentError, match="OpenAI-compatible server has no ACP form"):
-            chosen_for("openai:acp")
+            resolve("openai:acp")
 
     @pytest.mark.parametrize("agent", ["claude --acp", "./claude", "/bin/claude", "python", ""])
     def test_everything_else_is_a_command_line(self, agent):
-        assert chosen_for(agent) is None
+        assert resolve(agent) is None
 
     def test_a_word_that_is_nearly_a_name_is_put_right(self, programs):
         with pytest.raises(AgentError, match="did you mean 'claude'"):
-            chosen_for("cluade")
+            resolve("cluade")
         programs("cluade")
-        assert chosen_for("cluade") is None
+        assert resolve("cluade") is None
 
     def test_a_form_of_an_unknown_name_is_an_error(self):
         with pytest.raises(AgentError, match="there is no agent 'walrus:acp' in the catalogue"):
-            chosen_for("walrus:acp")
+            resolve("walrus:acp")
 
 
 class TestConfiguration:
     def test_an_agent_of_the_user_is_called_by_its_name(self, user_says):
         user_says(f'[agents.mine]\ncommand = ["{sys.executable}", "a b"]\ntitle = "Mine"\nenv = {{A = "b"}}')
-        chosen = chosen_for("mine")
+        chosen = resolve("mine")
         assert (chosen.form, chosen.command) == ("acp", (sys.executable, "a b"))
         assert (chosen.entry.title, chosen.entry.env) == ("Mine", {"A": "b"})
         assert str(chosen.entry.origin).endswith("coupler.toml line 1")
 
     def test_a_known_agent_gets_another_command_and_keeps_its_quirks(self, user_says):
         user_says(f'[agents.claude]\ncommand = "{sys.executable} -m mine"')
-        entry = find("claude")
-        assert choose(entry).command == (sys.executable, "-m", "mine")
+        entry = find_entry("claude")
+        assert choose_form(entry).command == (sys.executable, "-m", "mine")
         assert isinstance(entry.quirks, FailsEmpty)
         assert (entry.package, entry.native) == (None, None)
 
     def test_a_known_agent_can_get_an_environment_alone(self, user_says):
         user_says('[agents.auggie]\nenv = {AUGMENT_DISABLE_AUTO_UPDATE = "0", MORE = "1"}')
-        entry = find("auggie")
+        entry = find_entry("auggie")
         assert entry.env == {"AUGMENT_DISABLE_AUTO_UPDATE": "0", "MORE": "1"}
         assert entry.programs == (("auggie", "--acp"),)
 
     def test_a_path_starts_where_the_file_is(self, user_says, coupler_home):
         user_says('[agents.mine]\ncommand = "bin/agent --acp"')
-        assert find("mine").command == (str(coupler_home / "bin" / "agent"), "--acp")
+        assert find_entry("mine").command == (str(coupler_home / "bin" / "agent"), "--acp")
 
     def test_a_projects_commands_are_used_only_once_it_is_trusted(self, project, coupler_home):
         file = project / "coupler.toml"
         file.write_text('[agents.claude]\ncommand = "evil"\n')
-        assert find("claude", project).command != ("evil",)
+        assert find_entry("claude", project).command != ("evil",)
         coupler_home.mkdir(exist_ok=True)
         store = Store.open(str(coupler_home / "coupler.db"))
         store.trust.trust(str(file.resolve()), file.read_bytes())
         store.close()
-        assert find("claude", project).command == ("evil",)
+        assert find_entry("claude", project).command == ("evil",)
         file.write_text('[agents.claude]\ncommand = "worse"\n')
-        assert find("claude", project).command != ("worse",)
+        assert find_entry("claude", project).command != ("worse",)
 
     @pytest.mark.parametrize(
         ("text", "sentence"),

@@ -13,17 +13,17 @@ from typing import Any, cast
 
 from coupler.__main__ import main
 from coupler.cli import model_packages
-from coupler.coder.model import local
+from coupler.coder.model import local_files
 
-known = cast("dict[str, Any]", local.KNOWN)
+known = cast("dict[str, Any]", local_files.KNOWN_MODELS)
 known.clear()
 known.update(
-    {each["name"]: local.KnownModel(**each) for each in json.loads(os.environ["COUPLER_TEST_KNOWN"])}
+    {each["name"]: local_files.KnownModel(**each) for each in json.loads(os.environ["COUPLER_TEST_KNOWN"])}
 )
 place = os.environ.get("COUPLER_TEST_ENGINE_PLACE")
 if place is not None:
     # Whether this environment has what runs models, or not.
     model_packages.find_spec = lambda name: (  # type: ignore[assignment]
-        PathFinder.find_spec(name, [place]) if name == local.ENGINE else find_spec(name)
+        PathFinder.find_spec(name, [place]) if name == local_files.ENGINE else find_spec(name)
     )
 main()

@@ -8,24 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as some
 from rich.console import Console
 
-from coupler.cli.chat.plain import plain, plain_whole
+from coupler.cli.chat.plain import plain_full_text, plain_text
 from coupler.cli.chat.rendering import (
-    Answer,
-    Asked,
-    Called,
-    Choice,
-    Harmless,
+    AgentMarkdown,
+    ContentNote,
     Listing,
-    Musing,
-    Planned,
+    ListingItem,
+    PermissionPart,
+    PlanPart,
     Remark,
-    Shown,
+    Sanitized,
     Tail,
     TailView,
-    Wanted,
-    expanded,
-    rendered,
-    together,
+    ThoughtPart,
+    ToolCallPart,
+    UserText,
+    render_expanded,
+    render_part,
+    render_parts,
 )
 from coupler.cli.terminal import clean
 from coupler.events import ToolCall
@@ -66,32 +66,37 @@ def look(renderable, width=60, height=24, **options):
     """The lines that a terminal would show."""
     out = io.StringIO()
     console = Console(file=out, width=width, height=height, highlight=False, markup=False, **options)
-    console.print(Harmless(renderable))
+    console.print(Sanitized(renderable))
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
 def test_a_tool_call_tells_its_state_kind_places_and_number():
-    assert look(rendered(Called(3, EDIT), "/project"))[0] == "✓ Edit app.py  edit app.py:3  #3"
+    assert look(render_part(ToolCallPart(3, EDIT), "/project"))[0] == "✓ Edit app.py  edit app.py:3  #3"
 
 
 def test_a_diff_is_shown_with_what_was_taken_and_added():
-    assert look(rendered(Called(3, EDIT), "/project"))[1:] == ["  @@ -1,2 +1,2 @@", "   a", "  -b", "  +B"]
+    assert look(render_part(ToolCallPart(3, EDIT), "/project"))[1:] == [
+        "  @@ -1,2 +1,2 @@",
+        "   a",
+        "  -b",
+        "  +B",
+    ]
 
 
 def test_a_diff_of_another_file_than_the_call_names_is_named():
-    assert look(rendered(Called(3, EDIT), "/elsewhere"))[1] == "  @@ -1,2 +1,2 @@"
+    assert look(render_part(ToolCallPart(3, EDIT), "/elsewhere"))[1] == "  @@ -1,2 +1,2 @@"
     moved = ToolCall(id="c", content=(Diff("/project/other.py", "x", None),))
-    assert look(rendered(Called(1, moved), "/project"))[1] == "  other.py"
+    assert look(render_part(ToolCallPart(1, moved), "/project"))[1] == "  other.py"
 
 
 def test_long_output_is_collapsed_and_tells_how_to_see_it():
-    lines = look(rendered(Called(7, RUN)))
+    lines = look(render_part(ToolCallPart(7, RUN)))
     assert lines[0] == "✗ Run the tests  execute  #7"
     assert lines[1:] == [*(f"  line {number}" for number in range(1, 6)), "  … 25 more lines: /show 7"]
 
 
 def test_in_full_a_call_shows_its_command_and_all_output():
-    lines = look(expanded(Called(7, RUN)))
+    lines = look(render_expanded(ToolCallPart(7, RUN)))
     assert lines[1] == "  $ pytest -k 'a b'"
     assert lines[-1] == "  line 30"
 
@@ -110,51 +115,63 @@ def test_in_full_a_call_shows_its_command_and_all_output():
     ],
 )
 def test_all_that_a_tool_is_given_can_be_seen(given, lines):
-    shown = look(rendered(Wanted(ToolCall(id="c", title="T", raw_input=given), OPTIONS)))
+    shown = look(render_part(PermissionPart(ToolCall(id="c", title="T", raw_input=given), OPTIONS)))
     assert shown[1:-3] == [f"  {line}" for line in lines]
 
 
 def test_input_that_is_no_command_is_shown_in_full_as_json():
     reading = ToolCall(id="c", title="Read", raw_input={"path": "/x"})
-    assert look(expanded(Called(1, reading)))[1] == '  {"path":"/x"}'
+    assert look(render_expanded(ToolCallPart(1, reading)))[1] == '  {"path":"/x"}'
 
 
 def test_a_thought_is_collapsed_too():
-    thought = Musing(2, "one\ntwo\nthree")
-    assert look(rendered(thought)) == ["∴ one", "two", "… 1 more line: /show 2"]
-    assert look(expanded(thought)) == ["∴ one", "two", "three"]
+    thought = ThoughtPart(2, "one\ntwo\nthree")
+    assert look(render_part(thought)) == ["∴ one", "two", "… 1 more line: /show 2"]
+    assert look(render_expanded(thought)) == ["∴ one", "two", "three"]
 
 
 def test_a_permission_shows_the_command_and_what_each_option_does():
-    lines = look(rendered(Wanted(RUN, OPTIONS)), width=70)
+    lines = look(render_part(PermissionPart(RUN, OPTIONS)), width=70)
     assert lines[:2] == ["? The agent wants to: Run the tests  execute", "  $ pytest -k 'a b'"]
     assert lines[-3:] == ["  1 Allow once", "  2 Reject (allow always)", "  3 No (reject once)"]
 
 
 def test_a_permission_shows_all_of_a_change_when_asked():
     change = ToolCall(id="c", title="Edit", content=(Diff("/x", LONG),))
-    assert "… 15 more lines" in "\n".join(look(rendered(Wanted(change, OPTIONS))))
-    assert "  +line 30" in look(rendered(Wanted(change, OPTIONS, is_whole=True)))
+    assert "… 15 more lines" in "\n".join(look(render_part(PermissionPart(change, OPTIONS))))
+    assert "  +line 30" in look(render_part(PermissionPart(change, OPTIONS, is_whole=True)))
 
 
 def test_a_plan_tells_how_far_each_entry_is():
     states = ("completed", "in_progress", "pending")
-    plan = Planned(tuple(PlanEntry(f"step {state}", "low", state) for state in states))
-    assert look(rendered(plan)) == ["Plan", "  ✓ step completed", "  ◐ step in_progress", "  ○ step pending"]
+    plan = PlanPart(tuple(PlanEntry(f"step {state}", "low", state) for state in states))
+    assert look(render_part(plan)) == [
+        "Plan",
+        "  ✓ step completed",
+        "  ◐ step in_progress",
+        "  ○ step pending",
+    ]
 
 
 def test_a_link_tells_where_it_leads():
-    assert look(rendered(Answer("[good](https://evil.example/)"))) == ["good (https://evil.example/)"]
+    assert look(render_part(AgentMarkdown("[good](https://evil.example/)"))) == [
+        "good (https://evil.example/)"
+    ]
 
 
 def test_markdown_has_no_empty_lines_around_it_and_headings_stand_left():
-    assert look(rendered(Answer("# Title\n"))) == ["Title"]
-    assert look(rendered(Answer("\n- one\n- two\n\n"))) == [" • one", " • two"]
+    assert look(render_part(AgentMarkdown("# Title\n"))) == ["Title"]
+    assert look(render_part(AgentMarkdown("\n- one\n- two\n\n"))) == [" • one", " • two"]
 
 
 def test_parts_have_air_between_them_but_calls_stand_together():
-    parts = [Answer("Hi."), Called(1, ToolCall(id="a")), Called(2, ToolCall(id="b")), Shown("image")]
-    lines = look(together(parts, Asked("x")))
+    parts = [
+        AgentMarkdown("Hi."),
+        ToolCallPart(1, ToolCall(id="a")),
+        ToolCallPart(2, ToolCall(id="b")),
+        ContentNote("image"),
+    ]
+    lines = look(render_parts(parts, UserText("x")))
     assert lines == ["", "Hi.", "", "○ (no title)  other  #1", "○ (no title)  other  #2", "", "[image]"]
 
 
@@ -162,35 +179,40 @@ def test_lines_end_with_their_text():
     out = io.StringIO()
     console = Console(file=out, width=60, highlight=False, markup=False)
     parts = [
-        Answer("One.\n\n```\ncode\n```"),
-        Called(1, RUN),
+        AgentMarkdown("One.\n\n```\ncode\n```"),
+        ToolCallPart(1, RUN),
         Remark("A", "b"),
-        Listing("T", (Choice("a", "b"),)),
+        Listing("T", (ListingItem("a", "b"),)),
     ]
-    console.print(Harmless(together(parts, None)))
+    console.print(Sanitized(render_parts(parts, None)))
     assert not [line for line in out.getvalue().split("\n") if line != line.rstrip()]
 
 
 def test_wide_characters_are_wrapped_by_the_columns_they_take():
-    assert look(rendered(Answer("日本語のテキスト")), width=10) == ["日本語のテ", "キスト"]
+    assert look(render_part(AgentMarkdown("日本語のテキスト")), width=10) == ["日本語のテ", "キスト"]
 
 
 def test_a_narrow_terminal_gets_narrow_lines():
-    listing = Listing("Modes", (Choice("careful", "asks before it changes anything at all", True),))
-    for part in (listing, Called(1, RUN), Wanted(EDIT, OPTIONS), Remark("A remark", "with a detail")):
-        assert all(len(line) <= 20 for line in look(rendered(part), width=20))
+    listing = Listing("Modes", (ListingItem("careful", "asks before it changes anything at all", True),))
+    for part in (
+        listing,
+        ToolCallPart(1, RUN),
+        PermissionPart(EDIT, OPTIONS),
+        Remark("A remark", "with a detail"),
+    ):
+        assert all(len(line) <= 20 for line in look(render_part(part), width=20))
 
 
 def test_without_colours_nothing_but_text_is_written():
     out = io.StringIO()
     console = Console(file=out, width=60, force_terminal=True, no_color=True, highlight=False)
-    console.print(Harmless(rendered(Called(1, EDIT))))
+    console.print(Sanitized(render_part(ToolCallPart(1, EDIT))))
     colours = re.findall(r"\x1b\[([0-9;]*)m", out.getvalue())
     assert not any(code in ("31", "32", "36", "1;31", "1;32") for code in colours)
 
 
 def test_the_tail_is_never_higher_than_the_screen_and_shows_its_end():
-    tail = Tail(answer=LONG.replace("\n", "\n\n"), calls=(Called(1, RUN),))
+    tail = Tail(answer=LONG.replace("\n", "\n\n"), calls=(ToolCallPart(1, RUN),))
     lines = look(TailView(lambda: tail, lambda: "typed", "", 0.0), height=12)
     assert len(lines) <= 12
     assert lines[-3].startswith("✗ Run the tests")
@@ -229,22 +251,22 @@ def parts_of(text):
         locations=(ToolCallLocation(text, 1),),
         content=(Content(TextContent(text)), Diff(text, text, text[::-1])),
     )
-    yield Called(1, called)
-    yield Wanted(called, (PermissionOption(text, text, text),), is_whole=True)
-    yield Planned((PlanEntry(text, "low", text),))
-    for kind in (Asked, Answer, Shown, Remark):
+    yield ToolCallPart(1, called)
+    yield PermissionPart(called, (PermissionOption(text, text, text),), is_whole=True)
+    yield PlanPart((PlanEntry(text, "low", text),))
+    for kind in (UserText, AgentMarkdown, ContentNote, Remark):
         yield kind(clean(text))
-    yield Listing(clean(text), (Choice(clean(text), clean(text)),), clean(text))
+    yield Listing(clean(text), (ListingItem(clean(text), clean(text)),), clean(text))
 
 
 @given(hostile)
 def test_nothing_that_an_agent_writes_is_obeyed_by_a_terminal(text):
     for part in parts_of(text):
-        views = [rendered(part), *([expanded(part)] if isinstance(part, Called) else [])]
+        views = [render_part(part), *([render_expanded(part)] if isinstance(part, ToolCallPart) else [])]
         for view in views:
             out = io.StringIO()
             Console(file=out, width=40, color_system=None, highlight=False, markup=False).print(
-                Harmless(view)
+                Sanitized(view)
             )
             assert out.getvalue() == clean(out.getvalue())
 
@@ -252,13 +274,13 @@ def test_nothing_that_an_agent_writes_is_obeyed_by_a_terminal(text):
 @given(hostile)
 def test_nothing_that_an_agent_writes_is_obeyed_behind_a_pipe(text):
     for part in parts_of(text):
-        assert plain(part) == clean(plain(part))
-        if isinstance(part, Called):
-            assert plain_whole(part) == clean(plain_whole(part))
+        assert plain_text(part) == clean(plain_text(part))
+        if isinstance(part, ToolCallPart):
+            assert plain_full_text(part) == clean(plain_full_text(part))
 
 
 def test_what_markdown_spells_with_entities_is_not_obeyed_either():
-    written = "\n".join(look(rendered(Answer(ENTITIES))))
+    written = "\n".join(look(render_part(AgentMarkdown(ENTITIES))))
     assert written == clean(written)
     assert "abc over" in written
 
@@ -266,21 +288,21 @@ def test_what_markdown_spells_with_entities_is_not_obeyed_either():
 @pytest.mark.parametrize(
     ("part", "text"),
     [
-        (Asked("hi"), "> hi"),
-        (Answer("*hi*\n\n"), "*hi*"),
-        (Musing(1, "hm"), "[thought #1]"),
-        (Called(2, EDIT), "[completed] Edit app.py (edit) #2"),
-        (Planned((PlanEntry("a", "low", "completed"), PlanEntry("b", "low", "pending"))), "[x] a\n[ ] b"),
-        (Shown("image"), "[image]"),
+        (UserText("hi"), "> hi"),
+        (AgentMarkdown("*hi*\n\n"), "*hi*"),
+        (ThoughtPart(1, "hm"), "[thought #1]"),
+        (ToolCallPart(2, EDIT), "[completed] Edit app.py (edit) #2"),
+        (PlanPart((PlanEntry("a", "low", "completed"), PlanEntry("b", "low", "pending"))), "[x] a\n[ ] b"),
+        (ContentNote("image"), "[image]"),
         (Remark("One.", "Two."), "[One. Two.]"),
-        (Wanted(EDIT, OPTIONS), "[wanted] Edit app.py (edit)"),
-        (Listing("T", (Choice("a", "b", True), Choice("c")), "h"), "T\n* a  b\n  c\nh"),
+        (PermissionPart(EDIT, OPTIONS), "[wanted] Edit app.py (edit)"),
+        (Listing("T", (ListingItem("a", "b", True), ListingItem("c")), "h"), "T\n* a  b\n  c\nh"),
     ],
 )
 def test_behind_a_pipe_each_part_is_bare_text(part, text):
-    assert plain(part) == text
+    assert plain_text(part) == text
 
 
 def test_behind_a_pipe_a_call_can_be_seen_in_full():
-    assert plain_whole(Called(2, RUN)).startswith("[failed] Run the tests (execute) #2\n")
-    assert plain_whole(Called(2, RUN)).endswith("line 30")
+    assert plain_full_text(ToolCallPart(2, RUN)).startswith("[failed] Run the tests (execute) #2\n")
+    assert plain_full_text(ToolCallPart(2, RUN)).endswith("line 30")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from coupler.cli.chat.rendering import SMALL, OpenText
+from coupler.cli.chat.rendering import SMALL, StreamedMarkdown
 from coupler.cli.terminal import clean
 
 DOCUMENT = (
@@ -21,7 +21,7 @@ BLOCKS = [
 
 def in_pieces(text, size):
     """What comes out, piece by piece."""
-    opened, given_out = OpenText(), []
+    opened, given_out = StreamedMarkdown(), []
     for begin in range(0, len(text), size):
         opened.add(text[begin : begin + size])
         given_out += opened.take_whole()
@@ -40,7 +40,7 @@ def test_no_text_is_lost_or_said_twice(text, size):
 
 
 def test_a_block_is_held_until_another_one_begins():
-    opened = OpenText()
+    opened = StreamedMarkdown()
     opened.add("```\nfirst line\n\nnot yet the end\n")
     assert opened.take_whole() == []
     assert opened.end(100) == "```\nfirst line\n\nnot yet the end\n"
@@ -51,7 +51,7 @@ def test_a_block_is_held_until_another_one_begins():
 
 
 def test_a_line_that_is_not_whole_decides_nothing():
-    opened = OpenText()
+    opened = StreamedMarkdown()
     opened.add("- one\n*")  # another list, or the beginning of an emphasis inside of this one
     assert opened.take_whole() == []
 
@@ -69,7 +69,7 @@ def test_long_open_text_is_not_parsed_for_every_line(monkeypatch):
     parsed = []
     real = rendering._blocks
     monkeypatch.setattr(rendering, "_blocks", lambda text: parsed.append(len(text)) or real(text))
-    opened = OpenText()
+    opened = StreamedMarkdown()
     opened.add("```\n")
     lines = 10 * SMALL // 64
     for _ in range(lines):
@@ -81,6 +81,6 @@ def test_long_open_text_is_not_parsed_for_every_line(monkeypatch):
 
 
 def test_of_long_text_the_end_is_shown():
-    opened = OpenText()
+    opened = StreamedMarkdown()
     opened.add("a" * 100 + "b" * 10)
     assert opened.end(10) == "b" * 10

@@ -2,7 +2,17 @@
 
 import pytest
 
-from coupler.cli.chat.rendering import Answer, Asked, Called, Musing, Planned, Remark, Shown, Tail, Transcript
+from coupler.cli.chat.rendering import (
+    AgentMarkdown,
+    ContentNote,
+    PlanPart,
+    Remark,
+    Tail,
+    ThoughtPart,
+    ToolCallPart,
+    Transcript,
+    UserText,
+)
 from coupler.client.observation import PermissionDecided, PromptSent, Received, TurnFinished
 from coupler.client.policy import Decision
 from coupler.client.reply import Reply
@@ -49,22 +59,22 @@ def test_text_is_done_when_its_block_is_whole_and_in_the_tail_until_then():
 
     assert transcript.take() == []
     transcript.notice(Received("s1", Text("\n")))
-    assert transcript.take() == [Answer("One.\n\n")]
+    assert transcript.take() == [AgentMarkdown("One.\n\n")]
     assert transcript.tail() == Tail(answer="Two.\n")
-    assert ended(transcript).take() == [Answer("Two.\n")]
+    assert ended(transcript).take() == [AgentMarkdown("Two.\n")]
     assert not transcript.tail()
 
 
 def test_a_call_is_in_the_tail_while_it_runs_and_done_once_it_has_ended():
     transcript = seen(Text("Let me look."), call("in_progress"))
 
-    assert transcript.take() == [Answer("Let me look.")]
-    assert transcript.tail().calls == (Called(1, call("in_progress")),)
+    assert transcript.take() == [AgentMarkdown("Let me look.")]
+    assert transcript.tail().calls == (ToolCallPart(1, call("in_progress")),)
     transcript.notice(Received("s1", call("completed")))
     transcript.notice(Received("s1", call("completed", raw_output={"late": True})))
-    assert transcript.take() == [Called(1, call("completed"))]
+    assert transcript.take() == [ToolCallPart(1, call("completed"))]
     assert not transcript.tail()
-    assert transcript.numbered(1) == Called(1, call("completed", raw_output={"late": True}))
+    assert transcript.numbered(1) == ToolCallPart(1, call("completed", raw_output={"late": True}))
 
 
 def test_calls_at_one_time_are_done_in_the_order_in_which_they_end():
@@ -73,32 +83,36 @@ def test_calls_at_one_time_are_done_in_the_order_in_which_they_end():
 
 
 def test_a_call_that_its_turn_leaves_open_is_shown_as_it_stands():
-    assert ended(seen(call("in_progress"))).take() == [Called(1, call("in_progress"))]
+    assert ended(seen(call("in_progress"))).take() == [ToolCallPart(1, call("in_progress"))]
 
 
 def test_thoughts_and_calls_are_numbered_together():
     transcript = ended(seen(Thought("Hm, "), Thought("well."), call("completed"), Text("Done.")))
 
-    assert transcript.take() == [Musing(1, "Hm, well."), Called(2, call("completed")), Answer("Done.")]
-    assert transcript.numbered(1) == Musing(1, "Hm, well.")
-    assert transcript.numbered() == Called(2, call("completed"))
+    assert transcript.take() == [
+        ThoughtPart(1, "Hm, well."),
+        ToolCallPart(2, call("completed")),
+        AgentMarkdown("Done."),
+    ]
+    assert transcript.numbered(1) == ThoughtPart(1, "Hm, well.")
+    assert transcript.numbered() == ToolCallPart(2, call("completed"))
     assert transcript.numbered(0) is transcript.numbered(3) is None
 
 
 def test_another_message_is_another_answer():
     transcript = ended(seen(Text("One", "m1"), Text(" more", "m1"), Text("Two", "m2")))
-    assert transcript.take() == [Answer("One more"), Answer("Two")]
+    assert transcript.take() == [AgentMarkdown("One more"), AgentMarkdown("Two")]
 
 
 def test_a_plan_is_shown_when_it_is_made_and_its_progress_is_in_the_tail():
     transcript = seen(Plan((step("a"), step("b"))))
-    assert transcript.take() == [Planned((step("a"), step("b")))]
+    assert transcript.take() == [PlanPart((step("a"), step("b")))]
     assert not transcript.tail()  # it stands right above
 
     transcript.notice(Received("s1", Plan((step("a", "completed"), step("b")))))
     assert transcript.take() == []
     assert transcript.tail().plan == (step("a", "completed"), step("b"))
-    assert ended(transcript).take() == [Planned((step("a", "completed"), step("b")))]
+    assert ended(transcript).take() == [PlanPart((step("a", "completed"), step("b")))]
 
 
 def test_a_plan_that_was_carried_out_is_told_in_a_sentence():
@@ -149,14 +163,14 @@ def test_a_history_is_told_with_what_the_user_had_said():
     transcript.settle()
 
     assert transcript.take() == [
-        Asked("Fix it [app.py (file:///app.py)]"),
-        Answer("Fixed."),
-        Asked("Thanks"),
+        UserText("Fix it [app.py (file:///app.py)]"),
+        AgentMarkdown("Fixed."),
+        UserText("Thanks"),
     ]
 
 
 def test_what_the_user_says_now_is_not_repeated():
-    assert ended(seen(Content(TextContent("Fix it"), "user"), Text("Yes."))).take() == [Answer("Yes.")]
+    assert ended(seen(Content(TextContent("Fix it"), "user"), Text("Yes."))).take() == [AgentMarkdown("Yes.")]
 
 
 def test_a_history_that_is_on_the_screen_is_not_told_again():
@@ -170,7 +184,10 @@ def test_a_history_that_is_on_the_screen_is_not_told_again():
 
 def test_what_a_terminal_cannot_show_is_named():
     image = Content(ImageContent("aGVsbG8=", "image/png"))
-    assert seen(Text("Look: "), image).take() == [Answer("Look: "), Shown("image, image/png, 5 bytes")]
+    assert seen(Text("Look: "), image).take() == [
+        AgentMarkdown("Look: "),
+        ContentNote("image, image/png, 5 bytes"),
+    ]
 
 
 def test_the_mode_is_remarked_upon_when_the_agent_changes_it():
@@ -203,5 +220,5 @@ def test_another_session_goes_on_with_the_numbers_and_knows_nothing_of_the_calls
     first = ended(seen(call("completed")))
     second = seen(call("completed", title="Other"), transcript=first.successor())
 
-    assert second.take() == [Called(2, call("completed", title="Other"))]
-    assert second.numbered(1) == Called(1, call("completed"))
+    assert second.take() == [ToolCallPart(2, call("completed", title="Other"))]
+    assert second.numbered(1) == ToolCallPart(1, call("completed"))

@@ -16,7 +16,7 @@ import click
 import pytest
 
 import forked
-from coupler.cli.completion import HOW_TO_INSTALL, PARTICULAR, kind_of
+from coupler.cli.completion import BY_PARAMETER, HOW_TO_INSTALL, completable_of
 from coupler.cli.main import command
 from coupler.store.runs import RunRecord
 from coupler.store.sessions import SessionRecord
@@ -227,7 +227,7 @@ class TestTheScript:
 
 
 def test_what_is_completed_by_command_and_parameter_is_there():
-    for path, name in PARTICULAR:
+    for path, name in BY_PARAMETER:
         found: click.Command = command
         for word in path.split():
             assert isinstance(found, click.Group)
@@ -249,7 +249,9 @@ def test_a_word_of_the_help_says_what_is_completed(path, name):
         assert isinstance(found, click.Group)
         found = found.get_command(click.Context(found), word) or pytest.fail(f"no {path}")
     parameter = next(each for each in found.params if each.name == name)
-    assert kind_of(parameter, path) is not None or not isinstance(parameter.type, click.types.StringParamType)
+    assert completable_of(parameter, path) is not None or not isinstance(
+        parameter.type, click.types.StringParamType
+    )
 
 
 def test_the_manual_installs_it_as_the_script_says():

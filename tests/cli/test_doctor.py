@@ -19,7 +19,7 @@ import pytest
 
 import forked
 from coupler.cli.doctor import doctor as examination
-from coupler.cli.doctor.doctor import Circumstances
+from coupler.cli.doctor.doctor import DoctorContext
 from coupler.store.store import Store
 from labs import scripted_model
 from raw_client import COUPLER
@@ -432,7 +432,7 @@ class TestEverythingBroken:
         subjects = [examination.Subject(name, name, name) for name in ("hanging", "failing")]
         monkeypatch.setattr(examination, "SUBJECTS", subjects)
 
-        hung, failed = examination.examine(Circumstances(0.2, is_offline=True), 0.2)
+        hung, failed = examination.examine(DoctorContext(0.2, is_offline=True), 0.2)
         released.set()
 
         assert [each.about for each in hung.findings] == ["first", "time"]

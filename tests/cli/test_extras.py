@@ -4,17 +4,17 @@ import json
 
 import pytest
 
-from coupler.runtime.extras import MissingExtraError, need
+from coupler.runtime.extras import MissingExtraError, import_extra
 
 
 def test_what_is_installed_is_given():
-    assert need("json", extra="x", feature="X") is json
+    assert import_extra("json", extra="x", feature="X") is json
 
 
 @pytest.mark.parametrize("module", ["no_such_package", "no_such_package.inner", "json.no_such_module"])
 def test_what_is_missing_names_the_feature_and_the_command(module):
     with pytest.raises(MissingExtraError) as caught:
-        need(module, extra="langchain", feature="The LangChain bridge")
+        import_extra(module, extra="langchain", feature="The LangChain bridge")
 
     assert str(caught.value) == 'The LangChain bridge needs more packages: pip install "coupler[langchain]"'
     assert isinstance(caught.value, ImportError)
@@ -25,7 +25,7 @@ def test_a_package_that_is_there_but_broken_says_so_itself(tmp_path, monkeypatch
     monkeypatch.syspath_prepend(tmp_path)
 
     with pytest.raises(ModuleNotFoundError, match="something_else_entirely") as caught:
-        need("broken_extra", extra="x", feature="X")
+        import_extra("broken_extra", extra="x", feature="X")
     assert not isinstance(caught.value, MissingExtraError)
 
 
@@ -34,5 +34,5 @@ def test_a_name_that_a_package_lacks_is_no_missing_extra(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
     with pytest.raises(ImportError, match="no_such_name") as caught:
-        need("old_extra", extra="x", feature="X")
+        import_extra("old_extra", extra="x", feature="X")
     assert not isinstance(caught.value, MissingExtraError)

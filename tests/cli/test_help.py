@@ -14,7 +14,7 @@ import pytest
 import forked
 from coupler.cli import record as record_command
 from coupler.cli import serve as serve_command
-from coupler.cli.main import PLACES, ByHand, command
+from coupler.cli.main import IMPORT_PATHS, SelfParsedCommand, command
 from raw_client import COUPLER, PATIENCE
 
 WIDEST = 80
@@ -44,7 +44,7 @@ def command_at(path: tuple[str, ...]) -> click.Command:
 
 def help_of(path: tuple[str, ...]) -> str:
     found = command_at(path)
-    if isinstance(found, ByHand):
+    if isinstance(found, SelfParsedCommand):
         return f"{found.get_help(click.Context(found))}\n"
     context = None
     for number in range(len(path) + 1):
@@ -76,7 +76,7 @@ PATHS = [pytest.param(path, id=" ".join(path) or "coupler") for path in commands
 
 
 def test_every_command_is_found():
-    assert {path.values[0][0] for path in PATHS if path.values[0]} == {*PLACES}
+    assert {path.values[0][0] for path in PATHS if path.values[0]} == {*IMPORT_PATHS}
     assert len(PATHS) > 35
 
 

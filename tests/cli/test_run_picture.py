@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from cli.screen import screen_of
-from coupler.cli.run.progress import Frame, StepTree, picture
+from coupler.cli.run.progress import DrawingArea, StepTree, tree_in_room
 from coupler.workflow.journal.run_events import (
     Failure,
     Happening,
@@ -39,7 +39,7 @@ def drawn(tree: StepTree, width: int = 60, room: int = 20, **options: bool) -> l
     """What a terminal of this width shows of it."""
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=width, highlight=False, emoji=False)
-    for line in picture(tree.roots, Frame(width, 1002.0, **options), room):
+    for line in tree_in_room(tree.roots, DrawingArea(width, 1002.0, **options), room):
         console.print(line, soft_wrap=True)
     lines = screen_of(stream.getvalue(), width)
     assert lines.pop() == ""

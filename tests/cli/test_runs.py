@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 import forked
+from coupler.cli.runs import build_step_tree, format_duration, write_table
 from coupler.cli.runs import runs as command
-from coupler.cli.runs import spoken_duration, steps_in, write_table
 from coupler.cli.store_access import masker_for
 from coupler.store.store import Store
 from coupler.workflow.journal.run_events import (
@@ -37,8 +37,8 @@ from coupler.workflow.journal.run_events import (
     Usage,
     Used,
 )
-from coupler.workflow.journal.run_secrets import Secrecy
-from coupler.workflow.journal.runs import Run
+from coupler.workflow.journal.run_secrets import RunSecrets
+from coupler.workflow.journal.runs import OpenRun
 from raw_client import COUPLER, PATIENCE
 from workflow.kept_runs import finished, in_store, new_run, said, started, wrote
 
@@ -171,7 +171,7 @@ class TestList:
         [(0, "0.0 s"), (9.94, "9.9 s"), (59.4, "59 s"), (185, "3 min 5 s"), (7800, "2 h 10 min")],
     )
     def test_durations_are_for_people(self, seconds, words):
-        assert spoken_duration(seconds) == words
+        assert format_duration(seconds) == words
 
 
 class TestShow:
@@ -221,7 +221,7 @@ class TestShow:
         id = keep(store_file, *told, FAILED)
 
         async def resume(store):
-            async with await Run.open(store, id, Secrecy()) as run:
+            async with await OpenRun.open(store, id, RunSecrets()) as run:
                 run.journal.note(mark)
 
         in_store(resume, store_file)
@@ -235,7 +235,7 @@ class TestShow:
     def test_a_step_that_was_visited_again_stands_beside_its_first_visit(self):
         told = [started(Place("a")), started(Place("b")), started(Place("a", 2)), started(Place("a#2.x"))]
 
-        nodes = steps_in(told)
+        nodes = build_step_tree(told)
 
         assert [str(node.place) for node in nodes] == ["a", "b", "a#2"]
         assert [str(node.place) for node in nodes[2].inside] == ["a#2.x"]

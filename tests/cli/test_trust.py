@@ -21,8 +21,8 @@ WITH_MADE_UP_KEYS = [
     """
 import sys
 from coupler.config import keys
-from coupler.config.value_kinds import FilePath, Texts
-from coupler.config.value_kinds import Key, Schema
+from coupler.config.value_kinds import PathKind as FilePath, TextsKind as Texts
+from coupler.config.value_kinds import ConfigKey as Key, ConfigSchema as Schema
 
 command = Key("server.command", FilePath(), None, "trusted project", "Made up.")
 hooks = Key("server.hooks", Texts("a list of hooks"), (), "trusted project", "Made up.")

@@ -455,7 +455,7 @@ def test_a_program_without_logging_prints_nothing_of_an_agents_faults(tmp_path: 
 
 def test_what_cannot_be_waited_for_is_not_waited_for(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that died while its child holds the output open."""
-    monkeypatch.setattr(connection_module, "STDOUT_PATIENCE", 0.1)
+    monkeypatch.setattr(connection_module, "STDOUT_EOF_TIMEOUT", 0.1)
     agent = script("""
         import os, subprocess
         open_sessions()

@@ -10,9 +10,9 @@ import pytest
 from client.stage import run
 from coupler import AgentError
 from coupler.client import resources
-from coupler.client.resources import Equipment
+from coupler.client.resources import ToolResources
 from coupler.mcp import package
-from coupler.mcp.servers import Servers, Surroundings, merged
+from coupler.mcp.servers import ServerEnvironment, SessionServers, merge_servers
 from coupler.schema.v1 import (
     EnvVariable,
     HttpHeader,
@@ -141,7 +141,7 @@ class TestPassingOn:
         assert entries(agent)[-1]["headers"] == [{"name": "A", "value": "b"}]
 
     def test_a_session_that_needs_nothing_of_it_does_not_load_the_package(self, script, monkeypatch):
-        monkeypatch.setattr(resources, "load_reception", None)
+        monkeypatch.setattr(resources, "load_loopback", None)
         agent = script("for prompt in prompts(): send(end(prompt))")
 
         run(visited(agent, McpServerStdio("near", "server", [], [])))
@@ -153,7 +153,7 @@ class TestWithoutThePackage:
     @pytest.fixture(autouse=True)
     def missing(self, monkeypatch):
         """The packages of `coupler[mcp]` are not installed."""
-        monkeypatch.setattr(package, "_reception", None)
+        monkeypatch.setattr(package, "_loopback", None)
         monkeypatch.setattr(resources, "is_installed", lambda: False)
         monkeypatch.setitem(sys.modules, "mcp.server.lowlevel.server", None)
 
@@ -192,7 +192,7 @@ class TestOtherClients:
     """The clients of the `mcp` package, which speak newer versions of it than scripts do."""
 
     async def used(self, entries, name, tool, arguments):
-        servers = Servers(merged(entries), Surroundings("/", {}))
+        servers = SessionServers(merge_servers(entries), ServerEnvironment("/", {}))
         try:
             tools = await servers.tools_of(name)
             result = await servers.call(name, tool, arguments, 20)
@@ -218,7 +218,7 @@ class TestOtherClients:
     @pytest.mark.parametrize("shop", ["http", "sse"], indirect=True)
     def test_a_bridge_is_used(self, shop):
         async def story():
-            opened = Equipment([], [shop], None)
+            opened = ToolResources([], [shop], None)
             entries = await opened.open(McpCapabilities())
             try:
                 return await self.used(entries, "shop", "price", {"item": "tea"})

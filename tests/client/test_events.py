@@ -10,13 +10,13 @@ from msgspec import UNSET
 
 from client.stage import unhurried
 from coupler.events import Content, Other, Plan, Text, Thought, ToolCall, ToolUpdate
-from coupler.events.v1_codec import Emitted, from_update, to_update
+from coupler.events.v1_codec import EmittedEvent, from_update, to_update
 from coupler.schema import v1
 from coupler.schema.decoding import decode
 from schema.conformance import check_frame
 
 
-def across_the_wire(event: Emitted, known: dict[str, ToolCall] | None = None) -> object:
+def across_the_wire(event: EmittedEvent, known: dict[str, ToolCall] | None = None) -> object:
     """The event as the other side gets it; the frame in between is checked."""
     known = known or {}
     params = msgspec.json.encode(v1.SessionNotification("s", to_update(event, known)))
@@ -44,7 +44,7 @@ plans = st.builds(
 
 @unhurried
 @given(chunks | plans)
-def test_messages_and_plans_arrive_as_they_were_said(event: Emitted) -> None:
+def test_messages_and_plans_arrive_as_they_were_said(event: EmittedEvent) -> None:
     assert across_the_wire(event) == event
 
 

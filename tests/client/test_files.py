@@ -98,7 +98,7 @@ def test_what_is_no_utf_8_text_is_refused_and_says_where(script: Script, project
 def test_a_file_that_is_too_large_is_neither_read_nor_written(
     script: Script, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk, "LARGEST", 10)
+    monkeypatch.setattr(disk, "LARGEST_FILE", 10)
     (project / "large").write_text("x" * 11)
 
     async def story(asked: Asked) -> None:

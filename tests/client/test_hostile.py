@@ -191,7 +191,7 @@ def test_an_agent_that_asks_and_never_reads_does_not_fill_our_memory(script: Scr
 def test_an_agent_that_sends_small_questions_and_never_reads_is_ended(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_module, "MOST_UNREAD", 1_000_000)
+    monkeypatch.setattr(connection_module, "UNSENT_HARD_LIMIT", 1_000_000)
     agent = script("""
         for prompt in prompts():
             while True:

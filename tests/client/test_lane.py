@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from client.stage import run, unhurried
 from coupler import AgentError
 from coupler.client import prompt as lane_module
-from coupler.client.prompt import MERGE_ABOVE, MOST_UNREAD, Lane
+from coupler.client.prompt import MERGE_ABOVE, MOST_UNREAD_BYTES, EventQueue
 from coupler.events import Event, Mode, Plan, Stop, Text, Thought, ToolCall
 
 ids = st.sampled_from([None, "m1", "m2"])
@@ -24,7 +24,7 @@ calls = st.builds(
 events = st.lists(st.one_of(texts, thoughts, calls, st.just(Plan(())), st.just(Mode("m"))), max_size=60)
 
 
-async def drain(lane: Lane) -> list[Event]:
+async def drain(lane: EventQueue) -> list[Event]:
     """Everything that is left in an ended lane."""
     found: list[Event] = []
     while (event := await lane.next()) is not None:
@@ -50,7 +50,7 @@ def essence(sequence: list[Event]) -> list[object]:
 @given(sequence=events, threshold=st.integers(1, 8))
 def test_merging_loses_and_reorders_nothing(sequence: list[Event], threshold: int) -> None:
     async def story() -> None:
-        lane = Lane()
+        lane = EventQueue()
         for event in sequence:
             assert lane.put(event, 1)
         lane.end()
@@ -70,7 +70,7 @@ def test_reading_between_arrivals_changes_nothing_about_that(
     sequence: list[Event], reads: list[bool], threshold: int
 ) -> None:
     async def story() -> None:
-        lane, read = Lane(), []
+        lane, read = EventQueue(), []
         for number, event in enumerate(sequence):
             lane.put(event, 7)
             if number < len(reads) and reads[number]:
@@ -87,7 +87,7 @@ def test_reading_between_arrivals_changes_nothing_about_that(
 
 def test_a_consumer_that_keeps_up_sees_every_piece() -> None:
     async def story() -> None:
-        lane = Lane()
+        lane = EventQueue()
         for number in range(MERGE_ABOVE):
             lane.put(Text(str(number)), 1)
         lane.end()
@@ -98,7 +98,7 @@ def test_a_consumer_that_keeps_up_sees_every_piece() -> None:
 
 def test_many_unread_pieces_are_few_events() -> None:
     async def story() -> None:
-        lane = Lane()
+        lane = EventQueue()
         piece = Text("x", "m")
         for _ in range(200_000):
             lane.put(piece, 60)
@@ -112,7 +112,7 @@ def test_many_unread_pieces_are_few_events() -> None:
 
 def test_text_of_different_messages_and_thoughts_stay_apart() -> None:
     async def story() -> None:
-        lane = Lane()
+        lane = EventQueue()
         for _ in range(MERGE_ABOVE):
             lane.put(Mode("m"), 1)
         for event in (
@@ -134,8 +134,8 @@ def test_text_of_different_messages_and_thoughts_stay_apart() -> None:
 
 def test_over_the_limit_everything_before_is_read_and_then_it_fails() -> None:
     async def story() -> None:
-        lane = Lane()
-        assert lane.put(Text("a"), MOST_UNREAD)
+        lane = EventQueue()
+        assert lane.put(Text("a"), MOST_UNREAD_BYTES)
         assert not lane.put(Text("b"), 1)
         assert not lane.put(Text("c"), 0)
         lane.end()
@@ -150,9 +150,9 @@ def test_over_the_limit_everything_before_is_read_and_then_it_fails() -> None:
 
 def test_what_was_read_makes_room() -> None:
     async def story() -> None:
-        lane = Lane()
+        lane = EventQueue()
         for _ in range(5):
-            assert lane.put(Text("a"), MOST_UNREAD)
+            assert lane.put(Text("a"), MOST_UNREAD_BYTES)
             await lane.next()
 
     run(story())
@@ -160,7 +160,7 @@ def test_what_was_read_makes_room() -> None:
 
 def test_a_waiting_consumer_is_woken_by_an_event_an_end_and_a_failure() -> None:
     async def story() -> None:
-        lane = Lane()
+        lane = EventQueue()
         for put in (
             lambda: lane.put(Stop("end_turn"), 1),
             lambda: lane.end(AgentError("died", "gone")),
@@ -176,7 +176,7 @@ def test_a_waiting_consumer_is_woken_by_an_event_an_end_and_a_failure() -> None:
 
 def test_a_consumer_that_was_cancelled_makes_place_for_the_next() -> None:
     async def story() -> None:
-        lane = Lane()
+        lane = EventQueue()
         waiting = asyncio.create_task(lane.next())
         await asyncio.sleep(0)
         with pytest.raises(AgentError, match="another task"):

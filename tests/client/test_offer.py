@@ -11,7 +11,7 @@ import pytest
 from client.asking import Asked, Script, advertised, ask
 from coupler import connect
 from coupler.client.errors import REASONS
-from coupler.client.remote import Offer
+from coupler.client.remote import ClientOffer
 
 METHODS = {
     "fs/read_text_file": ("fs", "readTextFile"),
@@ -116,7 +116,7 @@ def test_what_is_no_choice_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="files= is one of none, read, write, not 'all'"):
         connect("agent", files="all")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="on_form= is a function"):
-        Offer(on_form="ask")  # type: ignore[arg-type]
+        ClientOffer(on_form="ask")  # type: ignore[arg-type]
 
 
 def test_each_reason_for_a_refusal_is_in_the_manual() -> None:

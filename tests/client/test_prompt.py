@@ -612,7 +612,7 @@ def test_a_cancel_that_crosses_the_answer_changes_nothing(script: Script) -> Non
 def test_an_agent_that_never_answers_the_cancel_is_given_up(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prompt_module, "CANCEL_PATIENCE", 0.2)
+    monkeypatch.setattr(prompt_module, "CANCEL_TIMEOUT", 0.2)
     agent = script(DEAF)
 
     async def story() -> None:
@@ -638,7 +638,7 @@ def test_an_agent_that_never_answers_the_cancel_is_given_up(
 def test_a_turn_that_was_left_and_never_ends_holds_up_the_next_for_the_patience_only(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prompt_module, "CANCEL_PATIENCE", 0.2)
+    monkeypatch.setattr(prompt_module, "CANCEL_TIMEOUT", 0.2)
 
     async def story() -> None:
         async with script(DEAF).connect() as remote:
@@ -764,7 +764,7 @@ def test_an_iterator_that_another_thread_drops_leaves_the_turn_all_the_same(scri
 def test_an_agent_that_reads_no_more_is_as_good_as_dead(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_module, "LAST_WORDS_PATIENCE", 0.1)
+    monkeypatch.setattr(connection_module, "EXIT_CODE_TIMEOUT", 0.1)
     agent = script("""
         import threading
         open_sessions()
@@ -1041,7 +1041,7 @@ def test_an_answer_over_the_limit_fails_its_turn_and_the_session_lives_on(script
 def test_a_reader_that_falls_too_far_behind_fails_alone_and_its_turn_is_cancelled(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane_module, "MOST_UNREAD", 100_000)
+    monkeypatch.setattr(lane_module, "MOST_UNREAD_BYTES", 100_000)
     agent = script("""
         for prompt in prompts():
             if text_of(prompt) == "flood":
@@ -1078,7 +1078,7 @@ def test_a_reader_that_falls_too_far_behind_fails_alone_and_its_turn_is_cancelle
 def test_what_nobody_reads_does_not_harm_whoever_awaits_inside_a_block(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane_module, "MOST_UNREAD", 10_000)
+    monkeypatch.setattr(lane_module, "MOST_UNREAD_BYTES", 10_000)
     agent = script("for prompt in prompts(): send(*[say('x' * 1000) for _ in range(100)], end(prompt))")
 
     async def story() -> None:

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client.stage import unhurried
-from coupler.client.reply import Reply, ReplyInProgress
+from coupler.client.reply import Reply, ReplyBuilder
 from coupler.events import Content, Event, Mode, Plan, Stop, Text, Thought, ToolCall, Usage
 from coupler.schema.v1 import PlanEntry, TextContent
 
 
 def reply_of(*events: Event) -> Reply:
-    progress = ReplyInProgress()
+    progress = ReplyBuilder()
     for event in events:
         progress.add(event)
     return progress.finished(Stop("end_turn"))

@@ -10,7 +10,7 @@ import pytest
 from client.stage import Scripted, run, until
 from coupler import AgentError
 from coupler.client.observation import Observation, SessionOpened
-from coupler.client.session import Record
+from coupler.client.session import EventRecord
 from coupler.events import Text, ToolCall
 
 Script = Callable[[str], Scripted]
@@ -255,7 +255,7 @@ def test_a_prompt_for_an_agent_that_is_gone_says_so(script: Script) -> None:
 
 
 def test_the_record_of_a_message_that_goes_on_stays_one_entry() -> None:
-    record = Record("s1")
+    record = EventRecord("s1")
     record.add_text(Text("a"), False)
     record.add_text(Text("b"), False)
     assert [entry.event for entry in record.entries()] == [Text("ab")]

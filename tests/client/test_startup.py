@@ -159,7 +159,7 @@ def test_an_agent_that_dies_over_a_session_is_noticed_at_once(script: Script) ->
 def test_an_agent_that_closes_its_output_and_lives_is_as_good_as_dead(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_module, "LAST_WORDS_PATIENCE", 0.1)
+    monkeypatch.setattr(connection_module, "EXIT_CODE_TIMEOUT", 0.1)
     error = start_error(script("read(); os.close(1); read()"))
     assert (error.kind, error.exit_code) == ("initialize", None)
     assert "its process still runs" in str(error)

@@ -18,7 +18,7 @@ from client.asking import Asked, Script, ask
 from client.stage import gone_within, is_running, run, until
 from coupler import AgentError
 from coupler.client import terminals
-from coupler.client.terminals import MOST_OUTPUT
+from coupler.client.terminals import OUTPUT_LIMIT
 
 IDLE = "import time; time.sleep(60)"
 
@@ -170,8 +170,8 @@ def test_a_character_that_is_not_there_yet_is_not_shown_broken(script: Script, t
 def test_endless_output_is_kept_within_the_limit_however_large_a_limit_is_named(
     script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert MOST_OUTPUT == 16 * 1024 * 1024
-    monkeypatch.setattr(terminals, "MOST_OUTPUT", 1000)
+    assert OUTPUT_LIMIT == 16 * 1024 * 1024
+    monkeypatch.setattr(terminals, "OUTPUT_LIMIT", 1000)
     _, shown = outcome(script, tmp_path, "print('x' * 5_000_000)", outputByteLimit=2**40)
     assert (len(shown["output"]), shown["truncated"]) == (1000, True)
 

@@ -16,7 +16,7 @@ from client.stage import is_running, run, until
 from coupler import EndTurn, McpError, Turn, connect
 from coupler.client.errors import AgentError
 from coupler.client.observation import ToolFinished
-from coupler.client.prompt import HEARING
+from coupler.client.prompt import RESULT_DELIVERY_TIMEOUT
 from coupler.client.tools import ToolContext
 from coupler.schema.v1 import ImageContent, McpServerStdio, TextContent
 
@@ -450,7 +450,11 @@ class TestEnding:
 
         run(story())
         (after,) = agent.noted("after")
-        assert (after < HEARING / 2) if reports else (HEARING / 2 < after < 10 * HEARING)
+        assert (
+            (after < RESULT_DELIVERY_TIMEOUT / 2)
+            if reports
+            else (RESULT_DELIVERY_TIMEOUT / 2 < after < 10 * RESULT_DELIVERY_TIMEOUT)
+        )
 
     def test_an_agent_that_ends_its_turn_by_itself_then_is_not_cancelled(self, script):
         def finish() -> None:

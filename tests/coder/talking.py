@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from client.stage import run
 from coupler import connect
-from coupler.agent.factory import adopt
+from coupler.agent.factory import adapt
 
 
 class Talk(NamedTuple):
@@ -34,7 +34,7 @@ def talk(graph: Any, *prompts: Any, cwd: Path | str = ".", **options: Any) -> Ta
         def hear(observed: Any) -> None:
             events.append(getattr(observed, "event", None))
 
-        async with connect(adopt(graph), on_event=hear, cwd=cwd, **options) as agent:
+        async with connect(adapt(graph), on_event=hear, cwd=cwd, **options) as agent:
             session = await agent.new(cwd=cwd)
             for prompt in prompts:
                 if callable(prompt):

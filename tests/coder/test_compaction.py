@@ -12,7 +12,7 @@ from bridges.scripted_model import ScriptedModel, call, fail, used
 from coder.talking import talk
 from coupler import acp
 from coupler.client import remote
-from coupler.coder.compaction import TASK, CompactionMiddleware
+from coupler.coder.compaction import SUMMARY_PROMPT, CompactionMiddleware
 from coupler.events import Compaction
 
 NOTES = "Notes on what was."
@@ -49,7 +49,7 @@ class Coder:
         self.graph = create_agent(self.model, [read_file, edit_file], middleware=middleware, **settings)
 
     def act(self, messages):
-        if messages[0].text.startswith(TASK):
+        if messages[0].text.startswith(SUMMARY_PROMPT):
             self.summarized.append(messages[0].text)
             return self.notes
         self.asked.append(messages)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from client.stage import unhurried
-from coupler.coder.compaction import Compacted, beginning_to_summarize, fitting, visible_messages
+from coupler.coder.compaction import Compacted, beginning_to_summarize, visible_messages, within_window
 
 LENGTHS = st.integers(0, 4000)
 
@@ -60,11 +60,11 @@ def test_who_keeps_more_cuts_no_later(messages, one, other):
 @unhurried
 @given(conversations(), st.integers(100, 3000))
 def test_what_is_made_to_fit_stays_the_same_when_more_comes(messages, window):
-    whole = fitting(messages, window)
+    whole = within_window(messages, window)
 
     for end in range(1, len(messages)):
         if not isinstance(messages[end], ToolMessage):
-            assert fitting(messages[:end], window) == whole[:end]
+            assert within_window(messages[:end], window) == whole[:end]
 
 
 @unhurried

@@ -5,11 +5,11 @@ import os
 import pytest
 
 from coupler.coder.other_agents import OtherAgent
-from coupler.coder.profiles import Profile
+from coupler.coder.profiles import CoderProfile
 from coupler.coder.sub_agents import MOST_LINES, Roster
 from coupler.config import load
 
-OWN = Profile(
+OWN = CoderProfile(
     name="own",
     system="You are mine.",
     deny=("fetch",),

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from coupler.coder import git as git_module
-from coupler.coder.git import git_state
+from coupler.coder import prompt as git_module
+from coupler.coder.prompt import git_state
 
 
 def git(directory, *words, check=True):
@@ -191,7 +191,7 @@ def test_keys_in_the_environment_are_not_gits_business(repository, tmp_path, mon
 
 
 def test_what_takes_too_long_is_left_out(repository, tmp_path, monkeypatch):
-    monkeypatch.setattr(git_module, "LIMIT", 2.0)
+    monkeypatch.setattr(git_module, "GIT_TIMEOUT", 2.0)
     slow = tmp_path / "bin"
     slow.mkdir()
     program = slow / "git"

@@ -16,7 +16,7 @@ from bridges.scripted_model import ScriptedModel, call
 from client.stage import PATIENCE, run, until
 from coder.talking import talk
 from coupler import acp, connect
-from coupler.agent.factory import adopt
+from coupler.agent.factory import adapt
 from coupler.client import remote as offer
 from coupler.coder import hooks as hook_run
 from coupler.coder.hooks import MOST_OBJECTIONS, HooksMiddleware
@@ -211,7 +211,7 @@ def test_a_cancel_ends_a_hook(hook, tmp_path):
     agent = Agent({"before_tool": [hook(code)]})
 
     async def cancel_meanwhile():
-        async with connect(adopt(agent.graph), cwd=tmp_path) as remote:
+        async with connect(adapt(agent.graph), cwd=tmp_path) as remote:
             session = await remote.new(cwd=tmp_path)
             async with asyncio.TaskGroup() as both:
                 reply = both.create_task(asyncio.wait_for(session.prompt("Greet."), PATIENCE))

@@ -208,7 +208,7 @@ def test_a_change_counts_from_the_next_prompt_on(told, repository):
 
 def test_unsaved_text_of_the_editor_counts(told, repository, monkeypatch):
     (repository / "AGENTS.md").write_text("saved")
-    monkeypatch.setattr(files, "decoded", lambda content, place, advice: "not saved yet")
+    monkeypatch.setattr(files, "decode_text", lambda content, place, advice: "not saved yet")
 
     told.talk("hello", files="read")
 
@@ -220,7 +220,7 @@ def test_an_editor_that_does_not_answer_holds_nothing_up(told, repository, monke
         await asyncio.Event().wait()
 
     (repository / "AGENTS.md").write_text("saved")
-    monkeypatch.setattr(files.Files, "_read", wait)
+    monkeypatch.setattr(files.ClientFiles, "_read", wait)
     monkeypatch.setattr(instructions, "PATIENCE", 0.05)
 
     told.talk("hello", files="read")

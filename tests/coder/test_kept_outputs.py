@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from coupler.agent.output import Veil
+from coupler.agent.output import SessionRedactor
 from coupler.coder import outputs as kept
-from coupler.coder.outputs import Outputs, delete_old_outputs, delete_outputs, directory_of
+from coupler.coder.outputs import SessionOutputs, delete_old_outputs, delete_outputs, outputs_directory
 from coupler.runtime.directories import NoHomeError
 
 
@@ -62,7 +62,7 @@ def home(tmp_path, monkeypatch):
 
 
 def session(id="s1"):
-    return SimpleNamespace(id=id, secrets=Veil(), readable_places=set())
+    return SimpleNamespace(id=id, secrets=SessionRedactor(), readable_places=set())
 
 
 def _no_home():
@@ -72,21 +72,21 @@ def _no_home():
 class TestOnTheDisk:
     def test_a_session_may_read_its_own_and_no_others(self, home):
         one = session()
-        Outputs(one)
+        SessionOutputs(one)
         assert one.readable_places == {str(home / "outputs" / "s1")}
 
     def test_an_id_that_is_no_name_leads_nowhere_else(self, home):
         for id in ("../../etc", "a/b", ".", "", "x" * 300):
-            assert directory_of(id).parent == home / "outputs"
-            assert directory_of(id).name not in ("", ".", "..")
+            assert outputs_directory(id).parent == home / "outputs"
+            assert outputs_directory(id).name not in ("", ".", "..")
 
     def test_a_user_without_a_home_keeps_nothing(self, monkeypatch):
         monkeypatch.delenv("COUPLER_HOME", raising=False)
         monkeypatch.setattr(kept, "data_directory", _no_home)
-        assert Outputs(session()).keep("text", "tool") is None
+        assert SessionOutputs(session()).keep("text", "tool") is None
 
     def test_a_character_that_comes_in_two_pieces_stays_one(self, home):
-        file = Outputs(session()).begin("tool")
+        file = SessionOutputs(session()).begin("tool")
         for piece in ("größe\n".encode()[:3], "größe\n".encode()[3:], b"\xff\0"):
             file.append(piece)
         file.close()
@@ -95,7 +95,7 @@ class TestOnTheDisk:
     def test_a_secret_that_comes_in_two_pieces_is_hidden(self, home):
         one = session()
         one.secrets.add({"KEY": "abcdefghijkl"})
-        file = Outputs(one).begin("tool")
+        file = SessionOutputs(one).begin("tool")
         for piece in (b"the key is abcd", b"efghijkl, see"):
             file.append(piece)
         file.close()
@@ -104,7 +104,7 @@ class TestOnTheDisk:
     def test_of_what_is_too_large_both_ends_are_kept(self, home, monkeypatch):
         monkeypatch.setattr(kept, "LARGEST", 100)
         monkeypatch.setattr(kept, "LAST", 20)
-        path = Outputs(session()).keep("".join(f"line {n}\n" for n in range(100)), "tool")
+        path = SessionOutputs(session()).keep("".join(f"line {n}\n" for n in range(100)), "tool")
         text = Path(path).read_text()
         assert text.startswith("line 0\nline 1\n")
         assert text.endswith("bytes left out …]\nline 98\nline 99\n")
@@ -112,7 +112,7 @@ class TestOnTheDisk:
     def test_the_oldest_of_a_session_make_room(self, home, monkeypatch):
         monkeypatch.setattr(kept, "LARGEST", 1000)
         monkeypatch.setattr(kept, "MOST_OF_SESSION", 2500)
-        outputs = Outputs(session())
+        outputs = SessionOutputs(session())
         paths = []
         for number in range(4):
             paths.append(Path(outputs.keep("x" * 900, "tool")))
@@ -120,7 +120,7 @@ class TestOnTheDisk:
         assert [path.exists() for path in paths] == [False, False, True, True]
 
     def test_what_is_old_is_deleted_and_what_is_not_stays(self, home):
-        old, new = (Path(Outputs(session(id)).keep("text", "tool")) for id in ("old", "new"))
+        old, new = (Path(SessionOutputs(session(id)).keep("text", "tool")) for id in ("old", "new"))
         before = time.time() - 8 * 24 * 3600
         os.utime(old, (before, before))
         os.utime(old.parent, (before, before))
@@ -128,7 +128,7 @@ class TestOnTheDisk:
         assert (old.exists(), new.exists()) == (False, True)
 
     def test_they_are_deleted_with_the_session(self, home):
-        one, two = (Path(Outputs(session(id)).keep("text", "tool")) for id in ("one", "two"))
+        one, two = (Path(SessionOutputs(session(id)).keep("text", "tool")) for id in ("one", "two"))
         delete_outputs("one")
         delete_outputs("never-kept-anything")
         assert (one.parent.exists(), two.exists()) == (False, True)
@@ -137,7 +137,7 @@ class TestOnTheDisk:
         def full(*_):
             raise OSError(28, "No space left on device")
 
-        file = Outputs(session()).begin("tool")
+        file = SessionOutputs(session()).begin("tool")
         path = Path(file.path)
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", full)

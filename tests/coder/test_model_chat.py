@@ -15,7 +15,7 @@ from langchain_openai import ChatOpenAI
 from bridges.model_server import RATE_LIMITED, TOO_LONG, ModelServer, Reply, refuses, says
 from coupler.coder.model import chat_model as module
 from coupler.coder.model.chat_model import chat_model, chat_models, model_middleware
-from coupler.coder.model.choice import ModelChoice, resolved
+from coupler.coder.model.choice import ModelChoice, resolved_model
 from coupler.coder.model.credentials import Keyring, ModelError
 from coupler.langchain.errors import failure_of
 from coupler.runtime.extras import MissingExtraError
@@ -30,7 +30,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_model(text: str, base_url: str | None = None, **environ: str) -> BaseChatModel:
-    return chat_model(resolved(text, base_url, environ), Keyring({"COUPLER_API_KEY": KEY, **environ}))
+    return chat_model(resolved_model(text, base_url, environ), Keyring({"COUPLER_API_KEY": KEY, **environ}))
 
 
 def chunks_of(model: BaseChatModel) -> list[Any]:
@@ -59,7 +59,7 @@ def test_a_server_that_speaks_as_openai_does_is_asked_with_the_key() -> None:
 def test_ollama_is_a_server_that_needs_no_key() -> None:
     with ModelServer([says("Good day")]) as server:
         host = server.url.removesuffix("/v1")
-        choice = resolved("ollama:qwen3", None, {"OLLAMA_HOST": host})
+        choice = resolved_model("ollama:qwen3", None, {"OLLAMA_HOST": host})
 
         assert text_of(chat_model(choice, Keyring({}))) == "Good day"
 
@@ -133,7 +133,7 @@ class TestBeforeAnythingIsAsked:
         with pytest.raises(
             ModelError, match="set ANTHROPIC_API_KEY or COUPLER_API_KEY, or run `coupler login coder`"
         ):
-            chat_model(resolved("anthropic:claude", None, {}), Keyring({}))
+            chat_model(resolved_model("anthropic:claude", None, {}), Keyring({}))
 
     @pytest.mark.parametrize("package", ["langchain_openai", "langchain_anthropic"])
     def test_a_missing_package_is_told_with_what_installs_it(
@@ -159,7 +159,7 @@ class TestBeforeAnythingIsAsked:
         assert KEY not in str(caught.value)
 
     def test_a_model_that_cannot_be_offered_leaves_the_others_alone(self) -> None:
-        choices = {text: resolved(text, None, {}) for text in ("openai:a", "cohere:b", "openai:c")}
+        choices = {text: resolved_model(text, None, {}) for text in ("openai:a", "cohere:b", "openai:c")}
 
         models = chat_models(choices, Keyring({"OPENAI_API_KEY": KEY}))
 

@@ -7,8 +7,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from coupler.coder.model.choice import ModelChoice, chosen, how_to_set_up, named, resolved
-from coupler.coder.model.credentials import PROVIDERS, Credentials, ModelError, ollama_address, store
+from coupler.coder.model.choice import ModelChoice, chosen_model, how_to_set_up, named_model, resolved_model
+from coupler.coder.model.credentials import (
+    PROVIDERS,
+    Credentials,
+    ModelError,
+    ollama_address,
+    store_credentials,
+)
 from coupler.config import load
 
 
@@ -48,7 +54,7 @@ class Places:
     def chosen(
         self, profile: Profile | None = None, model: str | None = None, trusts: bool = True, **environ: str
     ) -> ModelChoice | None:
-        return chosen(
+        return chosen_model(
             self.config(trusts, **environ), profile or Profile(), model, {**self.environ, **environ}
         )
 
@@ -69,7 +75,7 @@ def test_without_anything_there_is_no_model(places: Places) -> None:
 
 def test_who_is_asked_last_counts_only_if_nobody_else_says_anything(places: Places) -> None:
     said = []
-    store(Credentials(model="openai:stored"))
+    store_credentials(Credentials(model="openai:stored"))
     said.append(places.chosen())
     places.user_says('model = "openai:user"')
     said.append(places.chosen())
@@ -134,7 +140,9 @@ def test_the_general_key_is_meant_for_models_where_the_set_one_is(places: Places
     places.user_says('model = "openai:mine"\nbase_url = "http://box:8000/v1"')
     config = places.config()
 
-    others = [named(text, config, Profile(), environ=places.environ) for text in ("openai:b", "anthropic:c")]
+    others = [
+        named_model(text, config, Profile(), environ=places.environ) for text in ("openai:b", "anthropic:c")
+    ]
     of_profile = places.chosen(Profile("groq:d"))
 
     assert [(each.base_url, each.is_main) for each in others] == [("http://box:8000/v1", True), (None, False)]
@@ -145,7 +153,7 @@ def test_the_general_key_is_meant_for_models_where_the_set_one_is(places: Places
 def test_a_login_makes_another_choice_of_the_same_model(places: Places) -> None:
     places.user_says('model = "openai:mine"')
     before = places.chosen()
-    store(Credentials().with_login("openai:mine", None, ("openai", None), "sk-stored-0123456789"))
+    store_credentials(Credentials().with_login("openai:mine", None, ("openai", None), "sk-stored-0123456789"))
 
     after = places.chosen()
 
@@ -164,7 +172,7 @@ def test_a_login_makes_another_choice_of_the_same_model(places: Places) -> None:
     ],
 )
 def test_a_text_names_provider_and_model(text: str, provider: str, model: str) -> None:
-    choice = resolved(text, None, {})
+    choice = resolved_model(text, None, {})
 
     assert (choice.provider, choice.model, choice.name) == (provider, model, text)
 
@@ -172,7 +180,7 @@ def test_a_text_names_provider_and_model(text: str, provider: str, model: str) -
 @pytest.mark.parametrize("text", ["gpt-5", "groq:", ":x", "sk-0123456789", "a b:c", "openai:a\nb"])
 def test_what_is_no_model_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(ModelError, match=r"must (name provider and model|be one line)") as caught:
-        resolved(text, None, {})
+        resolved_model(text, None, {})
 
     assert text not in str(caught.value)
 
@@ -194,7 +202,7 @@ def test_what_is_no_model_is_refused_and_not_repeated(text: str) -> None:
 )
 def test_ollama_is_where_its_variable_says(host: str, address: str) -> None:
     assert ollama_address({"OLLAMA_HOST": host}) == address
-    assert resolved("ollama:qwen3", None, {"OLLAMA_HOST": host}).base_url == address
+    assert resolved_model("ollama:qwen3", None, {"OLLAMA_HOST": host}).base_url == address
 
 
 def test_without_a_model_three_ways_are_told_and_which_key_is_there(places: Places) -> None:

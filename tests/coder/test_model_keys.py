@@ -16,12 +16,12 @@ from langgraph.types import Command
 from coupler.coder.model.choice import ModelChoice
 from coupler.coder.model.credentials import (
     Credentials,
-    Key,
     Keyring,
     ModelError,
+    ModelKey,
     StoredKey,
-    remove,
-    store,
+    remove_credentials,
+    store_credentials,
     stored_credentials,
 )
 from coupler.coder.model.middleware import KeyConcealment
@@ -33,7 +33,7 @@ def a_choice(provider: str = "openai", base_url: str | None = None, *, is_main: 
     return ModelChoice(name=f"{provider}:m", provider=provider, model="m", base_url=base_url, is_main=is_main)
 
 
-def value_of(key: Key | None) -> str | None:
+def value_of(key: ModelKey | None) -> str | None:
     return None if key is None else key.value
 
 
@@ -41,7 +41,7 @@ class TestKeyring:
     def test_the_general_variable_comes_before_the_usual_one_and_that_before_what_is_stored(
         self, coupler_home: Path
     ) -> None:
-        store(Credentials().with_login("openai:m", None, ("openai", None), STORED))
+        store_credentials(Credentials().with_login("openai:m", None, ("openai", None), STORED))
         environ = {"COUPLER_API_KEY": GENERAL, "OPENAI_API_KEY": USUAL}
 
         keys = [
@@ -61,7 +61,7 @@ class TestKeyring:
         assert keyring.key_for(a_choice("groq", is_main=False)) is None
 
     def test_a_stored_key_is_for_one_address(self, coupler_home: Path) -> None:
-        store(
+        store_credentials(
             Credentials().with_login(
                 "openai:m", "https://a.example/v1", ("openai", "https://a.example/v1"), STORED
             )
@@ -80,7 +80,7 @@ class TestKeyring:
         assert "sk-" not in str(caught.value)
 
     def test_a_key_does_not_show_itself(self) -> None:
-        key = Key(GENERAL, "COUPLER_API_KEY")
+        key = ModelKey(GENERAL, "COUPLER_API_KEY")
 
         assert GENERAL not in f"{key!r} {key}"
         assert STORED not in repr(Credentials(keys=(StoredKey("openai", None, STORED),)))
@@ -118,7 +118,7 @@ class TestConcealing:
         assert session.secrets == {"OPENAI_API_KEY": USUAL, "GROQ_API_KEY": "other-0123456789"}
 
     def test_a_stored_key_is_a_secret_too(self, coupler_home: Path) -> None:
-        store(Credentials().with_login("openai:m", None, ("openai", None), STORED))
+        store_credentials(Credentials().with_login("openai:m", None, ("openai", None), STORED))
         session = FakeSession()
 
         Keyring({}).conceal(session, [a_choice()])  # type: ignore[arg-type]
@@ -196,7 +196,7 @@ class TestCredentials:
     def test_what_was_stored_is_there_again_and_only_its_user_can_read_it(self, coupler_home: Path) -> None:
         was = os.umask(0)
         try:
-            path = store(Credentials().with_login("groq:a", None, ("groq", None), STORED))
+            path = store_credentials(Credentials().with_login("groq:a", None, ("groq", None), STORED))
         finally:
             os.umask(was)
 
@@ -221,11 +221,11 @@ class TestCredentials:
     def test_writing_that_fails_leaves_the_old_file_whole(
         self, coupler_home: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        path = store(Credentials(model="groq:a"))
+        path = store_credentials(Credentials(model="groq:a"))
         monkeypatch.setattr(json, "dump", lambda *_, **__: (_ for _ in ()).throw(OSError("full")))
 
         with pytest.raises(OSError, match="full"):
-            store(Credentials(model="groq:b"))
+            store_credentials(Credentials(model="groq:b"))
 
         assert stored_credentials().model == "groq:a"
         assert [each.name for each in path.parent.iterdir()] == ["credentials.json"]
@@ -243,15 +243,15 @@ class TestCredentials:
         assert "sk-secret" not in str(caught.value)
 
     def test_removing_is_told_apart_from_nothing_to_remove(self, coupler_home: Path) -> None:
-        assert not remove()
-        store(Credentials(model="groq:a"))
-        assert remove()
+        assert not remove_credentials()
+        store_credentials(Credentials(model="groq:a"))
+        assert remove_credentials()
         assert stored_credentials() == Credentials()
 
     def test_a_file_that_others_can_read_is_warned_of(
         self, coupler_home: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        store(Credentials(model="groq:a")).chmod(0o644)
+        store_credentials(Credentials(model="groq:a")).chmod(0o644)
 
         assert stored_credentials().model == "groq:a"
 

@@ -20,9 +20,9 @@ import pytest
 from langchain_core.language_models import BaseChatModel
 
 from coupler.coder.model.chat_model import chat_model
-from coupler.coder.model.choice import ModelChoice, resolved
+from coupler.coder.model.choice import ModelChoice, resolved_model
 from coupler.coder.model.credentials import Keyring, ModelError
-from coupler.coder.model.local import ModelFacts, facts_of
+from coupler.coder.model.local_files import ModelFacts, model_facts
 from coupler.runtime.extras import MissingExtraError
 
 HERE = Path(__file__).parent
@@ -78,7 +78,7 @@ def file(tmp_path: Path) -> Path:
 
 def a_model(text: str | Path, window: int | None = None) -> BaseChatModel:
     text = f"local:{text}" if isinstance(text, Path) else text
-    found = resolved(text, None, {})
+    found = resolved_model(text, None, {})
     choice = ModelChoice(
         name=text, provider=found.provider, model=found.model, base_url=found.base_url, context_window=window
     )
@@ -300,7 +300,7 @@ def test_what_a_file_says_of_itself_is_read_as_far_as_it_can_be(
 ) -> None:
     file.write_bytes(content)
 
-    found = facts_of(file)
+    found = model_facts(file)
 
     assert (found.window, found.title) == facts
     assert isinstance(found, ModelFacts)

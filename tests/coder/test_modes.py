@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coupler.coder.modes import RULES
-from coupler.coder.profiles import MODES, Profile, ProfileError, first_mode
+from coupler.coder.profiles import MODES, CoderProfile, ProfileError, first_mode
 from permission.parts import Bench
 
 ASK, ACCEPT, LOOK, PLAN, AUTO = "interactive", "accept-edits", "read-only", "planning", "agentic"
@@ -119,9 +119,9 @@ def test_no_mode_but_auto_lets_tools_of_servers_and_pages_pass(bench: Bench) -> 
 
 
 def test_a_profile_that_begins_in_a_mode_that_there_is_not_names_the_nearest() -> None:
-    assert first_mode(Profile(name="careful", mode="planning")) == "planning"
-    assert first_mode(Profile(name="careful")) is None
+    assert first_mode(CoderProfile(name="careful", mode="planning")) == "planning"
+    assert first_mode(CoderProfile(name="careful")) is None
     with pytest.raises(
         ProfileError, match=r"the profile careful begins in a mode 'plan' .* mean 'planning'\?"
     ):
-        first_mode(Profile(name="careful", mode="plan"))
+        first_mode(CoderProfile(name="careful", mode="plan"))

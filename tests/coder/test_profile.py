@@ -6,7 +6,7 @@ import pytest
 
 from coupler.coder.profiles import ProfileError, profile_names, profile_of
 from coupler.config import load
-from coupler.providers.catalogue import chosen_for
+from coupler.providers.catalogue import resolve
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_what_is_no_profile_is_refused_with_what_there_is(configured, name, told
 def test_a_profile_is_started_by_its_own_name(configured):
     configured('[agents.reviewer]\nagent = "coder"\nmodel = "openai:small"\n')
 
-    chosen = chosen_for("reviewer")
+    chosen = resolve("reviewer")
 
     assert chosen is not None
     assert chosen.command == ("coupler", "serve", "--agent", "reviewer")

@@ -11,7 +11,7 @@ from langchain_core.messages import HumanMessage
 from bridges.scripted_model import ScriptedModel, call
 from coder.talking import talk
 from coupler import acp
-from coupler.coder.prompt import HOW, WHO, PromptMiddleware
+from coupler.coder.prompt import IDENTITY, WORKING_RULES, PromptMiddleware
 from coupler.coder.skills import Skills
 from coupler.events import Notice
 
@@ -55,10 +55,19 @@ def test_what_never_changes_comes_first_and_what_changes_with_the_day_last(agent
 
     made.talk("hello")
 
-    parts = [WHO, HOW, "You are a poet.", "Use tabs.", "- release:", "A note.", "Working directory:", "Date:"]
+    parts = [
+        IDENTITY,
+        WORKING_RULES,
+        "You are a poet.",
+        "Use tabs.",
+        "- release:",
+        "A note.",
+        "Working directory:",
+        "Date:",
+    ]
     places = [made.systems[0].index(part) for part in parts]
     assert places == sorted(places)
-    assert made.systems[0].startswith(WHO)
+    assert made.systems[0].startswith(IDENTITY)
 
 
 def test_it_stays_the_same_over_turns_so_that_providers_recognize_it(agent, tmp_path):
@@ -86,7 +95,7 @@ def test_what_others_add_comes_behind_it(agent):
     made.talk("hello")
 
     system = made.systems[0]
-    assert system.index(HOW) < system.index("And be kind.") < system.index("write_todos")
+    assert system.index(WORKING_RULES) < system.index("And be kind.") < system.index("write_todos")
     assert system.index("write_todos") < system.index("You are in planning mode")
 
 

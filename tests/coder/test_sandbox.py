@@ -13,7 +13,7 @@ import pytest
 from coder.script import use
 from coder.served_coder import Coder, tree, write
 from coder.waiting import until
-from coupler.coder.sandbox import View, sandbox_line
+from coupler.coder.sandbox import SandboxView, bubblewrap_arguments
 
 BWRAP = shutil.which("bwrap")
 
@@ -64,13 +64,13 @@ def home(tmp_path: Path) -> Path:
     return furnished(tmp_path / "person")
 
 
-def view(home: Path, *roots: Path, **more: object) -> View:
-    return View(roots=[str(root) for root in roots], temporary="/var/own-tmp", home=home, **more)  # type: ignore[arg-type]
+def view(home: Path, *roots: Path, **more: object) -> SandboxView:
+    return SandboxView(roots=[str(root) for root in roots], temporary="/var/own-tmp", home=home, **more)  # type: ignore[arg-type]
 
 
 class TestTheLine:
     def test_the_system_is_read_only_and_what_is_written_is_the_sessions(self, home: Path) -> None:
-        words = sandbox_line("/usr/bin/bwrap", view(home, home / "work/app"))
+        words = bubblewrap_arguments("/usr/bin/bwrap", view(home, home / "work/app"))
 
         assert words[0] == "/usr/bin/bwrap"
         assert {"--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc"} <= {*words}
@@ -80,11 +80,11 @@ class TestTheLine:
         assert singles(words, "--proc") == ["/proc"]
 
     def test_the_network_stays(self, home: Path) -> None:
-        assert not {"--unshare-net", "--unshare-all"} & {*sandbox_line("bwrap", view(home, home))}
+        assert not {"--unshare-net", "--unshare-all"} & {*bubblewrap_arguments("bwrap", view(home, home))}
 
     def test_the_home_is_empty_but_for_tools(self, home: Path) -> None:
         path = f"/usr/bin:{home}/bin:{home}:relative:/opt/bin"
-        words = sandbox_line("bwrap", view(home, home / "work/app", path=path))
+        words = bubblewrap_arguments("bwrap", view(home, home / "work/app", path=path))
 
         assert str(home) in singles(words, "--tmpfs")
         put_back = [source for source, _ in pairs(words, "--ro-bind-try")]
@@ -93,7 +93,7 @@ class TestTheLine:
         assert words.index(str(home / "bin")) > words.index(str(home))
 
     def test_in_a_home_that_is_a_directory_of_the_session_secrets_are_covered(self, home: Path) -> None:
-        words = sandbox_line("bwrap", view(home, home))
+        words = bubblewrap_arguments("bwrap", view(home, home))
         assert words.index(str(home / ".ssh")) > len(words) - 1 - words[::-1].index("--bind")
         assert str(home / ".ssh") in singles(words, "--tmpfs")
         assert ("/dev/null", str(home / ".netrc")) in pairs(words, "--ro-bind")
@@ -102,7 +102,7 @@ class TestTheLine:
         app = home / "work/app"
         (app / ".git/hooks").mkdir(parents=True)
         (app / ".git/config").touch()
-        words = sandbox_line("bwrap", view(home, app))
+        words = bubblewrap_arguments("bwrap", view(home, app))
         for name in ("hooks", "config"):
             assert (str(app / ".git" / name),) * 2 in pairs(words, "--ro-bind")
 
@@ -111,21 +111,21 @@ class TestTheLine:
         own = main / "worktrees/app"
         own.mkdir(parents=True)
         (app / ".git").write_text(f"gitdir: {own}\n")
-        assert (str(main), str(main)) not in pairs(sandbox_line("bwrap", view(home, app)), "--bind")
+        assert (str(main), str(main)) not in pairs(bubblewrap_arguments("bwrap", view(home, app)), "--bind")
 
         (own / "gitdir").write_text(f"{app}/.git\n")
-        assert (str(main), str(main)) in pairs(sandbox_line("bwrap", view(home, app)), "--bind")
+        assert (str(main), str(main)) in pairs(bubblewrap_arguments("bwrap", view(home, app)), "--bind")
 
     def test_a_file_that_only_looks_like_a_worktree_brings_nothing(self, home: Path) -> None:
         app = home / "work/app"
         (app / ".git").write_text(f"gitdir: {home}/.ssh\n")
         (home / ".ssh/gitdir").write_text(f"{app}/.git\n")
-        words = sandbox_line("bwrap", view(home, app))
+        words = bubblewrap_arguments("bwrap", view(home, app))
         assert not [place for pair in pairs(words, "--bind") for place in pair if ".ssh" in place]
 
     def test_a_root_behind_a_link_is_there_under_both_names(self, home: Path) -> None:
         (home / "link").symlink_to(home / "work/app")
-        words = sandbox_line("bwrap", view(home, home / "link"))
+        words = bubblewrap_arguments("bwrap", view(home, home / "link"))
         real = str(home / "work/app")
         assert {(real, real), (real, str(home / "link"))} <= {*pairs(words, "--bind")}
 
@@ -134,7 +134,7 @@ class TestTheLine:
     ) -> None:
         own, outputs = home / "work/app/own", home / "work/app/own/outputs"
         outputs.mkdir(parents=True)
-        words = sandbox_line("bwrap", view(home, home / "work/app", hidden=[own], readable=[outputs]))
+        words = bubblewrap_arguments("bwrap", view(home, home / "work/app", hidden=[own], readable=[outputs]))
         after_root = words[len(words) - 1 - words[::-1].index("--bind") :]
         assert str(own) in singles(after_root, "--tmpfs")
         assert after_root[-3:] == ["--ro-bind-try", str(outputs), str(outputs)]

@@ -19,7 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from coupler.coder.web import FetchError, is_public, request, resolved
+from coupler.coder.web import FetchError, is_public, request_once, resolved_addresses
 
 NAME = "pinned.example"
 
@@ -77,7 +77,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[str]]]:
 def test_one_private_address_among_public_ones_is_one_too_many(names: dict[str, list[list[str]]]) -> None:
     names[NAME] = [["93.184.215.14", "127.0.0.1"]]
     with pytest.raises(FetchError, match=r"pinned\.example is 127\.0\.0\.1, which is not public"):
-        asyncio.run(resolved(NAME, 80, may_be_private=False))
+        asyncio.run(resolved_addresses(NAME, 80, may_be_private=False))
 
 
 class Door(BaseHTTPRequestHandler):
@@ -106,7 +106,7 @@ def test_a_name_is_looked_up_once_and_the_address_that_was_checked_is_asked(
     # A second look would find nothing more, and fail.
     names[NAME] = [["127.0.0.1"]]
     url = httpx.URL(f"http://{NAME}:{server.server_port}/")
-    response = asyncio.run(request(url, may_be_private=True))
+    response = asyncio.run(request_once(url, may_be_private=True))
     assert (response.status, response.body.decode()) == (200, f"{NAME}:{server.server_port}")
     assert names[NAME] == []
 
@@ -116,7 +116,7 @@ def test_a_name_that_turns_private_is_refused_and_nobody_is_asked(
 ) -> None:
     names[NAME] = [["127.0.0.1"]]
     with pytest.raises(FetchError, match="not public"):
-        asyncio.run(request(httpx.URL(f"http://{NAME}:{server.server_port}/"), may_be_private=False))
+        asyncio.run(request_once(httpx.URL(f"http://{NAME}:{server.server_port}/"), may_be_private=False))
 
 
 def test_of_several_addresses_the_first_that_answers_is_taken(
@@ -124,7 +124,7 @@ def test_of_several_addresses_the_first_that_answers_is_taken(
 ) -> None:
     names[NAME] = [["127.0.0.2", "127.0.0.1"]]
     url = httpx.URL(f"http://{NAME}:{server.server_port}/")
-    assert asyncio.run(request(url, may_be_private=True)).status == 200
+    assert asyncio.run(request_once(url, may_be_private=True)).status == 200
 
 
 def certificate(directory: Path, name: str) -> Path:
@@ -166,7 +166,7 @@ class TestWithTls:
         self, port: int, names: dict[str, list[list[str]]]
     ) -> None:
         names[NAME] = [["127.0.0.1"]]
-        response = asyncio.run(request(httpx.URL(f"https://{NAME}:{port}/"), may_be_private=True))
+        response = asyncio.run(request_once(httpx.URL(f"https://{NAME}:{port}/"), may_be_private=True))
         assert response.status == 200
 
     def test_the_certificate_of_another_name_is_refused(
@@ -174,4 +174,4 @@ class TestWithTls:
     ) -> None:
         names["other.example"] = [["127.0.0.1"]]
         with pytest.raises(FetchError, match=r"(?i)certificate"):
-            asyncio.run(request(httpx.URL(f"https://other.example:{port}/"), may_be_private=True))
+            asyncio.run(request_once(httpx.URL(f"https://other.example:{port}/"), may_be_private=True))

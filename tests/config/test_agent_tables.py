@@ -10,7 +10,7 @@ import pytest
 from coupler.client.errors import AgentError
 from coupler.config import keys, load
 from coupler.config.lookup import ConfigError
-from coupler.providers.catalogue import choose, joined
+from coupler.providers.catalogue import choose_form, merged_entries
 
 
 def config_of(home: Path, text: str) -> Any:
@@ -104,7 +104,7 @@ def test_what_is_wrong_is_said_with_what_is_right(coupler_home: Path, lines: str
 
 
 def test_an_agent_that_stands_on_another_is_started_like_it(coupler_home: Path) -> None:
-    entries = joined(
+    entries = merged_entries(
         config_of(
             coupler_home,
             """
@@ -137,7 +137,7 @@ def test_an_agent_that_stands_on_another_is_started_like_it(coupler_home: Path) 
 def test_an_agent_that_stands_on_nothing_cannot_be_started(
     coupler_home: Path, text: str, complaint: str
 ) -> None:
-    entry = joined(config_of(coupler_home, text))["a"]
+    entry = merged_entries(config_of(coupler_home, text))["a"]
 
     with pytest.raises(AgentError, match=complaint):
-        choose(entry)
+        choose_form(entry)

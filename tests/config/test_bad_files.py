@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from coupler.config import ConfigError
-from coupler.config.files import LARGEST
+from coupler.config.files import LARGEST_FILE
 from coupler.config.lookup import MOST_PROBLEMS
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs links, pipes and modes of POSIX")
@@ -177,10 +177,10 @@ def test_unusual_but_right_files_are_read(place, text):
 
 
 def test_a_file_of_the_largest_size_is_read_and_a_larger_one_is_not(place):
-    place.project_says("#" * LARGEST)
+    place.project_says("#" * LARGEST_FILE)
     place.load()
 
-    path = place.project_says("#" * (LARGEST + 1))
+    path = place.project_says("#" * (LARGEST_FILE + 1))
     with pytest.raises(ConfigError, match="cannot be used: it is larger than 1 MiB") as caught:
         place.load()
     assert str(caught.value).startswith(str(path))

@@ -10,12 +10,14 @@ import pytest
 from coupler.config import ConfigError, Origin, load
 from coupler.config import files as config_file
 from coupler.config.keys import ALLOW, ASK, DENY, SCHEMA, SECRET_NAMES, STORE, SYNCHRONOUS
-from coupler.config.value_kinds import Choice, FilePath, Key, Schema, Texts
+from coupler.config.value_kinds import ChoiceKind, ConfigKey, ConfigSchema, PathKind, TextsKind
 
-COMMAND = Key("server.command", FilePath(), None, "trusted project", "A made-up command.", variable="MADE_UP")
-COLOUR = Key("server.colour", Choice(("red", "blue")), "blue", "project", "A made-up colour.")
-HOOKS = Key("server.hooks", Texts("a list of hooks"), (), "trusted project", "Made-up hooks.")
-MADE_UP = Schema((COMMAND, COLOUR, HOOKS))
+COMMAND = ConfigKey(
+    "server.command", PathKind(), None, "trusted project", "A made-up command.", variable="MADE_UP"
+)
+COLOUR = ConfigKey("server.colour", ChoiceKind(("red", "blue")), "blue", "project", "A made-up colour.")
+HOOKS = ConfigKey("server.hooks", TextsKind("a list of hooks"), (), "trusted project", "Made-up hooks.")
+MADE_UP = ConfigSchema((COMMAND, COLOUR, HOOKS))
 
 
 class TrustedOnes:

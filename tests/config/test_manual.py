@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coupler.config.keys import SCHEMA
-from coupler.config.value_kinds import Schema
+from coupler.config.value_kinds import ConfigSchema
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "configuration.md").read_text()
@@ -45,7 +45,7 @@ def test_the_error_in_the_manual_is_the_one_that_users_see(place):
 
 
 def test_a_schema_knows_its_sections_and_what_may_be_written_in_them():
-    schema = Schema(SCHEMA.keys)
+    schema = ConfigSchema(SCHEMA.keys)
     assert schema.words_below("") == ["permissions", "agents", "mcp", "coder", "secrets", "sessions"]
     assert schema.words_below("sessions") == ["store", "synchronous"]
     assert schema.is_section("secrets")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.config.files import DEEPEST, MOST_PARTS, Positions, TooComplexError
+from coupler.config.files import DEEPEST, MOST_PARTS, TextPositions, TooComplexError
 
 
 def paths_of(value: Any, path: tuple = ()) -> Iterator[tuple]:
@@ -56,7 +56,7 @@ k=true
 
 
 def test_every_key_of_an_example_is_found_where_it_is():
-    positions = Positions.of(EXAMPLE)
+    positions = TextPositions.of(EXAMPLE)
     lines = EXAMPLE.split("\n")
 
     for path in paths_of(tomllib.loads(EXAMPLE)):
@@ -77,7 +77,7 @@ def test_every_key_of_an_example_is_found_where_it_is():
 
 
 def test_what_is_not_there_has_no_position():
-    assert Positions.of("a = 1").find(("b",)) is None
+    assert TextPositions.of("a = 1").find(("b",)) is None
 
 
 names = st.one_of(
@@ -130,7 +130,7 @@ def test_whatever_tomllib_can_read_has_all_its_places(lines):
     except tomllib.TOMLDecodeError:
         data = {}
 
-    positions = Positions.of(text)
+    positions = TextPositions.of(text)
 
     for path in paths_of(data):
         assert positions.find(path) is not None, (text, path)
@@ -138,7 +138,7 @@ def test_whatever_tomllib_can_read_has_all_its_places(lines):
 
 @given(st.text(alphabet="ab.\"'[]{}=,#\n \\", max_size=60))
 def test_what_is_no_toml_does_no_harm(text):
-    Positions.of(text)
+    TextPositions.of(text)
 
 
 @pytest.mark.parametrize(
@@ -154,12 +154,12 @@ def test_what_is_no_toml_does_no_harm(text):
 def test_what_would_cost_too_much_is_refused_at_once(text, problem, line):
     begun = time.monotonic()
     with pytest.raises(TooComplexError, match=problem) as caught:
-        Positions.of(text)
+        TextPositions.of(text)
     assert caught.value.position.line == line
     assert time.monotonic() - begun < 5  # tomllib needs minutes
 
 
 def test_what_is_just_within_the_limits_is_read():
     text = "a." * (MOST_PARTS - 1) + "a = " + "[" * (DEEPEST - 1) + "1" + "]" * (DEEPEST - 1)
-    assert Positions.of(text).find(("a",) * MOST_PARTS) == (1, 1)
+    assert TextPositions.of(text).find(("a",) * MOST_PARTS) == (1, 1)
     tomllib.loads(text)

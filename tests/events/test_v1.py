@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw
 
 from coupler import events
 from coupler.events import Content, Other, Plan, Text, Thought, ToolCall, ToolUpdate
-from coupler.events.v1_codec import from_update, patch_of, to_update
+from coupler.events.v1_codec import from_update, to_update, tool_update_of
 from coupler.schema import v1
 from coupler.schema.decoding import decode
 from schema.conformance import check_frame
@@ -130,7 +130,7 @@ class TestToolCalls:
         asked = v1.PermissionToolCall(
             "1", title="Delete", kind="delete", locations=[v1.ToolCallLocation("/a")]
         )
-        assert patch_of(asked) == ToolUpdate(
+        assert tool_update_of(asked) == ToolUpdate(
             id="1", title="Delete", kind="delete", locations=(v1.ToolCallLocation("/a"),)
         )
 

@@ -12,10 +12,10 @@ from textwrap import dedent
 import pytest
 
 from coupler.cli.check import exit_code
-from coupler.conformance.assertion import MUST, Assertion, Case, Finding, chosen
+from coupler.conformance.assertion import MUST, Assertion, Case, RuleFinding, chosen
 from coupler.conformance.candidate import Candidate
 from coupler.conformance.examination import examine, judge
-from coupler.conformance.peers import FULL_CAPABILITIES, Desk
+from coupler.conformance.peers import FULL_CAPABILITIES, ClientServices
 from coupler.recording.traces import Trace, TraceError
 
 REFUSING = """
@@ -53,7 +53,7 @@ def test_the_desk_answers_whatever_it_is_asked(method: str, params: object, tmp_
         (tmp_path / "app.py").write_text("text")
         params = {**params, "path": str(tmp_path / "app.py")}
 
-    answer = Desk(tmp_path, FULL_CAPABILITIES).answer({"id": 1, "method": method, "params": params})
+    answer = ClientServices(tmp_path, FULL_CAPABILITIES).answer({"id": 1, "method": method, "params": params})
 
     assert answer is not None and answer["id"] == 1
     assert "error" in answer or "outcome" in answer["result"]
@@ -117,7 +117,7 @@ def test_a_line_that_was_cut_off_at_the_end_of_a_trace_is_left_out(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("found", "outcome"), [([], "skipped"), ([None], "skipped"), ([Finding("!")], "failed")]
+    ("found", "outcome"), [([], "skipped"), ([None], "skipped"), ([RuleFinding("!")], "failed")]
 )
 def test_a_rule_that_fails_itself_blames_nobody_and_passes_nobody(found: list[Case], outcome: str) -> None:
     def rule(trace: Trace) -> Iterator[Case]:

@@ -10,7 +10,7 @@ import pytest
 from coupler.conformance.assertion import catalogue
 from coupler.conformance.candidate import Candidate
 from coupler.conformance.examination import examine
-from coupler.conformance.report import Report
+from coupler.conformance.report import ConformanceReport
 from raw_client import COUPLER
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_starts", "unmeasured")]
@@ -23,12 +23,12 @@ DOES_NOT_APPLY = {
 }
 
 
-def check(example: str, directory: Path, **prompts: str) -> Report:
+def check(example: str, directory: Path, **prompts: str) -> ConformanceReport:
     command = [*COUPLER, "serve", str(EXAMPLES / example)]
     return asyncio.run(examine(Candidate(command, directory.resolve(), **prompts), catalogue("agent")))
 
 
-def results(report: Report, outcome: str) -> dict[str, str]:
+def results(report: ConformanceReport, outcome: str) -> dict[str, str]:
     return {each.assertion.id: each.message for each in report.results if each.outcome == outcome}
 
 

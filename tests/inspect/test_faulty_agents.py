@@ -17,7 +17,7 @@ import pytest
 from coupler.conformance.assertion import catalogue
 from coupler.conformance.candidate import Candidate
 from coupler.conformance.examination import examine
-from coupler.conformance.report import Report, Result
+from coupler.conformance.report import AssertionResult, ConformanceReport
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
 
@@ -74,7 +74,7 @@ def named_by_assertion() -> list[Fault]:
     return [fault for fault in faults() if fault.assertion in {each.id for each in catalogue("agent")}]
 
 
-def check(command: list[str], directory: Path, *ids: str, timeout: float = 5.0) -> Report:
+def check(command: list[str], directory: Path, *ids: str, timeout: float = 5.0) -> ConformanceReport:
     candidate = candidate_for(command, directory, *ids, timeout=timeout)
     return asyncio.run(examine(candidate, [each for each in catalogue("agent") if not ids or each.id in ids]))
 
@@ -96,11 +96,11 @@ def candidate_for(command: list[str], directory: Path, *ids: str, timeout: float
     )
 
 
-def failures(report: Report) -> dict[str, str]:
+def failures(report: ConformanceReport) -> dict[str, str]:
     return {each.assertion.id: each.message for each in report.results if each.outcome == "failed"}
 
 
-def result(report: Report, id: str) -> Result:
+def result(report: ConformanceReport, id: str) -> AssertionResult:
     return next(each for each in report.results if each.assertion.id == id)
 
 

@@ -16,10 +16,10 @@ from coupler.client.connection import recorded
 from coupler.client.errors import AgentError
 from coupler.client_api import link_to
 from coupler.recording.traces import Trace, TraceError
-from coupler.recording.writer import File
+from coupler.recording.writer import RecordingFile
 from coupler.redaction.sources import Secret
 from coupler.wire.peer import Peer
-from coupler.wire.tap import Feed, agent_name
+from coupler.wire.tap import RecordingFeed, agent_name
 from coupler.wire.transport import MemoryTransport, TappedTransport
 
 ROOT = Path(__file__).parent.parent.parent
@@ -49,7 +49,7 @@ def open_new(file: Path) -> int:
 
 def test_what_does_not_fit_into_the_queue_is_counted_as_missing(tmp_path: Path) -> None:
     # given a queue that nobody empties yet, and that holds little
-    feed = Feed(limit=500)
+    feed = RecordingFeed(limit=500)
     for number in range(100):
         feed.note(number / 100, b"c", b'{"jsonrpc":"2.0","method":"m%d"}\n' % number)
     # a line that is torn by the limit, the rest of which fits again
@@ -80,7 +80,7 @@ def test_a_disk_that_is_full_for_a_while_leaves_whole_lines(tmp_path: Path) -> N
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     os.set_blocking(reader, False)
-    file = File(writer)
+    file = RecordingFile(writer)
     line = b'{"at": 1, "text": "' + b"x" * 10_000 + b'"}\n'
 
     # when more is written than fits, and room is made again

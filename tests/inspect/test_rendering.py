@@ -19,22 +19,22 @@ from coupler.conformance.rendering import (
     to_json,
     to_junit,
 )
-from coupler.conformance.report import Frame, Report, Result
+from coupler.conformance.report import AssertionResult, ConformanceReport, ReportFrame
 
 NASTY = "a\x1b[31mb\x00c]]>d<script>alert(1)</script>&e\"f'g\u202eh\ud800i[bold]j\ufffek\x9bl\r"
 VOID = {"meta", "input"}
 
 
-def result(id: str, outcome: str, level: Level = MUST, message: str = "", **more) -> Result:
+def result(id: str, outcome: str, level: Level = MUST, message: str = "", **more) -> AssertionResult:
     assertion = Assertion(id, level, f"the sentence of {id}", "prompt-turn#stop-reasons", "agent")
-    return Result(assertion, outcome, level, message, **more)
+    return AssertionResult(assertion, outcome, level, message, **more)
 
 
-def frame(text: str, sender: str = "agent", at: float = 0.5, is_cause: bool = False) -> Frame:
-    return Frame(at, sender, text, is_cause)
+def frame(text: str, sender: str = "agent", at: float = 0.5, is_cause: bool = False) -> ReportFrame:
+    return ReportFrame(at, sender, text, is_cause)
 
 
-EVERYTHING = Report(
+EVERYTHING = ConformanceReport(
     "my-agent --acp",
     "agent",
     [
@@ -58,10 +58,12 @@ EVERYTHING = Report(
     ],
     seconds=12.34,
 )
-FINE = Report("my-agent", "agent", [result("A05", "passed"), result("A06", "skipped", message="no")])
+FINE = ConformanceReport(
+    "my-agent", "agent", [result("A05", "passed"), result("A06", "skipped", message="no")]
+)
 
 
-def table(report: Report, width: int = 80, is_verbose: bool = False, **options) -> str:
+def table(report: ConformanceReport, width: int = 80, is_verbose: bool = False, **options) -> str:
     file = io.StringIO()
     console = Console(file=file, width=width, highlight=False, **options)
     print_report(report, console, is_verbose=is_verbose)
@@ -141,7 +143,7 @@ def test_a_long_frame_is_cut_unless_all_is_wanted():
 
 def test_of_many_frames_those_around_the_cause_are_shown_unless_all_are_wanted():
     frames = tuple(frame(f"frame {number}", is_cause=number == 30) for number in range(40))
-    report = Report("x", "agent", [result("A01", "failed", message="m", frames=frames)])
+    report = ConformanceReport("x", "agent", [result("A01", "failed", message="m", frames=frames)])
 
     shown = re.findall(r"frame (\d+)", table(report))
     assert shown == ["26", "27", "28", "29", "30", "31"]
@@ -340,7 +342,7 @@ def test_only_pages_of_the_protocol_are_linked(section, address):
 
 
 def test_an_empty_report_can_be_shown():
-    empty = Report("x", "client")
+    empty = ConformanceReport("x", "client")
     assert "ACP v1 client" in table(empty)
     assert json.loads(to_json(empty))["results"] == []
     ET.fromstring(to_junit(empty))

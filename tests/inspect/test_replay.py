@@ -267,9 +267,9 @@ def test_what_follows_a_permission_waits_for_its_answer(tmp_path: Path) -> None:
 
 
 def hold_back(params: dict[str, Any]) -> dict[str, Any]:
-    from coupler.conformance.peers import Held
+    from coupler.conformance.peers import Unanswered
 
-    raise Held
+    raise Unanswered
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])

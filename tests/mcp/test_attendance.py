@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from coupler.mcp.servers import Servers, Surroundings, merged
-from coupler.mcp.tools import Attended, Reply
+from coupler.mcp.servers import ServerEnvironment, SessionServers, merge_servers
+from coupler.mcp.tools import ActiveCall, ElicitationReply
 from coupler.schema.v1 import McpServerStdio
 
 CLERK = Path(__file__).parent.parent / "agent" / "servers" / "clerk.py"
@@ -21,14 +21,14 @@ class Absent:
         pass
 
     async def ask(self, message, schema):
-        return Reply("decline")
+        return ElicitationReply("decline")
 
     ask_url = ask
 
 
 def test_the_servers_time_stands_still_while_somebody_is_asked_and_then_goes_on():
     async def story() -> None:
-        attended = Attended(Absent())
+        attended = ActiveCall(Absent())
         is_asked = False
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05) as attended.limit:
@@ -42,7 +42,7 @@ def test_the_servers_time_stands_still_while_somebody_is_asked_and_then_goes_on(
 
 
 def test_a_call_without_a_limit_can_be_paused_too():
-    attended = Attended(Absent())
+    attended = ActiveCall(Absent())
     with attended.paused():
         assert attended.limit is None
 
@@ -51,7 +51,7 @@ def test_a_call_without_a_limit_can_be_paused_too():
 def test_a_server_may_ask_only_if_somebody_can_be_asked(asks, told):
     async def story() -> str:
         entry = McpServerStdio("clerk", sys.executable, [str(CLERK)], [])
-        servers = Servers(merged([entry]), Surroundings("/", os.environ), asks=asks)
+        servers = SessionServers(merge_servers([entry]), ServerEnvironment("/", os.environ), asks=asks)
         try:
             return (await servers.call("clerk", "order", {}, 20)).text
         finally:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 import pytest
 
-from coupler.mcp.functions import function_of, read_docstring
+from coupler.mcp.functions import read_docstring, tool_function
 
 
 class Context:
@@ -48,7 +48,7 @@ def search(
 
 
 def test_the_signature_is_the_schema_and_the_docstring_its_words():
-    function = function_of(search, Context)
+    function = tool_function(search, Context)
 
     assert function.description == "Search for words.\n\nTakes its time.\n\nReturns:\n    nothing"
     properties = function.schema["properties"]
@@ -68,7 +68,7 @@ def test_the_signature_is_the_schema_and_the_docstring_its_words():
 
 
 def test_arguments_have_the_types_of_the_signature_and_defaults_are_left_to_it():
-    function = function_of(search, Context)
+    function = tool_function(search, Context)
     assert function.arguments({"words": ["a"], "place": {"city": "Rome"}}) == {
         "words": ["a"],
         "place": Place("Rome"),
@@ -76,15 +76,15 @@ def test_arguments_have_the_types_of_the_signature_and_defaults_are_left_to_it()
 
 
 def test_methods_and_partial_functions_are_functions():
-    assert function_of(Guide().way, Context).arguments({"to": {"city": "Rome"}}) == {"to": Place("Rome")}
-    partial = function_of(functools.partial(search, most=3), Context)
+    assert tool_function(Guide().way, Context).arguments({"to": {"city": "Rome"}}) == {"to": Place("Rome")}
+    partial = tool_function(functools.partial(search, most=3), Context)
     assert (partial.name, partial.schema["properties"]["most"]["default"]) == ("search", 3)
 
 
 def test_the_context_is_not_shown():
     def look(context: Context, at: str) -> None: ...
 
-    function = function_of(look, Context)
+    function = tool_function(look, Context)
     assert [*function.schema["properties"]] == ["at"]
     assert function.context == ("context",)
 
@@ -93,7 +93,7 @@ def test_names_that_are_not_defined_are_said():
     def look(at: "Nowhere") -> None: ...  # noqa: F821
 
     with pytest.raises(TypeError, match="signature of the tool `look` cannot be read: name 'Nowhere'"):
-        function_of(look, Context)
+        tool_function(look, Context)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from coupler.mcp import loopback
-from coupler.mcp.loopback import answered_patiently
+from coupler.mcp.loopback import respond_with_keep_alive
 
 START = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]}
 BODY = {"type": "http.response.body", "body": b'{"id":\n1}'}
@@ -17,7 +17,7 @@ def sent(answer):
     async def send(message):
         messages.append(message)
 
-    asyncio.run(answered_patiently(answer, send))
+    asyncio.run(respond_with_keep_alive(answer, send))
     return messages
 
 
@@ -30,7 +30,7 @@ def test_an_answer_that_comes_soon_is_sent_as_it_is():
 
 
 def test_an_answer_that_comes_late_is_the_event_of_a_stream(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(loopback, "SIGN_OF_LIFE", 0.001)
+    monkeypatch.setattr(loopback, "KEEP_ALIVE_SECONDS", 0.001)
     living = []
 
     async def answer(send):
@@ -42,7 +42,7 @@ def test_an_answer_that_comes_late_is_the_event_of_a_stream(monkeypatch: pytest.
     async def send(message):
         living.append(message)
 
-    asyncio.run(answered_patiently(answer, send))
+    asyncio.run(respond_with_keep_alive(answer, send))
 
     start, *signs, last = living
     assert (b"content-type", b"text/event-stream") in start["headers"]

@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 from coupler.mcp import package
-from coupler.mcp.servers import Servers, Surroundings, merged
-from coupler.mcp.tools import McpError, shown
+from coupler.mcp.servers import ServerEnvironment, SessionServers, merge_servers
+from coupler.mcp.tools import McpError, printable
 from coupler.schema.v1 import EnvVariable, McpServerHttp, McpServerStdio
 
 PLAIN = Path(__file__).parent.parent / "agent" / "servers" / "plain.py"
@@ -21,29 +21,29 @@ def plain(manner: str = "fine", *arguments: object, name: str = "plain") -> McpS
     return McpServerStdio(name, sys.executable, words, [])
 
 
-def session(*servers: McpServerStdio | McpServerHttp) -> Servers:
-    return Servers(merged(servers), Surroundings("/", os.environ))
+def session(*servers: McpServerStdio | McpServerHttp) -> SessionServers:
+    return SessionServers(merge_servers(servers), ServerEnvironment("/", os.environ))
 
 
 class TestMerging:
     def test_the_last_source_wins_on_a_name_and_the_order_is_that_of_the_first(self):
         weak, strong = plain("weak", name="a"), plain("strong", name="a")
-        found = merged([weak, plain(name="b")], [strong])
+        found = merge_servers([weak, plain(name="b")], [strong])
         assert [*found] == ["a", "b"]
         assert found["a"] is strong
 
     def test_another_kind_of_server_replaces_one_too(self):
         far = McpServerHttp("a", "https://example.com", [])
-        assert merged([plain(name="a")], [far]) == {"a": far}
+        assert merge_servers([plain(name="a")], [far]) == {"a": far}
 
 
 class TestSurroundings:
     def test_only_what_every_program_needs_is_inherited(self):
-        surroundings = Surroundings("/", {"PATH": "/bin", "HOME": "/h", "AWS_SECRET_ACCESS_KEY": "x"})
+        surroundings = ServerEnvironment("/", {"PATH": "/bin", "HOME": "/h", "AWS_SECRET_ACCESS_KEY": "x"})
         assert surroundings.environment({"OWN": "1"}) == {"PATH": "/bin", "HOME": "/h", "OWN": "1"}
 
     def test_what_a_server_is_given_comes_first(self):
-        assert Surroundings("/", {"PATH": "/bin"}).environment({"PATH": "/own"}) == {"PATH": "/own"}
+        assert ServerEnvironment("/", {"PATH": "/bin"}).environment({"PATH": "/own"}) == {"PATH": "/own"}
 
 
 class TestPackage:
@@ -72,8 +72,8 @@ class TestPackage:
 
 class TestErrors:
     def test_a_name_is_shown_in_one_line_and_not_too_long(self):
-        assert shown("a\nb") == r"a\nb"
-        assert len(shown("x" * 1000)) == 100
+        assert printable("a\nb") == r"a\nb"
+        assert len(printable("x" * 1000)) == 100
 
     def test_an_error_survives_a_pipe(self):
         import pickle
@@ -162,7 +162,7 @@ class TestSharing:
             before = (await servers.call("plain", "pids", {}, 10)).text
             entry = McpServerStdio("plain", sys.executable, plain().args, [EnvVariable("A", "1")])
 
-            await servers.replace(merged([entry]))
+            await servers.replace(merge_servers([entry]))
 
             assert (await servers.call("plain", "pids", {}, 10)).text != before
             await servers.close()

@@ -12,8 +12,8 @@ from coupler.runtime.environment import (
     Environment,
     SpawnError,
     SpawnErrorKind,
-    find_outside,
     find_program,
+    find_program_outside,
     split_command,
 )
 from coupler.runtime.process import Child
@@ -143,12 +143,14 @@ def test_an_error_survives_pickling() -> None:
 class TestOutside:
     def test_a_program_on_the_path_is_found(self, tmp_path: Path) -> None:
         program = script(tmp_path / "tool")
-        assert find_outside("tool", (str(tmp_path / "project"), "/"), path=str(tmp_path)) == str(program)
-        assert find_outside("tool", (), path="/nowhere") is None
+        assert find_program_outside("tool", (str(tmp_path / "project"), "/"), path=str(tmp_path)) == str(
+            program
+        )
+        assert find_program_outside("tool", (), path="/nowhere") is None
 
     def test_one_in_a_project_is_not(self, tmp_path: Path) -> None:
         script(tmp_path / "tool")
-        assert find_outside("tool", ("/nowhere", str(tmp_path)), path=str(tmp_path)) is None
+        assert find_program_outside("tool", ("/nowhere", str(tmp_path)), path=str(tmp_path)) is None
 
     @pytest.mark.parametrize("way", ["into it", "out of it"])
     def test_nor_one_behind_a_link_that_leads_into_a_project_or_out_of_it(
@@ -160,11 +162,11 @@ class TestOutside:
         real, link = (project, others) if way == "into it" else (others, project)
         script(real / "real")
         (link / "tool").symlink_to(real / "real")
-        assert find_outside("tool", (str(project),), path=str(link)) is None
+        assert find_program_outside("tool", (str(project),), path=str(link)) is None
 
     def test_nor_one_that_depends_on_the_directory(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         script(tmp_path / "tool")
         monkeypatch.chdir(tmp_path)
-        assert find_outside("tool", (), path=".") is None
+        assert find_program_outside("tool", (), path=".") is None

@@ -5,7 +5,7 @@ import sys
 
 import psutil
 
-from coupler.runtime.process import Descendants, children
+from coupler.runtime.process import Descendants, child_pids
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 PARENT = [
@@ -19,7 +19,7 @@ PARENT = [
 
 
 def test_children_of_children_are_ended_also_when_their_parent_went_first() -> None:
-    spared = children()
+    spared = child_pids()
     with subprocess.Popen(PARENT, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         grandchild = psutil.Process(int(parent.stdout.readline()))
@@ -36,7 +36,7 @@ def test_children_of_children_are_ended_also_when_their_parent_went_first() -> N
 
 def test_those_that_were_there_before_are_spared() -> None:
     with subprocess.Popen(SLEEPER) as before:
-        spared = children()
+        spared = child_pids()
         assert before.pid in spared
         assert not Descendants(spared).alive()
         Descendants(spared).kill()
@@ -45,7 +45,7 @@ def test_those_that_were_there_before_are_spared() -> None:
 
 
 def test_the_dead_do_not_count() -> None:
-    spared = children()
+    spared = child_pids()
     with subprocess.Popen(SLEEPER) as child:
         found = Descendants(spared)
         assert found.alive()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from coupler.runtime.guard import Guard
+from coupler.runtime.guard import GroupGuard
 from process.children import children_called
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="guards watch over process groups")
@@ -20,7 +20,7 @@ PATIENCE = 20.0
 
 OWNER = """
 import os, subprocess, sys
-from coupler.runtime.guard import Guard
+from coupler.runtime.guard import GroupGuard as Guard
 
 child = subprocess.Popen(["sh", "-c", sys.argv[1]], start_new_session=True, stdout=subprocess.PIPE)
 child.stdout.readline()
@@ -69,7 +69,7 @@ def test_a_guard_has_none_of_our_secrets(
     sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("API_KEY", "secret")
-    guard = Guard.over(sleeper.pid)
+    guard = GroupGuard.over(sleeper.pid)
     assert guard is not None
     [watching] = children_called("coupler-guard")
     assert "API_KEY" not in watching.environ()
@@ -77,7 +77,7 @@ def test_a_guard_has_none_of_our_secrets(
 
 
 def test_a_dismissed_guard_is_gone_and_has_touched_nothing(sleeper: subprocess.Popen[bytes]) -> None:
-    guard = Guard.over(sleeper.pid)
+    guard = GroupGuard.over(sleeper.pid)
     assert guard is not None
     [watching] = children_called("coupler-guard")
 
@@ -89,7 +89,7 @@ def test_a_dismissed_guard_is_gone_and_has_touched_nothing(sleeper: subprocess.P
 
 
 def test_a_guard_that_is_forgotten_is_dismissed(sleeper: subprocess.Popen[bytes]) -> None:
-    Guard.over(sleeper.pid)
+    GroupGuard.over(sleeper.pid)
     assert not children_called("coupler-guard")
     assert sleeper.poll() is None
 

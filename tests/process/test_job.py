@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from coupler.runtime.commands import Job
+from coupler.runtime.commands import RunningCommand
 from coupler.runtime.environment import Environment, SpawnError
 from process.test_child import gone_within, is_running
 
@@ -79,7 +79,7 @@ def run(story: Callable[[], Awaitable[None]]) -> None:
     assert [child for child in psutil.Process().children() if child not in others] == []
 
 
-async def finish(job: Job, heard: Heard) -> int | None:
+async def finish(job: RunningCommand, heard: Heard) -> int | None:
     try:
         await job.hear(heard)
         await job.wait()
@@ -101,7 +101,7 @@ def python(program: str) -> list[str]:
 def test_stdout_and_stderr_come_in_order(tmp_path: Path) -> None:
     async def story() -> None:
         heard = Heard()
-        job = Job.start(shell("echo a; echo b >&2; echo c; exit 3"), cwd=str(tmp_path))
+        job = RunningCommand.start(shell("echo a; echo b >&2; echo c; exit 3"), cwd=str(tmp_path))
         assert await finish(job, heard) == 3
         assert heard.output == b"a\nb\nc\n"
 
@@ -109,12 +109,12 @@ def test_stdout_and_stderr_come_in_order(tmp_path: Path) -> None:
 
 
 def test_stderr_can_be_heard_apart_from_stdout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coupler.runtime.commands.LAST_WORDS", 20.0)
+    monkeypatch.setattr("coupler.runtime.commands.DRAIN_SECONDS", 20.0)
 
     async def story() -> None:
         stdout, stderr = Heard(), Heard()
         script = "echo a; head -c 300000 /dev/zero >&2; echo c; (sleep 0.05; echo late >&2) >/dev/null &"
-        job = Job.start(shell(script), cwd=str(tmp_path), hears_stderr=True)
+        job = RunningCommand.start(shell(script), cwd=str(tmp_path), hears_stderr=True)
         try:
             await job.hear(stdout, stderr)
             assert await job.wait() == 0
@@ -131,7 +131,7 @@ def test_without_input_it_reads_from_the_null_device(tmp_path: Path) -> None:
     async def story() -> None:
         heard = Heard()
         program = "import os; print(os.path.samestat(os.fstat(0), os.stat(os.devnull)))"
-        await finish(Job.start(python(program), cwd=str(tmp_path)), heard)
+        await finish(RunningCommand.start(python(program), cwd=str(tmp_path)), heard)
         assert heard.output == b"True\n"
 
     run(story)
@@ -141,7 +141,7 @@ def test_without_input_it_reads_from_the_null_device(tmp_path: Path) -> None:
 def test_it_reads_its_input_to_the_end(tmp_path: Path, size: int) -> None:
     async def story() -> None:
         heard = Heard()
-        await finish(Job.start(["cat"], cwd=str(tmp_path), input=b"x" * size), heard)
+        await finish(RunningCommand.start(["cat"], cwd=str(tmp_path), input=b"x" * size), heard)
         assert heard.output == b"x" * size
 
     run(story)
@@ -150,7 +150,7 @@ def test_it_reads_its_input_to_the_end(tmp_path: Path, size: int) -> None:
 @pytest.mark.parametrize("script", ["exec true", "exec <&-; sleep 0.1"])
 def test_input_that_nobody_wants_is_dropped(tmp_path: Path, script: str) -> None:
     async def story() -> None:
-        job = Job.start(shell(script), cwd=str(tmp_path), input=b"x" * 1_000_000)
+        job = RunningCommand.start(shell(script), cwd=str(tmp_path), input=b"x" * 1_000_000)
         assert await finish(job, Heard()) == 0
 
     run(story)
@@ -159,7 +159,7 @@ def test_input_that_nobody_wants_is_dropped(tmp_path: Path, script: str) -> None
 def test_all_of_a_long_output_is_heard(tmp_path: Path) -> None:
     async def story() -> None:
         heard = Heard()
-        await finish(Job.start(python("print('x' * 5_000_000)"), cwd=str(tmp_path)), heard)
+        await finish(RunningCommand.start(python("print('x' * 5_000_000)"), cwd=str(tmp_path)), heard)
         assert len(heard.output) == 5_000_001
 
     run(story)
@@ -173,7 +173,7 @@ def test_a_slow_listener_hears_all_of_it_too(tmp_path: Path) -> None:
             await asyncio.sleep(0.15)
             await heard(chunk)
 
-        job = Job.start(python("print('x' * 300_000)"), cwd=str(tmp_path))
+        job = RunningCommand.start(python("print('x' * 300_000)"), cwd=str(tmp_path))
         await job.hear(slowly)
         await job.end(1)
         job.close()
@@ -184,7 +184,7 @@ def test_a_slow_listener_hears_all_of_it_too(tmp_path: Path) -> None:
 
 def test_the_loop_is_not_starved_by_an_endless_output(tmp_path: Path) -> None:
     async def story() -> None:
-        job = Job.start(["yes"], cwd=str(tmp_path))
+        job = RunningCommand.start(["yes"], cwd=str(tmp_path))
         hearing = asyncio.ensure_future(job.hear(Heard()))
         slowest = 0.0
         for _ in range(50):
@@ -204,7 +204,7 @@ def test_what_it_leaves_running_neither_holds_it_up_nor_outlives_it(tmp_path: Pa
     async def story() -> None:
         heard = Heard()
         start = time.monotonic()
-        job = Job.start(shell(f"sleep 60 {redirected} & echo $!"), cwd=str(tmp_path))
+        job = RunningCommand.start(shell(f"sleep 60 {redirected} & echo $!"), cwd=str(tmp_path))
         assert await finish(job, heard) == 0
         assert time.monotonic() - start < 10
         assert gone_within(5, int(heard.output))
@@ -215,7 +215,7 @@ def test_what_it_leaves_running_neither_holds_it_up_nor_outlives_it(tmp_path: Pa
 def test_who_left_the_group_and_holds_the_pipe_does_not_hold_it_up(tmp_path: Path) -> None:
     async def story() -> None:
         heard = Heard()
-        job = Job.start(python(DESERTER), cwd=str(tmp_path))
+        job = RunningCommand.start(python(DESERTER), cwd=str(tmp_path))
         try:
             assert await finish(job, heard) == 0
         finally:
@@ -227,7 +227,7 @@ def test_who_left_the_group_and_holds_the_pipe_does_not_hold_it_up(tmp_path: Pat
 def test_a_deaf_command_is_killed_after_the_grace(tmp_path: Path) -> None:
     async def story() -> None:
         heard = Heard()
-        job = Job.start(python(DEAF), cwd=str(tmp_path))
+        job = RunningCommand.start(python(DEAF), cwd=str(tmp_path))
         hearing = asyncio.ensure_future(job.hear(heard))
         await heard.until(b"1\n")
         hearing.cancel()
@@ -244,7 +244,7 @@ def test_a_deaf_command_is_killed_after_the_grace(tmp_path: Path) -> None:
 def test_it_is_heard_while_it_cleans_up(tmp_path: Path) -> None:
     async def story() -> None:
         heard = Heard()
-        job = Job.start(python(TALKATIVE), cwd=str(tmp_path))
+        job = RunningCommand.start(python(TALKATIVE), cwd=str(tmp_path))
         hearing = asyncio.ensure_future(job.hear(heard))
         await heard.until(b"READY")
         hearing.cancel()
@@ -260,7 +260,7 @@ def test_it_is_heard_while_it_cleans_up(tmp_path: Path) -> None:
 def test_cancelling_the_end_kills_at_once(tmp_path: Path) -> None:
     async def story() -> None:
         heard = Heard()
-        job = Job.start(python(DEAF), cwd=str(tmp_path))
+        job = RunningCommand.start(python(DEAF), cwd=str(tmp_path))
         hearing = asyncio.ensure_future(job.hear(heard))
         await heard.until(b"1\n")
         hearing.cancel()
@@ -281,7 +281,7 @@ def test_what_a_listener_raises_is_raised_and_does_not_keep_the_command_from_end
         async def fail(chunk: bytes) -> None:
             raise LookupError("gone")
 
-        job = Job.start(python(TALKATIVE), cwd=str(tmp_path))
+        job = RunningCommand.start(python(TALKATIVE), cwd=str(tmp_path))
         with pytest.raises(LookupError):
             await job.hear(fail)
         with pytest.raises(LookupError):
@@ -296,7 +296,7 @@ def test_its_environment_is_what_it_is_given(tmp_path: Path) -> None:
     async def story() -> None:
         heard = Heard()
         environment = Environment.exact({"ONLY": "this"})
-        await finish(Job.start(["/usr/bin/env"], cwd=str(tmp_path), env=environment), heard)
+        await finish(RunningCommand.start(["/usr/bin/env"], cwd=str(tmp_path), env=environment), heard)
         assert heard.output == b"ONLY=this\n"
 
     run(story)
@@ -305,6 +305,6 @@ def test_its_environment_is_what_it_is_given(tmp_path: Path) -> None:
 def test_a_command_that_cannot_start_leaves_nothing(tmp_path: Path) -> None:
     async def story() -> None:
         with pytest.raises(SpawnError):
-            Job.start(["no-such-program"], cwd=str(tmp_path), input=b"x")
+            RunningCommand.start(["no-such-program"], cwd=str(tmp_path), input=b"x")
 
     run(story)

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from coupler.runtime.commands import Result, result_of
+from coupler.runtime.commands import CommandResult, run_command
 from coupler.runtime.environment import Environment, SpawnError
 from process.test_child import gone_within
 
@@ -16,9 +16,9 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="these commands 
 ENVIRONMENT = Environment.exact({"PATH": "/usr/bin:/bin"})
 
 
-def result(line: str, *, largest: int = 1000, **more: object) -> Result:
+def result(line: str, *, largest: int = 1000, **more: object) -> CommandResult:
     command = ["sh", "-c", line]
-    return asyncio.run(result_of(command, cwd="/", env=ENVIRONMENT, largest=largest, **more))
+    return asyncio.run(run_command(command, cwd="/", env=ENVIRONMENT, largest=largest, **more))
 
 
 def test_it_tells_how_a_command_ended_and_what_it_wrote():
@@ -43,7 +43,7 @@ def test_who_no_longer_waits_leaves_nothing_running(tmp_path: Path):
     async def wait_for_a_moment() -> psutil.Process:
         file = tmp_path / "pid"
         command = ["sh", "-c", f"echo $$ > {file}; exec sleep 600"]
-        running = asyncio.ensure_future(result_of(command, cwd="/", env=ENVIRONMENT, largest=10))
+        running = asyncio.ensure_future(run_command(command, cwd="/", env=ENVIRONMENT, largest=10))
         while not file.exists() or not file.read_text().strip():
             await asyncio.sleep(0.01)
         process = psutil.Process(int(file.read_text()))
@@ -57,4 +57,4 @@ def test_who_no_longer_waits_leaves_nothing_running(tmp_path: Path):
 
 def test_what_cannot_be_started_is_said():
     with pytest.raises(SpawnError, match="nothing-of-that-name"):
-        asyncio.run(result_of(["nothing-of-that-name"], cwd="/", env=ENVIRONMENT, largest=10))
+        asyncio.run(run_command(["nothing-of-that-name"], cwd="/", env=ENVIRONMENT, largest=10))

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from coupler.runtime.guard import Watch
+from coupler.runtime.guard import SharedGroupGuard
 from process.children import children_called
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="a watch is over process groups")
@@ -22,7 +22,7 @@ PATIENCE = 20.0
 # Runs three commands under one watch, of which the second is over; then it is killed.
 OWNER = """
 import os, subprocess, sys
-from coupler.runtime.guard import Watch
+from coupler.runtime.guard import SharedGroupGuard as Watch
 
 def start(file):
     child = subprocess.Popen(["sh", file], start_new_session=True, stdout=subprocess.PIPE)
@@ -89,7 +89,8 @@ def test_groups_end_and_their_files_go_when_their_owner_was_killed(tmp_path: Pat
 def test_a_file_that_is_expected_goes_when_its_owner_was_killed_before_it_was_run(tmp_path: Path) -> None:
     file = tmp_path / "a script.sh"
     file.touch()
-    story = "import sys; from coupler.runtime.guard import Watch; watch = Watch(); watch.expect(sys.argv[1])"
+    imports = "import sys; from coupler.runtime.guard import SharedGroupGuard"
+    story = f"{imports}; guard = SharedGroupGuard(); guard.expect(sys.argv[1])"
     with subprocess.Popen(
         [sys.executable, "-c", f"{story}; print(flush=True); sys.stdin.read()", str(file)],
         stdin=subprocess.PIPE,
@@ -107,7 +108,7 @@ def test_a_file_that_is_expected_goes_when_its_owner_was_killed_before_it_was_ru
 def test_one_shell_watches_over_all_and_is_gone_when_the_watch_is_closed(
     sleeper: subprocess.Popen[bytes],
 ) -> None:
-    with Watch() as watch:
+    with SharedGroupGuard() as watch:
         assert watching() == []
         with watch.over(sleeper.pid, "a"), watch.over(sleeper.pid, "b"):
             [shell] = watching()
@@ -119,7 +120,7 @@ def test_one_shell_watches_over_all_and_is_gone_when_the_watch_is_closed(
 
 
 def test_a_shell_that_has_died_is_replaced(sleeper: subprocess.Popen[bytes]) -> None:
-    with Watch() as watch:
+    with SharedGroupGuard() as watch:
         with watch.over(sleeper.pid, "a"):
             [shell] = watching()
             shell.kill()

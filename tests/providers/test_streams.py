@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, to_builtins
 
 from coupler.events import Notice, Plan, Text, Thought, ToolOutput, ToolUpdate, Usage
-from coupler.providers.streams import Loose
+from coupler.providers.streams import LooseObject
 from coupler.schema.v1 import Diff
 from providers.rendering import PARSERS, rendered, rendered_outcome
 from providers.stub import STREAMS, Stub, lines_of
@@ -54,7 +54,7 @@ def test_a_recorded_stream_says_what_was_written_down(name: str) -> None:
 def test_every_kind_of_line_is_in_the_table_and_every_reading_is_recorded(provider: str) -> None:
     parser = PARSERS[provider]
     recorded = {
-        parser.kind_of(Loose(line))
+        parser.kind_of(LooseObject(line))
         for name in NAMES
         if provider_of(name) == provider
         for line in lines_of(name)

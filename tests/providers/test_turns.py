@@ -179,7 +179,7 @@ def test_a_session_of_its_own_that_is_no_id_is_not_gone_on_with(
 def test_a_program_that_has_said_its_last_word_and_stays_is_ended(
     stub: MakeStub, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command_line, "LINGER", 0.05)
+    monkeypatch.setattr(command_line, "EXIT_TIMEOUT", 0.05)
     program = stub("claude").says([RESULT, {"hang": True}])
 
     async def story() -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from client.stage import Scripted, run, until
 from coupler.events import Text, Thought
-from coupler.relay.mirror import Interlude
+from coupler.relay.mirror import BetweenTurns
 from raw_client import Frame, RawClient, texts
 from relay.editing import updates
 
@@ -52,7 +52,7 @@ class Slow:
 def test_what_an_editor_has_no_room_for_waits_and_comes_in_order() -> None:
     async def story() -> None:
         outlet: Any = Slow()
-        interlude = Interlude(outlet, asyncio.get_running_loop().create_task)
+        interlude = BetweenTurns(outlet, asyncio.get_running_loop().create_task)
         for number in range(600):
             interlude.say(Text(f"{number} "))
         assert not outlet.sent
@@ -68,7 +68,7 @@ def test_what_an_editor_has_no_room_for_waits_and_comes_in_order() -> None:
 def test_what_still_waits_when_a_turn_begins_is_shown_before_it() -> None:
     async def story() -> None:
         outlet: Any = Slow()
-        interlude = Interlude(outlet, asyncio.get_running_loop().create_task)
+        interlude = BetweenTurns(outlet, asyncio.get_running_loop().create_task)
         interlude.say(Thought("hm"))
         interlude.say(Text("by the way"))
         interlude.end()
@@ -102,11 +102,11 @@ def test_what_came_too_late_is_told_after_the_turn_that_runs(script: Script, rel
 def test_an_agent_that_never_stops_is_left_out_at_a_limit(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("coupler.client.prompt.MOST_UNREAD", 10_000)
+    monkeypatch.setattr("coupler.client.prompt.MOST_UNREAD_BYTES", 10_000)
 
     async def story() -> None:
         outlet: Any = Slow()
-        interlude = Interlude(outlet, asyncio.get_running_loop().create_task)
+        interlude = BetweenTurns(outlet, asyncio.get_running_loop().create_task)
         # Pieces without text count, too.
         for number in range(1_000):
             interlude.say(Text("", f"m{number}"))
@@ -133,7 +133,7 @@ def test_a_message_goes_on_until_the_agent_is_quiet(
     async def story() -> None:
         outlet: Any = Slow()
         outlet.room.set()
-        interlude = Interlude(outlet, asyncio.get_running_loop().create_task)
+        interlude = BetweenTurns(outlet, asyncio.get_running_loop().create_task)
         interlude.say(Text("by the"))
         # when the loop has come round
         for _ in range(10):

@@ -9,7 +9,7 @@ from typing import Any
 from client.stage import run
 from coupler.client.errors import AgentError
 from coupler.events import ToolCall
-from coupler.relay.mirror import Mirror
+from coupler.relay.mirror import TurnMirror
 
 
 def test_calls_with_much_in_them_count_as_much_while_the_editor_does_not_read() -> None:
@@ -20,7 +20,7 @@ def test_calls_with_much_in_them_count_as_much_while_the_editor_does_not_read() 
     overflows: list[AgentError] = []
 
     async def story() -> None:
-        mirror = Mirror(turn, terminal=lambda terminal: None, overflowed=overflows.append)  # type: ignore[arg-type,return-value]
+        mirror = TurnMirror(turn, terminal=lambda terminal: None, overflowed=overflows.append)  # type: ignore[arg-type,return-value]
         # when the agent reports calls whose outputs are more than is ever kept
         output = "x" * 1_000_000
         for number in range(70):

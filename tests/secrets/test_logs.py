@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from coupler.redaction.log_filter import mask_logs
+from coupler.redaction.log_filter import mask_handler
 from coupler.redaction.masker import Masker
 from coupler.redaction.sources import Secret
 
@@ -33,7 +33,7 @@ class Log:
 @pytest.fixture
 def log() -> Iterator[Log]:
     log = Log()
-    mask_logs(log.handler, MASKER)
+    mask_handler(log.handler, MASKER)
     yield log
     log.handler.close()
 
@@ -62,14 +62,14 @@ def test_the_record_stays_as_it_is_for_other_handlers(log: Log) -> None:
 def test_a_handler_without_a_formatter_is_masked_too() -> None:
     log = Log()
     log.handler.setFormatter(None)
-    mask_logs(log.handler, MASKER)
+    mask_handler(log.handler, MASKER)
     log.logger.warning("using %s", TOKEN)
     assert log.text == "using [secret:T]\n"
 
 
 def test_a_later_masker_replaces_the_earlier_one(log: Log) -> None:
     formatter = log.handler.formatter
-    mask_logs(log.handler, MASKER.with_secrets([Secret("OTHER", "other-secret")]))
+    mask_handler(log.handler, MASKER.with_secrets([Secret("OTHER", "other-secret")]))
     log.logger.warning("other-secret")
     assert log.text == "WARNING [secret:OTHER]\n"
     assert log.handler.formatter is formatter
@@ -87,7 +87,7 @@ def test_a_message_that_cannot_be_written_shows_no_arguments_either(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     log = Log(io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
-    mask_logs(log.handler, MASKER)
+    mask_handler(log.handler, MASKER)
     log.logger.warning("ü %s", TOKEN)
     said = capsys.readouterr().err
     assert "a log message cannot be written (logger test, test_logs line" in said
@@ -100,6 +100,6 @@ def test_a_lost_message_is_not_mentioned_where_logging_is_told_to_be_quiet(
 ) -> None:
     monkeypatch.setattr(logging, "raiseExceptions", False)
     log = Log(io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
-    mask_logs(log.handler, MASKER)
+    mask_handler(log.handler, MASKER)
     log.logger.warning("ü")
     assert capsys.readouterr().err == ""

@@ -22,8 +22,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coupler.redaction.masker import REMEMBERED, Masker, Stream
-from coupler.redaction.sources import Secret, beginning_of
+from coupler.redaction.masker import REMEMBERED, Masker, StreamMasker
+from coupler.redaction.sources import Secret, detected_beginning
 
 TOKEN = "ghp_0123456789abcdef"
 MASKER = Masker([Secret("T", TOKEN)])
@@ -31,7 +31,7 @@ ALPHABET = 'aab"\\é😀\ud83d'
 
 
 def shown_by(masker: Masker, pieces: Iterable[str]) -> str:
-    stream = Stream(masker)
+    stream = StreamMasker(masker)
     return "".join([stream.feed(piece) for piece in pieces] + [stream.end()])
 
 
@@ -50,7 +50,7 @@ def covered(text: str, spellings: Iterable[str]) -> Iterator[tuple[int, int, str
 
 def held_from(text: str, spellings: frozenset[str]) -> int:
     """Where the first spelling starts that goes on after the text, and of which enough is there."""
-    beginnings = {beginning_of(spelling) for spelling in spellings}
+    beginnings = {detected_beginning(spelling) for spelling in spellings}
     for start in range(len(text)):
         rest = text[start:]
         if rest.startswith(tuple(beginnings)) and any(
@@ -126,7 +126,7 @@ def test_a_stream_shows_what_it_promises_and_no_more(given: tuple[list[str], lis
         place for start, end, _ in covered(text, spellings) for place in range(start, end)
     }
     for start, end, spelling in covered(text, spellings):
-        assert places.isdisjoint(range(start + len(beginning_of(spelling)) - 1, end))
+        assert places.isdisjoint(range(start + len(detected_beginning(spelling)) - 1, end))
     # And in one piece it is the mask of the whole
     assert shown_by(masker, [text]) == masker.mask(text)
 
@@ -204,14 +204,14 @@ def test_of_a_short_secret_less_than_half_precedes_the_mark(value: str, most: in
 
 
 def test_what_is_no_secret_is_shown_at_once_and_as_the_same_object() -> None:
-    stream = Stream(MASKER)
+    stream = StreamMasker(MASKER)
     for piece in ("hello", " wor", "ld g", "gh", "ghp", " x", "ghp-1"):
         assert stream.feed(piece) is piece
     assert stream.end() == ""
 
 
 def test_four_characters_are_held_back_until_they_are_decided() -> None:
-    stream = Stream(MASKER)
+    stream = StreamMasker(MASKER)
     assert stream.feed("see ghp_") == "see "
     assert stream.feed("0123") == ""
     assert stream.feed("!") == "ghp_0123!"
@@ -221,7 +221,7 @@ def test_four_characters_are_held_back_until_they_are_decided() -> None:
 
 @pytest.mark.parametrize("size", range(4, len(TOKEN)))
 def test_the_end_releases_what_was_held_back_unless_it_is_most_of_a_secret(size: int) -> None:
-    stream = Stream(MASKER)
+    stream = StreamMasker(MASKER)
     assert stream.feed(f"see {TOKEN[:size]}") == "see "
     assert stream.end() == (TOKEN[:size] if size <= len(TOKEN) // 2 else "[secret:T]")
     assert stream.end() == ""
@@ -234,7 +234,7 @@ def test_the_end_does_not_take_a_word_for_most_of_a_very_short_secret() -> None:
 @pytest.mark.parametrize("size", range(1, len(TOKEN)))
 @pytest.mark.parametrize("more", range(3))
 def test_a_secret_that_goes_on_after_the_end_is_hidden_from_there_on(size: int, more: int) -> None:
-    stream = Stream(MASKER)
+    stream = StreamMasker(MASKER)
     before = stream.feed(f"see {TOKEN[:size]}") + stream.end()
     after = "".join(map(stream.feed, cut(f"{TOKEN[size:]} there", range(0, 40, more + 1)))) + stream.end()
     assert before == f"see {TOKEN[:size] if size <= len(TOKEN) // 2 else '[secret:T]'}"
@@ -242,7 +242,7 @@ def test_a_secret_that_goes_on_after_the_end_is_hidden_from_there_on(size: int, 
 
 
 def test_what_only_looked_like_a_secret_before_the_end_changes_nothing_after_it() -> None:
-    stream = Stream(MASKER)
+    stream = StreamMasker(MASKER)
     assert stream.feed(TOKEN[:8]) + stream.end() == TOKEN[:8]
     assert stream.feed(TOKEN[8:12]) == ""
     assert stream.feed(" or not") == f"{TOKEN[8:12]} or not"
@@ -258,7 +258,7 @@ def test_a_shorter_secret_waits_for_the_longer_one_and_is_masked_in_any_case() -
 
 def test_a_stream_of_one_repeated_character_is_not_kept() -> None:
     # Given a secret that overlaps itself without end
-    stream = Stream(Masker([Secret("X", "aaaaaaaa")]))
+    stream = StreamMasker(Masker([Secret("X", "aaaaaaaa")]))
     # When it goes on and on, then there is one mark, shown early, and little is held back
     shown = [stream.feed("aaa") for _ in range(1000)]
     assert "".join(shown[:4]) == "".join(shown) == "aaa[secret:X]"
@@ -267,7 +267,7 @@ def test_a_stream_of_one_repeated_character_is_not_kept() -> None:
 
 
 def test_a_secret_learned_in_the_middle_of_a_text_counts_from_the_next_piece_on() -> None:
-    stream = Stream(MASKER)
+    stream = StreamMasker(MASKER)
     assert stream.feed("so oth") == "so oth"
     stream.masker = MASKER.with_secrets([Secret("OTHER", "other-secret")])
     assert stream.feed("er-secret ghp_") == "[secret:OTHER] "
@@ -280,7 +280,7 @@ def test_a_secret_learned_in_the_middle_of_a_text_counts_from_the_next_piece_on(
 def test_of_a_secret_that_is_learned_when_it_has_begun_the_rest_is_hidden(
     size: int, is_in_one_piece: bool
 ) -> None:
-    stream = Stream(Masker([Secret("OTHER", "other-secret")]))
+    stream = StreamMasker(Masker([Secret("OTHER", "other-secret")]))
     beginning = f"token: {TOKEN[:size]}"
     assert "".join(map(stream.feed, [beginning] if is_in_one_piece else beginning)) == beginning
     stream.masker = stream.masker.with_secrets([Secret("T", TOKEN)])
@@ -290,5 +290,5 @@ def test_of_a_secret_that_is_learned_when_it_has_begun_the_rest_is_hidden(
 
 def test_a_long_key_costs_no_more_for_each_piece_the_more_is_held_back() -> None:
     key = "-----BEGIN KEY-----\n" + "\n".join("".join(random.choices("abcdefgh", k=64)) for _ in range(500))
-    stream = Stream(Masker([Secret("KEY", key)]))
+    stream = StreamMasker(Masker([Secret("KEY", key)]))
     assert "".join(stream.feed(character) for character in key) == key[:3] + "[secret:KEY]"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from coupler.store.database import Database
-from coupler.store.leases import Holder
+from coupler.store.leases import LeaseHolder
 from coupler.store.store import Store
 
 OpenStore = Callable[..., Store]
@@ -33,7 +33,7 @@ def open_store(path: str) -> Iterator[OpenStore]:
 
     def open_one(at: str = path, **options: Any) -> Store:
         database = Database(at, **options)
-        store = Store(database, Holder.of(database.path))
+        store = Store(database, LeaseHolder.of(database.path))
         stores.append(store)
         return store
 

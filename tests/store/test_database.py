@@ -88,7 +88,9 @@ def test_many_processes_can_make_the_file_at_once(path, run):
         child.stdin.write("\n")
         child.stdin.flush()
 
-    assert [child.communicate()[0] for child in children] == ["Page(records=(), next_cursor=None)\n"] * 4
+    assert [child.communicate()[0] for child in children] == [
+        "SessionPage(records=(), next_cursor=None)\n"
+    ] * 4
     assert [child.returncode for child in children] == [0] * 4
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coupler.store import HeldError
-from coupler.store.leases import Holder
+from coupler.store.leases import LeaseHolder
 from store.parts import record
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and forks are POSIX")
@@ -154,7 +154,7 @@ def test_what_the_dead_left_is_removed_at_the_next_start(path, open_store):
 
 
 def test_a_strange_id_belongs_to_nobody(path):
-    holder = Holder.of(path)
+    holder = LeaseHolder.of(path)
     try:
         for id in ("", "../../etc/passwd", "12", "x-y", "12-../a"):
             assert not holder.is_alive(id)

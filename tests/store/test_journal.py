@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coupler.store import StoreError
 from coupler.store import journal as scribe_module
-from coupler.store.journal import Entry, joined
+from coupler.store.journal import JournalEntry, join_text
 from store.parts import locked, record
 
 
@@ -181,10 +181,11 @@ class TestJoining:
     def test_neighbours_of_one_message_are_joined_and_nothing_else(self):
         kinds = ["text:a:1", "text:a:2", "text:b:3", "tool:x:4", "tool:x:5", "text:b:6"]
         entries = [
-            Entry(n, 1, n, *kind.split(":")[:2], kind.split(":")[2].encode()) for n, kind in enumerate(kinds)
+            JournalEntry(n, 1, n, *kind.split(":")[:2], kind.split(":")[2].encode())
+            for n, kind in enumerate(kinds)
         ]
 
-        whole = list(joined(entries, {"text"}))
+        whole = list(join_text(entries, {"text"}))
 
         assert [(e.seq, e.kind, e.key, e.body) for e in whole] == [
             (0, "text", "a", b"12"),
@@ -195,7 +196,7 @@ class TestJoining:
         ]
 
     def test_nothing_joins_to_nothing(self):
-        assert list(joined([], {"text"})) == []
+        assert list(join_text([], {"text"})) == []
 
     @given(st.lists(st.tuples(st.sampled_from("ab"), st.text(max_size=3), st.booleans()), max_size=30))
     def test_however_often_it_is_flushed_the_text_is_the_same(self, pieces):
@@ -217,7 +218,7 @@ class TestJoining:
         assert "".join(e.body.decode() for e in entries) == "".join(
             piece.encode("utf-8", "replace").decode() for _, piece, _ in pieces
         )
-        whole = list(joined(entries, {"text"}))
+        whole = list(join_text(entries, {"text"}))
         assert all(one.key != other.key for one, other in itertools.pairwise(whole))
         assert [e.seq for e in entries] == list(range(1, len(entries) + 1))
 
@@ -322,7 +323,7 @@ class TestWhenItIsWritten:
                 journal.add("stop", "", b"")
                 journal.flush(lambda error: None)
                 assert not journal.backlog.is_full
-                journal.text("text", "m", "x" * scribe_module.ROOM)
+                journal.text("text", "m", "x" * scribe_module.BACKLOG_FULL_AT)
                 assert journal.backlog.is_full
                 connection.execute("ROLLBACK")
                 await store.flush()
@@ -336,7 +337,7 @@ class TestWhenItIsWritten:
 
         async def play(journal):
             with locked(path):
-                journal.text("text", "m", "x" * scribe_module.ROOM)
+                journal.text("text", "m", "x" * scribe_module.BACKLOG_FULL_AT)
                 with pytest.raises(StoreError):
                     await store.flush()
                 assert not journal.backlog.is_full

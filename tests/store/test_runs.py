@@ -89,7 +89,7 @@ class TestEntries:
 
     def test_much_is_read_bit_by_bit_unless_all_of_it_is_wanted(self, store):
         number = created(store)
-        written(store, number, *(entry(seq, b"x" * (runs.ENOUGH // 2)) for seq in range(1, 6)))
+        written(store, number, *(entry(seq, b"x" * (runs.READ_BYTES // 2)) for seq in range(1, 6)))
 
         some = asyncio.run(store.runs.entries("one"))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coupler.store import CursorError
 from coupler.store import sessions as sessions_module
-from coupler.store.sessions import Position, Query, Seal, purge_slice
+from coupler.store.sessions import CursorSigner, PagePosition, SessionQuery, purge_slice
 from coupler.store.store import Store
 from store.parts import record
 
@@ -229,12 +229,14 @@ class TestCursors:
     @given(st.binary(max_size=64))
     def test_noise_is_refused(self, noise):
         with pytest.raises(CursorError):
-            Seal(b"key").position(base64.urlsafe_b64encode(noise).decode(), Query("coder", None, False))
+            CursorSigner(b"key").position(
+                base64.urlsafe_b64encode(noise).decode(), SessionQuery("coder", None, False)
+            )
 
     @given(st.integers(0, 2**62), st.integers(0, 2**62), st.text(), st.none() | st.text())
     def test_what_was_given_out_is_understood(self, updated_at, number, agent, cwd):
-        seal, query = Seal(b"key"), Query(agent, cwd, False)
-        position = Position(updated_at, number)
+        seal, query = CursorSigner(b"key"), SessionQuery(agent, cwd, False)
+        position = PagePosition(updated_at, number)
         assert seal.position(seal.cursor(position, query), query) == position
 
 

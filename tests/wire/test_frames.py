@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.wire.frames import DEFAULT_LIMIT, KEPT, Frame, FrameBuffer, Oversized
+from coupler.wire.frames import DEFAULT_LIMIT, KEPT_BYTES, Frame, FrameBuffer, Oversized
 
 
 def frames_of(data: bytes, limit: int = DEFAULT_LIMIT) -> list[Frame]:
@@ -73,7 +73,10 @@ def test_a_line_over_the_limit_costs_one_frame_and_the_next_line_works() -> None
     buffer = FrameBuffer(limit=2000)
     line = b'{"id":7,' + b"x" * 5000 + b',"z":1}'
     assert buffer.feed(line[:3000]) == []
-    assert buffer.feed(line[3000:] + b"\nnext\n") == [Oversized(line[:KEPT], line[-KEPT:]), b"next"]
+    assert buffer.feed(line[3000:] + b"\nnext\n") == [
+        Oversized(line[:KEPT_BYTES], line[-KEPT_BYTES:]),
+        b"next",
+    ]
 
 
 def test_a_line_over_the_limit_that_never_ends_is_reported_at_the_end() -> None:
@@ -95,7 +98,7 @@ def test_a_line_of_200_megabytes_costs_no_more_memory_than_the_limit() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 3 * 1024 * 1024
-    assert buffer.feed(b"\nnext\n") == [Oversized(b"x" * KEPT, b"x" * KEPT), b"next"]
+    assert buffer.feed(b"\nnext\n") == [Oversized(b"x" * KEPT_BYTES, b"x" * KEPT_BYTES), b"next"]
 
 
 def test_a_line_that_comes_byte_by_byte_takes_linear_time() -> None:

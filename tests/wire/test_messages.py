@@ -23,8 +23,8 @@ from coupler.wire.messages import (
     PARSE_ERROR,
     REASONS,
     Envelope,
+    ErrorReason,
     Malformed,
-    Reason,
     RpcError,
 )
 
@@ -157,7 +157,7 @@ def deep(depth: int) -> bytes:
     return b"[" * depth + b"]" * depth
 
 
-MALFORMED: list[tuple[str, bytes, str, bytes, Reason]] = [
+MALFORMED: list[tuple[str, bytes, str, bytes, ErrorReason]] = [
     ("not JSON", b"hello", "unknown", b"null", PARSE_ERROR),
     ("a lone brace", b"{", "unknown", b"null", PARSE_ERROR),
     ("NUL", b"\0", "unknown", b"null", PARSE_ERROR),
@@ -312,7 +312,7 @@ class TestMalformed:
         ("line", "kind", "id", "reason"), [pytest.param(*case, id=name) for name, *case in MALFORMED]
     )
     def test_what_is_no_message_says_what_it_meant_to_be(
-        self, line: bytes, kind: str, id: bytes, reason: Reason
+        self, line: bytes, kind: str, id: bytes, reason: ErrorReason
     ) -> None:
         message = refuse(line)
         assert (message.kind, bytes(message.id)) == (kind, id)
@@ -356,7 +356,7 @@ class TestMalformed:
     def test_nothing_raises_for_bytes_that_look_like_json(self, text: str) -> None:
         message = messages.parse(text.encode(), DEFAULT_LIMIT)
         if isinstance(message, Malformed):
-            json.loads(messages.failure(message.id, message.error))
+            json.loads(messages.error_response(message.id, message.error))
 
     @given(
         st.dictionaries(
@@ -382,7 +382,7 @@ class TestMalformed:
         line = json.dumps(message).encode()[: cut or None]
         parsed = messages.parse(line, DEFAULT_LIMIT)
         if isinstance(parsed, Malformed):
-            answer = json.loads(messages.failure(parsed.id, parsed.error))
+            answer = json.loads(messages.error_response(parsed.id, parsed.error))
             assert answer["id"] is None or type(answer["id"]) in (int, str)
 
 
@@ -482,16 +482,16 @@ class TestEncoding:
         [
             (messages.notification("m", {"a": 1}), {"jsonrpc": "2.0", "method": "m", "params": {"a": 1}}),
             (messages.request(3, "m", [1]), {"jsonrpc": "2.0", "id": 3, "method": "m", "params": [1]}),
-            (messages.answer(Raw(b'"a"'), {"b": 2}), {"jsonrpc": "2.0", "id": "a", "result": {"b": 2}}),
-            (messages.answer(Raw(b"1"), None), {"jsonrpc": "2.0", "id": 1, "result": {}}),
-            (messages.answer(Raw(b"1"), False), {"jsonrpc": "2.0", "id": 1, "result": False}),
-            (messages.answer(Raw(b"1"), messages.NULL), {"jsonrpc": "2.0", "id": 1, "result": None}),
+            (messages.response(Raw(b'"a"'), {"b": 2}), {"jsonrpc": "2.0", "id": "a", "result": {"b": 2}}),
+            (messages.response(Raw(b"1"), None), {"jsonrpc": "2.0", "id": 1, "result": {}}),
+            (messages.response(Raw(b"1"), False), {"jsonrpc": "2.0", "id": 1, "result": False}),
+            (messages.response(Raw(b"1"), messages.NULL), {"jsonrpc": "2.0", "id": 1, "result": None}),
             (
-                messages.failure(messages.NULL, RpcError(5, "no")),
+                messages.error_response(messages.NULL, RpcError(5, "no")),
                 {"jsonrpc": "2.0", "id": None, "error": {"code": 5, "message": "no"}},
             ),
             (
-                messages.failure(Raw(b"1"), RpcError(5, "no", [])),
+                messages.error_response(Raw(b"1"), RpcError(5, "no", [])),
                 {"jsonrpc": "2.0", "id": 1, "error": {"code": 5, "message": "no", "data": []}},
             ),
         ],

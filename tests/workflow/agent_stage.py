@@ -12,7 +12,7 @@ from client.stage import Scripted, run
 from coupler.client.elicitation import FormAnswer, FormRequest
 from coupler.store.store import Store
 from coupler.workflow.agents.agents import Agents
-from coupler.workflow.engine.interpreter import Running
+from coupler.workflow.engine.interpreter import RunState
 from coupler.workflow.engine.performers import Performing
 from coupler.workflow.engine.run import Engine
 from coupler.workflow.errors import Parked
@@ -27,8 +27,8 @@ from coupler.workflow.journal.run_events import (
     Said,
     StepFinished,
 )
-from coupler.workflow.language.inputs import bind
-from coupler.workflow.language.library import gather_bundle
+from coupler.workflow.language.inputs import bind_inputs
+from coupler.workflow.language.library import build_bundle
 from coupler.workflow.language.model import Workflow
 from coupler.workflow.language.reader import read_text
 from workflow.stage import Answering, Memo
@@ -93,7 +93,7 @@ class AgentStage:
         return self.run()
 
     async def finished(self, **inputs: object) -> RunFinished:
-        bundle = gather_bundle(self.workflow, lambda name, caller: caller)
+        bundle = build_bundle(self.workflow, lambda name, caller: caller)
         store = Store.open(None)
         try:
             async with Agents(
@@ -103,7 +103,7 @@ class AgentStage:
                 journal=self.memory,
                 front=self.front,
             ) as agents:
-                running = Running(
+                running = RunState(
                     id="main-12345",
                     bundle=bundle,
                     memory=self.memory,
@@ -115,7 +115,7 @@ class AgentStage:
                     secrets={},
                     most_steps=self.workflow.max_steps,
                 )
-                engine = Engine(running, bind(self.workflow, inputs, self.cwd))
+                engine = Engine(running, bind_inputs(self.workflow, inputs, self.cwd))
                 self.while_it_runs(engine)
                 return await engine.run()
         finally:

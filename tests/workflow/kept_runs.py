@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from coupler.store.store import Store
 from coupler.workflow.journal.run_events import Place, Result, Said, StepFinished, StepStarted, Wrote
-from coupler.workflow.journal.run_secrets import Secrecy
-from coupler.workflow.journal.runs import Run
+from coupler.workflow.journal.run_secrets import RunSecrets
+from coupler.workflow.journal.runs import OpenRun
 from coupler.workflow.language.model import Json, Workflow
 
 T = TypeVar("T")
@@ -33,9 +33,9 @@ def in_store(play: Callable[[Store], Awaitable[T]], path: str = ":memory:") -> T
     return asyncio.run(main())
 
 
-async def new_run(store: Store, inputs: Mapping[str, Json] | None = None, **options: Any) -> Run:
-    given = {"sources": {WORKFLOW.file: "steps: []"}, "cwd": "/project", "secrecy": Secrecy()}
-    return await Run.create(store, WORKFLOW, inputs or {}, digest=WORKFLOW.digest, **(given | options))
+async def new_run(store: Store, inputs: Mapping[str, Json] | None = None, **options: Any) -> OpenRun:
+    given = {"sources": {WORKFLOW.file: "steps: []"}, "cwd": "/project", "secrecy": RunSecrets()}
+    return await OpenRun.create(store, WORKFLOW, inputs or {}, digest=WORKFLOW.digest, **(given | options))
 
 
 def started(place: Place = STEP, **fields: Any) -> StepStarted:

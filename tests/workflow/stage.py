@@ -16,8 +16,8 @@ import msgspec
 
 from coupler.client.reply import Budget
 from coupler.workflow.engine.attempt import Attempt
-from coupler.workflow.engine.front import Answer, Approval, Front, Wish
-from coupler.workflow.engine.interpreter import Running
+from coupler.workflow.engine.front import Approval, FrontEnd, PermissionQuestion, QuestionAnswer
+from coupler.workflow.engine.interpreter import RunState
 from coupler.workflow.engine.performers import Pause, Performing, Rehearsing
 from coupler.workflow.engine.run import Engine
 from coupler.workflow.errors import Parked, StepError
@@ -31,8 +31,8 @@ from coupler.workflow.journal.run_events import (
     StepFinished,
     StepStarted,
 )
-from coupler.workflow.language.inputs import bind
-from coupler.workflow.language.library import gather_bundle
+from coupler.workflow.language.inputs import bind_inputs
+from coupler.workflow.language.library import build_bundle
 from coupler.workflow.language.model import Agent, Input, Run, Step, Workflow
 from coupler.workflow.language.reader import read_text
 
@@ -129,7 +129,7 @@ class Played:
         raise AssertionError(f"no such script: {script}")
 
 
-class Answering(Front):
+class Answering(FrontEnd):
     """Answers by the paths of steps; nobody is there for others."""
 
     def __init__(self, answers: Mapping[str, object] | None = None) -> None:
@@ -137,19 +137,19 @@ class Answering(Front):
         self.asked: list[str] = []
 
     async def approve(
-        self, place: Place, question: str, default: bool | None, wish: Wish | None = None
+        self, place: Place, question: str, default: bool | None, wish: PermissionQuestion | None = None
     ) -> Approval:
         self.asked.append(question)
         if str(place) in self.answers:
             return Approval(bool(self.answers[str(place)]), "user")
         return Approval(bool(default), "nobody" if default is None else "default")
 
-    async def ask(self, place: Place, question: str, answer: Input) -> Answer:
+    async def ask(self, place: Place, question: str, answer: Input) -> QuestionAnswer:
         self.asked.append(question)
         if str(place) not in self.answers:
             raise Parked(f"{place} waits for an answer")
         value = self.answers[str(place)]
-        return Answer(str(value), value, "user")
+        return QuestionAnswer(str(value), value, "user")
 
     async def message(self, place: Place, reply: str) -> str | None:
         raise Parked
@@ -169,7 +169,7 @@ class Stage:
         self.seconds: float | None = None
         """That the whole run may take."""
         self.mask: Callable[[str], str] = str
-        self.bundle = gather_bundle(self.workflow, self._find)
+        self.bundle = build_bundle(self.workflow, self._find)
 
     def rehearse(self) -> None:
         """From now on nothing is started."""
@@ -180,7 +180,7 @@ class Stage:
         return self._called[name]
 
     def engine(self, **inputs: object) -> Engine:
-        running = Running(
+        running = RunState(
             id="main-12345",
             bundle=self.bundle,
             memory=self.memory,
@@ -195,7 +195,7 @@ class Stage:
             deadline=None if self.seconds is None else time.monotonic() + self.seconds,
             mask=self.mask,
         )
-        return Engine(running, bind(self.workflow, inputs, "/"))
+        return Engine(running, bind_inputs(self.workflow, inputs, "/"))
 
     def run(self, **inputs: object) -> RunFinished:
         async def run() -> RunFinished:

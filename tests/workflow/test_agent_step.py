@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from client.stage import is_running
-from coupler.workflow.engine.front import Answer, Approval, Wish
+from coupler.workflow.engine.front import Approval, PermissionQuestion, QuestionAnswer
 from coupler.workflow.engine.run import Engine
 from coupler.workflow.errors import Parked
 from coupler.workflow.journal.run_events import (
@@ -309,7 +309,7 @@ def test_a_question_about_a_tool_that_nobody_can_answer_now_parks_the_run(
 ) -> None:
     class Away(Talking):
         async def approve(
-            self, place: Place, question: str, default: bool | None, wish: Wish | None = None
+            self, place: Place, question: str, default: bool | None, wish: PermissionQuestion | None = None
         ) -> Approval:
             raise Parked("later")
 
@@ -736,9 +736,9 @@ def test_agents_that_nobody_uses_are_ended_before_the_run_is(script: Script, tmp
     class Looking(Talking):
         alive = 0
 
-        async def ask(self, place: Place, question: str, answer: Input) -> Answer:
+        async def ask(self, place: Place, question: str, answer: Input) -> QuestionAnswer:
             self.alive = sum(map(is_running, agent.noted("pid")))
-            return Answer("", "", "user")
+            return QuestionAnswer("", "", "user")
 
     stage = stage_of(
         agent,

@@ -16,12 +16,12 @@ import psutil
 import pytest
 
 from coupler.runtime import commands
-from coupler.runtime.guard import Watch
+from coupler.runtime.guard import SharedGroupGuard
 from coupler.workflow.engine.attempt import Attempt
 from coupler.workflow.errors import StepError
 from coupler.workflow.expressions.expression import FlowExpressions
 from coupler.workflow.journal.run_events import Happening, Place, Result, Wrote
-from coupler.workflow.language.model import Position, Run, Workflow
+from coupler.workflow.language.model import Run, SourcePosition, Workflow
 from coupler.workflow.steps import run as command
 from coupler.workflow.steps.run import LONGEST_REASON, perform_command
 from process.test_child import gone_within, is_running
@@ -58,9 +58,9 @@ class Bench:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.position = Position(str(directory / "flow.yaml"), 1, 1)
+        self.position = SourcePosition(str(directory / "flow.yaml"), 1, 1)
         self.witness = Witness()
-        self.watch = Watch()
+        self.watch = SharedGroupGuard()
 
     def attempt(self, names: Mapping[str, object], env: Mapping[str, str]) -> Attempt:
         workflow = Workflow(name="flow", file=self.position.file, digest="", steps=())
@@ -158,7 +158,7 @@ def test_stdout_and_stderr_are_what_was_written_byte_for_byte(
 def test_what_passes_through_another_process_is_waited_for(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commands, "LAST_WORDS", PATIENCE)
+    monkeypatch.setattr(commands, "DRAIN_SECONDS", PATIENCE)
 
     result = bench.run("exec 2> >(sleep 0.05; cat >&2); echo late >&2", shell="bash")
 
@@ -411,7 +411,7 @@ def test_a_cancelled_command_that_does_not_listen_is_killed_with_all_that_it_sta
 def test_a_command_is_watched_over_as_long_as_it_runs(bench: Bench) -> None:
     seen: list[tuple[int, bool]] = []
 
-    class Seen(Watch):
+    class Seen(SharedGroupGuard):
         @contextlib.contextmanager
         def over(self, group: int, file: str) -> Iterator[None]:
             seen.append((group, Path(file).exists()))

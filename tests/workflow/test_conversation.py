@@ -9,9 +9,9 @@ import pytest
 
 from client.stage import run
 from coupler.store.store import Store
-from coupler.workflow.engine.run import Way, begun, resumed
+from coupler.workflow.engine.run import EngineOptions, resume_run, start_run
 from coupler.workflow.journal.run_events import Decided, Place, RunFinished, Said
-from coupler.workflow.language.library import gather_bundle
+from coupler.workflow.language.library import build_bundle
 from workflow.agent_stage import FORGETFUL, LOADING, Script, Talking, stage_of
 
 ANSWERING = """
@@ -168,16 +168,16 @@ def test_a_run_of_the_store_goes_on_where_it_was_parked_and_counts_what_was_spen
     )
     workflow = stage_of(agent, tmp_path, TALK).workflow
     (tmp_path / "main.yaml").write_text(TALK)
-    bundle = gather_bundle(workflow, lambda name, caller: caller)
+    bundle = build_bundle(workflow, lambda name, caller: caller)
 
     async def parked_and_resumed() -> tuple[RunFinished, RunFinished]:
         store = Store.open(str(tmp_path / "runs.db"))
         try:
-            way = Way(front=Talking())
-            async with begun(store, bundle, {}, cwd=str(tmp_path), way=way) as started:
+            way = EngineOptions(front=Talking())
+            async with start_run(store, bundle, {}, cwd=str(tmp_path), way=way) as started:
                 parked = await started.engine.run()
-            way = Way(front=Talking("Second", None))
-            async with resumed(store, started.run.id, bundle, way) as started:
+            way = EngineOptions(front=Talking("Second", None))
+            async with resume_run(store, started.run.id, bundle, way) as started:
                 return parked, await started.engine.run()
         finally:
             store.close()

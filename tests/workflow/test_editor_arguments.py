@@ -12,9 +12,9 @@ from coupler.schema.v1 import (
     TextContent,
     TextResourceContents,
 )
-from coupler.workflow.editor.arguments import Typed, command_in, hint_of, words_in
+from coupler.workflow.editor.arguments import PromptText, input_hint, slash_command_in, words_in
 from coupler.workflow.errors import InputError
-from coupler.workflow.language.inputs import pairs_in
+from coupler.workflow.language.inputs import inputs_in_words
 from coupler.workflow.language.model import Workflow
 from coupler.workflow.language.reader import read_text
 
@@ -60,7 +60,7 @@ def test_inputs_stand_anywhere_and_free_text_stays_as_it_was_typed(
     inputs: str, typed: str, pairs: dict[str, str]
 ) -> None:
     declared = workflow(inputs)
-    assert pairs_in(words_in(typed, declared), declared) == pairs
+    assert inputs_in_words(words_in(typed, declared), declared) == pairs
 
 
 @pytest.mark.parametrize("typed", ['target="a b', "target='a", '--input=target="a"b', '-i target="a'])
@@ -107,10 +107,12 @@ def test_what_is_mentioned_is_a_path_where_it_is_all_and_text_where_it_is_not(
     inputs: str, blocks: list[str | ContentBlock], pairs: dict[str, str]
 ) -> None:
     declared = workflow(inputs)
-    typed = Typed.of(TextContent(block) if isinstance(block, str) else block for block in blocks if block)
+    typed = PromptText.of(
+        TextContent(block) if isinstance(block, str) else block for block in blocks if block
+    )
     words = words_in(typed.text, declared)
 
-    meant = typed.meant(pairs_in(words, declared), declared, "/project")
+    meant = typed.meant(inputs_in_words(words, declared), declared, "/project")
 
     assert meant == {name: text.replace("FILE", LINK.uri) for name, text in pairs.items()}
 
@@ -133,7 +135,7 @@ def test_what_is_mentioned_is_a_path_where_it_is_all_and_text_where_it_is_not(
 def test_a_prompt_is_a_command_by_its_form(
     blocks: list[str | ContentBlock], name: str | None, text: str
 ) -> None:
-    found = command_in([TextContent(block) if isinstance(block, str) else block for block in blocks])
+    found = slash_command_in([TextContent(block) if isinstance(block, str) else block for block in blocks])
     assert (found.name if found else None) == name
     assert (found.arguments.text if found else "") == text
 
@@ -148,4 +150,4 @@ def test_a_hint_tells_what_is_needed_and_ends_with_the_free_text() -> None:
         "{what: {rest: true, required: true}, kind: {enum: [fast, good]}, "
         "count: {type: integer, required: true}, file: file}"
     )
-    assert hint_of(workflow(inputs)) == "[kind=fast|good] count=INTEGER [file=PATH] what"
+    assert input_hint(workflow(inputs)) == "[kind=fast|good] count=INTEGER [file=PATH] what"

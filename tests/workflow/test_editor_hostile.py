@@ -18,8 +18,8 @@ import pytest
 from agent.steps import leave, still_serves
 from coupler.client.session import RemoteSession
 from coupler.events import Text
-from coupler.workflow.editor.projection import Voices
-from coupler.workflow.editor.step_calls import MOST_STEPS, StepPlan
+from coupler.workflow.editor.projection import AgentMessages
+from coupler.workflow.editor.step_calls import MOST_PLAN_STEPS, StepPlan
 from coupler.workflow.engine.front import visible
 from coupler.workflow.journal.run_events import Place, Planned, StepStarted, ToolStarted
 from coupler.workflow.language.reader import read_text
@@ -205,9 +205,9 @@ def test_of_many_steps_the_plan_shows_those_around_the_one_that_is_at_work() -> 
         told.append([entry.content for entry in plan.as_event().entries])
 
     first, middle, last = told
-    assert (len(first), first[0], first[-1]) == (MOST_STEPS + 1, "Step 0", "… 150 more")
+    assert (len(first), first[0], first[-1]) == (MOST_PLAN_STEPS + 1, "Step 0", "… 150 more")
     assert (middle[0], middle[1], middle[-2:]) == ("… 100 before", "Step 100", ["Step 199", "… 50 more"])
-    assert (len(last), last[0], last[-1]) == (MOST_STEPS + 1, "… 150 before", "Step 249")
+    assert (len(last), last[0], last[-1]) == (MOST_PLAN_STEPS + 1, "… 150 before", "Step 249")
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_what_an_agent_says_while_another_has_the_word_is_sent_in_few_pieces() -
     )
 
     async def main() -> None:
-        voices = Voices(turn)  # type: ignore[arg-type]
+        voices = AgentMessages(turn)  # type: ignore[arg-type]
         voices.say(Text, Place("a"), "I speak.")
         for _ in range(1000):
             voices.say(Text, Place("b"), "ab")

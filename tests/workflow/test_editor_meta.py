@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from coupler.workflow.editor.chat_messages import Origin, answer_meta
+from coupler.workflow.editor.chat_messages import CallOrigin, answer_meta
 from coupler.workflow.journal.run_events import Failure, RunFinished
 
 PAGE = Path(__file__).parents[2] / "docs" / "workflows-in-editors.md"
@@ -19,7 +19,7 @@ def documented(after: str) -> set[str]:
 
 
 def test_the_keys_of_tool_calls_are_documented() -> None:
-    assert documented("tell where they belong:") == {*Origin.__struct_fields__, "outcome"}
+    assert documented("tell where they belong:") == {*CallOrigin.__struct_fields__, "outcome"}
 
 
 def test_the_keys_of_answers_are_documented() -> None:

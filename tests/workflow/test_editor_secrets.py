@@ -11,7 +11,7 @@ import pytest
 
 from agent.steps import leave
 from coupler.schema.v1 import TextContent
-from coupler.workflow.editor.arguments import command_in, secret_spans
+from coupler.workflow.editor.arguments import secret_spans, slash_command_in
 from coupler.workflow.language.reader import read_text
 from raw_client import COUPLER, PATIENCE, RawClient
 from workflow.served_project import Editor, opened, served, write_workflow
@@ -187,7 +187,7 @@ def test_what_stands_for_secret_inputs_is_found_as_it_was_typed(
 
 
 def test_a_secret_that_goes_on_in_another_block_is_hidden_in_both() -> None:
-    typed = command_in((TextContent('/deploy token="abc'), TextContent('def" main')))
+    typed = slash_command_in((TextContent('/deploy token="abc'), TextContent('def" main')))
     assert typed is not None
     hidden = typed.arguments.hidden(read_text(ONLY, "/flows/deploy.yaml"))
     assert [*hidden.values()] == ['"abc', 'def"']

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coupler.workflow.editor.commands import look_at, state_of
+from coupler.workflow.editor.commands import directory_state, load_commands
 from workflow.served_project import write_workflow
 
 GOOD = "steps: [{run: echo}]\n"
@@ -81,20 +81,20 @@ def test_what_is_no_workflow_is_left_out_and_named_and_hides_no_other(
     make(directory / "odd.yaml")
     began = time.monotonic()
 
-    shelf = look_at(str(directory))
+    shelf = load_commands(str(directory))
 
     assert [command.name for command in shelf.commands] == ["good"]
     (note,) = shelf.notes
     assert sentence in note
     assert time.monotonic() - began < 5
-    assert state_of(str(directory)) == state_of(str(directory))
+    assert directory_state(str(directory)) == directory_state(str(directory))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unreadable for root")
 def test_a_file_that_may_not_be_read_is_left_out_and_named(directory: Path) -> None:
     write_workflow(directory, "locked", GOOD).chmod(0)
 
-    shelf = look_at(str(directory))
+    shelf = load_commands(str(directory))
 
     assert [command.name for command in shelf.commands] == ["good"]
     assert "locked.yaml cannot be read: permission denied" in shelf.notes[0]
@@ -105,7 +105,7 @@ def test_a_file_whose_name_cannot_be_typed_everywhere_needs_another_name(directo
     write_workflow(directory, name, GOOD)
     write_workflow(directory, f"{name}.named", f"name: v1.2-named\n{GOOD}")
 
-    shelf = look_at(str(directory))
+    shelf = load_commands(str(directory))
 
     assert [command.name for command in shelf.commands] == ["good", "v1.2-named"]
     assert "the file's name makes no name for a workflow: give it a `name`" in shelf.notes[0]
@@ -114,7 +114,7 @@ def test_a_file_whose_name_cannot_be_typed_everywhere_needs_another_name(directo
 def test_two_files_with_one_name_are_both_left_out_and_named(directory: Path) -> None:
     write_workflow(directory, "other", f"name: good\n{GOOD}")
 
-    shelf = look_at(str(directory))
+    shelf = load_commands(str(directory))
 
     assert shelf.commands == ()
     assert "the name `good` is taken by good.yaml: give one of them another `name`" in shelf.notes[0]
@@ -127,13 +127,13 @@ def test_the_projects_own_comes_before_the_users(
     write_workflow(tmp_path / "home" / "workflows", "good", f"description: the user's\n{GOOD}")
     write_workflow(directory, "good", f"description: the project's\n{GOOD}")
 
-    assert [command.description for command in look_at(str(directory)).commands] == ["the project's"]
+    assert [command.description for command in load_commands(str(directory)).commands] == ["the project's"]
 
 
 def test_a_description_is_one_line_that_no_editor_trips_over(directory: Path) -> None:
     write_workflow(directory, "good", f'description: "one\\n\\ttwo \\e[31m{"x" * 1000}"\n{GOOD}')
 
-    (command,) = look_at(str(directory)).commands
+    (command,) = load_commands(str(directory)).commands
 
     assert command.description.startswith("one two \\u001b[31mxxx")
     assert len(command.description) <= 306

@@ -10,7 +10,7 @@ import pytest
 
 from coupler.events import Text, Thought
 from coupler.workflow.editor import projection as module
-from coupler.workflow.editor.projection import Voices
+from coupler.workflow.editor.projection import AgentMessages
 from coupler.workflow.journal.run_events import Place, StepStarted
 
 A, B, TOP = Place("both.a"), Place("both.b"), Place("top")
@@ -43,12 +43,12 @@ class Chat:
         return [self.texts[id] for id in self.order]
 
 
-def played(play: Callable[[Voices], None]) -> list[str]:
+def played(play: Callable[[AgentMessages], None]) -> list[str]:
     """The messages that come of it, with the steps `both.a` and `both.b` inside of another one."""
 
     async def main() -> list[str]:
         chat = Chat()
-        voices = Voices(chat.turn)  # type: ignore[arg-type]
+        voices = AgentMessages(chat.turn)  # type: ignore[arg-type]
         for place in (A, B, TOP):
             parent = None if place is TOP else Place("both")
             voices.notice(StepStarted(place=place, id="x", kind="agent", title="x", parent=parent))
@@ -60,7 +60,7 @@ def played(play: Callable[[Voices], None]) -> list[str]:
 
 
 def test_the_first_has_the_word_until_its_message_is_over() -> None:
-    def play(voices: Voices) -> None:
+    def play(voices: AgentMessages) -> None:
         for word in ("one ", "two "):
             voices.say(Text, A, word)
             voices.say(Text, B, word)
@@ -71,7 +71,7 @@ def test_the_first_has_the_word_until_its_message_is_over() -> None:
 
 
 def test_what_was_said_stands_before_the_tool_call_that_follows_it() -> None:
-    def play(voices: Voices) -> None:
+    def play(voices: AgentMessages) -> None:
         voices.say(Text, A, "one ")
         voices.say(Text, B, "before the call")
         voices.interrupt(B)
@@ -81,7 +81,7 @@ def test_what_was_said_stands_before_the_tool_call_that_follows_it() -> None:
 
 
 def test_a_name_is_told_once_and_not_at_the_top() -> None:
-    def play(voices: Voices) -> None:
+    def play(voices: AgentMessages) -> None:
         voices.say(Text, TOP, "top")
         voices.interrupt(TOP)
         voices.say(Text, A, "one")
@@ -92,7 +92,7 @@ def test_a_name_is_told_once_and_not_at_the_top() -> None:
 
 
 def test_a_message_does_not_begin_with_blank_lines() -> None:
-    def play(voices: Voices) -> None:
+    def play(voices: AgentMessages) -> None:
         voices.say(Text, TOP, "one")
         voices.interrupt(TOP)
         voices.say(Text, TOP, "\n\n")
@@ -103,7 +103,7 @@ def test_a_message_does_not_begin_with_blank_lines() -> None:
 
 
 def test_a_thought_is_a_message_of_its_own() -> None:
-    def play(voices: Voices) -> None:
+    def play(voices: AgentMessages) -> None:
         voices.say(Text, TOP, "one")
         voices.say(Thought, TOP, "hm")
         voices.say(Text, TOP, "two")
@@ -112,7 +112,7 @@ def test_a_thought_is_a_message_of_its_own() -> None:
 
 
 def test_what_is_held_back_is_said_in_the_end() -> None:
-    def play(voices: Voices) -> None:
+    def play(voices: AgentMessages) -> None:
         voices.say(Text, A, "one")
         voices.say(Thought, B, "hm")
         voices.say(Text, B, "two")
@@ -121,11 +121,11 @@ def test_what_is_held_back_is_said_in_the_end() -> None:
 
 
 def test_who_pauses_loses_the_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAUSE", 0.001)
+    monkeypatch.setattr(module, "SPEAKER_PAUSE", 0.001)
 
     async def main() -> list[str]:
         chat = Chat()
-        voices = Voices(chat.turn)  # type: ignore[arg-type]
+        voices = AgentMessages(chat.turn)  # type: ignore[arg-type]
         voices.say(Text, A, "one")
         chat.has_spoken.clear()
         voices.say(Text, B, "two")

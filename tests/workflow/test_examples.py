@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from coupler.workflow.language.inputs import pairs_in
+from coupler.workflow.language.inputs import inputs_in_words
 from coupler.workflow.language.library import Library
 from coupler.workflow.language.model import Step, Workflow, all_steps
 from coupler.workflow.language.reader import read_workflow
@@ -89,7 +89,7 @@ def _ways_to_run(text: str, workflow: Workflow) -> list[str]:
     """The command lines that a text shows for a workflow; each has inputs that the workflow takes."""
     lines = re.findall(rf"coupler run {re.escape(workflow.name)}\.yaml(.*?)(?:   .*)?$", text, re.MULTILINE)
     for line in lines:
-        pairs_in(shlex.split(re.sub(r"--answer \S+|--\S+|< .*", "", line)), workflow)
+        inputs_in_words(shlex.split(re.sub(r"--answer \S+|--\S+|< .*", "", line)), workflow)
     return lines
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from coupler.workflow.errors import InputError
-from coupler.workflow.language.inputs import as_input, bind, pairs_in, usage
-from coupler.workflow.language.model import Input, Json, Position, Workflow
+from coupler.workflow.language.inputs import bind_inputs, inputs_in_words, inputs_usage, parse_input
+from coupler.workflow.language.model import Input, Json, SourcePosition, Workflow
 
-HERE = Position("review.yaml", 1, 1)
+HERE = SourcePosition("review.yaml", 1, 1)
 
 
 def declared(name: str = "x", **keys: Any) -> Input:
@@ -48,7 +48,7 @@ WITH_REST = workflow(declared("task", rest=True), declared("rounds", type="integ
     ],
 )
 def test_inputs_are_read_from_words(words: list[str], pairs: dict[str, str]) -> None:
-    assert pairs_in(words, REVIEW) == pairs
+    assert inputs_in_words(words, REVIEW) == pairs
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_inputs_are_read_from_words(words: list[str], pairs: dict[str, str]) -> 
 def test_words_without_a_name_are_the_input_that_takes_the_rest(
     words: list[str], pairs: dict[str, str]
 ) -> None:
-    assert pairs_in(words, WITH_REST) == pairs
+    assert inputs_in_words(words, WITH_REST) == pairs
 
 
 @pytest.mark.parametrize(
@@ -79,19 +79,19 @@ def test_words_without_a_name_are_the_input_that_takes_the_rest(
 )
 def test_words_that_are_no_inputs_are_told_with_the_usage(words: list[str], problem: str) -> None:
     with pytest.raises(InputError) as failure:
-        pairs_in(words, REVIEW)
+        inputs_in_words(words, REVIEW)
 
-    assert str(failure.value) == f"{problem}\n{usage(REVIEW)}"
+    assert str(failure.value) == f"{problem}\n{inputs_usage(REVIEW)}"
 
 
 def test_the_usage_has_a_line_for_every_input() -> None:
-    assert usage(REVIEW).splitlines() == [
+    assert inputs_usage(REVIEW).splitlines() == [
         "inputs of `review`:",
         "  target=TEXT     Branch or path (required)",
         "  rounds=INTEGER  default 2",
         "  tags=ITEMS",
     ]
-    assert usage(workflow()) == "`review` takes no inputs"
+    assert inputs_usage(workflow()) == "`review` takes no inputs"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_the_usage_has_a_line_for_every_input() -> None:
     ],
 )
 def test_a_text_becomes_a_value_of_the_type(keys: dict[str, Any], text: str, value: Json) -> None:
-    given = as_input(declared(**keys), text, "/")
+    given = parse_input(declared(**keys), text, "/")
 
     assert given == value
     assert type(given) is type(value)
@@ -157,7 +157,7 @@ def test_a_text_that_does_not_fit_is_told_with_the_reason(
     keys: dict[str, Any], text: str, problem: str
 ) -> None:
     with pytest.raises(InputError) as failure:
-        as_input(declared(**keys), text, "/")
+        parse_input(declared(**keys), text, "/")
 
     assert problem in str(failure.value)
     assert len(str(failure.value)) < 500
@@ -166,8 +166,8 @@ def test_a_text_that_does_not_fit_is_told_with_the_reason(
 def test_a_file_is_found_from_the_current_directory_on(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
 
-    assert as_input(declared(type="file"), "notes.txt", str(tmp_path)) == str(tmp_path / "notes.txt")
-    assert as_input(declared(type="file"), str(tmp_path), "/") == str(tmp_path)
+    assert parse_input(declared(type="file"), "notes.txt", str(tmp_path)) == str(tmp_path / "notes.txt")
+    assert parse_input(declared(type="file"), str(tmp_path), "/") == str(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -185,14 +185,14 @@ def test_a_file_is_found_from_the_current_directory_on(tmp_path: Path) -> None:
 )
 def test_the_value_of_a_secret_input_is_never_repeated(keys: dict[str, Any]) -> None:
     with pytest.raises(InputError) as failure:
-        as_input(declared(secret=True, **keys), "hunter2", "/")
+        parse_input(declared(secret=True, **keys), "hunter2", "/")
 
     assert "hunter2" not in str(failure.value)
 
 
 def test_defaults_fill_in_what_was_not_given_and_the_rest_is_null() -> None:
-    assert bind(REVIEW, {"target": "main"}, "/") == {"target": "main", "rounds": 2, "tags": None}
-    assert bind(REVIEW, {"target": "main", "rounds": "3", "tags": ["a"]}, "/") == {
+    assert bind_inputs(REVIEW, {"target": "main"}, "/") == {"target": "main", "rounds": 2, "tags": None}
+    assert bind_inputs(REVIEW, {"target": "main", "rounds": "3", "tags": ["a"]}, "/") == {
         "target": "main",
         "rounds": 3,
         "tags": ["a"],
@@ -214,16 +214,16 @@ def test_defaults_fill_in_what_was_not_given_and_the_rest_is_null() -> None:
 )
 def test_a_value_of_another_type_is_not_converted(type: Any, value: Json) -> None:
     with pytest.raises(InputError, match="input `x` has to be"):
-        bind(workflow(declared(type=type)), {"x": value}, "/")
+        bind_inputs(workflow(declared(type=type)), {"x": value}, "/")
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(InputError) as failure:
-        bind(REVIEW, {"rounds": 9, "tag": "a"}, "/")
+        bind_inputs(REVIEW, {"rounds": 9, "tag": "a"}, "/")
 
     assert str(failure.value).splitlines() == [
         "there is no input `tag`: did you mean `tags`?",
         "input `target` is missing: give it as target=TEXT",
         "input `rounds` has to be at most 5",
-        *usage(REVIEW).splitlines(),
+        *inputs_usage(REVIEW).splitlines(),
     ]

@@ -5,8 +5,16 @@ from msgspec import UNSET
 
 from coupler.workflow.errors import RunError
 from coupler.workflow.journal.run_events import Decided, Failure, Place, Result, RunFinished, RunResumed
-from coupler.workflow.journal.run_secrets import Secrecy
-from coupler.workflow.journal.runs import Run, end_unheld, find_run, inputs_of, meant_by, new_id, sources_of
+from coupler.workflow.journal.run_secrets import RunSecrets
+from coupler.workflow.journal.runs import (
+    OpenRun,
+    end_unheld,
+    find_run,
+    new_run_id,
+    recorded_inputs,
+    recorded_sources,
+    resolve_run_id,
+)
 from workflow.kept_runs import WORKFLOW, finished, in_store, new_run, said, started
 
 FAILED = Failure(kind="exit", message="no")
@@ -17,10 +25,10 @@ def resumed(*noted, look, secrecy=None, later=()):
     """What `look` sees in the journal of a run that was left, and opened again; `later` is noted before."""
 
     async def play(store):
-        async with await new_run(store, secrecy=secrecy or Secrecy()) as run:
+        async with await new_run(store, secrecy=secrecy or RunSecrets()) as run:
             for happening in noted:
                 run.journal.note(happening)
-        async with await Run.open(store, run.id, secrecy or Secrecy()) as again:
+        async with await OpenRun.open(store, run.id, secrecy or RunSecrets()) as again:
             for happening in later:
                 again.journal.note(happening)
             return look(again.journal)
@@ -167,13 +175,13 @@ def test_a_journal_that_cannot_be_read_is_refused_and_the_run_stays_free():
         )
         for _ in range(2):
             with pytest.raises(RunError, match="entry 1 of the run's journal cannot be read"):
-                await Run.open(store, run.id, Secrecy())
+                await OpenRun.open(store, run.id, RunSecrets())
 
     in_store(play)
 
 
 class TestSecrets:
-    SECRECY = Secrecy.of({"TOKEN": "hunter2-hunter2"}, {})
+    SECRECY = RunSecrets.of({"TOKEN": "hunter2-hunter2"}, {})
 
     def test_results_decisions_and_inputs_come_back_with_their_secrets(self):
         async def play(store):
@@ -182,7 +190,7 @@ class TestSecrets:
                 run.journal.note(Decided(place=A, what="items", value=[{"k": "hunter2-hunter2"}]))
             kept = [entry.body for entry in store.runs.blocking.entries(run.id)]
             kept.append(store.runs.blocking.find(run.id).inputs)
-            async with await Run.open(store, run.id, self.SECRECY) as again:
+            async with await OpenRun.open(store, run.id, self.SECRECY) as again:
                 journal = again.journal
                 return kept, again.inputs, journal.result(A).stdout, journal.decision(A, "items")
 
@@ -197,13 +205,13 @@ class TestSecrets:
 
     def test_a_secret_that_is_missing_is_named_and_the_run_stays_free(self):
         async def play(store):
-            secrecy = Secrecy.of({"TOKEN": "hunter2-hunter2", "OTHER": "swordfish-9"}, {})
+            secrecy = RunSecrets.of({"TOKEN": "hunter2-hunter2", "OTHER": "swordfish-9"}, {})
             async with await new_run(store, secrecy=secrecy) as run:
                 run.journal.note(finished(A, stdout="hunter2-hunter2"))
                 run.journal.note(finished(B, stdout="swordfish-9"))
             with pytest.raises(RunError, match="not set now: OTHER, TOKEN: set them"):
-                await Run.open(store, run.id, Secrecy())
-            async with await Run.open(store, run.id, secrecy) as again:
+                await OpenRun.open(store, run.id, RunSecrets())
+            async with await OpenRun.open(store, run.id, secrecy) as again:
                 return again.journal.result(B).stdout
 
         assert in_store(play) == "swordfish-9"
@@ -217,7 +225,7 @@ class TestRuns:
             async with await new_run(store, {"n": 1}, sources=sources, session_id="sess_1") as run:
                 pass
             record = await find_run(store, run.id)
-            return record, inputs_of(record, Secrecy()), sources_of(record)
+            return record, recorded_inputs(record, RunSecrets()), recorded_sources(record)
 
         record, inputs, found = in_store(play)
 
@@ -231,8 +239,8 @@ class TestRuns:
                 with pytest.raises(
                     RunError, match=rf"{run.id} is running in the process \d+: wait .* cancel"
                 ):
-                    await Run.open(store, run.id, Secrecy())
-            async with await Run.open(store, run.id, Secrecy()):
+                    await OpenRun.open(store, run.id, RunSecrets())
+            async with await OpenRun.open(store, run.id, RunSecrets()):
                 return True
 
         assert in_store(play)
@@ -241,7 +249,7 @@ class TestRuns:
         async def play(store):
             async with await new_run(store) as run:
                 run.journal.note(RunFinished(status="parked", exit_code=5, message="ask"))
-            async with await Run.open(store, run.id, Secrecy()) as again:
+            async with await OpenRun.open(store, run.id, RunSecrets()) as again:
                 again.journal.note(RunResumed())
                 await again.journal.durable()
                 record = store.runs.blocking.find(run.id)
@@ -270,7 +278,7 @@ class TestIds:
         [("review", "review"), ("Größe & Co.", "gr-e-co"), ("…", "run"), ("x" * 99, "x" * 24)],
     )
     def test_they_can_be_typed(self, name, beginning):
-        id = new_id(name)
+        id = new_run_id(name)
         assert id.rpartition("-")[0] == beginning
         assert len(id) == len(beginning) + 6
         assert id.isascii()
@@ -282,7 +290,7 @@ class TestIds:
         [("review-8aaaa", "review-8aaaa"), ("d", "deploy-22222"), ("review-7", "review-7f3k2")],
     )
     def test_a_unique_beginning_is_enough(self, given, id):
-        assert meant_by(given, self.IDS) == id
+        assert resolve_run_id(given, self.IDS) == id
 
     @pytest.mark.parametrize(
         ("given", "sentence"),
@@ -295,5 +303,5 @@ class TestIds:
     )
     def test_anything_else_is_refused_with_the_nearest(self, given, sentence):
         with pytest.raises(RunError) as caught:
-            meant_by(given, self.IDS)
+            resolve_run_id(given, self.IDS)
         assert str(caught.value).startswith(sentence)

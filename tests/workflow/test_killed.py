@@ -15,8 +15,8 @@ import forked
 from coupler.store.runs import RunRecord
 from coupler.store.store import Store
 from coupler.workflow.journal.run_events import Happening, RunFinished, StepFinished, happening_in
-from coupler.workflow.journal.run_secrets import Secrecy
-from coupler.workflow.journal.runs import inputs_of
+from coupler.workflow.journal.run_secrets import RunSecrets
+from coupler.workflow.journal.runs import recorded_inputs
 from raw_client import COUPLER
 
 RUNS = 300
@@ -147,7 +147,7 @@ def _run_with(log: Path) -> RunRecord | None:
         record = store.runs.blocking.find(ids[0]) if ids else None
     finally:
         store.close()
-    return record if record is not None and inputs_of(record, Secrecy())["log"] == str(log) else None
+    return record if record is not None and recorded_inputs(record, RunSecrets())["log"] == str(log) else None
 
 
 def _kept(id: str) -> set[str]:

@@ -13,16 +13,16 @@ import pytest
 
 from client.stage import run
 from coupler.store.store import Store
-from coupler.workflow.engine.front import Answer, Approval, Front, Wish
-from coupler.workflow.engine.run import Way, begun
+from coupler.workflow.engine.front import Approval, FrontEnd, PermissionQuestion, QuestionAnswer
+from coupler.workflow.engine.run import EngineOptions, start_run
 from coupler.workflow.journal.run_events import Place, Result, RunFinished, StepFinished, happening_in
-from coupler.workflow.language.inputs import as_input, bind, pairs_in
+from coupler.workflow.language.inputs import bind_inputs, inputs_in_words, parse_input
 from coupler.workflow.language.json_schema import all_tables
 from coupler.workflow.language.keys import KINDS
 from coupler.workflow.language.library import Library
 from coupler.workflow.language.model import Input
 from coupler.workflow.language.values import WRONG, Notes
-from coupler.workflow.language.yaml_source import Fields, parse
+from coupler.workflow.language.yaml_source import YamlMapping, parse_yaml
 from workflow.acp_stub import AcpStub
 from workflow.project import ACP_PROGRAMS
 
@@ -35,8 +35,8 @@ MCP_SERVER = ROOT / "tests" / "agent" / "servers" / "plain.py"
     "key", [pytest.param(key, id=f"{table.name}-{key.name}") for table in all_tables() for key in table.keys]
 )
 def test_the_example_of_a_key_is_a_value_for_it(key):
-    tree = parse(f"{key.name}: {key.example}", "f.yaml")
-    assert isinstance(tree, Fields)
+    tree = parse_yaml(f"{key.name}: {key.example}", "f.yaml")
+    assert isinstance(tree, YamlMapping)
     notes = Notes("f.yaml", tree.position)
     assert key.shape.read(tree.values[key.name], key.name, notes) is not WRONG, notes.problems
 
@@ -205,7 +205,7 @@ def test_every_example_is_run_and_there_is_one_of_each_kind_of_step():
     assert [kind for kind in KINDS if not any(f"{kind}:" in text for text in EXAMPLES.values())] == []
 
 
-class Present(Front):
+class Present(FrontEnd):
     """Somebody who answers everything, and says one thing in a conversation."""
 
     def __init__(self, is_yes: bool) -> None:
@@ -213,12 +213,12 @@ class Present(Front):
         self._has_spoken = False
 
     async def approve(
-        self, place: Place, question: str, default: bool | None, wish: Wish | None = None
+        self, place: Place, question: str, default: bool | None, wish: PermissionQuestion | None = None
     ) -> Approval:
         return Approval(self._is_yes, "user")
 
-    async def ask(self, place: Place, question: str, answer: Input) -> Answer:
-        return Answer("1.2", as_input(answer, "1.2", "."), "user")
+    async def ask(self, place: Place, question: str, answer: Input) -> QuestionAnswer:
+        return QuestionAnswer("1.2", parse_input(answer, "1.2", "."), "user")
 
     async def message(self, place: Place, reply: str) -> str | None:
         if self._has_spoken:
@@ -286,10 +286,12 @@ def _agent(programs: Path, name: str, play: Play) -> AcpStub:
 async def _run(project: Path, play: Play) -> tuple[RunFinished, dict[str, Result]]:
     """How the example in the directory ends, and all of its steps by their paths."""
     bundle = Library(str(project)).bundle_of("example.yaml")
-    inputs = bind(bundle.main, pairs_in(play.words.split(), bundle.main), str(project))
+    inputs = bind_inputs(bundle.main, inputs_in_words(play.words.split(), bundle.main), str(project))
     store = Store.open(str(project / "runs.db"))
     try:
-        async with begun(store, bundle, inputs, cwd=str(project), way=Way(Present(play.is_yes))) as started:
+        async with start_run(
+            store, bundle, inputs, cwd=str(project), way=EngineOptions(Present(play.is_yes))
+        ) as started:
             finished = await started.engine.run()
         entries = await store.runs.entries(started.run.id, kinds=("step_finished",), is_whole=True)
     finally:

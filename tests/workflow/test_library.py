@@ -15,7 +15,7 @@ from coupler.workflow.language.library import (
     Library,
     trust_files,
     untrusted_files,
-    untrusted_of_project,
+    untrusted_project_files,
 )
 
 PLAIN = "steps: [{run: make}]\n"
@@ -228,7 +228,7 @@ class TestTrust:
     def test_those_of_a_project_are_all_files_of_its_workflows_once(self, scene, main, trust):
         (scene.workflows / "broken.yaml").write_text("stps: []")
         library = scene.library()
-        files = untrusted_of_project(library, trust)
+        files = untrusted_project_files(library, trust)
         assert [Path(file.path).name for file in files] == [
             "lint.yaml",
             "main.yaml",
@@ -236,7 +236,7 @@ class TestTrust:
             "prompt.sh",
         ]
         trust_files(trust, files)
-        assert untrusted_of_project(library, trust) == []
+        assert untrusted_project_files(library, trust) == []
 
     def test_so_does_the_code_of_python_agents_and_of_servers(self, scene, trust):
         for file in (scene.workflows / "beside.py", scene.project / "here.py", scene.project / "mod.py"):

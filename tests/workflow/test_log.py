@@ -27,8 +27,8 @@ from coupler.workflow.journal.run_events import (
     packed,
     unpacked,
 )
-from coupler.workflow.journal.run_secrets import Secrecy
-from coupler.workflow.journal.runs import Run
+from coupler.workflow.journal.run_secrets import RunSecrets
+from coupler.workflow.journal.runs import OpenRun
 from store.parts import locked
 from workflow.kept_runs import STEP, finished, in_store, new_run, said, started, wrote
 
@@ -102,7 +102,7 @@ class TestOrder:
         async def play(store):
             async with await new_run(store) as run:
                 run.log.append(started())
-            async with await Run.open(store, run.id, Secrecy()) as again:
+            async with await OpenRun.open(store, run.id, RunSecrets()) as again:
                 again.log.append(finished())
                 told = await asyncio.wait_for(_first(again.log.follow(), 2), 5)
             return [each.seq for each in told]
@@ -299,7 +299,7 @@ class TestFollowing:
     @pytest.mark.parametrize("seed", range(8))
     def test_fast_slow_and_late_followers_get_the_same(self, seed, monkeypatch):
         """Those who keep up get pieces, the others joined ones; nobody misses anything or gets it twice."""
-        monkeypatch.setattr(log, "MOST", 2000)
+        monkeypatch.setattr(log, "MOST_RECENT", 2000)
         chance = random.Random(seed)
         places = [Place("a"), Place("b"), Place("c", 2)]
 
@@ -340,7 +340,7 @@ class TestFollowing:
         assert len(everything[2]) < 601, "who does not gets them from the store"
 
     def test_a_follower_that_never_reads_costs_neither_time_nor_memory(self, monkeypatch):
-        monkeypatch.setattr(log, "MOST", 10_000)
+        monkeypatch.setattr(log, "MOST_RECENT", 10_000)
 
         async def play(store):
             run = await new_run(store)
@@ -389,7 +389,7 @@ class TestFollowing:
         async def play(store):
             async with await new_run(store) as run:
                 run.log.append(RunFinished(status="parked", exit_code=5))
-            async with await Run.open(store, run.id, Secrecy()) as again:
+            async with await OpenRun.open(store, run.id, RunSecrets()) as again:
                 again.log.append(END)
                 return [each.happening.status for each in await all_of(again)]
 
@@ -407,7 +407,7 @@ class TestFollowing:
 
 
 class TestSecrets:
-    SECRECY = Secrecy.of({"TOKEN": "hunter2-hunter2"}, {})
+    SECRECY = RunSecrets.of({"TOKEN": "hunter2-hunter2"}, {})
 
     def told_and_stored(self, *happenings):
         async def play(store):

@@ -6,9 +6,9 @@ import pytest
 
 from coupler.config.agent_tables import AgentTable
 from coupler.config.files import Origin
-from coupler.workflow.agents.agent_start import role_of
+from coupler.workflow.agents.agent_start import resolve_step_agent
 from coupler.workflow.errors import StepError
-from coupler.workflow.language.model import Agent, Tools
+from coupler.workflow.language.model import Agent, ToolRuleTexts
 from coupler.workflow.language.reader import read_text
 
 FILE = """
@@ -36,7 +36,7 @@ def test_the_step_comes_before_its_profiles_and_these_before_the_defaults() -> N
     step = workflow.steps[0]
     assert isinstance(step, Agent)
 
-    role = role_of(step, "top", workflow, [TABLE])
+    role = resolve_step_agent(step, "top", workflow, [TABLE])
 
     assert role.agent == "toml"
     assert role.env == {"A": "top", "B": "base"}
@@ -45,7 +45,7 @@ def test_the_step_comes_before_its_profiles_and_these_before_the_defaults() -> N
     assert set_up.options == {"effort": "high", "speed": "slow"}
     assert set_up.context == ("base.md", "own.md")
     assert set_up.output == {"type": "object"}
-    assert set_up.tools == Tools(("execute(git *)",), ("edit(**)", "execute(*)"))
+    assert set_up.tools == ToolRuleTexts(("execute(git *)",), ("edit(**)", "execute(*)"))
     servers = {server.name: server.command[0] for server in set_up.mcp_servers}
     assert servers == {"s": "step", "a": "base", "d": "default", "w": "workflow"}
 
@@ -60,4 +60,4 @@ def test_tables_that_stand_on_each_other_are_an_error_with_the_chain() -> None:
     ]
 
     with pytest.raises(StepError, match="one → two → one"):
-        role_of(step, "one", workflow, tables)
+        resolve_step_agent(step, "one", workflow, tables)

@@ -56,12 +56,14 @@ def test_agents_and_servers_of_the_workflow(everything):
     set_up = reviewer.set_up
     assert (reviewer.agent, set_up.model, set_up.mode) == ("claude", "opus", "plan")
     assert set_up.options == {"effort": "high", "verbose": True}
-    assert set_up.tools == d.Tools(("read(**)",), ("execute(rm *)",))
+    assert set_up.tools == d.ToolRuleTexts(("read(**)",), ("execute(rm *)",))
     assert (set_up.files, set_up.intercept, set_up.repairs) == ("read", True, 1)
     assert (set_up.context, set_up.skills) == (("docs/style.md",), ("skills/review.md",))
     assert set_up.budget == d.Limits(tokens=1000, cost=0.5, time=90)
     env = {"LEVEL": "1.10", "CI": "true"}
-    assert set_up.mcp_servers == (d.Server(name="tickets", command=("tickets-mcp", "--port", "80"), env=env),)
+    assert set_up.mcp_servers == (
+        d.McpServerEntry(name="tickets", command=("tickets-mcp", "--port", "80"), env=env),
+    )
     assert isinstance(reviewer.hooks, d.Hooks)
     assert [step.id for step in reviewer.hooks.start] == ["run_1"]
     web, plain = everything.mcp_servers
@@ -92,8 +94,8 @@ def test_what_every_step_may_say(everything):
     assert test.on_error == d.OnError(d.Goto("diff", 3))
     assert diff.goto == d.Goto("test")
     assert (diff.env, diff.cwd) == ({"N": "1.10"}, "{{ inputs.where }}")
-    assert diff.gate == d.Gate(question="Really?", on_deny="skip", default="allow", timeout=3600)
-    assert test.gate == d.Gate()
+    assert diff.gate == d.ApprovalGate(question="Really?", on_deny="skip", default="allow", timeout=3600)
+    assert test.gate == d.ApprovalGate()
 
 
 def test_steps_of_all_kinds(everything):
@@ -106,16 +108,19 @@ def test_steps_of_all_kinds(everything):
     assert test.output == {"type": "object"}
     assert isinstance(prompted, d.Agent)
     assert (prompted.id, prompted.agent, prompted.is_named) == ("agent_3", "codex", False)
-    assert (prompted.gate, prompted.retry) == (d.Gate(tools=("execute(git push*)",)), d.Retry(attempts=4))
+    assert (prompted.gate, prompted.retry) == (
+        d.ApprovalGate(tools=("execute(git push*)",)),
+        d.Retry(attempts=4),
+    )
     assert (answer.agent, answer.set_up.continues) == ("npx some-agent --acp", "agent_3")
-    assert answer.gate == d.Gate(question="Spend money?")
+    assert answer.gate == d.ApprovalGate(question="Spend money?")
     assert isinstance(talk, d.Converse)
     assert (talk.id, talk.agent, talk.max_turns) == ("converse_5", "reviewer", 3)
     assert isinstance(commit, d.Approve)
     question = "Commit {{ steps.diff.stdout }}?"
-    assert commit.question == d.Gate(question=question, on_deny="stop", default="deny", timeout=300)
+    assert commit.question == d.ApprovalGate(question=question, on_deny="stop", default="deny", timeout=300)
     assert (commit.gate, commit.timeout) == (None, None)
-    assert sure.question == d.Gate(question="Sure?", on_deny="skip")
+    assert sure.question == d.ApprovalGate(question="Sure?", on_deny="skip")
     assert isinstance(asked, d.Ask)
     assert (asked.answer.name, asked.answer.type, asked.answer.default) == ("ask_8", "integer", 2)
     assert isinstance(both, d.Parallel)

@@ -16,10 +16,10 @@ from jsonschema import Draft202012Validator
 from coupler.workflow.errors import InvalidWorkflowError
 from coupler.workflow.language.json_schema import workflow_schema
 from coupler.workflow.language.reader import read_text
-from coupler.workflow.language.yaml_source import parse, plain
+from coupler.workflow.language.yaml_source import parse_yaml, plain_value
 
 SCHEMA = Draft202012Validator(workflow_schema())
-WHOLE = plain(parse(Path(__file__).with_name("everything.yaml").read_bytes(), "everything.yaml"))
+WHOLE = plain_value(parse_yaml(Path(__file__).with_name("everything.yaml").read_bytes(), "everything.yaml"))
 
 ONLY_THE_READER_KNOWS = (
     "is taken by",

@@ -21,11 +21,11 @@ from coupler.workflow.journal.run_events import (
     happening_in,
     packed,
 )
-from coupler.workflow.journal.run_secrets import OPENING, Secrecy, UnknownSecretsError
+from coupler.workflow.journal.run_secrets import OPENING, RunSecrets, UnknownSecretsError
 from workflow.kept_runs import finished
 
 TOKEN = 'hunter2 "quoted" / é'
-SECRECY = Secrecy.of({"TOKEN": TOKEN, "OTHER": "quoted-and-more"}, {})
+SECRECY = RunSecrets.of({"TOKEN": TOKEN, "OTHER": "quoted-and-more"}, {})
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_other_spellings_come_back_as_they_were(spelled):
 
 
 def test_secrets_that_overlap_show_nothing_of_each_other():
-    secrecy = Secrecy([Secret("A", "abcdefgh"), Secret("B", "efghijkl")])
+    secrecy = RunSecrets([Secret("A", "abcdefgh"), Secret("B", "efghijkl")])
 
     veiled = secrecy.veiled("-abcdefghijkl-")
 
@@ -68,7 +68,7 @@ def test_secrets_that_overlap_show_nothing_of_each_other():
 
 
 def test_names_may_hold_anything():
-    secrecy = Secrecy([Secret("a:b»«%/é", "swordfish")])
+    secrecy = RunSecrets([Secret("a:b»«%/é", "swordfish")])
     assert secrecy.revealed(secrecy.veiled("a swordfish")) == "a swordfish"
     assert "swordfish" not in secrecy.veiled("a swordfish")
 
@@ -79,14 +79,14 @@ TEXTS = st.lists(ALPHABET, max_size=12).map("".join)
 
 @given(TEXTS)
 def test_any_text_comes_back(text):
-    secrecy = Secrecy([Secret("A", "abcabc"), Secret("A", "xA"), Secret("B", "cabx"), Secret("é", "»0")])
+    secrecy = RunSecrets([Secret("A", "abcabc"), Secret("A", "xA"), Secret("B", "cabx"), Secret("é", "»0")])
     veiled = secrecy.veiled({"key " + text: [text, 1, None, (text,)]})
 
     assert secrecy.revealed(veiled) == {"key " + text: [text, 1, None, (text,)]}
 
 
 def test_every_text_of_a_result_is_covered_and_ids_are_left_alone():
-    secrecy = Secrecy([Secret("S", "success")])
+    secrecy = RunSecrets([Secret("S", "success")])
     inner = Result(status="success", text="success")
     result = Result(
         status="success",
@@ -125,29 +125,29 @@ def test_every_text_of_a_result_is_covered_and_ids_are_left_alone():
     ],
 )
 def test_what_is_only_shown_is_masked_and_what_is_needed_again_is_referred_to(happening, field, expected):
-    assert getattr(Secrecy([Secret("P", "pass-word")]).kept(happening), field) == expected
+    assert getattr(RunSecrets([Secret("P", "pass-word")]).kept(happening), field) == expected
 
 
 def test_variables_of_the_environment_that_look_secret_count():
-    secrecy = Secrecy.of({}, {"API_TOKEN": "abc-123-def-456", "HOME": "/home/someone"})
+    secrecy = RunSecrets.of({}, {"API_TOKEN": "abc-123-def-456", "HOME": "/home/someone"})
     assert secrecy.veiled("abc-123-def-456 /home/someone") == "«secret:API_TOKEN» /home/someone"
 
 
 def test_a_new_value_is_filled_in_after_a_secret_was_changed():
     veiled = SECRECY.veiled(f"login {TOKEN}")
-    assert Secrecy.of({"TOKEN": "a-new-one"}, {}).revealed(veiled) == "login a-new-one"
+    assert RunSecrets.of({"TOKEN": "a-new-one"}, {}).revealed(veiled) == "login a-new-one"
 
 
 def test_all_that_are_missing_are_named():
     veiled = SECRECY.veiled([TOKEN, {"a": "quoted-and-more"}])
 
     with pytest.raises(UnknownSecretsError, match="OTHER, TOKEN") as caught:
-        Secrecy().revealed(veiled)
+        RunSecrets().revealed(veiled)
 
     assert caught.value.names == {"OTHER", "TOKEN"}
 
 
-@pytest.mark.parametrize("secrecy", [Secrecy(), Secrecy([Secret("P", "pass-word")])])
+@pytest.mark.parametrize("secrecy", [RunSecrets(), RunSecrets([Secret("P", "pass-word")])])
 @pytest.mark.parametrize(
     ("raw", "expected"), [(b'{"a": ["pass-word", 1]}', {"a": ["{}", 1]}), (b"pass-word {", "{} {{")]
 )
@@ -165,7 +165,7 @@ def test_what_is_nested_without_end_is_left_out_rather_than_shown():
     for _ in range(300):
         deep = [deep]
 
-    kept = Secrecy([Secret("P", "pass-word")]).kept(finished(output=deep))
+    kept = RunSecrets([Secret("P", "pass-word")]).kept(finished(output=deep))
 
     assert "pass-word" not in repr(kept)
     assert "nested too deeply" in repr(kept)

@@ -8,7 +8,7 @@ import pytest
 
 from coupler.runtime.extras import MissingExtraError
 from coupler.workflow.errors import InvalidWorkflowError
-from coupler.workflow.language.yaml_source import MOST_BYTES, Fields, Scalar, parse, plain
+from coupler.workflow.language.yaml_source import MOST_BYTES, YamlMapping, YamlScalar, parse_yaml, plain_value
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
@@ -65,14 +65,14 @@ def any_parser(request, monkeypatch):
     ],
 )
 def test_a_value_is_what_yaml_1_2_says_it_is(written, value, any_parser):
-    read = plain(parse(f"a: {written}", "f.yaml"))
+    read = plain_value(parse_yaml(f"a: {written}", "f.yaml"))
     assert read == {"a": value}
     assert type(read["a"]) is type(value)
 
 
 def test_everything_knows_its_line_and_column(any_parser):
-    tree = parse("a: 1\nb:\n  - é: x\n    c: [2]\n", "f.yaml")
-    assert isinstance(tree, Fields)
+    tree = parse_yaml("a: 1\nb:\n  - é: x\n    c: [2]\n", "f.yaml")
+    assert isinstance(tree, YamlMapping)
     (item,) = tree.values["b"].nodes
     assert str(tree.position) == "f.yaml:1:1"
     assert str(item.position) == "f.yaml:3:5"
@@ -82,10 +82,10 @@ def test_everything_knows_its_line_and_column(any_parser):
 
 
 def test_a_place_within_a_block_is_a_place_in_the_file(any_parser):
-    tree = parse("a:\n  b: |\n\n    first\n      second\n  c: 'x\n\n    y'\n", "f.yaml")
+    tree = parse_yaml("a:\n  b: |\n\n    first\n      second\n  c: 'x\n\n    y'\n", "f.yaml")
     block, quoted = tree.values["a"].values["b"], tree.values["a"].values["c"]
-    assert isinstance(block, Scalar)
-    assert isinstance(quoted, Scalar)
+    assert isinstance(block, YamlScalar)
+    assert isinstance(quoted, YamlScalar)
     assert block.text.splitlines()[2] == "  second"
     assert str(block.position_at(3, 3)) == "f.yaml:5:7"
     assert quoted.position_at(2) == quoted.position
@@ -93,11 +93,11 @@ def test_a_place_within_a_block_is_a_place_in_the_file(any_parser):
 
 def test_a_file_has_a_bounded_number_of_values():
     with pytest.raises(InvalidWorkflowError, match="at most 20,000 values"):
-        parse("[" + "x," * 20_001 + "]", "f.yaml")
+        parse_yaml("[" + "x," * 20_001 + "]", "f.yaml")
 
 
 def test_an_alias_repeats_what_its_anchor_names(any_parser):
-    assert plain(parse("a: &x {b: [1]}\nc: *x\nd: [*x, *x]\n", "f")) == {
+    assert plain_value(parse_yaml("a: &x {b: [1]}\nc: *x\nd: [*x, *x]\n", "f")) == {
         "a": {"b": [1]},
         "c": {"b": [1]},
         "d": [{"b": [1]}, {"b": [1]}],
@@ -105,7 +105,7 @@ def test_an_alias_repeats_what_its_anchor_names(any_parser):
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text(any_parser):
-    assert plain(parse(b"\xef\xbb\xbfa: 1", "f")) == {"a": 1}
+    assert plain_value(parse_yaml(b"\xef\xbb\xbfa: 1", "f")) == {"a": 1}
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_byte_order_mark_is_no_part_of_the_text(any_parser):
 )
 def test_what_is_no_workflow_costs_a_sentence_with_its_place(text, place, words, any_parser):
     with pytest.raises(InvalidWorkflowError) as caught:
-        parse(text, "f.yaml")
+        parse_yaml(text, "f.yaml")
     (problem,) = caught.value.problems
     assert f"{problem.position}:".startswith(f"f.yaml:{place}")
     assert words in problem.message
@@ -181,4 +181,4 @@ def test_what_is_no_workflow_costs_a_sentence_with_its_place(text, place, words,
 def test_without_a_reader_of_yaml_it_is_said_how_to_get_one(monkeypatch):
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(MissingExtraError, match=r'^A workflow needs more packages: pip install "coupler'):
-        parse("a: 1", "f.yaml")
+        parse_yaml("a: 1", "f.yaml")

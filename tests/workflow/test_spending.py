@@ -9,9 +9,9 @@ import pytest
 
 from client.stage import run
 from coupler.store.store import Store
-from coupler.workflow.engine.run import Way, begun, resumed
+from coupler.workflow.engine.run import EngineOptions, resume_run, start_run
 from coupler.workflow.journal.run_events import RunFinished
-from coupler.workflow.language.library import gather_bundle
+from coupler.workflow.language.library import build_bundle
 from workflow.agent_stage import Script, Talking, stage_of
 
 PAID = """
@@ -59,16 +59,18 @@ def story_of(agent: object, directory: Path, text: str, *ways: Again) -> list[Ru
     """A run of the store and how it ends, each time that it is taken up again with agents of its own."""
     workflow = stage_of(agent, directory, text).workflow  # type: ignore[arg-type]
     (directory / "main.yaml").write_text(text)
-    bundle = gather_bundle(workflow, lambda name, caller: caller)
+    bundle = build_bundle(workflow, lambda name, caller: caller)
 
     async def told(ways: Sequence[Again]) -> list[RunFinished]:
         store = Store.open(str(directory / "runs.db"))
         try:
-            async with begun(store, bundle, {}, cwd=str(directory), way=Way(front=Talking())) as started:
+            async with start_run(
+                store, bundle, {}, cwd=str(directory), way=EngineOptions(front=Talking())
+            ) as started:
                 ends = [await started.engine.run()]
             for each in ways:
-                way = Way(front=each.front)
-                async with resumed(
+                way = EngineOptions(front=each.front)
+                async with resume_run(
                     store, started.run.id, bundle, way, from_step=each.from_step
                 ) as started_again:
                     ends.append(await started_again.engine.run())

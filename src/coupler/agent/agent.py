@@ -1,4 +1,4 @@
-"""What an agent is, and the modes, options and slash commands that it declares."""
+"""Defines `Agent`, and the modes, config options and slash commands that an agent can declare."""
 
 from __future__ import annotations
 
@@ -17,17 +17,22 @@ from coupler.schema.v1 import StopReason
 if TYPE_CHECKING:
     from coupler.agent.auth import Login
     from coupler.agent.blocking import BlockingTurn
-    from coupler.agent.factory import ForeignSession
+    from coupler.agent.factory import ExternalSession
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
     from coupler.schema.v1 import ContentBlock
-
 
 ALWAYS_ACCEPTED = frozenset({"text", "resource_link"})
 CAN_BE_ACCEPTED = frozenset({"image", "audio", "resource"})
 
 TurnFunction: TypeAlias = Callable[["Turn"], Awaitable[StopReason | None]]
 BlockingTurnFunction: TypeAlias = Callable[["BlockingTurn"], StopReason | None]
+
+OptionValue: TypeAlias = str | bool
+"""What an option can be: the value of a choice, or whether a toggle is on."""
+
+ON, OFF = "on", "off"
+"""A toggle's values, for clients that know no boolean options."""
 
 
 class Agent:
@@ -89,8 +94,8 @@ class FunctionAgent(Agent):
         return await _call(self.function, turn)
 
 
-class AdoptedAgent(Agent):
-    """An object of another framework as an agent: what it is called and found by is the object's."""
+class FrameworkAgent(Agent):
+    """An object of another framework, such as a graph, served as an agent under its own name and identity."""
 
     accepts = ("image", "audio", "resource")
 
@@ -102,7 +107,7 @@ class AdoptedAgent(Agent):
     async def forget(self, session_id: str, state: Any) -> None:
         """A session was deleted, with this as its state: delete what the framework keeps of it."""
 
-    async def foreign(self, known: set[str]) -> list[ForeignSession]:
+    async def foreign(self, known: set[str]) -> list[ExternalSession]:
         """Conversations that the framework keeps and that are none of the known sessions."""
         return []
 
@@ -133,7 +138,7 @@ def accepted_blocks(agent: Agent | type[Agent]) -> frozenset[str]:
 
 
 def is_turn_function(value: object) -> bool:
-    """Whether this is a function whose one parameter is named `turn` or annotated `Turn`."""
+    """Return whether this is a function whose one parameter is named `turn` or annotated `Turn`."""
     if not inspect.isfunction(value) and not inspect.ismethod(value):
         return False
     if inspect.isgeneratorfunction(value) or inspect.isasyncgenfunction(value):
@@ -152,11 +157,11 @@ def _means_turn(annotation: object) -> bool:
     return name.rpartition(".")[2] in ("Turn", "BlockingTurn")
 
 
-# A mode: a way of working that the user can put a session into, such as asking before every change.
-
-
 class Mode:
-    """One of an agent's modes. Its name is the id made readable, unless it is given."""
+    """A way of working that the user can switch a session into, such as asking before every change.
+
+    Its name is the id made readable, unless it is given.
+    """
 
     def __init__(self, id: str, description: str | None = None, *, name: str | None = None) -> None:
         self.id: Final = declared_text(id, "a mode's id")
@@ -174,20 +179,8 @@ class Mode:
 
 
 def declared_modes(modes: Iterable[Mode]) -> tuple[Mode, ...]:
-    """An agent's modes if they can be told apart; the first one is where a session begins."""
+    """Check an agent's modes: no two have the same id. A session begins in the first."""
     return declared_list(modes, (Mode,), lambda mode: mode.id, "modes")
-
-
-# Options: what the user can set for a session.
-#
-# A `Select` is one of several values, a `Toggle` is on or off.
-
-
-Value: TypeAlias = str | bool
-"""What an option can be: the value of a choice, or whether a toggle is on."""
-
-ON, OFF = "on", "off"
-"""A toggle's values, for clients that know no boolean options."""
 
 
 class Choice:
@@ -266,10 +259,10 @@ class Select:
         return f"Select({self.id!r})"
 
     def offers(self, value: object) -> bool:
-        """Whether this is the value of one of the choices."""
+        """Return whether this is the value of one of the choices."""
         return isinstance(value, str) and value in self.values
 
-    def as_option(self, value: Value) -> v1.SessionConfigSelect:
+    def as_option(self, value: OptionValue) -> v1.SessionConfigSelect:
         """The option as clients are told of it, at this value."""
         return v1.SessionConfigSelect(
             self.id,
@@ -314,10 +307,10 @@ class Toggle:
         return f"Toggle({self.id!r})"
 
     def offers(self, value: object) -> bool:
-        """Whether this is True or False."""
+        """Return whether this is True or False."""
         return isinstance(value, bool)
 
-    def as_option(self, value: Value) -> v1.SessionConfigBoolean:
+    def as_option(self, value: OptionValue) -> v1.SessionConfigBoolean:
         """The option as clients are told of it that know boolean options."""
         return v1.SessionConfigBoolean(
             self.id, self.name, bool(value), self.description or UNSET, self.category or UNSET
@@ -339,7 +332,7 @@ Option: TypeAlias = Select | Toggle
 
 
 def declared_options(options: Iterable[Option]) -> tuple[Option, ...]:
-    """An agent's options if they can be told apart."""
+    """Check an agent's options: no two have the same id."""
     return declared_list(options, (Select, Toggle), lambda option: option.id, "options")
 
 
@@ -403,13 +396,12 @@ def _id_from(name: str) -> str:
     return "-".join(kept.split()) or name
 
 
-# Slash commands: what an agent offers, and how a prompt invokes it.
-#
-# A command is plain text at the beginning of a prompt: "/plan the release" invokes `plan` with "the release".
-
-
 class Command:
-    """A command that users can type. The hint says what to write behind its name."""
+    """A slash command. The hint says what to write behind its name.
+
+    Users type it as plain text at the beginning of a prompt: "/plan the release" invokes `plan` with "the
+    release".
+    """
 
     def __init__(self, name: str, description: str, *, hint: str | None = None) -> None:
         self.name: Final = _command_name(name)
@@ -426,19 +418,19 @@ class Command:
 
 
 class Invocation(NamedTuple):
-    """A command that was typed, and the text behind its name."""
+    """A slash command that was typed, and the text behind its name."""
 
     name: str
     arguments: str
 
 
 def declared_commands(commands: Iterable[Command]) -> tuple[Command, ...]:
-    """An agent's commands if they can be told apart."""
+    """Check an agent's commands: no two have the same name."""
     return declared_list(commands, (Command,), lambda command: command.name, "commands")
 
 
-def invoked(commands: Iterable[Command], blocks: Iterable[v1.ContentBlock]) -> Invocation | None:
-    """The command that a prompt invokes, None if its text does not begin with one of them.
+def find_invocation(commands: Iterable[Command], blocks: Iterable[v1.ContentBlock]) -> Invocation | None:
+    """Return the command that a prompt invokes, None if its text does not begin with one of them.
 
     What follows the name is the arguments: the rest of the text, and the blocks behind it as text.
     """

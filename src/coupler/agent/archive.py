@@ -1,4 +1,4 @@
-"""Stored sessions of one agent: found, listed, replayed and deleted.
+"""Finds, lists, copies, replays and deletes the stored sessions of one agent.
 
 A session is open in one place at a time: the store sees to it between processes, the archive between the
 connections of this one.
@@ -19,9 +19,9 @@ from msgspec import UNSET
 
 from coupler.agent.content import pieces
 from coupler.agent.errors import SESSION_HELD, store_failed, unknown_session
-from coupler.agent.history import Chronicle, History, Scene, keep_turn
-from coupler.agent.session import configuration_of, pack, unpack
-from coupler.agent.turn import COMPACTION, spoken_compaction
+from coupler.agent.history import EventJournal, HistoryReplay, ReplayedEvent, journal_turn
+from coupler.agent.session import configuration_of, pack_state, unpack_state
+from coupler.agent.turn import COMPACTION, compaction_text
 from coupler.events import Compaction, Content, Info, Options, Text, Thought, ToolUpdate, Usage
 from coupler.events import Mode as ModeChange
 from coupler.events.records import STOP, TOOL, UserMessage
@@ -32,16 +32,16 @@ from coupler.store.errors import StoreError
 from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
-    from coupler.agent.factory import ForeignSession
-    from coupler.agent.session import Place, Session
+    from coupler.agent.factory import ExternalSession
+    from coupler.agent.session import Session, SessionParams
     from coupler.permission.engine import ChoiceStore
-    from coupler.store.journal import Entry
+    from coupler.store.journal import JournalEntry
     from coupler.store.sessions import SessionRecord
     from coupler.store.store import Store
 
 
 class Archive:
-    """Finds, takes and returns sessions. What it has taken is its own until it is let go."""
+    """The stored sessions of one agent. A session that was taken is held until it is let go."""
 
     _taken: ClassVar[set[str]] = set()
     """What is open in this process, on any connection."""
@@ -66,7 +66,7 @@ class Archive:
         """Where answers to permission questions last."""
         return self._store
 
-    async def add(self, session: Session) -> Chronicle:
+    async def add(self, session: Session) -> EventJournal:
         """Keep a new session, which is open here."""
         from coupler.store.sessions import SessionRecord
 
@@ -85,7 +85,7 @@ class Archive:
         self._take(session.id)
         with _told_to_clients():
             await self._store.create(record)
-            return Chronicle(await self._store.journal(session.id), partial(self.entries, session.id))
+            return EventJournal(await self._store.journal(session.id), partial(self.entries, session.id))
 
     async def find(self, id: str) -> SessionRecord:
         """What is kept of a session; another agent's are not known here."""
@@ -99,9 +99,9 @@ class Archive:
         """What the agent has saved of a session; None if there is none."""
         with _told_to_clients():
             record = await self._store.find(id)
-        return unpack(record.state) if record is not None and record.agent == self._identity else None
+        return unpack_state(record.state) if record is not None and record.agent == self._identity else None
 
-    async def take(self, record: SessionRecord, place: Place) -> Chronicle:
+    async def take(self, record: SessionRecord, place: SessionParams) -> EventJournal:
         """Have a session for this connection alone, in the directories that are named now."""
         self._refuse_if_open_elsewhere(record.id)
         self._take(record.id)
@@ -109,25 +109,25 @@ class Archive:
             if not await self._store.hold(record.id):
                 raise unknown_session(record.id)
             journal = await self._store.journal(record.id)
-        chronicle = Chronicle(
+        event_journal = EventJournal(
             journal, partial(self.entries, record.id), turns=record.turns, state=record.state
         )
         if place.additional_directories != record.roots:
-            chronicle.keep_roots(place.additional_directories)
-            await chronicle.until_stored()
-        return chronicle
+            event_journal.keep_roots(place.additional_directories)
+            await event_journal.until_stored()
+        return event_journal
 
     async def call_ids(self, id: str) -> set[str]:
         """The ids of all tool calls that the session ever had."""
         with _told_to_clients():
             return await self._store.keys(id, TOOL)
 
-    async def entries(self, id: str, after: int) -> list[Entry]:
+    async def entries(self, id: str, after: int) -> list[JournalEntry]:
         """The next entries of a session, at least one if there are any."""
         with _told_to_clients():
             return await self._store.entries(id, after=after)
 
-    async def copy(self, id: str, new_id: str, place: Place) -> None:
+    async def copy(self, id: str, new_id: str, place: SessionParams) -> None:
         """Make a new session that goes on from the last whole turn of another."""
         record = await self.find(id)
         moment = now()
@@ -161,31 +161,31 @@ class Archive:
             if cursor is None:
                 return known
 
-    async def take_in(self, foreign: ForeignSession) -> None:
-        """Keep a conversation that was held elsewhere; one that is kept already is left as it is."""
+    async def import_external(self, external: ExternalSession) -> None:
+        """Store a session that a framework kept by itself; one that is stored already is left as it is."""
         from coupler.store.sessions import SessionRecord
 
         with _told_to_clients():
-            if await self._store.find(foreign.id) is not None:
+            if await self._store.find(external.id) is not None:
                 return
             made = SessionRecord(
-                id=foreign.id,
+                id=external.id,
                 agent=self._identity,
-                cwd=foreign.cwd,
-                title=foreign.title,
-                created_at=foreign.updated_at,
-                updated_at=foreign.updated_at,
-                turns=len(foreign.turns),
-                state=pack(foreign.state),
+                cwd=external.cwd,
+                title=external.title,
+                created_at=external.updated_at,
+                updated_at=external.updated_at,
+                turns=len(external.turns),
+                state=pack_state(external.state),
             )
             await self._store.create(made)
             try:
-                journal = await self._store.journal(foreign.id)
-                for turn in foreign.turns:
-                    keep_turn(journal, turn)
+                journal = await self._store.journal(external.id)
+                for turn in external.turns:
+                    journal_turn(journal, turn)
                 journal.set(turns=made.turns, updated_at=made.updated_at, state=made.state)
             finally:
-                await self._store.release(foreign.id)
+                await self._store.release(external.id)
 
     async def delete(self, id: str) -> None:
         """Make a session disappear; nothing happens if there is none."""
@@ -243,22 +243,19 @@ def _listed(record: SessionRecord) -> SessionInfo:
     )
 
 
-# A session's history sent to a client again, before its load is answered.
-
-
 async def replay(session: Session, archive: Archive) -> None:
-    """Send everything that a client has to know of the session so far."""
-    history = History()
+    """Send a session's history to its client again, before its `session/load` is answered."""
+    history = HistoryReplay()
     last = 0
     while entries := await archive.entries(session.id, after=last):
         last = entries[-1].seq
         for entry in entries:
-            for scene in history.take(entry):
-                await _show(session, scene)
+            for event in history.take(entry):
+                await _show(session, event)
         # Much may be read before anything is sent, and others want to be served meanwhile.
         await asyncio.sleep(0)
-    for scene in history.rest():
-        await _show(session, scene)
+    for event in history.rest():
+        await _show(session, event)
     if history.plan is not None:
         session.outlet.show(history.plan)
     session.outlet.end_message()
@@ -266,26 +263,26 @@ async def replay(session: Session, archive: Archive) -> None:
     await session.outlet.wait_for_room()
 
 
-async def _show(session: Session, scene: Scene) -> None:
-    match scene:
+async def _show(session: Session, event: ReplayedEvent) -> None:
+    match event:
         case UserMessage(message_id, blocks):
             for block in blocks:
                 session.outlet.show(Content(block, "user", message_id))  # type: ignore[arg-type]
         case Text(text, message_id) | Thought(text, message_id):
             for piece in pieces(text):
-                session.outlet.show(type(scene)(piece, message_id))
+                session.outlet.show(type(event)(piece, message_id))
                 await session.outlet.wait_for_room()
         case ToolUpdate():
-            session.outlet.show_again(scene)
+            session.outlet.show_again(event)
         case Compaction() if not session.editor.offers(COMPACTION):
-            session.outlet.show(Text(spoken_compaction(scene), session.outlet.new_message_id()))
+            session.outlet.show(Text(compaction_text(event), session.outlet.new_message_id()))
         case Compaction() | Content():
-            session.outlet.show(scene)
+            session.outlet.show(event)
     await session.outlet.wait_for_room()
 
 
 async def _show_standing(session: Session, archive: Archive) -> None:
-    """The state that the session is in, after all that has happened."""
+    """Send the session's current mode, options, title and usage."""
     if session.mode is not None:
         session.outlet.show(ModeChange(session.mode))
     options = session.settings.as_options()

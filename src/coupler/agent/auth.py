@@ -1,4 +1,4 @@
-"""Authentication methods: what an agent declares, and whether one is satisfied.
+"""Declares authentication methods, and checks whether the user is logged in by one of them.
 
     Login("key", "API key", "Set EXAMPLE_KEY", check=lambda: "EXAMPLE_KEY" in os.environ)
     Login("browser", "Log in with a browser", check=has_session, login=open_browser, logout=forget)
@@ -34,13 +34,13 @@ log = logging.getLogger("coupler.agent")
 CHECK_LIMIT = 10.0
 """Seconds that a check has to say yes."""
 
-Check: TypeAlias = Callable[[], bool | Awaitable[bool]]
-Deed: TypeAlias = Callable[[], object]
+LoginCheck: TypeAlias = Callable[[], bool | Awaitable[bool]]
+LoginAction: TypeAlias = Callable[[], object]
 """Logs in or out; a coroutine function is awaited, a plain one runs in a thread of its own."""
 
 
 class Login:
-    """A way to log in. `check` says whether the user is, `login` and `logout` change it."""
+    """An authentication method. `check` says if the user is logged in, `login` and `logout` change it."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class Login:
         name: str,
         description: str | None = None,
         *,
-        check: Check,
-        login: Deed | None = None,
-        logout: Deed | None = None,
+        check: LoginCheck,
+        login: LoginAction | None = None,
+        logout: LoginAction | None = None,
         command: Sequence[str] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
@@ -89,7 +89,7 @@ class Login:
             raise ValueError(f"{what} would run the agent itself: give its `command` arguments that log in")
 
 
-class _Running(NamedTuple):
+class _RunningCheck(NamedTuple):
     """A check, and when the time is over that it has."""
 
     check: asyncio.Future[Any]
@@ -97,7 +97,7 @@ class _Running(NamedTuple):
 
 
 class Logins:
-    """All ways to log in of one agent. Without any there is nothing to satisfy.
+    """The authentication methods of one agent. Without any there is nothing to satisfy.
 
     `program` is the agent's own command, as a user would write it, for sentences that say what to run.
     """
@@ -111,7 +111,7 @@ class Logins:
         self._is_satisfied = False
         # Counts logins and logouts: a check that began before one of them says nothing about now.
         self._changes = 0
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, _RunningCheck] = {}
         self._login: asyncio.Task[Exception | None] | None = None
         # Still passing after a logout that was to end them all; they count again after `authenticate`.
         self._disregarded: set[str] = set()
@@ -186,9 +186,9 @@ class Logins:
         message = f"there is no login {method_id!r:.100}; those for authenticate: {known}"
         raise RpcError.because(INVALID_PARAMS, message, path="methodId")
 
-    async def _run_login(self, login: Login, deed: Deed) -> None:
+    async def _run_login(self, login: Login, action: LoginAction) -> None:
         self._give_up_login()
-        attempt = self._login = asyncio.ensure_future(_attempt(deed))
+        attempt = self._login = asyncio.ensure_future(_attempt(action))
         try:
             await asyncio.wait({attempt})
         finally:
@@ -226,7 +226,7 @@ class Logins:
         loop = asyncio.get_running_loop()
         running = self._running.get(login.id)
         if running is None or running.check.done():
-            running = _Running(asyncio.ensure_future(_call(login.check)), loop.time() + self._limit)
+            running = _RunningCheck(asyncio.ensure_future(_call(login.check)), loop.time() + self._limit)
             running.check.add_done_callback(_look_at_error)
             self._running[login.id] = running
         done, _ = await asyncio.wait({running.check}, timeout=max(running.deadline - loop.time(), 0))
@@ -247,7 +247,7 @@ class Logins:
 
 
 def own_command() -> tuple[str, ...]:
-    """What this process was started with, as somebody would type it again: a client has nothing else."""
+    """The command that this process was started with, as somebody would type it again."""
     words = sys.orig_argv
     script = sys.argv[0] if sys.argv else ""
     is_command = words[1:2] == [script] and not script.endswith(".py") and os.access(script, os.X_OK)
@@ -274,10 +274,10 @@ def _look_at_error(check: asyncio.Future[Any]) -> None:
         check.exception()
 
 
-async def _attempt(deed: Deed) -> Exception | None:
+async def _attempt(action: LoginAction) -> Exception | None:
     """Do it; returns what it raised. Only our own cancel goes through."""
     try:
-        await _call(deed)
+        await _call(action)
     except Exception as error:
         return error
     return None

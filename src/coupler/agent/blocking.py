@@ -1,4 +1,4 @@
-"""Turns for plain functions: the same words as `Turn`, without await, from a worker thread.
+"""Runs plain functions as turns, in worker threads: the methods of `Turn` and `Session` without await.
 
 The thread is a daemon and is never waited for: a cancelled turn is answered at once, and the code it left
 behind gets `CancelledError` from the next thing it reports.
@@ -18,7 +18,7 @@ from msgspec import UNSET, UnsetType
 from coupler.agent.mcp_servers import CALL_LIMIT
 from coupler.agent.terminal import OUTPUT_LIMIT, Finished, Terminal
 from coupler.agent.tool_call import Call, step_into, step_out_of
-from coupler.runtime.threads import OnLoop, WorkerLoop
+from coupler.runtime.threads import BlockingProxy, WorkerLoop
 from coupler.schema.v1 import ContentBlock, McpServer, PlanEntry, PlanEntryPriority, StopReason, ToolKind
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.turn import Compacting, Plan, Turn
     from coupler.mcp.tools import McpError, Tool, ToolResult
-
 
 T = TypeVar("T")
 
@@ -74,7 +73,7 @@ def _settle(finished: asyncio.Future[Any], result: Any, error: BaseException | N
         finished.set_exception(error)
 
 
-class BlockingTurn(OnLoop):
+class BlockingTurn(BlockingProxy):
     """`Turn` for a plain function; every method waits until it is done."""
 
     def __init__(self, turn: Turn, loop: WorkerLoop) -> None:
@@ -202,7 +201,7 @@ class BlockingTurn(OnLoop):
         return BlockingCall(call, self._loop)
 
 
-class BlockingPlan(OnLoop):
+class BlockingPlan(BlockingProxy):
     """`Plan` for a plain function."""
 
     def __init__(self, plan: Plan, loop: WorkerLoop) -> None:
@@ -231,7 +230,7 @@ class BlockingPlan(OnLoop):
         self._wait(self._plan.prioritize(entry, priority))
 
 
-class BlockingCall(OnLoop):
+class BlockingCall(BlockingProxy):
     """`Call` for a plain function: an ordinary context manager."""
 
     def __init__(self, call: Call, loop: WorkerLoop) -> None:
@@ -292,7 +291,7 @@ class BlockingCall(OnLoop):
         return self._wait(self._call.permitted(deadline=deadline))
 
 
-class BlockingCompacting(OnLoop):
+class BlockingCompacting(BlockingProxy):
     """`Compacting` for a plain function: an ordinary context manager."""
 
     def __init__(self, compacting: Compacting, loop: WorkerLoop) -> None:
@@ -312,7 +311,7 @@ class BlockingCompacting(OnLoop):
         self._wait(self._compacting.summarize(text))
 
 
-class BlockingFiles(OnLoop):
+class BlockingFiles(BlockingProxy):
     """`Files` for a plain function."""
 
     def __init__(self, files: Files, loop: WorkerLoop) -> None:
@@ -332,7 +331,7 @@ class BlockingFiles(OnLoop):
         return self._wait(self._files.exists(path))
 
 
-class BlockingMcp(OnLoop):
+class BlockingMcp(BlockingProxy):
     """`TurnMcp` for a plain function."""
 
     def __init__(self, mcp: TurnMcp, loop: WorkerLoop) -> None:
@@ -362,7 +361,7 @@ class BlockingMcp(OnLoop):
         return self._wait(self._mcp.call(server, tool, arguments, timeout=timeout, deadline=deadline))
 
 
-class BlockingTerminal(OnLoop):
+class BlockingTerminal(BlockingProxy):
     """`Terminal` for a plain function."""
 
     def __init__(self, terminal: Terminal, loop: WorkerLoop) -> None:
@@ -391,10 +390,7 @@ class BlockingTerminal(OnLoop):
         return self._wait(work)
 
 
-# Sessions for plain functions: the same words as `Session`, from a worker thread.
-
-
-class BlockingSession(OnLoop):
+class BlockingSession(BlockingProxy):
     """`Session` for a plain function."""
 
     def __init__(self, session: Session, loop: WorkerLoop) -> None:

@@ -1,4 +1,4 @@
-"""The answer to `initialize`: computed from what an agent is, never written by hand."""
+"""Computes the answer to `initialize` from what an agent is and how it is served."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw
 
-from coupler.agent.agent import AdoptedAgent, Agent, FunctionAgent, accepted_blocks
+from coupler.agent.agent import Agent, FrameworkAgent, FunctionAgent, accepted_blocks
 from coupler.agent.startup.early_answer import TERMINAL_LOGIN, is_installed
 from coupler.agent.startup.serve_options import FORK, NO_OPTIONS, NO_STORE, ServeOptions
 from coupler.schema.decoding import decode
@@ -36,8 +36,8 @@ from coupler.schema.v1 import (
 UNKNOWN_VERSION = "0.0.0"
 
 
-def introduce(agent: Agent | type[Agent], options: ServeOptions = NO_OPTIONS) -> InitializeResponse:
-    """What the agent tells a client about itself; options win over what the agent says."""
+def initialize_response(agent: Agent | type[Agent], options: ServeOptions = NO_OPTIONS) -> InitializeResponse:
+    """Compute the result of `initialize`; options win over what the agent says."""
     name = options.name or agent.name or _own_name(agent)
     info = Implementation(
         name=name,
@@ -52,11 +52,11 @@ def introduce(agent: Agent | type[Agent], options: ServeOptions = NO_OPTIONS) ->
     )
 
 
-def introduction_for(
+def response_for_client(
     introduction: InitializeResponse | Raw, client: ClientCapabilities
 ) -> InitializeResponse | Raw:
-    """What this client is told: of logins for terminals only if it can run them."""
-    if client.auth.terminal is True or not names_terminal_login(introduction):
+    """Leave out authentication methods for terminals if this client cannot run them."""
+    if client.auth.terminal is True or not offers_terminal_login(introduction):
         return introduction
     if isinstance(introduction, Raw):
         introduction = decode(InitializeResponse, introduction, "agent")
@@ -66,8 +66,8 @@ def introduction_for(
     return msgspec.structs.replace(introduction, auth_methods=methods)
 
 
-def names_terminal_login(introduction: InitializeResponse | Raw) -> bool:
-    """Whether the answer depends on the client."""
+def offers_terminal_login(introduction: InitializeResponse | Raw) -> bool:
+    """Return whether a method for terminals is named, so that the answer depends on the client."""
     if isinstance(introduction, Raw):
         return TERMINAL_LOGIN.encode() in bytes(introduction)
     return any(isinstance(method, AuthMethodTerminal) for method in introduction.auth_methods or ())
@@ -121,10 +121,10 @@ def _session_capabilities(*, keeps: bool, forks: bool) -> SessionCapabilities:
 
 
 def identity_of(agent: Agent | type[Agent]) -> str:
-    """What the sessions of this agent are found by."""
+    """Return the identity that the stored sessions of this agent are found by."""
     if isinstance(agent, FunctionAgent):
         return identity(agent.function.__module__, agent.function.__qualname__)
-    if isinstance(agent, AdoptedAgent):
+    if isinstance(agent, FrameworkAgent):
         return identity(*agent.origin)
     kind = agent if isinstance(agent, type) else type(agent)
     return identity(kind.__module__, kind.__qualname__)
@@ -145,13 +145,13 @@ def identity(module: str, name: str) -> str:
 def _own_name(agent: Agent | type[Agent]) -> str:
     if isinstance(agent, FunctionAgent):
         return agent.function.__name__
-    if isinstance(agent, AdoptedAgent):
+    if isinstance(agent, FrameworkAgent):
         return agent.called
     return agent.__name__ if isinstance(agent, type) else type(agent).__name__
 
 
 def _module_of(agent: Agent | type[Agent]) -> str:
-    if isinstance(agent, AdoptedAgent):
+    if isinstance(agent, FrameworkAgent):
         return agent.origin[0]
     return agent.function.__module__ if isinstance(agent, FunctionAgent) else agent.__module__
 

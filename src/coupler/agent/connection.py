@@ -1,4 +1,4 @@
-"""The agent's side of a connection: initialize, then routing to its sessions."""
+"""Serves one client: answers `initialize` and routes every other request to its handler."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from coupler.agent.capabilities import introduction_for
+from coupler.agent.capabilities import response_for_client
 from coupler.agent.editor import Editor
 from coupler.agent.errors import ALREADY_INITIALIZED, NOT_INITIALIZED, invalid_params
-from coupler.agent.factory import Backing, Blueprint
-from coupler.agent.output import masked, masked_error
-from coupler.agent.sessions import SessionCalls, Sessions
-from coupler.agent.startup.loading import Foresight
+from coupler.agent.factory import AgentFactory, Backend
+from coupler.agent.output import redact, redact_error
+from coupler.agent.sessions import SessionRequestHandler, Sessions
+from coupler.agent.startup.loading import SessionAnswerCache
 from coupler.redaction.known_secrets import process_masker
 from coupler.schema import unstable, v1
 from coupler.schema.decoding import DecodingError, decode
@@ -23,7 +23,7 @@ from coupler.schema.methods import METHODS, offers
 from coupler.schema.v1 import CancelNotification, InitializeRequest, InitializeResponse
 from coupler.wire.frames import DEFAULT_LIMIT
 from coupler.wire.messages import METHOD_NOT_FOUND, RpcError
-from coupler.wire.outbox import Lane
+from coupler.wire.outbox import LaneKey
 from coupler.wire.peer import Peer, Request
 from coupler.wire.transport import Transport
 
@@ -34,43 +34,43 @@ END_GRACE = 1.0
 
 
 class AgentConnection:
-    """Serves one client. `introduction` answers `initialize`, `blueprint` is awaited for each session."""
+    """Serves one client: `introduction` is the answer to `initialize`, sessions await `factory`."""
 
     def __init__(
         self,
         transport: Transport,
         introduction: InitializeResponse | Raw,
-        blueprint: Callable[[], Awaitable[Blueprint]],
+        factory: Callable[[], Awaitable[AgentFactory]],
         *,
-        already_introduced: bool = False,
+        already_answered: bool = False,
         ended: asyncio.Event | None = None,
         frame_limit: int = DEFAULT_LIMIT,
-        backing: Backing | None = None,
-        introduced: Callable[[InitializeResponse], None] = lambda introduction: None,
-        foresight: Foresight | None = None,
+        backend: Backend | None = None,
+        backend_initialized: Callable[[InitializeResponse], None] = lambda introduction: None,
+        answer_cache: SessionAnswerCache | None = None,
     ) -> None:
-        """What is `backing` the agent is started once the client is known, and introduces itself then."""
+        """A `backend` is started once the client is known, and gives the answer to `initialize` then."""
         self.initialized = asyncio.Event()
         self.ended = ended or asyncio.Event()
         self.when_prompted: Callable[[], None] = lambda: None
         self._peer = Peer(transport, self, frame_limit=frame_limit)
         self._peer.screen = self._without_secrets
         self._introduction = introduction
-        self._already_introduced = already_introduced
-        self._sessions = Sessions(self._peer, blueprint, foresight)
-        self._backing = backing
-        self._introduced = introduced
+        self._already_answered = already_answered
+        self._sessions = Sessions(self._peer, factory, answer_cache)
+        self._backend = backend
+        self._backend_initialized = backend_initialized
         # Requests that were read while the agent is still finding out what it can do.
         self._waiting: list[Request] | None = None
-        self._calls: SessionCalls | None = None
-        self._logins = LoginCalls(blueprint)
+        self._calls: SessionRequestHandler | None = None
+        self._logins = AuthRequestHandler(factory)
 
     def open(self) -> None:
         """Begin to serve."""
         self._peer.open()
 
     def is_busy(self) -> bool:
-        """Whether any session has a running turn."""
+        """Return whether any session has a running turn."""
         return any(session.is_busy for session in self._sessions)
 
     async def finish(self, patience: float) -> None:
@@ -86,8 +86,8 @@ class AgentConnection:
                 await self._peer.all_answered()
                 await self._sessions.leave_all()
                 await self._peer.drain()
-                if self._backing is not None:
-                    await self._backing.close()
+                if self._backend is not None:
+                    await self._backend.close()
         except TimeoutError:
             log.warning("the client was not waited for any longer")
         await self._peer.close(grace=0.2)
@@ -142,32 +142,32 @@ class AgentConnection:
             raise RpcError.because(ALREADY_INITIALIZED, "initialize was called before on this connection")
         info = None if client.client_info is UNSET else client.client_info
         editor = Editor(self._peer, client.client_capabilities, info)
-        self._calls = SessionCalls(self._sessions, editor, self._peer, lambda: self.when_prompted())
-        is_known = isinstance(self._introduction, Raw) or self._backing is None
-        if self._already_introduced:
+        self._calls = SessionRequestHandler(self._sessions, editor, self._peer, lambda: self.when_prompted())
+        is_known = isinstance(self._introduction, Raw) or self._backend is None
+        if self._already_answered:
             request.waive()
         elif is_known:
-            request.answer(introduction_for(self._introduction, client.client_capabilities))
-        if self._backing is not None:
+            request.answer(response_for_client(self._introduction, client.client_capabilities))
+        if self._backend is not None:
             self._waiting = None if is_known else []
-            self._peer.start(self._start_backing(self._backing, editor, None if is_known else request))
+            self._peer.start(self._start_backend(self._backend, editor, None if is_known else request))
         self.initialized.set()
 
-    async def _start_backing(self, backing: Backing, editor: Editor, request: Request | None) -> None:
-        """Let what is behind the agent introduce itself; a client that still waits for that is told."""
+    async def _start_backend(self, backend: Backend, editor: Editor, request: Request | None) -> None:
+        """Start the backend, and answer a client that still waits for `initialize`."""
         try:
-            introduction = await backing.introduce(editor)
+            introduction = await backend.initialize(editor)
         except RpcError as error:
             # Like a target that cannot be imported: the sessions say why, where editors show it.
             log.error("%s", error.message)
         except Exception:
             log.exception("what is behind the agent could not be started")
         else:
-            self._introduced(introduction)
+            self._backend_initialized(introduction)
             if request is not None:
                 self._introduction = introduction
         if request is not None:
-            request.answer(introduction_for(self._introduction, editor.capabilities))
+            request.answer(response_for_client(self._introduction, editor.capabilities))
             waiting, self._waiting = self._waiting or [], None
             for each in waiting:
                 self._serve_waiting(each)
@@ -178,18 +178,18 @@ class AgentConnection:
         except RpcError as error:
             request.fail(error)
 
-    def _without_secrets(self, answer: Any, lane: Lane) -> Any:
-        """An answer or an error as people may see it; the first answer is the author's own words."""
+    def _without_secrets(self, answer: Any, lane: LaneKey) -> Any:
+        """Redact an answer or an error; the answer to `initialize` is the author's own words."""
         if isinstance(answer, InitializeResponse | Raw) or answer is None:
             return answer
         session = self._sessions.find(lane) if isinstance(lane, str) else None
         masker = session.secrets.masker if session is not None else process_masker()
         if masker is None:
             return answer
-        return masked_error(answer, masker) if isinstance(answer, RpcError) else masked(answer, masker)
+        return redact_error(answer, masker) if isinstance(answer, RpcError) else redact(answer, masker)
 
     def _is_offered(self, method: str) -> bool:
-        """Whether the introduction said so: what is not advertised is refused."""
+        """Return whether the method was advertised by `initialize`: what was not is refused."""
         gate = METHODS[method].gate
         if gate is None and method != "authenticate":
             return True
@@ -200,14 +200,11 @@ class AgentConnection:
         return offers(self._introduction.agent_capabilities, gate)
 
 
-# What a client can ask about logging in.
-
-
-class LoginCalls:
+class AuthRequestHandler:
     """Answers `authenticate` and `logout`, for an agent that has logins."""
 
-    def __init__(self, blueprint: Callable[[], Awaitable[Blueprint]]) -> None:
-        self._blueprint = blueprint
+    def __init__(self, factory: Callable[[], Awaitable[AgentFactory]]) -> None:
+        self._factory = factory
 
     def receive(self, request: Request, params: v1.AuthenticateRequest | v1.LogoutRequest) -> None:
         """Answer a request."""
@@ -217,9 +214,9 @@ class LoginCalls:
             request.run(self._log_out())
 
     async def _authenticate(self, method_id: str) -> v1.AuthenticateResponse:
-        await (await self._blueprint()).logins.authenticate(method_id)
+        await (await self._factory()).logins.authenticate(method_id)
         return v1.AuthenticateResponse()
 
     async def _log_out(self) -> v1.LogoutResponse:
-        await (await self._blueprint()).logins.log_out()
+        await (await self._factory()).logins.log_out()
         return v1.LogoutResponse()

@@ -1,4 +1,8 @@
-"""Checks and converts the text, content and values that agents hand over."""
+"""Checks and converts the text, content blocks and values that agents hand over.
+
+Declarations (modes, options, commands) are checked where they are written: a mistake is found when the agent
+starts, not when a client chokes on it.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,28 @@ from typing import Any, TypeVar, get_args
 import msgspec
 from msgspec import UNSET
 
-from coupler.redaction.known_secrets import beginning_of
+from coupler.redaction.known_secrets import masked_beginning
 from coupler.schema.v1 import ContentBlock, EmbeddedResource, ResourceLink, TextContent, TextResourceContents
 
 LONGEST_PIECE = 32 * 1024
 """Characters sent at once: a long text must not keep other sessions waiting, or break a client's limit."""
 
 BLOCKS: tuple[type, ...] = get_args(ContentBlock)
+
+MAX_DEPTH = 20
+MAX_ITEMS = 1_000
+"""Entries of one list or mapping."""
+
+MAX_TEXT = 64 * 1024
+"""Characters of one string."""
+
+MAX_VALUES = 10_000
+"""Values in all."""
+
+MAX_SIZE = 1024 * 1024
+"""Characters in all."""
+
+T = TypeVar("T")
 
 
 def plain_text(value: object, what: str) -> str:
@@ -54,13 +73,10 @@ def pieces(text: str) -> Iterator[str]:
     return (text[start : start + LONGEST_PIECE] for start in range(0, len(text), LONGEST_PIECE))
 
 
-# A prompt's blocks as the plain text that most agents want.
-
-
 def prompt_text(blocks: Iterable[ContentBlock]) -> str:
-    """Text blocks, links and embedded text, joined by blank lines; nothing is fetched.
+    """Convert a prompt to plain text: text blocks, links and embedded text, joined by blank lines.
 
-    Images, audio and binary resources have no text and are left out.
+    Nothing is fetched. Images, audio and binary resources have no text and are left out.
     """
     return "\n\n".join(text for block in blocks if (text := _text_of(block)) is not None)
 
@@ -88,25 +104,12 @@ def _embedded(resource: TextResourceContents) -> str:
     return f"<resource {attributes}>{escape(resource.text, quote=False)}</resource>"
 
 
-# Any Python object as a bounded value that JSON can hold.
-#
-# Tools report what they were given and what they returned. That may be bytes, NaN, a cycle, somebody's
-# class or a gigabyte; the editor gets something it can show, and the agent's turn never an exception.
-
-
-MAX_DEPTH = 20
-MAX_ITEMS = 1_000
-"""Entries of one list or mapping."""
-MAX_TEXT = 64 * 1024
-"""Characters of one string."""
-MAX_VALUES = 10_000
-"""Values in all."""
-MAX_SIZE = 1024 * 1024
-"""Characters in all."""
-
-
 def json_value(value: object) -> Any:
-    """The value, or the nearest thing that is JSON and not too large."""
+    """Convert any Python object to a bounded JSON value.
+
+    Tools report what they were given and what they returned. That may be bytes, NaN, a cycle, somebody's
+    class or a gigabyte; the editor gets something it can show, and the agent's turn never an exception.
+    """
     return _Conversion().convert(value, 0)
 
 
@@ -189,7 +192,7 @@ class _Conversion:
     def _text(self, text: str) -> str:
         allowed = min(MAX_TEXT, max(self._size_left, 0))
         if len(text) > allowed:
-            text = f"{beginning_of(text, allowed)}… ({len(text)} characters)"
+            text = f"{masked_beginning(text, allowed)}… ({len(text)} characters)"
         self._size_left -= len(text)
         return text
 
@@ -212,14 +215,6 @@ def _dataclass_fields(value: object) -> list[str] | None:
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return None
     return [field.name for field in dataclasses.fields(value)]
-
-
-# What agents declare (modes, options, commands), checked where it is written.
-#
-# A mistake is found when the agent starts, not when a client chokes on it.
-
-
-T = TypeVar("T")
 
 
 def declared_text(value: object, what: str) -> str:

@@ -1,4 +1,4 @@
-"""The client as an agent sees it: who it is, what it offers, and a typed way to ask for it."""
+"""Sends typed requests and notifications to the client, if it has advertised them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from coupler.schema.decoding import DecodingError, decode
 from coupler.schema.methods import Method, method_for, offers
 from coupler.schema.v1 import ClientCapabilities, Implementation
 from coupler.wire.messages import INVALID_PARAMS, RpcError
-from coupler.wire.outbox import Lane
+from coupler.wire.outbox import LaneKey
 from coupler.wire.peer import Peer
 
 
 class Editor:
-    """The other side of the connection, after `initialize`."""
+    """The client as an agent sees it after `initialize`: who it is, what it offers, and how to ask for it."""
 
     def __init__(self, peer: Peer, capabilities: ClientCapabilities, info: Implementation | None) -> None:
         self.capabilities = capabilities
@@ -25,16 +25,16 @@ class Editor:
         self._peer = peer
 
     def offers(self, gate: str | None) -> bool:
-        """Whether a capability, such as `fs.readTextFile`, was advertised."""
+        """Return whether a capability, such as `fs.readTextFile`, was advertised."""
         return offers(self.capabilities, gate)
 
-    def tell(self, params: Any, lane: Lane) -> None:
+    def tell(self, params: Any, lane: LaneKey) -> None:
         """Send the notification that these params belong to; a client that did not offer it is not told."""
         method = method_for(type(params))
         if self.offers(method.gate):
             self._peer.notify(method.name, params, lane)
 
-    async def call(self, params: Any, lane: Lane, deadline: float | UnsetType | None = UNSET) -> Any:
+    async def call(self, params: Any, lane: LaneKey, deadline: float | UnsetType | None = UNSET) -> Any:
         """Send the request that these params belong to, and return its typed result.
 
         What the client did not advertise is never sent. Files and terminals have a deadline unless one is
@@ -48,7 +48,7 @@ class Editor:
             raise _refusal(error) from None
         return _typed(method, result)
 
-    def ask(self, params: Any, lane: Lane, answered: Callable[[Any], None]) -> None:
+    def ask(self, params: Any, lane: LaneKey, answered: Callable[[Any], None]) -> None:
         """Send a request at once that is not taken back when its turn ends.
 
         `answered` gets the typed result or the EditorError, whenever it comes, if it comes.

@@ -1,4 +1,4 @@
-"""Questions to the user in the middle of a turn: a form, a choice, or a page to open in a browser.
+"""Asks the user something in the middle of a turn: a form, a choice, or a page to open in a browser.
 
 A client is asked in a way that it offered. One without forms gets a choice as a permission dialog, which
 every client has. A question that fits neither is said in the chat: a turn cannot wait for what the user
@@ -47,7 +47,7 @@ from coupler.fields.type_forms import (
     read_type,
     single_field,
 )
-from coupler.redaction.known_secrets import beginning_of
+from coupler.redaction.known_secrets import masked_beginning
 from coupler.schema import v1
 from coupler.schema.base import DecodingError
 from coupler.schema.v1 import (
@@ -70,17 +70,21 @@ if TYPE_CHECKING:
     from coupler.agent.editor import Editor
     from coupler.agent.turn import Turn
 
+__all__ = ["Form", "FormError"]
 
 T = TypeVar("T")
 
-Action: TypeAlias = Literal["accept", "decline", "cancel"]
+ElicitationAction: TypeAlias = Literal["accept", "decline", "cancel"]
 
 ATTEMPTS = 3
 """How often a form is shown, if what comes back does not fit it."""
+
 MOST_CHOICES = 8
 """Answers that a permission dialog can show without becoming a list to scroll."""
+
 LONGEST_TITLE = 120
 """Characters of a question that are the title of a tool call; the rest is below it."""
+
 LONGEST_REASON = 500
 """Characters of what a client says went wrong."""
 
@@ -89,15 +93,61 @@ LINK_IN_CHAT = "the client cannot open pages; the link was given in the chat"
 
 DECLINE = PermissionOption("decline", "Decline to answer", "reject_once")
 
+_open_pages: WeakKeyDictionary[Editor, set[str]] = WeakKeyDictionary()
+"""The pages that were accepted and are not complete, for each connection: none may end another's."""
+
+MOST_OPTIONS = 1_000
+"""Choices of one field."""
+
+LONGEST_PROBLEM = 500
+"""Characters of what a type finds wrong with a value."""
+
+YES, NO = "Yes", "No"
+
+Build = Callable[[dict[str, Any]], Any]
+
+SECRET_WORDS = frozenset(
+    {
+        *("password", "passwd", "pwd", "passphrase", "passcode", "secret", "token", "credential", "apikey"),
+        *("otp", "cvv", "cvc", "pin", "ssn"),
+    }
+)
+SECRET_WORD_PAIRS = frozenset(
+    (
+        "api key",
+        "access key",
+        "private key",
+        "secret key",
+        "signing key",
+        "encryption key",
+        "ssh key",
+        "license key",
+        "recovery code",
+        "security code",
+        "verification code",
+        "backup code",
+        "seed phrase",
+        "recovery phrase",
+        "card number",
+    )
+)
+SECRET_WORD_PARTS = ("password", "passwd", "passphrase", "apikey", "authtoken", "accesstoken", "privatekey")
+"""What is a secret even as a part of a word."""
+
+COUNTED_WORDS = frozenset({"token", "credential", "secret"})
+"""Words that a number counts: `max_tokens` is no secret."""
+
+_WANTED = re.compile(r"\b(?:your|enter|type|paste|provide|supply|input)\b([^.!?\n]{0,60})", re.IGNORECASE)
+
 
 class Answer(Struct, Generic[T], frozen=True):
-    """What the user did with a question. There is a `value` only if it was accepted.
+    """The user's answer to a question. There is a `value` only if it was accepted.
 
     A page that was accepted is one the user agreed to open: whether anything came of it, the page knows.
     `id` is what `notify_complete` wants to hear then.
     """
 
-    action: Action
+    action: ElicitationAction
     value: T | None = None
     reason: str | None = None
     """Why there is no answer, if that was not the user's wish alone."""
@@ -135,13 +185,13 @@ async def ask(turn: Turn, message: str, spec: object) -> Answer[Any]:
     return Answer("decline", reason=ASKED_IN_CHAT)
 
 
-def is_for_chat(turn: Turn, spec: object) -> bool:
-    """Whether `ask` would put a question for this into the chat, because the client cannot show it."""
+def would_ask_in_chat(turn: Turn, spec: object) -> bool:
+    """Return whether `ask` would put this question into the chat, because the client cannot show it."""
     return not turn.editor.offers("elicitation.form") and _dialog_of(Form.of(spec)) is None
 
 
 async def ask_in_call(turn: Turn, call: Call, message: str, spec: object) -> Answer[Any] | None:
-    """The same as part of an open tool call, which shows the question and the answer itself.
+    """Ask as part of an open tool call, which shows the question and the answer itself.
 
     None if the client can show neither a form nor these choices; nothing is said in the chat.
     """
@@ -173,7 +223,7 @@ async def ask_url(turn: Turn, message: str, url: str) -> Answer[None]:
         return _failed(error)
     if not isinstance(response, AcceptElicitationResponse):
         return _not_accepted(response)
-    _opened.setdefault(turn.editor, set()).add(page)
+    _open_pages.setdefault(turn.editor, set()).add(page)
     return Answer("accept", id=page)
 
 
@@ -182,16 +232,12 @@ def notify_complete(turn: Turn, id: str) -> bool:
 
     This may well be in a later turn: people take their time in a browser.
     """
-    opened = _opened.get(turn.editor, set())
+    opened = _open_pages.get(turn.editor, set())
     if id not in opened:
         return False
     opened.discard(id)
     turn.editor.tell(CompleteElicitationNotification(id), turn.session.id)
     return True
-
-
-_opened: WeakKeyDictionary[Editor, set[str]] = WeakKeyDictionary()
-"""The pages that were accepted and are not complete, for each connection: none may end another's."""
 
 
 def _dialog_of(form: Form[Any]) -> Sequence[Option] | None:
@@ -274,7 +320,7 @@ def _not_accepted(response: CreateElicitationResponse) -> Answer[Any]:
 
 
 def _failed(error: RpcError) -> Answer[Any]:
-    reason = beginning_of(f"the client could not ask: {error.message}", LONGEST_REASON)
+    reason = masked_beginning(f"the client could not ask: {error.message}", LONGEST_REASON)
     return Answer("cancel" if error.code == CANCELLED.code else "decline", reason=reason)
 
 
@@ -290,7 +336,7 @@ def _call_id(turn: Turn) -> str | UnsetType:
 
 def _title(message: str) -> str:
     line = message.strip().splitlines()[0].strip()
-    return line if len(line) <= LONGEST_TITLE else f"{beginning_of(line, LONGEST_TITLE - 1).rstrip()}…"
+    return line if len(line) <= LONGEST_TITLE else f"{masked_beginning(line, LONGEST_TITLE - 1).rstrip()}…"
 
 
 def _checked_message(message: object) -> str:
@@ -327,30 +373,16 @@ def _secret_in(query: str) -> str | None:
     return None
 
 
-# A form: what an agent wants to know, from a type or a JSON Schema, and what the user made of it.
-#
-#     Form.of(Settings)                   a dataclass, a msgspec Struct, a TypedDict, a pydantic model
-#     Form.of(Literal["small", "large"])  one value: an Enum, bool, int, float, str, date, list of choices
-#     Form.of({"type": "object", …})      a flat JSON Schema
-#
-# Titles and descriptions come from `Annotated[int, msgspec.Meta(title=…, ge=1)]`, a dataclass field's
-# `metadata`, pydantic's `Field`, or the schema; the description of the form is the class's docstring.
-
-
-__all__ = ["Form", "FormError"]
-
-MOST_OPTIONS = 1_000
-"""Choices of one field."""
-LONGEST_PROBLEM = 500
-"""Characters of what a type finds wrong with a value."""
-
-YES, NO = "Yes", "No"
-
-Build = Callable[[dict[str, Any]], Any]
-
-
 class Form(Generic[T]):
-    """Fields, and what is made of their values."""
+    """What an agent wants to know, from a type or a JSON Schema, and the value that is made of an answer.
+
+        Form.of(Settings)                   a dataclass, a msgspec Struct, a TypedDict, a pydantic model
+        Form.of(Literal["small", "large"])  one value: an Enum, bool, int, float, str, date, list of choices
+        Form.of({"type": "object", …})      a flat JSON Schema
+
+    Titles and descriptions come from `Annotated[int, msgspec.Meta(title=…, ge=1)]`, a dataclass field's
+    `metadata`, pydantic's `Field`, or the schema; the description of the form is the class's docstring.
+    """
 
     def __init__(
         self, fields: list[Field], build: Build, *, title: str | None = None, description: str | None = None
@@ -496,7 +528,7 @@ def _model_error(error: ValueError) -> FormError:
 
 
 def _shortened(problem: object) -> str:
-    return beginning_of(str(problem), LONGEST_PROBLEM)
+    return masked_beginning(str(problem), LONGEST_PROBLEM)
 
 
 def _refuse_too_many_options(field: Field) -> None:
@@ -504,8 +536,8 @@ def _refuse_too_many_options(field: Field) -> None:
         raise ValueError(f"the field {field.name!r:.100} has more than {MOST_OPTIONS} choices: offer less")
 
 
-def is_secret(field: Field) -> bool:
-    """Whether a secret is asked for. Only what is typed can be one: a choice cannot give one away."""
+def asks_secret_field(field: Field) -> bool:
+    """Return whether a field asks for a secret. Only what is typed can be one: a choice gives none away."""
     labels = (field.name, field.keyword, field.title)
     match field:
         case TextField():
@@ -518,73 +550,39 @@ def is_secret(field: Field) -> bool:
 
 
 def _refuse_secret_field(field: Field) -> None:
-    if is_secret(field):
+    if asks_secret_field(field):
         raise ValueError(
             f"the field {field.name!r:.100} looks like a secret, and forms are no place for one: "
             "ask for secrets with turn.ask_url"
         )
 
 
-# Whether something asks for a secret: what a user types into a form passes clients, models and logs.
-
-
-WORDS = frozenset(
-    {
-        *("password", "passwd", "pwd", "passphrase", "passcode", "secret", "token", "credential", "apikey"),
-        *("otp", "cvv", "cvc", "pin", "ssn"),
-    }
-)
-PAIRS = frozenset(
-    (
-        "api key",
-        "access key",
-        "private key",
-        "secret key",
-        "signing key",
-        "encryption key",
-        "ssh key",
-        "license key",
-        "recovery code",
-        "security code",
-        "verification code",
-        "backup code",
-        "seed phrase",
-        "recovery phrase",
-        "card number",
-    )
-)
-INSIDE = ("password", "passwd", "passphrase", "apikey", "authtoken", "accesstoken", "privatekey")
-"""What is a secret even as a part of a word."""
-
-COUNTED = frozenset({"token", "credential", "secret"})
-"""Words that a number counts: `max_tokens` is no secret."""
-
-_WANTED = re.compile(r"\b(?:your|enter|type|paste|provide|supply|input)\b([^.!?\n]{0,60})", re.IGNORECASE)
-
-
 def names_secret(name: str) -> bool:
-    """Whether a name, such as `apiKey` or `db_password`, is that of a secret."""
+    """Return whether a name, such as `apiKey` or `db_password`, is that of a secret.
+
+    Forms are no place for secrets: what a user types into one passes clients, models and logs.
+    """
     words = _words(name)
     return (
-        any(word in WORDS for word in words)
-        or any(f"{first} {second}" in PAIRS for first, second in pairwise(words))
-        or any(part in "".join(words) for part in INSIDE)
+        any(word in SECRET_WORDS for word in words)
+        or any(f"{first} {second}" in SECRET_WORD_PAIRS for first, second in pairwise(words))
+        or any(part in "".join(words) for part in SECRET_WORD_PARTS)
     )
 
 
 def names_secret_number(name: str) -> bool:
-    """The same for a number, which is more often a count of tokens than one of them."""
-    return names_secret(" ".join(word for word in _words(name) if word not in COUNTED))
+    """Return the same for a number, which is more often a count of tokens than one of them."""
+    return names_secret(" ".join(word for word in _words(name) if word not in COUNTED_WORDS))
 
 
 def ends_in_secret(name: str) -> bool:
-    """Whether the last words of a name are a secret's: `access_token` is one, `token_type` is not."""
+    """Return whether the last words of a name are a secret's: `access_token` is one, `token_type` is not."""
     words = _words(name)
-    return bool(words) and (names_secret(words[-1]) or " ".join(words[-2:]) in PAIRS)
+    return bool(words) and (names_secret(words[-1]) or " ".join(words[-2:]) in SECRET_WORD_PAIRS)
 
 
 def asks_for_secret(text: str) -> bool:
-    """Whether a sentence wants the user to give a secret away: "Enter your API key"."""
+    """Return whether a sentence asks the user for a secret: "Enter your API key"."""
     return any(names_secret(match[1]) for match in _WANTED.finditer(_plain(text)))
 
 
@@ -592,7 +590,7 @@ def _words(name: str) -> list[str]:
     apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", _plain(name))
     words = re.findall(r"[^\W_]+", apart.casefold())
     # Plurals are secrets as well.
-    return [word[:-1] if word.endswith("s") and word[:-1] in WORDS else word for word in words]
+    return [word[:-1] if word.endswith("s") and word[:-1] in SECRET_WORDS else word for word in words]
 
 
 def _plain(text: str) -> str:

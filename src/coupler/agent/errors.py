@@ -1,28 +1,34 @@
-"""The agent's rows of the error table, and the whole table."""
+"""The errors an agent answers with: their reasons, their exceptions, and the whole table of reasons."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from coupler.redaction.known_secrets import beginning_of
+from coupler.redaction.known_secrets import masked_beginning
 from coupler.runtime.extras import MissingExtraError
 from coupler.schema.decoding import DecodingError
 from coupler.store.errors import CursorError, HeldError, StoreError
 from coupler.wire import messages as wire
-from coupler.wire.messages import Reason, RpcError
+from coupler.wire.messages import ErrorReason, RpcError
 
-NOT_INITIALIZED = Reason("not_initialized", -32600, "Something was called before `initialize`.")
-ALREADY_INITIALIZED = Reason("already_initialized", -32600, "`initialize` was called a second time.")
-SESSION_BUSY = Reason("session_busy", -32600, "The session has a running turn; cancel it or wait.")
-SESSION_HELD = Reason("session_held", -32600, "Another process has the session open; `data.pid` names it.")
-UNKNOWN_SESSION = Reason("unknown_session", -32002, "No such session here; `data.sessionId` names it.")
-AUTH_REQUIRED = Reason("auth_required", -32000, "The agent wants the user to log in first.")
-AGENT_FAILED = Reason("agent_failed", -32603, "The agent's own code raised; the session lives on.")
-TARGET_FAILED = Reason("target_failed", -32603, "The agent could not be loaded; stderr has the traceback.")
-NOT_OFFERED = Reason("not_offered", -32603, "The agent wanted something that the client does not offer.")
-CONFIG_WRONG = Reason("config_wrong", -32603, "A `coupler.toml` is wrong; the message names file and line.")
-STORE_FAILED = Reason("store_failed", -32603, "The session could not be stored; the message says why.")
-SHUTTING_DOWN = Reason("shutting_down", -32600, "The agent is ending and takes no more work.")
+NOT_INITIALIZED = ErrorReason("not_initialized", -32600, "Something was called before `initialize`.")
+ALREADY_INITIALIZED = ErrorReason("already_initialized", -32600, "`initialize` was called a second time.")
+SESSION_BUSY = ErrorReason("session_busy", -32600, "The session has a running turn; cancel it or wait.")
+SESSION_HELD = ErrorReason(
+    "session_held", -32600, "Another process has the session open; `data.pid` names it."
+)
+UNKNOWN_SESSION = ErrorReason("unknown_session", -32002, "No such session here; `data.sessionId` names it.")
+AUTH_REQUIRED = ErrorReason("auth_required", -32000, "The agent wants the user to log in first.")
+AGENT_FAILED = ErrorReason("agent_failed", -32603, "The agent's own code raised; the session lives on.")
+TARGET_FAILED = ErrorReason(
+    "target_failed", -32603, "The agent could not be loaded; stderr has the traceback."
+)
+NOT_OFFERED = ErrorReason("not_offered", -32603, "The agent wanted something that the client does not offer.")
+CONFIG_WRONG = ErrorReason(
+    "config_wrong", -32603, "A `coupler.toml` is wrong; the message names file and line."
+)
+STORE_FAILED = ErrorReason("store_failed", -32603, "The session could not be stored; the message says why.")
+SHUTTING_DOWN = ErrorReason("shutting_down", -32600, "The agent is ending and takes no more work.")
 
 LONGEST_MESSAGE = 8 * 1024
 """Characters of an exception that a client gets to see."""
@@ -73,7 +79,7 @@ def describe(error: BaseException) -> str:
     except Exception as fault:
         text = f"<its text cannot be shown: {type(fault).__name__}>"
     if len(text) > LONGEST_MESSAGE:
-        text = f"{beginning_of(text, LONGEST_MESSAGE)}… ({len(text)} characters)"
+        text = f"{masked_beginning(text, LONGEST_MESSAGE)}… ({len(text)} characters)"
     if isinstance(error, MissingExtraError):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,4 +1,9 @@
-"""Finds the object that is served, and makes an agent of it for each session."""
+"""Loads the target that is served, and makes an agent of it for each session.
+
+A target is a function, an agent, an object of another framework, or words such as `app.py:agent` or
+`package.module:Agent`. Adapters for other frameworks stand above this layer, so they are named here and
+imported when such an object is met.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +18,11 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, runtime_checkable
 
-from coupler.agent.agent import AdoptedAgent, Agent, FunctionAgent, is_turn_function
+from coupler.agent.agent import Agent, FrameworkAgent, FunctionAgent, is_turn_function
 from coupler.agent.auth import Login, Logins, own_command
-from coupler.agent.capabilities import distribution_version, identity, identity_of, introduce
+from coupler.agent.capabilities import distribution_version, identity, identity_of, initialize_response
 from coupler.agent.startup.serve_options import NO_OPTIONS, OptionError, ServeOptions
-from coupler.events.records import Recorded, UserMessage
+from coupler.events.records import RecordedEvent, UserMessage
 from coupler.runtime.extras import MissingExtraError
 from coupler.schema.v1 import InitializeResponse
 
@@ -25,21 +30,58 @@ if TYPE_CHECKING:
     from coupler.agent.editor import Editor
     from coupler.agent.session import Session
 
-
 WHAT_CAN_BE_SERVED = (
     "serve takes a function with one parameter named `turn`, an Agent subclass or instance, "
     "a graph of LangGraph, or a string such as 'app.py:agent'"
 )
 
+_LANGCHAIN = "coupler.langchain.adapters"
+_ADAPTERS = {"langgraph": _LANGCHAIN, "langchain": _LANGCHAIN, "langchain_core": _LANGCHAIN}
+"""Adapters, by the package that the types of their objects come from."""
 
-class Backing(Protocol):
-    """What an agent only passes on to: it is started when the client is known, and says itself what it is."""
+_GRAPHS = frozenset({"langgraph"})
+"""Those whose objects can be served as they are."""
 
-    async def introduce(self, editor: Editor) -> InitializeResponse:
-        """Start it, and return what the client is told of it; raises what is to be answered if it fails."""
+_STANDARD_LIBRARY = str(import_module("os").__file__).removesuffix("os.py")
+
+_captured: list[list[ServeCall]] = []
+_being_loaded: list[str] = []
+
+
+class TargetError(Exception):
+    """The target names nothing that can be served."""
+
+
+class ServeCall(NamedTuple):
+    """The arguments of a call of `serve()`, or of `coupler serve`."""
+
+    target: Any
+    factory: Any
+    options: ServeOptions
+
+
+class ExternalSession(NamedTuple):
+    """A session that a framework kept by itself, in the form in which it is stored and goes on here."""
+
+    id: str
+    cwd: str
+    title: str | None
+    updated_at: int
+    """Milliseconds since 1970."""
+    state: Any
+    """What the agent goes on from."""
+    turns: tuple[tuple[UserMessage | RecordedEvent, ...], ...]
+    """What happened, turn by turn, each beginning with what the user said."""
+
+
+class Backend(Protocol):
+    """Another agent that this one passes everything on to; it is started when the client is known."""
+
+    async def initialize(self, editor: Editor) -> InitializeResponse:
+        """Start it, and return the result of `initialize`; raises the error to answer with if it fails."""
 
     async def forget(self, session_id: str, state: Any) -> None:
-        """A session was deleted, with this as its state: delete what is kept of it behind the agent, too."""
+        """A session was deleted, with this as its state: delete what the backend keeps of it, too."""
 
     async def close(self) -> None:
         """The client has left: end it."""
@@ -47,14 +89,27 @@ class Backing(Protocol):
 
 @runtime_checkable
 class Servable(Protocol):
-    """An object that knows itself how it is served."""
+    """An object that makes its own `AgentFactory`."""
 
-    def blueprint(self, options: ServeOptions) -> Blueprint:
-        """How each session gets its agent."""
+    def blueprint(self, options: ServeOptions) -> AgentFactory:
+        """Make the factory of its agents."""
 
 
-class Blueprint:
-    """A target that was looked at: served to every session in the way its form asks for."""
+class FrameworkAdapter(Protocol):
+    """The module that makes agents of a framework's objects."""
+
+    def adapt(self, target: Any, options: ServeOptions) -> FrameworkAgent | None:
+        """The object as an agent; None if it is none that can be served."""
+
+    def is_adaptable(self, value: Any) -> bool:
+        """Return whether the object could be served, without looking closely."""
+
+    async def forget(self, session_id: str, state: Any, options: ServeOptions) -> None:
+        """A session was deleted whose agent is not here: delete what the framework keeps of it."""
+
+
+class AgentFactory:
+    """Makes the agent of each session of a target, and says what `initialize` is answered with."""
 
     def __init__(
         self,
@@ -64,9 +119,9 @@ class Blueprint:
         identity: str,
         store: str | None,
         logins: Sequence[Login] | Logins = (),
-        backing: Backing | None = None,
+        backend: Backend | None = None,
         forget: Callable[[str, Any], Awaitable[None]] | None = None,
-        foreign: Callable[[set[str]], Awaitable[list[ForeignSession]]] | None = None,
+        external_sessions: Callable[[set[str]], Awaitable[list[ExternalSession]]] | None = None,
     ) -> None:
         self.introduction = introduction
         self.agent_for = agent_for
@@ -75,16 +130,16 @@ class Blueprint:
         self.store = store
         """What was said of the file that keeps its sessions: None for the user's, NO_STORE for none."""
         self.logins = logins if isinstance(logins, Logins) else Logins(logins, program=own_command())
-        self.backing = backing
-        """What is behind the agent, if it is not here."""
-        self.forget = forget or (backing.forget if backing is not None else None)
+        self.backend = backend
+        """The agent that this one passes everything on to, if it does."""
+        self.forget = forget or (backend.forget if backend is not None else None)
         """Told of sessions that are deleted, with their states, if somebody else keeps something of them."""
-        self.foreign = foreign
-        """Gives conversations that somebody else keeps, but for those that are known already."""
+        self.external_sessions = external_sessions
+        """Gives the sessions that a framework keeps by itself, but for those that are known already."""
 
     @classmethod
-    def of(cls, target: Any, options: ServeOptions = NO_OPTIONS) -> Blueprint:
-        """The blueprint of a turn function, an `Agent` subclass or an `Agent` instance."""
+    def of(cls, target: Any, options: ServeOptions = NO_OPTIONS) -> AgentFactory:
+        """The factory of a turn function, an `Agent` subclass or an `Agent` instance."""
         is_class = isinstance(target, type) and issubclass(target, Agent)
         described: Agent | type[Agent] = target if is_class else as_agent(target, options)
         if is_class:
@@ -94,42 +149,55 @@ class Blueprint:
             return described() if isinstance(described, type) else described
 
         return cls(
-            introduce(described, options),
+            initialize_response(described, options),
             agent_for,
             identity=identity_of(described),
             store=options.store,
             logins=described.logins,
-            forget=described.forget if isinstance(described, AdoptedAgent) else None,
-            foreign=described.foreign if isinstance(described, AdoptedAgent) else None,
+            forget=described.forget if isinstance(described, FrameworkAgent) else None,
+            external_sessions=described.foreign if isinstance(described, FrameworkAgent) else None,
         )
 
     @classmethod
-    def of_factory(cls, factory: Callable[[Session], Any], options: ServeOptions = NO_OPTIONS) -> Blueprint:
-        """The blueprint of a function, plain or async, that gets each session and returns its agent."""
+    def of_factory(
+        cls, factory: Callable[[Session], Any], options: ServeOptions = NO_OPTIONS
+    ) -> AgentFactory:
+        """The factory of a function, plain or async, that gets each session and returns its agent."""
         own_name = getattr(factory, "__name__", type(factory).__name__)
         if own_name == "<lambda>":
             own_name = "agent"
         module = factory.__module__ or ""
         version = options.version or distribution_version(module)
         named = options._replace(name=options.name or own_name, version=version)
-        introduction = introduce(made_by_factories(), named)
+        introduction = initialize_response(agent_type_of_factories(), named)
 
         async def agent_for(session: Session) -> Agent:
             made = factory(session)
             return as_agent(await made if inspect.isawaitable(made) else made, options)
 
         async def forget(session_id: str, state: Any) -> None:
-            await forget_adopted(session_id, state, options)
+            await delete_framework_state(session_id, state, options)
 
         return cls(
             introduction, agent_for, identity=identity(module, own_name), store=options.store, forget=forget
         )
 
 
+def make_factory(served: ServeCall) -> AgentFactory:
+    """Make the factory of an object that is served, or of a function that makes agents."""
+    if served.factory is not None:
+        return AgentFactory.of_factory(served.factory, served.options)
+    if isinstance(served.target, str):
+        return load_target(served.target, served.options)
+    if isinstance(served.target, Servable) and not isinstance(served.target, type | Agent):
+        return served.target.blueprint(served.options)
+    return AgentFactory.of(served.target, served.options)
+
+
 def as_agent(target: Any, options: ServeOptions = NO_OPTIONS) -> Agent:
     """The target as an agent, or an error that says what can be served."""
-    if (adopted := adopt(target, options)) is not None:
-        return adopted
+    if (adapted := adapt(target, options)) is not None:
+        return adapted
     if isinstance(target, Agent):
         return target
     if isinstance(target, type) and issubclass(target, Agent):
@@ -139,27 +207,8 @@ def as_agent(target: Any, options: ServeOptions = NO_OPTIONS) -> Agent:
     raise TypeError(f"{WHAT_CAN_BE_SERVED}; this is {target!r}")
 
 
-# A target in words, such as `app.py:agent` or `package.module:Agent`, and the object it means.
-
-
-class TargetError(Exception):
-    """The target names nothing that can be served."""
-
-
-class Served(NamedTuple):
-    """What a module asked to serve while it was imported."""
-
-    target: Any
-    factory: Any
-    options: ServeOptions
-
-
-_captured: list[list[Served]] = []
-_being_loaded: list[str] = []
-
-
-def capture(served: Served) -> bool:
-    """Called by `serve()`: true if a target is being imported, which then is what its module serves.
+def capture_serve_call(served: ServeCall) -> bool:
+    """Record a call of `serve()` in a target that is being imported; returns whether one is.
 
     So a script that ends with `serve(agent)` works the same under `python` and under `coupler serve`.
     """
@@ -169,8 +218,8 @@ def capture(served: Served) -> bool:
     return True
 
 
-def load(words: str, options: ServeOptions) -> Blueprint:
-    """Import the target and look at it. Whatever its code raises is raised."""
+def load_target(words: str, options: ServeOptions) -> AgentFactory:
+    """Import a target and make its factory. Whatever its code raises is raised."""
     if words in _being_loaded:
         raise TargetError(f"{words} serves itself: give serve() the agent, not the name of its own file")
     _being_loaded.append(words)
@@ -180,44 +229,33 @@ def load(words: str, options: ServeOptions) -> Blueprint:
         _being_loaded.pop()
 
 
-def _load(words: str, options: ServeOptions) -> Blueprint:
-    place, attribute = split(words)
+def _load(words: str, options: ServeOptions) -> AgentFactory:
+    place, attribute = split_target(words)
     with _capturing() as captured:
-        module = _import_file(os.path.abspath(place)) if is_file(place) else _import_module(place)
+        module = _import_file(os.path.abspath(place)) if is_file_target(place) else _import_module(place)
     if captured and not attribute:
         # What the command line says wins over what the script says.
         served = captured[-1]
-        return blueprint_of(served._replace(options=options.over(served.options)))
+        return make_factory(served._replace(options=options.over(served.options)))
     value = _attribute(module, attribute, words) if attribute else _only_candidate(module, words)
-    return blueprint_of(Served(value, None, options))
+    return make_factory(ServeCall(value, None, options))
 
 
-def blueprint_of(served: Served) -> Blueprint:
-    """The blueprint of an object that is served, or of a factory."""
-    if served.factory is not None:
-        return Blueprint.of_factory(served.factory, served.options)
-    if isinstance(served.target, str):
-        return load(served.target, served.options)
-    if isinstance(served.target, Servable) and not isinstance(served.target, type | Agent):
-        return served.target.blueprint(served.options)
-    return Blueprint.of(served.target, served.options)
-
-
-def split(words: str) -> tuple[str, str]:
-    """File or module, and attribute; the colon of a Windows drive separates nothing."""
+def split_target(words: str) -> tuple[str, str]:
+    """Split a target into file or module, and attribute; the colon of a Windows drive separates nothing."""
     place, colon, attribute = words.rpartition(":")
     if not colon or not attribute.replace(".", "_").isidentifier():
         return words, ""
     return place, attribute
 
 
-def is_file(place: str) -> bool:
-    """Whether the words before the colon name a file rather than a module."""
+def is_file_target(place: str) -> bool:
+    """Return whether the words before the colon name a file rather than a module."""
     return place.endswith(".py") or os.sep in place
 
 
 @contextmanager
-def _capturing() -> Iterator[list[Served]]:
+def _capturing() -> Iterator[list[ServeCall]]:
     _captured.append([])
     try:
         yield _captured[-1]
@@ -279,7 +317,7 @@ def _candidates(module: ModuleType) -> list[tuple[str, Any]]:
         and (
             isinstance(value, Agent)
             or (_is_servable(value) and value.__module__ == module.__name__)
-            or is_adoptable(value)
+            or is_adaptable(value)
         )
     ]
 
@@ -295,51 +333,26 @@ def _offer(module: ModuleType) -> str:
     return f"it could be one of {', '.join(names)}"
 
 
-# Objects of other frameworks that can be served: who makes agents of them.
-#
-# Bridges stand above this layer, so they are named here and imported when such an object is met.
-
-
-_LANGCHAIN = "coupler.langchain.adapters"
-_BRIDGES = {"langgraph": _LANGCHAIN, "langchain": _LANGCHAIN, "langchain_core": _LANGCHAIN}
-"""Bridges, by the package that the types of their objects come from."""
-_GRAPHS = frozenset({"langgraph"})
-"""Those whose objects can be served as they are."""
-
-
-class Bridge(Protocol):
-    """What a bridge offers."""
-
-    def adopt(self, target: Any, options: ServeOptions) -> AdoptedAgent | None:
-        """The object as an agent; None if it is none that can be served."""
-
-    def is_adoptable(self, value: Any) -> bool:
-        """Whether the object could be served, without looking closely."""
-
-    async def forget(self, session_id: str, state: Any, options: ServeOptions) -> None:
-        """A session was deleted whose agent is not here: delete what the framework keeps of it."""
-
-
-def adopt(target: Any, options: ServeOptions = NO_OPTIONS) -> AdoptedAgent | None:
-    """The object of a framework as an agent; None if no framework knows it."""
+def adapt(target: Any, options: ServeOptions = NO_OPTIONS) -> FrameworkAgent | None:
+    """Make an agent of a framework's object; None if no framework knows it."""
     with _naming_what_is_missing():
-        bridge = _bridge_to(target)
-        agent = bridge.adopt(target, options) if bridge is not None else None
+        adapter = _adapter_for(target)
+        agent = adapter.adapt(target, options) if adapter is not None else None
     if agent is None:
         refuse_graph_options(options)
     return agent
 
 
-def is_adoptable(value: Any) -> bool:
-    """Whether an object in a module is something that the module might want to have served."""
-    # Modules are full of things of a framework; what is none of its graphs must not load the bridge.
-    bridge = _bridge_to(value) if _package_of(value) in _GRAPHS else None
-    return bridge is not None and bridge.is_adoptable(value)
+def is_adaptable(value: Any) -> bool:
+    """Return whether an object in a module is something that the module might want to have served."""
+    # Modules are full of things of a framework; what is none of its graphs must not load the adapter.
+    adapter = _adapter_for(value) if _package_of(value) in _GRAPHS else None
+    return adapter is not None and adapter.is_adaptable(value)
 
 
-def made_by_factories() -> type[Agent]:
-    """What a factory's agents are before there is one: a module that has loaded a framework makes its."""
-    return AdoptedAgent if any(package in sys.modules for package in _GRAPHS) else Agent
+def agent_type_of_factories() -> type[Agent]:
+    """Guess what agents a factory makes: a module that has loaded a framework makes that one's."""
+    return FrameworkAgent if any(package in sys.modules for package in _GRAPHS) else Agent
 
 
 def refuse_graph_options(options: ServeOptions) -> None:
@@ -351,15 +364,15 @@ def refuse_graph_options(options: ServeOptions) -> None:
             )
 
 
-async def forget_adopted(session_id: str, state: Any, options: ServeOptions) -> None:
+async def delete_framework_state(session_id: str, state: Any, options: ServeOptions) -> None:
     """Delete what frameworks keep of a deleted session, by what its state says of them."""
     if isinstance(state, dict) and "thread" in state and "checkpoint" in state:
-        bridge = cast(Bridge, import_module(_LANGCHAIN))
-        await bridge.forget(session_id, state, options)
+        adapter = cast(FrameworkAdapter, import_module(_LANGCHAIN))
+        await adapter.forget(session_id, state, options)
 
 
 def origin_of(target: object) -> tuple[str, str] | None:
-    """The module of the user's that has the object, and its name there."""
+    """Find the user's module that has the object, and its name there."""
     for module_name, module in [*sys.modules.items()]:
         if not _is_users(module_name, module):
             continue
@@ -374,7 +387,7 @@ def _naming_what_is_missing() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        if (error.name or "").partition(".")[0] in _BRIDGES:
+        if (error.name or "").partition(".")[0] in _ADAPTERS:
             extra = 'serving graphs of LangGraph needs more packages: pip install "coupler[langchain]"'
             raise MissingExtraError(extra) from None
         raise
@@ -384,9 +397,9 @@ def _package_of(value: object) -> str:
     return type(value).__module__.partition(".")[0]
 
 
-def _bridge_to(target: object) -> Bridge | None:
-    module = _BRIDGES.get(_package_of(target))
-    return cast(Bridge, import_module(module)) if module is not None else None
+def _adapter_for(target: object) -> FrameworkAdapter | None:
+    module = _ADAPTERS.get(_package_of(target))
+    return cast(FrameworkAdapter, import_module(module)) if module is not None else None
 
 
 def _is_users(name: str, module: ModuleType) -> bool:
@@ -399,23 +412,3 @@ def _is_users(name: str, module: ModuleType) -> bool:
 
 def _is_standard(file: str) -> bool:
     return file.startswith(_STANDARD_LIBRARY)
-
-
-_STANDARD_LIBRARY = str(import_module("os").__file__).removesuffix("os.py")
-
-
-# Sessions that were held elsewhere, in what a framework keeps, and are taken in to go on here.
-
-
-class ForeignSession(NamedTuple):
-    """A conversation as it would be here, had it been held here."""
-
-    id: str
-    cwd: str
-    title: str | None
-    updated_at: int
-    """Milliseconds since 1970."""
-    state: Any
-    """What the agent goes on from."""
-    turns: tuple[tuple[UserMessage | Recorded, ...], ...]
-    """What happened, turn by turn, each beginning with what the user said."""

@@ -1,4 +1,4 @@
-"""The files of a turn: through the editor where it offers that, else on the disk.
+"""Reads and writes the files of a turn, through the editor where it offers that, else on the disk.
 
 The editor knows what its user has not saved yet. Each direction goes its own way: an editor that offers only
 reading is asked for the text, and the disk is written. Nothing outside of the session's directories is
@@ -25,19 +25,18 @@ from coupler.agent.tool_call import LAST_LINE, Call, check_not_refused, innermos
 from coupler.runtime import files
 from coupler.runtime.files import (
     FileChangedError,
-    FilePath,
     OutsideRootsError,
-    decoded,
-    encoded,
+    SessionPath,
+    decode_text,
+    encode_text,
     find_inside,
-    some_lines,
+    slice_lines,
 )
 from coupler.schema.v1 import Diff, ReadTextFileRequest, ToolKind, WriteTextFileRequest
 from coupler.wire.messages import METHOD_NOT_FOUND
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn
-
 
 T = TypeVar("T")
 
@@ -49,6 +48,16 @@ ADVICE = "read it with read_bytes"
 
 MARK = "\ufeff"
 """What some programs put at the beginning of UTF-8."""
+
+READS = "fs.readTextFile"
+WRITES = "fs.writeTextFile"
+
+RESOURCE_NOT_FOUND = -32002
+
+NOT_FOUND = ("not found", "no such file", "does not exist", "doesn't exist", "enoent")
+"""How clients say that a file is missing, if they do not use the code for it."""
+
+_writing: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
 
 
 class Files:
@@ -130,7 +139,7 @@ class Files:
 
     async def _write(self, path: str | os.PathLike[str], text: str, overwrite: bool) -> None:
         place = await self._find(path)
-        content = encoded(text, place)
+        content = encode_text(text, place)
         async with writing(place.real):
             verb = "Edit" if await asyncio.to_thread(files.is_file, place) else "Create"
             async with self._in_call(verb, "edit", place) as call:
@@ -150,13 +159,13 @@ class Files:
         except FileNotFoundError:
             return False
 
-    async def _find(self, path: str | os.PathLike[str]) -> FilePath:
+    async def _find(self, path: str | os.PathLike[str]) -> SessionPath:
         session = self._turn.session
         return await asyncio.to_thread(find_inside, path, session.cwd, session.roots)
 
     @contextlib.asynccontextmanager
     async def _in_call(
-        self, verb: str, kind: ToolKind, place: FilePath, line: int | None = None
+        self, verb: str, kind: ToolKind, place: SessionPath, line: int | None = None
     ) -> AsyncIterator[Call]:
         """The call whose block the code is in, or one of its own."""
         call = innermost_call(self._turn)
@@ -167,26 +176,26 @@ class Files:
         async with self._turn.tool(f"{verb} {place.name}", kind=kind, path=place.shown, line=line) as call:
             yield call
 
-    async def _text(self, place: FilePath, line: int | None, limit: int | None) -> str:
+    async def _text(self, place: SessionPath, line: int | None, limit: int | None) -> str:
         if self._editor.can_read:
             # Also the editor is not asked for what is no file, or would be too long for an answer.
             await asyncio.to_thread(files.is_file, place)
             return await self._editor.read(place, line, limit)
-        text = decoded(await asyncio.to_thread(files.read, place), place, ADVICE)
-        return text if line is None and limit is None else some_lines(text, line or 1, limit)
+        text = decode_text(await asyncio.to_thread(files.read, place), place, ADVICE)
+        return text if line is None and limit is None else slice_lines(text, line or 1, limit)
 
-    async def _text_if_there(self, place: FilePath) -> str | None:
+    async def _text_if_there(self, place: SessionPath) -> str | None:
         if self._editor.can_read:
             return await self._editor.read_if_there(place)
         return await self._disk_text_if_there(place)
 
-    async def _disk_text_if_there(self, place: FilePath) -> str | None:
+    async def _disk_text_if_there(self, place: SessionPath) -> str | None:
         try:
-            return decoded(await asyncio.to_thread(files.read, place), place, ADVICE)
+            return decode_text(await asyncio.to_thread(files.read, place), place, ADVICE)
         except FileNotFoundError:
             return None
 
-    async def _saved(self, place: FilePath) -> str:
+    async def _saved(self, place: SessionPath) -> str:
         """What is on the disk while the editor has its own text; nothing if it is not there, or out of sight.
 
         An editor that has not noticed what another program saved would overwrite it.
@@ -201,18 +210,18 @@ class Files:
             return ""
         return _plain_lines(content.decode(errors="surrogateescape"))
 
-    def _check_known(self, place: FilePath, before: str | None, saved: str, overwrite: bool) -> None:
+    def _check_known(self, place: SessionPath, before: str | None, saved: str, overwrite: bool) -> None:
         if place.real not in self._known:
             if before is not None and not overwrite:
                 message = f"{place.shown!r} exists and was not read: read it whole before you write it"
                 raise FileChangedError(message)
         elif not self._known.is_current(place.real, self._comparable(before or "")):
             # A file that is gone counts as an empty one: nothing is lost if there was nothing in it.
-            raise files.changed(place)
+            raise files.file_changed_error(place)
         elif self._editor.can_read and not self._known.is_saved(place.real, saved):
-            raise files.changed(place)
+            raise files.file_changed_error(place)
 
-    async def _put(self, place: FilePath, text: str, content: bytes, before: str | None) -> None:
+    async def _put(self, place: SessionPath, text: str, content: bytes, before: str | None) -> None:
         if self._editor.can_write:
             await self._editor.write(place, text)
             return
@@ -230,7 +239,7 @@ class Files:
         turn, task = self._turn, asyncio.current_task()
         return lambda: turn.is_alive and not turn.is_cancelled and not (task and task.cancelling())
 
-    async def _show_change(self, call: Call, place: FilePath, before: str | None, text: str) -> None:
+    async def _show_change(self, call: Call, place: SessionPath, before: str | None, text: str) -> None:
         if before == text:
             return
         if len(before or "") + len(text) > LONGEST_DIFF:
@@ -278,20 +287,8 @@ def _checked_limit(limit: int | None) -> int | None:
     return limit if limit is None else index(limit)
 
 
-# Files as the editor has them, with what its user has not saved yet.
-
-
-READS = "fs.readTextFile"
-WRITES = "fs.writeTextFile"
-
-RESOURCE_NOT_FOUND = -32002
-
-NOT_FOUND = ("not found", "no such file", "does not exist", "doesn't exist", "enoent")
-"""How clients say that a file is missing, if they do not use the code for it."""
-
-
 class EditorFiles:
-    """Asks the client for files and gives it others to write."""
+    """Reads and writes files as the editor has them, with what its user has not saved yet."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
@@ -304,7 +301,7 @@ class EditorFiles:
     def can_write(self) -> bool:
         return self._turn.editor.offers(WRITES)
 
-    async def read(self, path: FilePath, line: int | None = None, limit: int | None = None) -> str:
+    async def read(self, path: SessionPath, line: int | None = None, limit: int | None = None) -> str:
         """The text of a file, or some lines of it; raises FileNotFoundError or EditorError."""
         session = self._turn.session
         request = ReadTextFileRequest(
@@ -324,7 +321,7 @@ class EditorFiles:
         files.check_size(len(text), path)
         return text
 
-    async def read_if_there(self, path: FilePath) -> str | None:
+    async def read_if_there(self, path: SessionPath) -> str | None:
         """The whole text, or None if there is no file."""
         try:
             text = await self.read(path)
@@ -334,7 +331,7 @@ class EditorFiles:
         is_there = bool(text) or await asyncio.to_thread(files.exists, path)
         return text if is_there else None
 
-    async def write(self, path: FilePath, text: str) -> None:
+    async def write(self, path: SessionPath, text: str) -> None:
         """Let the editor write the file."""
         await self._turn.call_editor(WriteTextFileRequest(self._turn.session.id, path.shown, text))
 
@@ -346,19 +343,16 @@ def _says_not_found(error: EditorError) -> bool:
     return error.code == RESOURCE_NOT_FOUND or any(phrase in words for phrase in NOT_FOUND)
 
 
-# What a session knows of the files that it read or wrote: enough to see that one has changed.
-
-
-_writing: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
-
-
 class _Known(NamedTuple):
     text: bytes
     saved: bytes
 
 
 class KnownFiles:
-    """Files by their real paths, with digests of what the session saw last: the text, and what was saved."""
+    """Knows enough of the files that a session read or wrote to see that one has changed.
+
+    It has digests by real paths, of the text that the session saw last and of what was saved.
+    """
 
     def __init__(self) -> None:
         self._files: dict[str, _Known] = {}
@@ -395,18 +389,18 @@ class KnownFiles:
         self._files.pop(path, None)
 
     def is_current(self, path: str, text: str) -> bool:
-        """Whether this is the text that the session saw last."""
+        """Return whether this is the text that the session saw last."""
         known = self._files.get(path)
         return known is not None and known.text == _digest(text)
 
     def is_saved(self, path: str, saved: str) -> bool:
-        """Whether this is what was on the disk, or the text that the session saw and that is saved now."""
+        """Return whether this was on the disk, or is the text that the session saw and that is saved now."""
         known = self._files.get(path)
         return known is not None and _digest(saved) in known
 
 
 def writing(path: str) -> asyncio.Lock:
-    """Held by who compares and writes, in whichever session: a second writer sees what the first wrote."""
+    """Return the lock of a file, for all sessions: who compares and writes sees what others wrote."""
     key = asyncio.get_running_loop(), path
     lock = _writing.get(key)
     if lock is None:

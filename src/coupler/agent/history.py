@@ -1,9 +1,4 @@
-"""What a client is shown of a session's earlier turns.
-
-Messages come as they were said, tool calls once and in their final state, and of plans the last. A turn that
-has no end was cut off by a crash: what it left open is shown as failed. Dialogs and notices were for that
-moment only.
-"""
+"""Journals a session's turns, and reads them again for `session/load` and for transcripts."""
 
 from __future__ import annotations
 
@@ -15,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from coupler.agent.errors import agent_failed, store_failed
-from coupler.agent.session import StateError, pack
+from coupler.agent.session import StateError, pack_state
 from coupler.agent.tool_call import Shown, text_content
 from coupler.events import (
     Commands,
@@ -34,134 +29,51 @@ from coupler.events import (
     ToolUpdate,
     Usage,
 )
-from coupler.events.events import CHANGEABLE
+from coupler.events.events import UPDATABLE_FIELDS
 from coupler.events.records import (
     JOINED,
     STOP,
     USER,
-    End,
-    Recorded,
+    RecordedEvent,
+    TurnEnd,
     UserMessage,
     end_record,
     from_record,
-    text_in,
+    text_piece,
     to_record,
 )
-from coupler.events.v1_codec import Emitted
+from coupler.events.v1_codec import EmittedEvent
 from coupler.store.database import now
 from coupler.store.errors import StoreError
-from coupler.store.journal import joined
+from coupler.store.journal import join_text
 from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.schema.v1 import ToolCallContent
-    from coupler.store.journal import Entry, Journal
-
+    from coupler.store.journal import JournalEntry, SessionJournal
 
 INTERRUPTED = "interrupted"
-"""What is said of a call that no end was recorded for."""
+"""The failure of a call that no end was recorded for."""
 
-Scene = Text | Thought | Content | UserMessage | ToolUpdate | Compaction
-"""Something of the past that a client is shown."""
-
-
-class History:
-    """Takes entries one by one and tells each turn when it is whole. Of output it holds what is shown."""
-
-    def __init__(self) -> None:
-        self.plan: Plan | None = None
-        self._number: int | None = None
-        self._turn = _Turn()
-
-    def take(self, entry: Entry) -> Iterator[Scene]:
-        """Take the next entry; the turn before it is told if this one begins another."""
-        if entry.turn != self._number:
-            yield from self.rest()
-            self._number = entry.turn
-        event = from_record(entry.kind, entry.key, entry.body)
-        if isinstance(event, Plan):
-            self.plan = event
-        elif event is not None:
-            self._turn.add(event)
-
-    def rest(self) -> Iterator[Scene]:
-        """What was not told yet."""
-        turn, self._turn = self._turn, _Turn()
-        return turn.scenes()
-
-
-class _Turn:
-    """One turn being put together."""
-
-    def __init__(self) -> None:
-        self._calls: dict[str, tuple[ToolCall, Shown]] = {}
-        self._compactions: dict[str, Compaction] = {}
-        self._order: list[Scene | str] = []
-
-    def add(self, event: Recorded | UserMessage | End) -> None:
-        match event:
-            case ToolUpdate(id=id):
-                call, shown = self._calls.get(id) or self._begin(id)
-                if event.content is not UNSET:
-                    shown = _shown_whole(event.content)
-                self._calls[id] = (call.updated(event), shown)
-            case ToolOutput(id, item, apart) if id in self._calls:
-                self._calls[id][1].add(item, apart=apart)
-            case Compaction(id):
-                before = self._compactions.get(id)
-                if before is None:
-                    self._order.append(id)
-                self._compactions[id] = before.updated(event) if before is not None else event
-            case CompactionSummary(id, block) if id in self._compactions:
-                self._compactions[id] = self._compactions[id].extended(block)
-            case Text() | Thought() | Content() | UserMessage():
-                self._order.append(event)
-
-    def scenes(self) -> Iterator[Scene]:
-        return (self._final(each) if isinstance(each, str) else each for each in self._order)
-
-    def _begin(self, id: str) -> tuple[ToolCall, Shown]:
-        self._order.append(id)
-        return ToolCall(id=id), Shown()
-
-    def _final(self, id: str) -> Scene:
-        if id in self._compactions:
-            compaction = self._compactions[id]
-            is_over = compaction.status != "in_progress"
-            return compaction if is_over else Compaction(id, "failed", UNSET, INTERRUPTED)
-        call, shown = self._calls[id]
-        if call.is_open:
-            shown.add(text_content(INTERRUPTED), apart=True)
-            call = call.updated(ToolUpdate(id=id, status="failed"))
-        content = shown.content()
-        call = call.updated(ToolUpdate(id=id, content=content)) if content else call
-        return ToolUpdate(id=id, **{name: getattr(call, name) for name in CHANGEABLE if getattr(call, name)})
-
-
-def _shown_whole(content: tuple[ToolCallContent, ...]) -> Shown:
-    """What a call shows that was told whole."""
-    shown = Shown()
-    for index, item in enumerate(content):
-        shown.add(item, apart=index > 0)
-    return shown
-
-
-# What is kept of a session, in the agent's words: the journal's side of everything that is sent.
-#
-# A turn's prompt is journaled before its code runs, its end is durable before it is answered. What cannot be
-# kept fails the turn, and nothing else.
-
+ReplayedEvent = Text | Thought | Content | UserMessage | ToolUpdate | Compaction
+"""An event of an earlier turn that a client is shown again."""
 
 TEXT_WAS_LOST = "a part of what was said could not be kept: the disk took nothing for too long"
 
+TurnOutcome: TypeAlias = Literal["ended", "cancelled", "failed", "interrupted", "open"]
 
-class Chronicle:
-    """Writes a session's journal. It goes on where an earlier one ended."""
+
+class EventJournal:
+    """Journals a session's prompts, events, settings and state. It goes on where an earlier journal ended.
+
+    A turn's prompt is journaled before its code runs, its end is durable before it is answered. What cannot
+    be stored fails the turn, and nothing else.
+    """
 
     def __init__(
         self,
-        journal: Journal,
-        entries_after: Callable[[int], Awaitable[list[Entry]]],
+        journal: SessionJournal,
+        entries_after: Callable[[int], Awaitable[list[JournalEntry]]],
         *,
         turns: int = 0,
         state: bytes | None = None,
@@ -175,7 +87,7 @@ class Chronicle:
         self._turns = turns
         self._saved_state = state
 
-    def keep(self, event: Emitted | ToolOutput) -> None:
+    def keep(self, event: EmittedEvent | ToolOutput) -> None:
         """Keep an event that the client is told."""
         match event:
             case Usage():
@@ -184,7 +96,7 @@ class Chronicle:
                 self._journal.set(title=title)
             case Commands() | Mode() | Options():
                 pass  # what is offered is declared anew each time, what is chosen is kept with the settings
-            case _ if (text := text_in(event)) is not None:
+            case _ if (text := text_piece(event)) is not None:
                 self._journal.text(*text)
             case _:
                 self._journal.add(*to_record(event))
@@ -222,7 +134,7 @@ class Chronicle:
             self._journal.set(turns=self._turns)
             raise
 
-    def end_turn(self, end: End, state: Any, done: Callable[[RpcError | None], None]) -> None:
+    def end_turn(self, end: TurnEnd, state: Any, done: Callable[[RpcError | None], None]) -> None:
         """Make the turn's end and the agent's state durable, then call `done`.
 
         `done` gets the error to answer with if the turn cannot be kept after all.
@@ -232,15 +144,15 @@ class Chronicle:
             self.keep_state(state)
         except StateError as error:
             failure = agent_failed(error)
-            end = End(error=failure.message)
+            end = TurnEnd(error=failure.message)
         if self._journal.has_lost_text:
             failure = store_failed(StoreError("full", TEXT_WAS_LOST))
-            end = End(error=failure.message)
+            end = TurnEnd(error=failure.message)
 
         def flushed(error: StoreError | None) -> None:
             if error is not None:
                 self._journal.take_back(STOP)
-                self._journal.add(*end_record(End(error=str(error))))
+                self._journal.add(*end_record(TurnEnd(error=str(error))))
             done(failure if error is None else store_failed(error))
 
         self._journal.set(turns=self._turns, updated_at=now())
@@ -255,23 +167,23 @@ class Chronicle:
 
     def keep_state(self, state: Any) -> None:
         """Keep the agent's own memory with what comes next; raises StateError if that cannot be done."""
-        packed = pack(state)
+        packed = pack_state(state)
         if packed != self._saved_state:
             self._saved_state = packed
             self._journal.set(state=packed)
 
 
-def keep_turn(journal: Journal, happened: Iterable[UserMessage | Recorded]) -> None:
-    """Keep a whole turn that happened elsewhere."""
+def journal_turn(journal: SessionJournal, happened: Iterable[UserMessage | RecordedEvent]) -> None:
+    """Journal a whole turn that happened elsewhere."""
     journal.begin_turn()
     for event in happened:
         if isinstance(event, UserMessage):
             journal.add(USER, event.message_id, msgspec.json.encode(event.blocks))
-        elif (text := text_in(event)) is not None:
+        elif (text := text_piece(event)) is not None:
             journal.text(*text)
         else:
             journal.add(*to_record(event))
-    journal.add(*end_record(End(reason="end_turn")))
+    journal.add(*end_record(TurnEnd(reason="end_turn")))
 
 
 class _Prompt(msgspec.Struct):
@@ -290,45 +202,126 @@ def _settle(stored: asyncio.Future[None], error: StoreError | None) -> None:
         stored.set_exception(store_failed(error))
 
 
-# A session's turns for readers: everything that was kept, in order, complete.
-#
-# A client that loads a session is shown less: see `history`. Here tool calls carry all of their output, every
-# plan and notice has its place, and an entry that cannot be read stands as such instead of being left out.
+class HistoryReplay:
+    """Reads journal entries one by one and gives the events of each turn that a client is shown again.
+
+    Messages come as they were said, tool calls once and in their final state, and of plans the last. A turn
+    that has no end was cut off by a crash: what it left open is shown as failed. Dialogs and notices were for
+    that moment only. Of output it holds what is shown.
+    """
+
+    def __init__(self) -> None:
+        self.plan: Plan | None = None
+        self._number: int | None = None
+        self._turn = _ReplayedTurn()
+
+    def take(self, entry: JournalEntry) -> Iterator[ReplayedEvent]:
+        """Take the next entry; gives the events of the turn before it if this one begins another."""
+        if entry.turn != self._number:
+            yield from self.rest()
+            self._number = entry.turn
+        event = from_record(entry.kind, entry.key, entry.body)
+        if isinstance(event, Plan):
+            self.plan = event
+        elif event is not None:
+            self._turn.add(event)
+
+    def rest(self) -> Iterator[ReplayedEvent]:
+        """Give the events of the last turn."""
+        turn, self._turn = self._turn, _ReplayedTurn()
+        return turn.events()
 
 
-class Unreadable(Struct, frozen=True):
-    """An entry that a newer version wrote, or a broken disk."""
+class _ReplayedTurn:
+    """One turn being put together."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, tuple[ToolCall, Shown]] = {}
+        self._compactions: dict[str, Compaction] = {}
+        self._order: list[ReplayedEvent | str] = []
+
+    def add(self, event: RecordedEvent | UserMessage | TurnEnd) -> None:
+        match event:
+            case ToolUpdate(id=id):
+                call, shown = self._calls.get(id) or self._begin(id)
+                if event.content is not UNSET:
+                    shown = _shown_whole(event.content)
+                self._calls[id] = (call.updated(event), shown)
+            case ToolOutput(id, item, apart) if id in self._calls:
+                self._calls[id][1].add(item, apart=apart)
+            case Compaction(id):
+                before = self._compactions.get(id)
+                if before is None:
+                    self._order.append(id)
+                self._compactions[id] = before.updated(event) if before is not None else event
+            case CompactionSummary(id, block) if id in self._compactions:
+                self._compactions[id] = self._compactions[id].extended(block)
+            case Text() | Thought() | Content() | UserMessage():
+                self._order.append(event)
+
+    def events(self) -> Iterator[ReplayedEvent]:
+        return (self._final(each) if isinstance(each, str) else each for each in self._order)
+
+    def _begin(self, id: str) -> tuple[ToolCall, Shown]:
+        self._order.append(id)
+        return ToolCall(id=id), Shown()
+
+    def _final(self, id: str) -> ReplayedEvent:
+        if id in self._compactions:
+            compaction = self._compactions[id]
+            is_over = compaction.status != "in_progress"
+            return compaction if is_over else Compaction(id, "failed", UNSET, INTERRUPTED)
+        call, shown = self._calls[id]
+        if call.is_open:
+            shown.add(text_content(INTERRUPTED), apart=True)
+            call = call.updated(ToolUpdate(id=id, status="failed"))
+        content = shown.content()
+        call = call.updated(ToolUpdate(id=id, content=content)) if content else call
+        return ToolUpdate(
+            id=id, **{name: getattr(call, name) for name in UPDATABLE_FIELDS if getattr(call, name)}
+        )
+
+
+def _shown_whole(content: tuple[ToolCallContent, ...]) -> Shown:
+    """What a call shows that was told whole."""
+    shown = Shown()
+    for index, item in enumerate(content):
+        shown.add(item, apart=index > 0)
+    return shown
+
+
+class UnreadableEntry(Struct, frozen=True):
+    """An entry that cannot be read: a newer version wrote it, or a broken disk."""
 
     kind: str
     key: str
     body: bytes
 
 
-Told: TypeAlias = Text | Thought | Content | Plan | Notice | Compaction | ToolCall | Unreadable
+TranscriptEvent: TypeAlias = (
+    Text | Thought | Content | Plan | Notice | Compaction | ToolCall | UnreadableEntry
+)
 
 
-class Happening(Struct, frozen=True):
-    """Something that was told, and when it began: milliseconds since 1970."""
+class TranscriptEntry(Struct, frozen=True):
+    """One event of a transcript, and when it began: milliseconds since 1970."""
 
     at: int
-    event: Told
-
-
-Outcome: TypeAlias = Literal["ended", "cancelled", "failed", "interrupted", "open"]
+    event: TranscriptEvent
 
 
 class TranscriptTurn(Struct, frozen=True):
-    """One prompt, and all that came of it."""
+    """One prompt and all that came of it, in order and complete."""
 
     number: int
     started_at: int
     prompt: tuple[Raw, ...]
-    happenings: tuple[Happening, ...]
-    end: End | None
+    happenings: tuple[TranscriptEntry, ...]
+    end: TurnEnd | None
     ended_at: int
     is_last: bool
 
-    def outcome(self, *, is_held: bool) -> Outcome:
+    def outcome(self, *, is_held: bool) -> TurnOutcome:
         """How it ended; without an end it was cut off, unless a process has the session and may be at it."""
         if self.end is None:
             return "open" if is_held and self.is_last else "interrupted"
@@ -337,9 +330,13 @@ class TranscriptTurn(Struct, frozen=True):
         return "cancelled" if self.end.reason == "cancelled" else "ended"
 
 
-def read_turns(entries_after: Callable[[int], list[Entry]]) -> Iterator[TranscriptTurn]:
-    """The turns of a session, one in memory at a time; entries are asked for by the last one's seq."""
-    turn: list[Entry] = []
+def read_turns(entries_after: Callable[[int], list[JournalEntry]]) -> Iterator[TranscriptTurn]:
+    """Read the turns of a session, one in memory at a time; entries are asked for by the last one's seq.
+
+    Unlike `HistoryReplay`, tool calls carry all of their output, every plan and notice has its place, and an
+    entry that cannot be read stands as such instead of being left out.
+    """
+    turn: list[JournalEntry] = []
     last = 0
     while batch := entries_after(last):
         last = batch[-1].seq
@@ -352,37 +349,37 @@ def read_turns(entries_after: Callable[[int], list[Entry]]) -> Iterator[Transcri
         yield _turn_of(turn, is_last=True)
 
 
-def _turn_of(entries: list[Entry], *, is_last: bool) -> TranscriptTurn:
-    account = _Account()
-    for entry in joined(entries, JOINED):
-        account.add(entry)
+def _turn_of(entries: list[JournalEntry], *, is_last: bool) -> TranscriptTurn:
+    builder = _TranscriptBuilder()
+    for entry in join_text(entries, JOINED):
+        builder.add(entry)
     return TranscriptTurn(
         number=entries[0].turn,
         started_at=entries[0].at,
-        prompt=tuple(account.prompt),
-        happenings=account.happenings(),
-        end=account.end,
+        prompt=tuple(builder.prompt),
+        happenings=builder.happenings(),
+        end=builder.end,
         ended_at=entries[-1].at,
         is_last=is_last,
     )
 
 
-class _Account:
+class _TranscriptBuilder:
     """One turn being put together: what has an id stands where it began, as it was in the end."""
 
     def __init__(self) -> None:
         self.prompt: list[Raw] = []
-        self.end: End | None = None
-        self._order: list[tuple[int, Told | tuple[str, str]]] = []
+        self.end: TurnEnd | None = None
+        self._order: list[tuple[int, TranscriptEvent | tuple[str, str]]] = []
         self._calls: dict[str, ToolCall] = {}
         self._outputs: dict[str, list[str | ToolCallContent]] = {}
         self._compactions: dict[str, Compaction] = {}
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: JournalEntry) -> None:
         match _read(entry):
             case UserMessage(blocks=blocks):
                 self.prompt += blocks
-            case End() as end:
+            case TurnEnd() as end:
                 self.end = end
             case ToolUpdate() as update:
                 self._update(entry.at, update)
@@ -397,8 +394,8 @@ class _Account:
             case event:
                 self._order.append((entry.at, event))
 
-    def happenings(self) -> tuple[Happening, ...]:
-        return tuple(Happening(at, self._final(each)) for at, each in self._order)
+    def happenings(self) -> tuple[TranscriptEntry, ...]:
+        return tuple(TranscriptEntry(at, self._final(each)) for at, each in self._order)
 
     def _update(self, at: int, update: ToolUpdate) -> None:
         self._begin_call(at, update.id)
@@ -418,7 +415,7 @@ class _Account:
             self._order.append((at, ("compaction", event.id)))
         self._compactions[event.id] = before.updated(event) if before is not None else event
 
-    def _final(self, each: Told | tuple[str, str]) -> Told:
+    def _final(self, each: TranscriptEvent | tuple[str, str]) -> TranscriptEvent:
         match each:
             case ("call", id):
                 call = self._calls[id]
@@ -445,15 +442,15 @@ def _whole(pieces: list[str | ToolCallContent]) -> Iterator[ToolCallContent]:
         yield text_content("".join(texts))
 
 
-def _read(entry: Entry) -> Recorded | UserMessage | End | Unreadable:
+def _read(entry: JournalEntry) -> RecordedEvent | UserMessage | TurnEnd | UnreadableEntry:
     try:
         event = from_record(entry.kind, entry.key, entry.body)
     except (RecursionError, ValueError):
         event = None
-    return Unreadable(entry.kind, entry.key, entry.body) if event is None else event
+    return UnreadableEntry(entry.kind, entry.key, entry.body) if event is None else event
 
 
-def _with_bytes(entry: Entry) -> Entry:
+def _with_bytes(entry: JournalEntry) -> JournalEntry:
     """SQLite keeps any type in any column, and a stranger's tool may have changed one."""
     body: object = entry.body
     if isinstance(body, bytes):

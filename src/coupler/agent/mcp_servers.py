@@ -1,4 +1,4 @@
-"""The MCP servers of a session, for the agent's code: what tools they have, and the use of them.
+"""Lists and calls the tools of a session's MCP servers, for the agent's code.
 
 Every use is a tool call that the user sees and that the permission engine decides about, whatever the server
 says of its tool.
@@ -17,22 +17,30 @@ import msgspec
 from coupler.agent.content import plain_text
 from coupler.agent.errors import NotPermittedError
 from coupler.agent.tool_call import Call
-from coupler.mcp.servers import Servers
-from coupler.mcp.tools import McpError, Reply, Tool, ToolResult, named, shown
+from coupler.mcp.servers import SessionServers
+from coupler.mcp.tools import ElicitationReply, McpError, Tool, ToolResult, printable, server_label
 
 if TYPE_CHECKING:
     from coupler.agent.elicitation import Answer
     from coupler.agent.turn import Turn
 
+log = logging.getLogger("coupler.agent")
 
 CALL_LIMIT = 300.0
 """Seconds that a server has to answer a call, unless another limit is given."""
 
+MOST_PROGRESS = 200
+"""Lines of progress that one call shows."""
+
+LONGEST_LINE = 200
+LONGEST_QUESTION = 2000
+"""Characters of what a server asks."""
+
 
 class SessionMcp:
-    """What servers there are: those of the configuration, and those of the editor, which come first."""
+    """The MCP servers of a session: those of the editor, which come first, and those of the configuration."""
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: SessionServers) -> None:
         self._servers = servers
 
     @property
@@ -59,7 +67,7 @@ class SessionMcp:
 class TurnMcp(SessionMcp):
     """The MCP servers of the turn's session, and the use of their tools."""
 
-    def __init__(self, turn: Turn, servers: Servers) -> None:
+    def __init__(self, turn: Turn, servers: SessionServers) -> None:
         super().__init__(servers)
         self._turn = turn
 
@@ -88,7 +96,7 @@ class TurnMcp(SessionMcp):
         given = _arguments(arguments)
         async with Call(
             self._turn,
-            f"{shown(server)}: {shown(tool)}",
+            f"{printable(server)}: {printable(tool)}",
             kind="other",
             name=tool,
             path=None,
@@ -98,13 +106,13 @@ class TurnMcp(SessionMcp):
             server=server,
         ) as call:
             if await call.permitted(deadline=deadline):
-                attendant = CallAttendant(self._turn, server, call.output)
+                attendant = McpCallHandler(self._turn, server, call.output)
                 result = await self._turn.own(
                     self._servers.call(server, tool, given, timeout, call.id, attendant)
                 )
                 await _show(result, call)
                 return result
-        whose = f"`{shown(tool)}` of the MCP server `{shown(server)}`"
+        whose = f"`{printable(tool)}` of the MCP server `{printable(server)}`"
         raise NotPermittedError(f"{whose} was not used: {call.refusal}")
 
 
@@ -125,23 +133,12 @@ async def _show(result: ToolResult, call: Call) -> None:
         call.fail("the tool reports an error")
 
 
-# A tool call's user, for the MCP server that works on it: progress is shown, questions are asked.
-#
-# What a server says is a stranger's word: its questions name it, what no form can hold is declined, and how
-# far it is fills no session.
+class McpCallHandler:
+    """Serves the MCP server that works on one tool call: shows its progress, and asks its questions.
 
-
-log = logging.getLogger("coupler.agent")
-
-MOST_PROGRESS = 200
-"""Lines of progress that one call shows."""
-LONGEST_LINE = 200
-LONGEST_QUESTION = 2000
-"""Characters of what a server asks."""
-
-
-class CallAttendant:
-    """With one call of one turn. Made in the call's block, so that questions belong to the call."""
+    What a server says is a stranger's word: its questions name it, what no form can hold is declined, and its
+    progress is bounded. Made in the call's block, so that questions belong to the call.
+    """
 
     def __init__(self, turn: Turn, server: str, show: Callable[[str], Awaitable[None]]) -> None:
         self._turn = turn
@@ -160,27 +157,31 @@ class CallAttendant:
         self._lines += 1
         await self._show(f"{line}\n")
 
-    async def ask(self, message: str, schema: dict[str, Any]) -> Reply:
+    async def ask(self, message: str, schema: dict[str, Any]) -> ElicitationReply:
         """Have the user fill in a form."""
         answer = await self._asked(lambda asked: self._turn.ask(asked, schema), message)
-        return Reply(answer.action, answer.value) if answer is not None else Reply("decline")
+        return (
+            ElicitationReply(answer.action, answer.value)
+            if answer is not None
+            else ElicitationReply("decline")
+        )
 
-    async def ask_url(self, message: str, url: str) -> Reply:
+    async def ask_url(self, message: str, url: str) -> ElicitationReply:
         """Have the user open a page."""
         answer = await self._asked(lambda asked: self._turn.ask_url(asked, url), message)
-        return Reply(answer.action) if answer is not None else Reply("decline")
+        return ElicitationReply(answer.action) if answer is not None else ElicitationReply("decline")
 
     async def _asked(
         self, ask: Callable[[str], Coroutine[Any, Any, Answer[Any]]], message: str
     ) -> Answer[Any] | None:
         """The answer, or None for what cannot be asked."""
-        asked = f"{named(self._server)} asks: {shown(message.strip(), LONGEST_QUESTION)}"
+        asked = f"{server_label(self._server)} asks: {printable(message.strip(), LONGEST_QUESTION)}"
         # The server's question arrives in a task of its connection, which is in no call's block.
         task = asyncio.get_running_loop().create_task(ask(asked), context=self._context)
         try:
             return await task
         except (ValueError, TypeError) as error:
-            log.warning("a question of %s was declined: %s", named(self._server), error)
+            log.warning("a question of %s was declined: %s", server_label(self._server), error)
             return None
         finally:
             task.cancel()
@@ -188,4 +189,4 @@ class CallAttendant:
 
 def _line(progress: float, total: float | None, message: str | None) -> str:
     share = f"{progress:g}/{total:g}" if total else f"{progress:g}"
-    return f"{share} {shown(message.strip(), LONGEST_LINE)}" if message else share
+    return f"{share} {printable(message.strip(), LONGEST_LINE)}" if message else share

@@ -1,6 +1,6 @@
 """Sends what a session says: redacted, journaled, then to its client.
 
-There is no other way, so that nothing is sent that was not kept, and nothing secret is either.
+There is no other way, so that nothing is sent that was not journaled, and nothing secret is either.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from coupler.agent.editor import Editor
 from coupler.agent.errors import REASONS
 from coupler.agent.tool_call import Ledger
 from coupler.events import Compaction, CompactionSummary, Content, Text, Thought, ToolOutput, ToolUpdate
-from coupler.events.records import TEXT, End
-from coupler.events.v1_codec import Emitted, to_update
-from coupler.redaction.known_secrets import environment_masker, hide_everywhere
+from coupler.events.records import TEXT, TurnEnd
+from coupler.events.v1_codec import EmittedEvent, to_update
+from coupler.redaction.known_secrets import add_process_secrets, environment_masker
 from coupler.schema import unstable, v1
 from coupler.schema.base import Unknown
 from coupler.schema.v1 import SessionNotification
@@ -31,82 +31,94 @@ from coupler.wire.messages import RpcError, encode, encode_text, notification
 from coupler.wire.peer import Peer
 
 if TYPE_CHECKING:
-    from coupler.agent.history import Chronicle
-    from coupler.redaction.masker import Masker, Stream
+    from coupler.agent.history import EventJournal
+    from coupler.redaction.masker import Masker, StreamMasker
     from coupler.redaction.sources import Secret
     from coupler.store.journal import Backlog
 
+_PLACEHOLDER = os.urandom(16).hex()
+"""Stands for the text while the rest is encoded; nobody can have written it anywhere."""
+
+Send: TypeAlias = Callable[[EmittedEvent], None]
+
+UNMASKED, LONGEST_UNMASKED = 64, 256
+"""Pieces of text, and characters of each, that are remembered while nothing is secret: they may begin one."""
+
+_PIECES: dict[str, type[Text | Thought]] = {"agent": Text, "thought": Thought}
+
+T = TypeVar("T")
+
 
 class Outlet:
-    """Sends, keeps and covers the events of one session; the tool calls among them are in the ledger."""
+    """Redacts, journals and sends the events of one session; the tool calls among them are in the ledger."""
 
-    def __init__(self, session_id: str, editor: Editor, peer: Peer, veil: Veil) -> None:
-        self.ledger = Ledger(self._show_tool, self._keep_tool, veil)
-        self.chronicle: Chronicle | None = None
-        """What is kept of the session, if anything is."""
+    def __init__(self, session_id: str, editor: Editor, peer: Peer, redactor: SessionRedactor) -> None:
+        self.ledger = Ledger(self._show_tool, self._keep_tool, redactor)
+        self.journal: EventJournal | None = None
+        """Where the session is journaled, if it is."""
         self._session_id = session_id
         self._editor = editor
         self._peer = peer
         self._outbox = peer.outbox
-        self._veil = veil
+        self._redactor = redactor
         self._keep_text: Callable[[str, str, str], None] | None = None
         self._backlog: Backlog | None = None
         self._announced: set[str] = set()
-        self._text_lines = TextLines(session_id)
+        self._text_lines = TextUpdateEncoder(session_id)
         # Part of every message id: a session that is loaded again must not repeat its old ones.
         nonce = os.urandom(4).hex()
         self._message_ids = (f"msg_{nonce}_{number}" for number in count(1))
 
-    def keep_in(self, chronicle: Chronicle) -> None:
-        """From now on what is sent is kept."""
-        self.chronicle = chronicle
-        self._keep_text = chronicle.keep_text
-        self._backlog = chronicle.backlog
+    def keep_in(self, journal: EventJournal) -> None:
+        """Journal what is sent from now on."""
+        self.journal = journal
+        self._keep_text = journal.keep_text
+        self._backlog = journal.backlog
 
     def stop_keeping(self) -> None:
-        """The journal is somebody else's from now on."""
-        self.chronicle = self._keep_text = self._backlog = None
+        """Stop journaling: the journal is somebody else's from now on."""
+        self.journal = self._keep_text = self._backlog = None
 
     def new_message_id(self) -> str:
-        """An id that no other message of this session has."""
+        """Make an id that no other message of this session has."""
         return next(self._message_ids)
 
-    def send(self, event: Emitted) -> None:
+    def send(self, event: EmittedEvent) -> None:
         """Send an event and keep it, without the secrets in it. Never blocks."""
-        self._veil.pass_on(event, self._keep_and_notify)
+        self._redactor.pass_on(event, self._keep_and_notify)
 
     def say(self, text: str, message_id: str | None) -> bool:
         """Send a piece of the answer as `send` does: what models stream, worth a way without detours.
 
         Returns whether more can be sent without waiting.
         """
-        shown = self._veil.covered_piece(Text, text, message_id, self._keep_and_notify)
+        shown = self._redactor.covered_piece(Text, text, message_id, self._keep_and_notify)
         return self._keep_and_write(shown, message_id) if shown else True
 
-    def show(self, event: Emitted) -> None:
+    def show(self, event: EmittedEvent) -> None:
         """Send an event that is not to be kept, or is kept already, without the secrets in it."""
-        self._veil.pass_on(event, self._notify)
+        self._redactor.pass_on(event, self._notify)
 
     def end_message(self) -> None:
         """What is said next is not part of the message before."""
-        self._veil.end_message()
+        self._redactor.end_message()
 
     def has_room(self) -> bool:
-        """Whether more can be sent without waiting."""
+        """Return whether more can be sent without waiting."""
         backlog = self._backlog
         return self._outbox.has_room(self._session_id) and (backlog is None or not backlog.is_full)
 
     async def wait_for_room(self) -> None:
         """Wait while too much of this session is unsent, or of all sessions unwritten."""
         await self._outbox.wait_for_room(self._session_id)
-        if self.chronicle is not None and self._backlog and self._backlog.is_full:
+        if self.journal is not None and self._backlog and self._backlog.is_full:
             # A disk that fails must not stop a turn here; its end will tell.
             with contextlib.suppress(RpcError):
-                await self.chronicle.until_stored()
+                await self.journal.until_stored()
 
     async def ask(self, params: Any, deadline: float | UnsetType | None = UNSET) -> Any:
         """Ask the client something, after everything this session has sent so far."""
-        return await self._editor.call(self._veil.covered_request(params), self._session_id, deadline)
+        return await self._editor.call(self._redactor.covered_request(params), self._session_id, deadline)
 
     def know_calls(self, ids: set[str]) -> None:
         """These tool calls were announced before the session was opened again."""
@@ -123,17 +135,17 @@ class Outlet:
         self._announced.add(update.id)
 
     def _keep_tool(self, change: ToolUpdate | ToolOutput) -> None:
-        if self.chronicle is not None:
+        if self.journal is not None:
             # Output was covered before the ledger counted it.
             is_covered = isinstance(change, ToolOutput)
-            self.chronicle.keep(change if is_covered else self._veil.covered(change))
+            self.journal.keep(change if is_covered else self._redactor.covered(change))
 
-    def _keep_and_notify(self, event: Emitted) -> None:
+    def _keep_and_notify(self, event: EmittedEvent) -> None:
         if type(event) is Text:
             self._keep_and_write(event.text, event.message_id)
             return
-        if self.chronicle is not None:
-            self.chronicle.keep(event)
+        if self.journal is not None:
+            self.journal.keep(event)
         self._notify(event)
 
     def _keep_and_write(self, text: str, message_id: str | None) -> bool:
@@ -142,20 +154,13 @@ class Outlet:
         has_room = self._peer.send(self._text_lines.line(text, message_id), self._session_id)
         return has_room and (self._backlog is None or not self._backlog.is_full)
 
-    def _notify(self, event: Emitted) -> None:
+    def _notify(self, event: EmittedEvent) -> None:
         update = to_update(event, self._announced)
         self._peer.notify("session/update", SessionNotification(self._session_id, update), self._session_id)
 
 
-# Lines that tell a client a piece of a message: all but the text is the same in each, and encoded once.
-
-
-_PLACE = os.urandom(16).hex()
-"""Stands for the text while the rest is encoded; nobody can have written it anywhere."""
-
-
-class TextLines:
-    """Of one session."""
+class TextUpdateEncoder:
+    """Encodes the `session/update` lines of streamed text: all but the text is encoded once a message."""
 
     def __init__(self, session_id: str) -> None:
         self._session_id = session_id
@@ -163,63 +168,26 @@ class TextLines:
         self._head, self._tail = self._around(None)
 
     def line(self, text: str, message_id: str | None) -> bytes:
-        """The line that tells this piece."""
+        """Encode a piece of text."""
         if message_id != self._message_id:
             self._message_id = message_id
             self._head, self._tail = self._around(message_id)
         return self._head + encode_text(text) + self._tail
 
     def _around(self, message_id: str | None) -> tuple[bytes, bytes]:
-        update = to_update(Text(_PLACE, message_id), ())
+        update = to_update(Text(_PLACEHOLDER, message_id), ())
         whole = notification("session/update", SessionNotification(self._session_id, update))
-        head, _, tail = whole.partition(encode(_PLACE))
+        head, _, tail = whole.partition(encode(_PLACEHOLDER))
         return head, tail
 
 
-# What stands between a session and everybody who sees or stores what it says: no secret gets past it.
-#
-# Texts that come in pieces (a message, a thought, a tool's output, a summary) pass a `Stream` each, which
-# holds back what may be the beginning of a secret until the text goes on or ends. Everything else is masked
-# whole. While nothing is secret there is no masker, and nothing is changed here.
+class SessionRedactor:
+    """Redacts secrets from everything a session sends or stores. `masker` is None while there are none.
 
-
-Send: TypeAlias = Callable[[Emitted], None]
-
-UNMASKED, LONGEST_UNMASKED = 64, 256
-"""Pieces of text, and characters of each, that are remembered while nothing is secret: they may begin one."""
-
-_PIECES: dict[str, type[Text | Thought]] = {"agent": Text, "thought": Thought}
-
-
-class _Message:
-    """The message that is being said, and the way in which its pieces are sent."""
-
-    __slots__ = ("feed", "id", "kind", "send", "stream")
-
-    def __init__(self, kind: type[Text | Thought], id: str | None, stream: Stream, send: Send) -> None:
-        self.kind = kind
-        self.id = id
-        self.stream = stream
-        self.feed = stream.feed
-        self.send = send
-
-
-class PromptVeil(NamedTuple):
-    """What a prompt is like where it is kept."""
-
-    masker: Masker | None
-
-    def covered_blocks(self, blocks: bytes) -> bytes:
-        """Its blocks."""
-        return blocks if self.masker is None else masked_blocks(blocks, self.masker)
-
-    def mask(self, text: str) -> str:
-        """Its text."""
-        return text if self.masker is None else self.masker.mask(text)
-
-
-class Veil:
-    """Hides one session's secrets. `masker` is None while there are none."""
+    Texts that come in pieces (a message, a thought, a tool's output, a summary) pass a `StreamMasker` each,
+    which holds back what may be the beginning of a secret until the text goes on or ends. Everything else is
+    redacted whole. While nothing is secret there is no masker, and nothing is changed here.
+    """
 
     def __init__(self, servers: Iterable[v1.McpServer] = ()) -> None:
         self.masker: Masker | None = None
@@ -228,8 +196,8 @@ class Veil:
         self._names: frozenset[str] = frozenset()
         self._message: _Message | None = None
         # One for each kind: a secret that comes with a thought in its middle is a secret all the same.
-        self._spoken: dict[type[Text | Thought], Stream] = {}
-        self._texts: dict[str, Stream] = {}
+        self._spoken: dict[type[Text | Thought], StreamMasker] = {}
+        self._texts: dict[str, StreamMasker] = {}
         self._unmasked: deque[tuple[type[Text | Thought] | str, str]] = deque(maxlen=UNMASKED)
         # Plain functions learn of secrets in threads of their own.
         self._lock = threading.Lock()
@@ -265,41 +233,41 @@ class Veil:
         """These servers are used: their variables and headers may be secret by their names."""
         if servers := tuple(servers):
             # Imported on use: most sessions have none.
-            from coupler.mcp.servers import variables_of
+            from coupler.mcp.servers import named_values
 
-            for variables in variables_of(servers):
+            for variables in named_values(servers):
                 self.notice(variables)
 
     def mask(self, text: str) -> str:
-        """A whole text that can be shown."""
+        """Redact a whole text."""
         return text if self.masker is None else self.masker.mask(text)
 
     def covered(self, value: Any) -> Any:
-        """A whole event or answer that can be shown."""
-        return value if self.masker is None else masked(value, self.masker)
+        """Redact a whole event or answer."""
+        return value if self.masker is None else redact(value, self.masker)
 
     def covered_request(self, request: Any) -> Any:
-        """What a client is asked: what is for people is masked, files and terminals get what they need."""
-        if self.masker is None or type(request) in FUNCTIONAL_REQUESTS:
+        """Redact a request to the client, unless it is for files or terminals, which need it as it is."""
+        if self.masker is None or type(request) in UNREDACTED_REQUESTS:
             return request
-        return masked(request, self.masker)
+        return redact(request, self.masker)
 
-    def prompt_veil(self, hidden: Mapping[str, str]) -> PromptVeil:
-        """For one prompt, of which these texts are not kept either."""
+    def prompt_veil(self, hidden: Mapping[str, str]) -> PromptRedactor:
+        """Make the redactor of one prompt, of which these texts are not journaled either."""
         if not hidden:
-            return PromptVeil(self.masker)
+            return PromptRedactor(self.masker)
         # Imported on use: hardly any prompt has such texts.
         from coupler.redaction.masker import Masker
         from coupler.redaction.sources import declared_secrets
 
-        return PromptVeil((self.masker or Masker()).with_secrets(declared_secrets(hidden)))
+        return PromptRedactor((self.masker or Masker()).with_secrets(declared_secrets(hidden)))
 
-    def covered_end(self, end: End) -> End:
-        """How a turn ended, as it can be kept."""
-        return end if self.masker is None else masked(end, self.masker)
+    def covered_end(self, end: TurnEnd) -> TurnEnd:
+        """Redact how a turn ended."""
+        return end if self.masker is None else redact(end, self.masker)
 
-    def pass_on(self, event: Emitted, send: Send) -> None:
-        """Send what can be shown of an event by now."""
+    def pass_on(self, event: EmittedEvent, send: Send) -> None:
+        """Redact an event and send what can be shown of it by now."""
         kind = type(event)
         if kind is Text or kind is Thought:
             # What models stream: worth a way without detours.
@@ -323,7 +291,7 @@ class Veil:
                 send(self.covered(event))
 
     def covered_piece(self, kind: type[Text | Thought], text: str, id: str | None, send: Send) -> str:
-        """What can be shown by now of a message that goes on with this text; `send` gets the rest."""
+        """Redact the next piece of a message: returns what can be shown by now, `send` gets the rest."""
         if self.masker is None:
             self._unmasked.append((kind, text[-LONGEST_UNMASKED:]))
             return text
@@ -341,7 +309,7 @@ class Veil:
                 message.send(message.kind(rest, message.id))
 
     def covered_output(self, output: ToolOutput) -> tuple[ToolOutput, ...]:
-        """What a tool call can show by now."""
+        """Redact the output of a tool call: returns what it can show by now."""
         text = output.text
         if self.masker is None:
             if text:
@@ -351,7 +319,7 @@ class Veil:
             # The text may go on behind what stands in it.
             rest = self._text(output.id).end()
             before = (_text_output(output.id, rest),) if rest else ()
-            return (*before, masked(output, self.masker))
+            return (*before, redact(output, self.masker))
         shown = self._text(output.id).feed(text)
         if shown is text:
             return (output,)
@@ -396,7 +364,7 @@ class Veil:
             for stream in (*self._texts.values(), *self._spoken.values()):
                 stream.masker = masker
             self.masker = masker
-            hide_everywhere(self._own)
+            add_process_secrets(self._own)
 
     def _take_note_of_unmasked(self) -> None:
         """Let the streams know what was shown before there were any."""
@@ -413,13 +381,13 @@ class Veil:
             message = self._message = _Message(kind, id, self._spoken_stream(kind), send)
         return message
 
-    def _spoken_stream(self, kind: type[Text | Thought]) -> Stream:
+    def _spoken_stream(self, kind: type[Text | Thought]) -> StreamMasker:
         stream = self._spoken.get(kind)
         if stream is None:
             stream = self._spoken[kind] = self._new_stream()
         return stream
 
-    def _text(self, id: str) -> Stream:
+    def _text(self, id: str) -> StreamMasker:
         stream = self._texts.get(id)
         if stream is None:
             stream = self._texts[id] = self._new_stream()
@@ -431,25 +399,44 @@ class Veil:
         stream = self._texts.pop(id, None)
         return stream.end() if stream is not None else ""
 
-    def _new_stream(self) -> Stream:
-        from coupler.redaction.masker import Masker, Stream
+    def _new_stream(self) -> StreamMasker:
+        from coupler.redaction.masker import Masker, StreamMasker
 
-        return Stream(self.masker or Masker())
+        return StreamMasker(self.masker or Masker())
+
+
+class _Message:
+    """The message that is being said, and the way in which its pieces are sent."""
+
+    __slots__ = ("feed", "id", "kind", "send", "stream")
+
+    def __init__(self, kind: type[Text | Thought], id: str | None, stream: StreamMasker, send: Send) -> None:
+        self.kind = kind
+        self.id = id
+        self.stream = stream
+        self.feed = stream.feed
+        self.send = send
+
+
+class PromptRedactor(NamedTuple):
+    """Redacts a prompt before it is journaled."""
+
+    masker: Masker | None
+
+    def covered_blocks(self, blocks: bytes) -> bytes:
+        """Redact its content blocks, as JSON."""
+        return blocks if self.masker is None else redact_blocks(blocks, self.masker)
+
+    def mask(self, text: str) -> str:
+        """Redact its text."""
+        return text if self.masker is None else self.masker.mask(text)
 
 
 def _text_output(id: str, text: str) -> ToolOutput:
     return ToolOutput(id, v1.Content(v1.TextContent(text)))
 
 
-# Everything that can be sent, without its secrets: every text in it that is not listed here is masked.
-#
-# What is new in the protocol is therefore masked until somebody decides otherwise. Fields that are listed are
-# ids, paths, words of the protocol, and binary data, which a mark would break: see `secrets.payloads`.
-
-
-T = TypeVar("T")
-
-FUNCTIONAL: dict[type, frozenset[str]] = {
+UNREDACTED_FIELDS: dict[type, frozenset[str]] = {
     kind: frozenset(names.split())
     for kind, names in {
         events.Text: "message_id",
@@ -463,7 +450,7 @@ FUNCTIONAL: dict[type, frozenset[str]] = {
         events.Notice: "severity",
         events.Compaction: "id status",
         events.CompactionSummary: "id",
-        End: "reason",
+        TurnEnd: "reason",
         v1.Annotations: "audience last_modified",
         v1.ImageContent: "data mime_type",
         v1.AudioContent: "data mime_type",
@@ -498,9 +485,12 @@ FUNCTIONAL: dict[type, frozenset[str]] = {
         unstable.PromptResponse: "stop_reason",
     }.items()
 }
-"""The texts of each type that stay as they are."""
+"""The texts of each type that stay as they are: ids, paths, words of the protocol, and binary data.
 
-FUNCTIONAL_REQUESTS = frozenset(
+A mark would break them: see `redaction.payloads`.
+"""
+
+UNREDACTED_REQUESTS = frozenset(
     {
         v1.ReadTextFileRequest,
         v1.WriteTextFileRequest,
@@ -513,8 +503,8 @@ FUNCTIONAL_REQUESTS = frozenset(
 )
 """What a client is asked for with nothing in it that is for people."""
 
-_FUNCTIONAL_IN_BLOCKS = frozenset({"type", "data", "blob", "mimeType", "audience", "lastModified"})
-_FUNCTIONAL_IN_ERRORS = frozenset({"sessionId", "path", "method"})
+_UNREDACTED_IN_BLOCKS = frozenset({"type", "data", "blob", "mimeType", "audience", "lastModified"})
+_UNREDACTED_IN_ERRORS = frozenset({"sessionId", "path", "method"})
 _REASONS = frozenset(reason.name for reason in REASONS)
 _NOTHING: frozenset[str] = frozenset()
 
@@ -524,73 +514,76 @@ DEEPEST = 100
 TOO_DEEP = "[left out: nested too deeply to look for secrets]"
 
 
-def masked(value: T, masker: Masker) -> T:
-    """The value with a mark in the place of each secret that people would see; the same object if none."""
-    return _masked(value, masker, DEEPEST)  # type: ignore[no-any-return]
+def redact(value: T, masker: Masker) -> T:
+    """Redact every text in a value that `UNREDACTED_FIELDS` does not list; the same object if none is secret.
+
+    What is new in the protocol is therefore redacted until somebody decides otherwise.
+    """
+    return _redacted(value, masker, DEEPEST)  # type: ignore[no-any-return]
 
 
-def masked_blocks(blocks: bytes, masker: Masker) -> bytes:
-    """Content blocks as JSON, byte for byte as they were unless there is a secret in them."""
-    return bytes(_masked_raw(Raw(blocks), masker))
+def redact_blocks(blocks: bytes, masker: Masker) -> bytes:
+    """Redact content blocks as JSON, byte for byte as they were unless there is a secret in them."""
+    return bytes(_redacted_raw(Raw(blocks), masker))
 
 
-def masked_error(error: RpcError, masker: Masker) -> RpcError:
-    """An error that can be shown."""
+def redact_error(error: RpcError, masker: Masker) -> RpcError:
+    """Redact an error."""
     message, data = masker.mask(error.message), error.data
     if isinstance(data, Mapping):
         data = {
-            key: item if _is_functional_in_error(key, item) else _masked(item, masker, DEEPEST)
+            key: item if _is_unredacted_in_error(key, item) else _redacted(item, masker, DEEPEST)
             for key, item in data.items()
         }
     else:
-        data = _masked(data, masker, DEEPEST)
+        data = _redacted(data, masker, DEEPEST)
     return RpcError(error.code, message, data)
 
 
-def _is_functional_in_error(key: str, item: object) -> bool:
+def _is_unredacted_in_error(key: str, item: object) -> bool:
     # An agent's code may give a reason of its own, in any words.
-    return key in _FUNCTIONAL_IN_ERRORS or (key == "reason" and item in _REASONS)
+    return key in _UNREDACTED_IN_ERRORS or (key == "reason" and item in _REASONS)
 
 
-def _masked(value: Any, masker: Masker, levels: int) -> Any:
+def _redacted(value: Any, masker: Masker, levels: int) -> Any:
     match value:
         case str():
             return masker.mask(value)
         case None | bool() | int() | float() | UnsetType():
             return value
         case Raw():
-            return _masked_raw(value, masker)
+            return _redacted_raw(value, masker)
         case bytes():
             return masker.mask_bytes(value)
         case Struct() | Mapping() | list() | tuple() if levels == 0:
             return TOO_DEEP
         case Struct():
-            return _masked_struct(value, masker, levels)
+            return _redacted_struct(value, masker, levels)
         case Mapping():
-            items = {key: _masked(item, masker, levels - 1) for key, item in value.items()}
+            items = {key: _redacted(item, masker, levels - 1) for key, item in value.items()}
             return _rebuilt(value, items) if any(items[key] is not value[key] for key in items) else value
         case list() | tuple():
-            members = [_masked(item, masker, levels - 1) for item in value]
+            members = [_redacted(item, masker, levels - 1) for item in value]
             is_changed = any(map(_differ, members, value))
             return (tuple(members) if isinstance(value, tuple) else members) if is_changed else value
     # Whatever else can be sent is sent as something of the above.
-    return _masked(msgspec.to_builtins(value), masker, levels)
+    return _redacted(msgspec.to_builtins(value), masker, levels)
 
 
-def _masked_struct(struct: Struct, masker: Masker, levels: int) -> Struct:
-    functional = FUNCTIONAL.get(type(struct), _NOTHING)
+def _redacted_struct(struct: Struct, masker: Masker, levels: int) -> Struct:
+    functional = UNREDACTED_FIELDS.get(type(struct), _NOTHING)
     changes: dict[str, Any] = {}
     for name in struct.__struct_fields__:
         value = getattr(struct, name)
         if name in functional or (name == "uri" and _is_path(value)):
             continue
-        shown = _masked(value, masker, levels - 1)
+        shown = _redacted(value, masker, levels - 1)
         if shown is not value:
             changes[name] = shown
     return msgspec.structs.replace(struct, **changes) if changes else struct
 
 
-def _masked_raw(raw: Raw, masker: Masker) -> Raw:
+def _redacted_raw(raw: Raw, masker: Masker) -> Raw:
     try:
         value = msgspec.json.decode(raw)
     except RecursionError:
@@ -598,11 +591,11 @@ def _masked_raw(raw: Raw, masker: Masker) -> Raw:
     except (msgspec.DecodeError, UnicodeDecodeError):
         # A journal that somebody has broken.
         return Raw(masker.mask_bytes(bytes(raw)))
-    shown = _masked_json(value, masker, DEEPEST)
+    shown = _redacted_json(value, masker, DEEPEST)
     return raw if shown is value else Raw(msgspec.json.encode(shown))
 
 
-def _masked_json(value: Any, masker: Masker, levels: int) -> Any:
+def _redacted_json(value: Any, masker: Masker, levels: int) -> Any:
     """Content blocks as they came, with members that only a newer client knows."""
     match value:
         case dict() | list() if levels == 0:
@@ -610,15 +603,15 @@ def _masked_json(value: Any, masker: Masker, levels: int) -> Any:
         case dict():
             items = {
                 key: item
-                if key in _FUNCTIONAL_IN_BLOCKS or (key == "uri" and _is_path(item))
-                else _masked_json(item, masker, levels - 1)
+                if key in _UNREDACTED_IN_BLOCKS or (key == "uri" and _is_path(item))
+                else _redacted_json(item, masker, levels - 1)
                 for key, item in value.items()
             }
             return items if any(items[key] is not value[key] for key in items) else value
         case list():
-            members = [_masked_json(item, masker, levels - 1) for item in value]
+            members = [_redacted_json(item, masker, levels - 1) for item in value]
             return members if any(map(_differ, members, value)) else value
-    return _masked(value, masker, levels)
+    return _redacted(value, masker, levels)
 
 
 def _rebuilt(value: Mapping[str, Any], items: dict[str, Any]) -> Mapping[str, Any]:

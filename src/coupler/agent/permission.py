@@ -1,4 +1,4 @@
-"""Whether a session's tool calls may go on: what the engine decides, and the user where it does not.
+"""Decides whether a session's tool calls may go on: by the rules, or by asking the user.
 
 The rules and what was chosen are read when the first call asks. Anything but a clear yes is a no: a cancel,
 an error, an option that was never offered, a client that is gone.
@@ -15,7 +15,7 @@ from coupler.config import Config, keys
 from coupler.permission.action import Action
 from coupler.permission.engine import Choices, ChoiceStore, Offer, Permissions, Verdict
 from coupler.permission.rules import PROJECT, Rule, names_host
-from coupler.redaction.known_secrets import beginning_of
+from coupler.redaction.known_secrets import masked_beginning
 from coupler.schema.v1 import (
     PermissionOption,
     PermissionToolCall,
@@ -150,7 +150,7 @@ class Permitting:
             return dialog.permission
         except RpcError as error:
             why = f"not permitted: the client could not ask: {error.message}"
-            return Permission(False, beginning_of(why, LONGEST_REASON))
+            return Permission(False, masked_beginning(why, LONGEST_REASON))
         finally:
             self._dialogs.discard(dialog)
         chosen = _chosen(answer.outcome, offers)

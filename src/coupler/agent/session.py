@@ -1,4 +1,4 @@
-"""A session: its directories, its agent, its settings and tool calls, and the one turn that may run in it."""
+"""Runs one session: its directories, agent, settings and project, and the one turn at a time."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from coupler.agent.agent import (
     Command,
     Mode,
     Option,
+    OptionValue,
     Select,
     Toggle,
-    Value,
     accepted_blocks,
     declared_commands,
     declared_modes,
@@ -34,12 +34,12 @@ from coupler.agent.content import plain_text, whole_text
 from coupler.agent.editor import Editor
 from coupler.agent.errors import CONFIG_WRONG, agent_failed, session_busy
 from coupler.agent.files import KnownFiles
-from coupler.agent.output import Outlet, Veil
+from coupler.agent.output import Outlet, SessionRedactor
 from coupler.agent.turn import Prompting, Turn
 from coupler.events import Commands, Info, Options
 from coupler.events import Mode as ModeChange
-from coupler.events.records import End
-from coupler.events.v1_codec import Emitted
+from coupler.events.records import TurnEnd
+from coupler.events.v1_codec import EmittedEvent
 from coupler.schema import v1
 from coupler.schema.base import Unknown
 from coupler.schema.v1 import ContentBlock, McpServer
@@ -50,10 +50,9 @@ if TYPE_CHECKING:
     from coupler.agent.mcp_servers import SessionMcp
     from coupler.agent.permission import Permitting
     from coupler.config import Config
-    from coupler.mcp.servers import Servers
+    from coupler.mcp.servers import SessionServers
     from coupler.permission.engine import ChoiceStore
     from coupler.store.sessions import SessionRecord
-
 
 log = logging.getLogger("coupler.agent")
 
@@ -63,9 +62,31 @@ COMMANDS_AGAIN = 0.2
 LONGEST_TITLE = 80
 """Characters of a title that is made of the first prompt."""
 
+MODE = "mode"
+"""The id of the option that is made of the modes."""
 
-class Place(NamedTuple):
-    """Where a session works, and with which servers, as its client said."""
+BOOLEAN_OPTIONS = "session.configOptions.boolean"
+"""What a client offers that knows boolean options."""
+
+MOST_NAMED = 20
+"""How many ids or values an error names."""
+
+OptionChange = v1.SetSessionConfigBooleanRequest | v1.SetSessionConfigSelectRequest
+
+_BYTES = b"b"
+_JSON = b"j"
+
+
+class SettingError(ValueError):
+    """A mode, option or value that there is not. The message names what there is; nothing was changed."""
+
+
+class StateError(TypeError):
+    """The agent's state is something that cannot be saved."""
+
+
+class SessionParams(NamedTuple):
+    """What a client says when it opens a session: its directories and MCP servers."""
 
     cwd: str
     additional_directories: tuple[str, ...] = ()
@@ -75,12 +96,12 @@ class Place(NamedTuple):
 class Session:
     """One conversation. Its state has one owner: this object, on the event loop."""
 
-    def __init__(self, id: str, place: Place, editor: Editor, peer: Peer) -> None:
+    def __init__(self, id: str, place: SessionParams, editor: Editor, peer: Peer) -> None:
         self.id = id
         self.place = place
         self.editor = editor
-        self.secrets = Veil(place.mcp_servers)
-        """What nobody is shown; see `add_secret`."""
+        self.secrets = SessionRedactor(place.mcp_servers)
+        """Redacts the session's secrets; see `add_secret`."""
         self.env: dict[str, str] = SessionEnvironment(os.environ, self.secrets.notice)
         """The environment of what the session runs; a change concerns no other session."""
         self.withheld: frozenset[str] = frozenset()
@@ -88,7 +109,7 @@ class Session:
         self.state: Any = None
         """The agent's own memory of the session, bytes or what JSON can hold: saved with every turn."""
         self.outlet = Outlet(id, editor, peer, self.secrets)
-        """The way out for everything that happens here."""
+        """Sends and journals everything that happens here."""
         self.known_files = KnownFiles()
         """What the session has seen in files, so that it overwrites nothing else."""
         self.readable_places: set[str] = set()
@@ -97,9 +118,9 @@ class Session:
         """Held by work that has to happen one after the other; a turn begins when it is free."""
         self._peer = peer
         self._project: Project | None = None
-        self._servers: Servers | None = None
+        self._servers: SessionServers | None = None
         self._agent: Agent
-        self._settings = Settings((), (), booleans=editor.offers(BOOLEANS))
+        self._settings = SessionSettings((), (), booleans=editor.offers(BOOLEAN_OPTIONS))
         self._commands: tuple[Command, ...] = ()
         self._commands_again: asyncio.TimerHandle | None = None
         self._is_known = False
@@ -132,13 +153,13 @@ class Session:
         return SessionMcp(self.servers)
 
     @property
-    def servers(self) -> Servers:
+    def servers(self) -> SessionServers:
         """The connections to the MCP servers; nothing is started before it is used."""
         if self._servers is None:
-            from coupler.mcp.servers import Servers, Surroundings, merged
+            from coupler.mcp.servers import ServerEnvironment, SessionServers, merge_servers
 
-            entries = merged(self.project.mcp_servers, self.place.mcp_servers)
-            self._servers = Servers(entries, Surroundings(self.cwd, self.env), asks=True)
+            entries = merge_servers(self.project.mcp_servers, self.place.mcp_servers)
+            self._servers = SessionServers(entries, ServerEnvironment(self.cwd, self.env), asks=True)
         return self._servers
 
     @property
@@ -159,7 +180,7 @@ class Session:
         return self._agent
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> SessionSettings:
         """The modes and options with their values."""
         return self._settings
 
@@ -204,20 +225,20 @@ class Session:
         if agent.commands:
             self._commands = declared_commands(agent.commands)
 
-    async def move_to(self, place: Place) -> None:
+    async def move_to(self, place: SessionParams) -> None:
         """Work in the directories and with the servers that the client names now."""
         if (
-            self.outlet.chronicle is not None
+            self.outlet.journal is not None
             and place.additional_directories != self.place.additional_directories
         ):
-            self.outlet.chronicle.keep_roots(place.additional_directories)
-            await self.outlet.chronicle.until_stored()
+            self.outlet.journal.keep_roots(place.additional_directories)
+            await self.outlet.journal.until_stored()
         is_another, self.place = place != self.place, place
         self.secrets.notice_servers(place.mcp_servers)
         if is_another and self._servers is not None:
-            from coupler.mcp.servers import merged
+            from coupler.mcp.servers import merge_servers
 
-            await self._servers.replace(merged(self.project.mcp_servers, place.mcp_servers))
+            await self._servers.replace(merge_servers(self.project.mcp_servers, place.mcp_servers))
         if is_another:
             await call_hook(self._agent.moved, self)
 
@@ -225,15 +246,15 @@ class Session:
         """Of the configured MCP servers use only these, or all of them; the client's own are used anyway."""
         self.project.used_servers = None if names is None else frozenset(names)
         if self._servers is not None:
-            from coupler.mcp.servers import merged
+            from coupler.mcp.servers import merge_servers
 
-            await self._servers.replace(merged(self.project.mcp_servers, self.place.mcp_servers))
+            await self._servers.replace(merge_servers(self.project.mcp_servers, self.place.mcp_servers))
 
     def go_on_from(self, record: SessionRecord) -> None:
         """Take up what was saved of the session; modes and options may still be unknown."""
         self._title = self._known_title = record.title
         self._settings.restore(_parsed(record.settings))
-        self.state = unpack(record.state)
+        self.state = unpack_state(record.state)
 
     def set_mode(self, id: str) -> None:
         """Switch the mode; the client is told."""
@@ -272,14 +293,14 @@ class Session:
         """Name the session, for lists and tabs; None clears the name."""
         whole = whole_text(title, "a session's title") if title is not None else None
         self._title = self.secrets.mask(whole) if whole is not None else None
-        if self.outlet.chronicle is not None:
-            self.outlet.chronicle.keep(Info(self._title))
+        if self.outlet.journal is not None:
+            self.outlet.journal.keep(Info(self._title))
         self._tell(Info(self._title))
 
     def tell_settings(self, *, mode_changed: bool) -> None:
         """Tell the client, in both ways there are to say it, and keep it."""
-        if self.outlet.chronicle is not None:
-            self.outlet.chronicle.keep_settings(self._settings.saved())
+        if self.outlet.journal is not None:
+            self.outlet.journal.keep_settings(self._settings.saved())
         if mode_changed and self.mode is not None:
             self._tell(ModeChange(self.mode))
         options = self._settings.as_options()
@@ -304,13 +325,13 @@ class Session:
         request.lane = self.id
         self.secrets.look_again()
         turn = Turn(self, blocks, meta)
-        if self.outlet.chronicle is not None:
-            veil = self.secrets.prompt_veil(self._agent.hidden_in(self, blocks))
-            self.outlet.chronicle.begin_turn(
-                self.outlet.new_message_id(), request.params, veil.covered_blocks
+        if self.outlet.journal is not None:
+            redactor = self.secrets.prompt_veil(self._agent.hidden_in(self, blocks))
+            self.outlet.journal.begin_turn(
+                self.outlet.new_message_id(), request.params, redactor.covered_blocks
             )
             if self.title is None:
-                self._title_after(veil.mask(turn.text))
+                self._title_after(redactor.mask(turn.text))
         self._prompting = Prompting(request, turn, self._agent, self._turn_ended)
         self._prompting.start(self._peer)
 
@@ -319,8 +340,8 @@ class Session:
         if self.in_order.locked():
             async with self.in_order:
                 pass
-        if self.outlet.chronicle is not None:
-            await self.outlet.chronicle.until_turn_may_run()
+        if self.outlet.journal is not None:
+            await self.outlet.journal.until_turn_may_run()
 
     async def until_logged_in(self) -> None:
         """Raise what is to be answered if the user is not logged in any more."""
@@ -333,14 +354,14 @@ class Session:
 
     async def until_stored(self) -> None:
         """Wait until everything that happened so far is durable."""
-        if self.outlet.chronicle is not None:
-            await self.outlet.chronicle.until_stored()
+        if self.outlet.journal is not None:
+            await self.outlet.journal.until_stored()
 
-    def end_turn(self, end: End, done: Callable[[RpcError | None], None]) -> None:
+    def end_turn(self, end: TurnEnd, done: Callable[[RpcError | None], None]) -> None:
         """Make the turn's end durable, then call `done`: nothing that was answered may be lost."""
         self.outlet.end_message()
-        if self.outlet.chronicle is not None:
-            self.outlet.chronicle.end_turn(self.secrets.covered_end(end), self.state, done)
+        if self.outlet.journal is not None:
+            self.outlet.journal.end_turn(self.secrets.covered_end(end), self.state, done)
         else:
             done(None)
 
@@ -364,8 +385,8 @@ class Session:
 
     def keep_state(self) -> None:
         """Keep the agent's own memory as it is now; raises StateError if that cannot be done."""
-        if self.outlet.chronicle is not None:
-            self.outlet.chronicle.keep_state(self.state)
+        if self.outlet.journal is not None:
+            self.outlet.journal.keep_state(self.state)
 
     async def end_servers(self) -> None:
         """End the MCP servers that were started for the session."""
@@ -387,7 +408,7 @@ class Session:
     def _send_commands(self) -> None:
         self._tell(Commands(tuple(command.as_available() for command in self._commands)))
 
-    def _tell(self, event: Emitted) -> None:
+    def _tell(self, event: EmittedEvent) -> None:
         """Tell the client what has changed; before it knows the session, that is part of the answer."""
         if self._is_known:
             self.outlet.show(event)
@@ -415,37 +436,21 @@ def _parsed(settings: str) -> object:
         return None
 
 
-# A session's settings: its modes and options with their current values, and how they hang together.
-#
-# The mode is an option too: where there are modes, a select with the id "mode" is made of them, and both
-# are the same value. Nothing here talks to anyone; whoever changes a setting tells the client.
+class SessionSettings:
+    """The modes and config options of one session, and their values, each of them one that is offered.
 
-
-MODE = "mode"
-"""The id of the option that is made of the modes."""
-
-BOOLEANS = "session.configOptions.boolean"
-"""What a client offers that knows boolean options."""
-
-NAMED = 20
-"""How many ids or values an error names."""
-
-
-class SettingError(ValueError):
-    """A mode, option or value that there is not. The message names what there is; nothing was changed."""
-
-
-class Settings:
-    """The modes and options of one session. Every value is at all times one of those that are offered."""
+    The mode is an option too: where there are modes, a select with the id "mode" is made of them, and both
+    are the same value. Nothing here talks to anyone; whoever changes a setting tells the client.
+    """
 
     def __init__(self, modes: Iterable[Mode], options: Iterable[Option], *, booleans: bool) -> None:
         """`booleans` says whether the client knows boolean options, see BOOLEANS."""
         self._booleans = booleans
         self._modes: tuple[Mode, ...] = ()
         self._options: dict[str, Option] = {}
-        self._values: dict[str, Value] = {}
+        self._values: dict[str, OptionValue] = {}
         # What was saved but is not offered: agents may declare what they offer after they were restored.
-        self._awaited: dict[str, Value] = {}
+        self._awaited: dict[str, OptionValue] = {}
         self.declare(modes, options)
 
     @property
@@ -454,11 +459,11 @@ class Settings:
         return str(self._values[MODE]) if self._modes else None
 
     @property
-    def values(self) -> Mapping[str, Value]:
+    def values(self) -> Mapping[str, OptionValue]:
         """The current value of every option by its id, without the mode."""
         return {option.id: self._values[option.id] for option in self._own_options()}
 
-    def __getitem__(self, option_id: str) -> Value:
+    def __getitem__(self, option_id: str) -> OptionValue:
         try:
             return self._values[option_id]
         except KeyError:
@@ -486,7 +491,7 @@ class Settings:
             raise SettingError(f"there is no mode {id!r:.100}; there are {there_are}")
         return self._change(MODE, id)
 
-    def set(self, option_id: str, value: Value) -> bool:
+    def set(self, option_id: str, value: OptionValue) -> bool:
         """Change an option, as the agent's own code sees it; returns whether it has another value now."""
         option = self._option(option_id)
         if self._modes and option.id == MODE:
@@ -494,7 +499,7 @@ class Settings:
         _refuse_unoffered(option, value)
         return self._change(option.id, value)
 
-    def set_by_client(self, config_id: str, value: Value) -> bool:
+    def set_by_client(self, config_id: str, value: OptionValue) -> bool:
         """Change an option, as the client sees it; returns whether it has another value now."""
         option = self._option(config_id)
         shown = self._as_shown(option)
@@ -516,7 +521,7 @@ class Settings:
         return {"mode": self.mode, "options": dict(self.values)}
 
     def restore(self, saved: object) -> None:
-        """Take over saved values. What is not offered is left at its default; garbage is passed over.
+        """Take over saved values. What is not offered stays at its default; what cannot be read is ignored.
 
         A value that is offered by a later `declare` is taken over then, unless something else was set before.
         """
@@ -528,7 +533,7 @@ class Settings:
         options = tuple(self._options.values())
         return options[1:] if self._modes else options
 
-    def _still_offered(self, option: Option) -> Value:
+    def _still_offered(self, option: Option) -> OptionValue:
         value = self._values.get(option.id)
         return value if value is not None and option.offers(value) else option.default
 
@@ -541,7 +546,7 @@ class Settings:
     def _no_option(self, option_id: object) -> str:
         return f"there is no option {option_id!r:.100}; there are {_listed(self._options)}"
 
-    def _change(self, option_id: str, value: Value) -> bool:
+    def _change(self, option_id: str, value: OptionValue) -> bool:
         self._awaited.pop(option_id, None)
         if self._values[option_id] == value:
             return False
@@ -577,7 +582,7 @@ def _made_of(modes: tuple[Mode, ...], options: tuple[Option, ...]) -> tuple[Opti
     return (Select(MODE, choices, name="Mode", category=MODE),)
 
 
-def _values_saved_in(saved: object) -> dict[str, Value]:
+def _values_saved_in(saved: object) -> dict[str, OptionValue]:
     if not isinstance(saved, dict):
         return {}
     options, mode = saved.get("options"), saved.get("mode")
@@ -587,7 +592,7 @@ def _values_saved_in(saved: object) -> dict[str, Value]:
     return {
         option_id: value
         for option_id, value in values.items()
-        if isinstance(option_id, str) and isinstance(value, Value)
+        if isinstance(option_id, str) and isinstance(value, OptionValue)
     }
 
 
@@ -603,26 +608,18 @@ def _refuse_unoffered(option: Option, value: object) -> None:
 
 def _listed(ids: Iterable[str]) -> str:
     names = [*ids]
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more if names else "none"
-
-
-# A client changes a session's mode or an option: checked, told to the agent, kept, and told to the client.
-#
-# They are handled one after the other and also while a turn runs. What the agent refuses is taken back.
-
-
-OptionChange = v1.SetSessionConfigBooleanRequest | v1.SetSessionConfigSelectRequest
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more if names else "none"
 
 
 async def change_mode(session: Session, params: v1.SetSessionModeRequest) -> v1.SetSessionModeResponse:
-    """What `session/set_mode` asks for."""
+    """Handle `session/set_mode`, also while a turn runs. A change that the agent refuses is taken back."""
     await _change(session, "modeId", MODE, lambda: session.settings.set_mode(params.mode_id))
     return v1.SetSessionModeResponse()
 
 
 async def change_option(session: Session, params: OptionChange) -> v1.SetSessionConfigOptionResponse:
-    """What `session/set_config_option` asks for; one option may change others, so all are in the answer."""
+    """Handle `session/set_config_option`; one option may change others, so all are in the answer."""
     option, value = params.config_id, params.value
     await _change(session, "value", option, lambda: session.settings.set_by_client(option, value))
     options = session.settings.as_options()
@@ -630,6 +627,7 @@ async def change_option(session: Session, params: OptionChange) -> v1.SetSession
 
 
 async def _change(session: Session, field: str, option: str, change: Callable[[], bool]) -> None:
+    """Check a change, tell the agent, keep it and tell the client, one change after the other."""
     async with session.in_order:
         before = session.settings.saved()
         try:
@@ -655,11 +653,8 @@ async def _change(session: Session, field: str, option: str, change: Callable[[]
         await session.until_stored()
 
 
-# What the user and the project have set for one session, looked up from the session's own directory.
-
-
 class Project:
-    """The configuration of a session's directory, and what is decided by it."""
+    """What the user and the project have configured for a session's directory, and what is decided by it."""
 
     def __init__(self, config: Config, directory: str, choices: ChoiceStore | None) -> None:
         self.config = config
@@ -672,7 +667,7 @@ class Project:
 
     @classmethod
     def of(cls, cwd: str, environ: Mapping[str, str], choices: ChoiceStore | None) -> Project:
-        """The project that a directory is in. Files that are wrong refuse it: they may forbid something."""
+        """Load the project that a directory is in. Wrong files raise an error: they may forbid something."""
         # Imported on use, here and below: an agent's first answer needs none of it.
         from coupler.config.lookup import project_directory
 
@@ -725,25 +720,23 @@ class Project:
 
 
 def configuration_of(cwd: str | None, environ: Mapping[str, str]) -> Config:
-    """The configuration that holds in a directory; without one, the user's alone."""
+    """Load the configuration that holds in a directory; without one, the user's alone."""
     from coupler.config import ConfigError, load
 
     try:
-        return load(cwd, environ=environ, trust=KeptTrust())
+        return load(cwd, environ=environ, trust=StoredTrust())
     except ConfigError as error:
         raise RpcError.because(CONFIG_WRONG, str(error)) from None
 
 
-# Which projects the user has trusted: asked when a project's file sets something that needs it.
-#
-# `coupler trust` writes into the user's own store, whichever file keeps the sessions of this agent, or none.
+class StoredTrust:
+    """Looks up in the user's store which projects are trusted. What cannot be read is not trusted.
 
-
-class KeptTrust:
-    """Looks into the user's store. What cannot be read is not trusted."""
+    `coupler trust` writes there, whichever file keeps the sessions of this agent, or none.
+    """
 
     def is_trusted(self, path: str, content: bytes) -> bool:
-        """Whether the file at this real path was trusted with exactly this content."""
+        """Return whether the file at this real path was trusted with exactly this content."""
         # Imported on use: most projects set nothing that needs trust.
         from coupler.config import keys, load
         from coupler.runtime.directories import NoHomeError, store_file
@@ -768,21 +761,15 @@ class KeptTrust:
             database.close()
 
 
-# The agent's own functions that are called when something happens to a session.
-
-
 async def call_hook(hook: Callable[..., Any], *arguments: Any) -> None:
-    """Call one of them, whichever way it is written."""
+    """Call one of an agent's own functions for its session, plain or async."""
     result = hook(*arguments)
     if inspect.isawaitable(result):
         await result
 
 
-# The environment of what a session runs: a dict that notices what is put into it.
-
-
 class SessionEnvironment(dict[str, str]):
-    """Variables by name. `noticed` hears of each that is set later, because its value may be a secret."""
+    """The environment of what a session runs. `noticed` hears of variables set later: they may be secret."""
 
     def __init__(self, variables: Mapping[str, str], noticed: Callable[[Mapping[str, str]], None]) -> None:
         super().__init__(variables)
@@ -809,19 +796,8 @@ class SessionEnvironment(dict[str, str]):
         return self
 
 
-# An agent's own memory of a session, as bytes for the store: bytes as they are, everything else as JSON.
-
-
-_BYTES = b"b"
-_JSON = b"j"
-
-
-class StateError(TypeError):
-    """The agent's state is something that cannot be saved."""
-
-
-def pack(state: Any) -> bytes | None:
-    """The state as it is saved; None stays nothing."""
+def pack_state(state: Any) -> bytes | None:
+    """Encode an agent's state for the store: bytes as they are, everything else as JSON; None stays None."""
     if state is None:
         return None
     if isinstance(state, bytes | bytearray | memoryview):
@@ -833,8 +809,8 @@ def pack(state: Any) -> bytes | None:
         raise StateError(message) from None
 
 
-def unpack(packed: bytes | None) -> Any:
-    """The state as the agent left it, as far as JSON remembers types."""
+def unpack_state(packed: bytes | None) -> Any:
+    """Decode an agent's state, as far as JSON remembers types."""
     if not packed:
         return None
     if packed[:1] == _BYTES:

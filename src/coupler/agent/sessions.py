@@ -1,7 +1,7 @@
-"""The sessions of one connection, and the methods that a client calls about them.
+"""Opens, lists, closes and deletes the sessions of one connection, and handles the `session/…` requests.
 
-What is kept of a session outlives the connection; without an archive there are only those that are open.
-Whatever fails on the way leaves nothing half made behind.
+Stored sessions outlive the connection; without an archive there are only those that are open. What fails on
+the way leaves no half-made session behind.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from msgspec import UNSET, UnsetType
 
 from coupler.agent.editor import Editor
 from coupler.agent.errors import SHUTTING_DOWN, TARGET_FAILED, agent_failed, session_busy, unknown_session
-from coupler.agent.factory import Blueprint
+from coupler.agent.factory import AgentFactory
 from coupler.agent.session import (
-    BOOLEANS,
+    BOOLEAN_OPTIONS,
     OptionChange,
-    Place,
     Project,
     Session,
+    SessionParams,
     StateError,
     call_hook,
     change_mode,
     change_option,
 )
-from coupler.agent.startup.loading import Forecast, Foresight
+from coupler.agent.startup.loading import CachedSessionAnswer, SessionAnswerCache
 from coupler.agent.startup.serve_options import NO_STORE
 from coupler.schema import v1
 from coupler.schema.unstable import ForkSessionRequest, ForkSessionResponse
@@ -42,22 +42,23 @@ if TYPE_CHECKING:
     from coupler.events import Usage
     from coupler.store.sessions import SessionRecord
 
-
 log = logging.getLogger("coupler.agent")
+
+SetupRequest = v1.NewSessionRequest | v1.LoadSessionRequest | v1.ResumeSessionRequest | ForkSessionRequest
 
 
 class Sessions:
-    """Those that are open here, and the way to all others that this agent ever had."""
+    """The open sessions of a connection, and access to all stored ones of its agent."""
 
     def __init__(
         self,
         peer: Peer,
-        blueprint: Callable[[], Awaitable[Blueprint]],
-        foresight: Foresight | None = None,
+        factory: Callable[[], Awaitable[AgentFactory]],
+        answer_cache: SessionAnswerCache | None = None,
     ) -> None:
         self._peer = peer
-        self._load_blueprint = blueprint
-        self._foresight = foresight
+        self._load_factory = factory
+        self._answer_cache = answer_cache
         self._coming: dict[str, Session] = {}
         self._open: dict[str, Session] = {}
         self._archive: Archive | None = None
@@ -66,14 +67,14 @@ class Sessions:
         return iter([*self._open.values()])
 
     def find(self, id: str) -> Session | None:
-        """The session if it is open here."""
+        """Return the session if it is open here."""
         return self._open.get(id)
 
-    async def new(self, place: Place, editor: Editor) -> Session:
+    async def new(self, place: SessionParams, editor: Editor) -> Session:
         """Begin a session."""
-        blueprint = await self._ready_blueprint()
+        factory = await self._ready_factory()
         session = Session(_new_id(), place, editor, self._peer)
-        await self._give_agent(session, blueprint)
+        await self._give_agent(session, factory)
         try:
             if self._archive is not None:
                 session.outlet.keep_in(await self._archive.add(session))
@@ -82,18 +83,18 @@ class Sessions:
             await self._forget(session.id)
             raise
         self._open[session.id] = session
-        if self._foresight is not None:
-            self._foresight.foresee(blueprint, session)
+        if self._answer_cache is not None:
+            self._answer_cache.store_answer(factory, session)
         return session
 
-    def forecast_for(self, editor: Editor) -> Forecast | None:
-        """What a new session of this client will be told, if that is known before its agent is there."""
-        forecast = None if self._foresight is None else self._foresight.forecast
-        return forecast if forecast is not None and forecast.booleans == editor.offers(BOOLEANS) else None
+    def cached_answer_for(self, editor: Editor) -> CachedSessionAnswer | None:
+        """What `session/new` answered last time, for a client like this one while the agent is not loaded."""
+        cached = None if self._answer_cache is None else self._answer_cache.cached_answer
+        return cached if cached is not None and cached.booleans == editor.offers(BOOLEAN_OPTIONS) else None
 
-    async def announce(self, place: Place, editor: Editor, forecast: Forecast) -> Session:
-        """Begin a session whose agent is still to come: it is kept, and `complete` makes it whole."""
-        self._open_archive(forecast.store, forecast.identity)
+    async def announce(self, place: SessionParams, editor: Editor, cached: CachedSessionAnswer) -> Session:
+        """Begin a session before its agent is loaded: it is stored, and `complete` gives it the agent."""
+        self._open_archive(cached.store, cached.identity)
         session = Session(_new_id(), place, editor, self._peer)
         try:
             if self._archive is not None:
@@ -104,13 +105,13 @@ class Sessions:
         self._coming[session.id] = session
         return session
 
-    async def complete(self, session: Session, forecast: Forecast) -> None:
-        """Give a session its agent that was begun without one, once that is there."""
+    async def complete(self, session: Session, cached: CachedSessionAnswer) -> None:
+        """Give a session that `announce` began its agent, once that is loaded."""
         try:
-            blueprint = await self._ready_blueprint()
-            if blueprint.identity != forecast.identity:
+            factory = await self._ready_factory()
+            if factory.identity != cached.identity:
                 raise RpcError.because(TARGET_FAILED, "the agent is another one than before: restart it")
-            await self._give_agent(session, blueprint)
+            await self._give_agent(session, factory)
             session.tell_settings(mode_changed=False)
         except BaseException:
             del self._coming[session.id]
@@ -118,20 +119,20 @@ class Sessions:
             await self._forget(session.id)
             raise
         self._open[session.id] = self._coming.pop(session.id)
-        if self._foresight is not None:
-            self._foresight.foresee(blueprint, session)
+        if self._answer_cache is not None:
+            self._answer_cache.store_answer(factory, session)
 
-    async def reopen(self, id: str, place: Place, editor: Editor, *, replaying: bool) -> Session:
+    async def reopen(self, id: str, place: SessionParams, editor: Editor, *, replaying: bool) -> Session:
         """Go on with a session, in the directories that are named now; replayed before this returns."""
-        blueprint = await self._ready_blueprint()
+        factory = await self._ready_factory()
         session = self._open.get(id)
         if session is not None:
             if session.is_busy:
                 raise session_busy(id)
-            check_same(place.cwd, session.cwd)
+            check_same_cwd(place.cwd, session.cwd)
             await session.move_to(place)
         else:
-            session = await self._take_up(id, place, editor, blueprint)
+            session = await self._take_up(id, place, editor, factory)
         if replaying and self._archive is not None:
             await self._replay(session, self._archive)
         self._open[id] = session
@@ -143,15 +144,15 @@ class Sessions:
 
         return None if self._archive is None else await kept_usage(session.id, self._archive)
 
-    async def fork(self, id: str, place: Place, editor: Editor) -> Session:
+    async def fork(self, id: str, place: SessionParams, editor: Editor) -> Session:
         """A new session with everything that the other one has answered so far."""
-        blueprint = await self._ready_blueprint()
+        factory = await self._ready_factory()
         if self._archive is None:
             raise unknown_session(id)
         new_id = _new_id()
         try:
             await self._archive.copy(id, new_id, place)
-            session = await self._take_up(new_id, place, editor, blueprint)
+            session = await self._take_up(new_id, place, editor, factory)
         except BaseException:
             await self._forget(new_id)
             raise
@@ -160,11 +161,11 @@ class Sessions:
 
     async def list(self, cwd: str | None, cursor: str | None) -> ListSessionsResponse:
         """A page of the sessions, the latest first."""
-        blueprint = await self._blueprint()
+        factory = await self._factory()
         if self._archive is None:
             return ListSessionsResponse(())
         if cursor is None:
-            await self._take_in_foreign(blueprint, self._archive)
+            await self._import_external_sessions(factory, self._archive)
         return await self._archive.page(cwd, cursor)
 
     async def close(self, session: Session) -> None:
@@ -176,15 +177,15 @@ class Sessions:
 
     async def delete(self, id: str) -> None:
         """Make the session disappear; nothing happens if there is none."""
-        blueprint = await self._blueprint()
+        factory = await self._factory()
         session = self._open.get(id)
         if session is not None:
             await self.close(session)
         if self._archive is not None:
             state = await self._archive.state(id)
             await self._archive.delete(id)
-            if blueprint.forget is not None and state is not None:
-                await blueprint.forget(id, state)
+            if factory.forget is not None and state is not None:
+                await factory.forget(id, state)
 
     async def leave_all(self) -> None:
         """The connection ends: leave what is open, in the state that it has reached."""
@@ -196,11 +197,11 @@ class Sessions:
         if self._archive is not None:
             self._archive.close()
 
-    async def _blueprint(self) -> Blueprint:
-        """The agent's blueprint, as soon as it is loaded; what keeps its sessions is open then."""
-        blueprint = await self._load_blueprint()
-        self._open_archive(blueprint.store, blueprint.identity)
-        return blueprint
+    async def _factory(self) -> AgentFactory:
+        """Return the agent's factory as soon as it is loaded, and open the archive of its sessions."""
+        factory = await self._load_factory()
+        self._open_archive(factory.store, factory.identity)
+        return factory
 
     def _open_archive(self, store: str | None, identity: str) -> None:
         if self._archive is None and store != NO_STORE:
@@ -209,39 +210,39 @@ class Sessions:
 
             self._archive = Archive.open(store, identity)
 
-    async def _ready_blueprint(self) -> Blueprint:
-        """The blueprint, once the user is logged in; raises what is to be answered if not."""
-        blueprint = await self._blueprint()
-        await blueprint.logins.require()
-        return blueprint
+    async def _ready_factory(self) -> AgentFactory:
+        """Return the factory if the user is logged in; raises the error to answer with if not."""
+        factory = await self._factory()
+        await factory.logins.require()
+        return factory
 
-    async def _take_up(self, id: str, place: Place, editor: Editor, blueprint: Blueprint) -> Session:
+    async def _take_up(self, id: str, place: SessionParams, editor: Editor, factory: AgentFactory) -> Session:
         if self._archive is None:
             raise unknown_session(id)
         try:
             record = await self._archive.find(id)
         except RpcError:
-            if not await self._take_in_foreign(blueprint, self._archive):
+            if not await self._import_external_sessions(factory, self._archive):
                 raise
             record = await self._archive.find(id)
-        check_same(place.cwd, record.cwd)
+        check_same_cwd(place.cwd, record.cwd)
         session = Session(id, place, editor, self._peer)
         try:
             session.outlet.keep_in(await self._archive.take(record, place))
             session.outlet.know_calls(await self._archive.call_ids(id))
-            await self._give_agent(session, blueprint, record)
+            await self._give_agent(session, factory, record)
         except BaseException:
             await self._let_go(id)
             raise
         return session
 
-    async def _take_in_foreign(self, blueprint: Blueprint, archive: Archive) -> bool:
-        """Take in conversations that were held elsewhere; whether there were any."""
-        if blueprint.foreign is None:
+    async def _import_external_sessions(self, factory: AgentFactory, archive: Archive) -> bool:
+        """Store sessions that the framework kept by itself; returns whether there were any."""
+        if factory.external_sessions is None:
             return False
-        found = await blueprint.foreign(await archive.ids())
-        for foreign in found:
-            await archive.take_in(foreign)
+        found = await factory.external_sessions(await archive.ids())
+        for external in found:
+            await archive.import_external(external)
         return bool(found)
 
     async def _replay(self, session: Session, archive: Archive) -> None:
@@ -255,14 +256,14 @@ class Sessions:
             raise
 
     async def _give_agent(
-        self, session: Session, blueprint: Blueprint, record: SessionRecord | None = None
+        self, session: Session, factory: AgentFactory, record: SessionRecord | None = None
     ) -> None:
         choices = self._archive.choices if self._archive is not None else None
         session.belong_to(Project.of(session.cwd, session.env, choices))
         try:
             if record is not None:
                 session.go_on_from(record)
-            session.give_to(await blueprint.agent_for(session), blueprint.logins)
+            session.give_to(await factory.agent_for(session), factory.logins)
             await call_hook(session.agent.opened, session)
         except asyncio.CancelledError:
             await session.end_servers()
@@ -312,23 +313,18 @@ def _new_id() -> str:
     return f"sess_{os.urandom(16).hex()}"
 
 
-# What a client can ask about sessions, one method each.
-#
-# While a session is being opened or left, whatever else the client asks about it waits, in order: a prompt
-# that was sent right behind a `session/load` finds the session open, and a load behind a `session/close`
-# finds it closed. A cancel waits for nothing.
-
-
-Setup = v1.NewSessionRequest | v1.LoadSessionRequest | v1.ResumeSessionRequest | ForkSessionRequest
-
-
 class _Waiting(NamedTuple):
     request: Request
     params: Any
 
 
-class SessionCalls:
-    """Answers the requests of one client that has said hello."""
+class SessionRequestHandler:
+    """Answers the `session/…` requests of one client, after `initialize`.
+
+    While a session is being opened or left, whatever else the client asks about it waits, in order: a prompt
+    that was sent right behind a `session/load` finds the session open, and a load behind a `session/close`
+    finds it closed. A cancel waits for nothing.
+    """
 
     def __init__(
         self, sessions: Sessions, editor: Editor, peer: Peer, when_prompted: Callable[[], None]
@@ -340,7 +336,7 @@ class SessionCalls:
         self._when_prompted = when_prompted
         self._in_transition: dict[str, list[_Waiting]] = {}
         self._failures: dict[str, RpcError] = {}
-        """Why sessions came to nothing whose agents were not there when they were begun."""
+        """Why sessions failed that were answered before their agents were loaded."""
         self._calls: dict[str, Callable[[Request, Any], None]] = {
             "session/new": self._new,
             "session/load": self._load,
@@ -381,9 +377,9 @@ class SessionCalls:
 
     def _new(self, request: Request, params: v1.NewSessionRequest) -> None:
         place = _place(params)
-        forecast = self._sessions.forecast_for(self._editor)
-        if forecast is not None:
-            request.run(self._announce(request, place, forecast))
+        cached = self._sessions.cached_answer_for(self._editor)
+        if cached is not None:
+            request.run(self._announce(request, place, cached))
             return
 
         async def open_session() -> v1.NewSessionResponse:
@@ -393,18 +389,20 @@ class SessionCalls:
 
         request.run(open_session())
 
-    async def _announce(self, request: Request, place: Place, forecast: Forecast) -> v1.NewSessionResponse:
+    async def _announce(
+        self, request: Request, place: SessionParams, cached: CachedSessionAnswer
+    ) -> v1.NewSessionResponse:
         """Answer before the agent is there; what else is asked about the session waits for it."""
-        session = await self._sessions.announce(place, self._editor, forecast)
+        session = await self._sessions.announce(place, self._editor, cached)
         self._in_transition[session.id] = []
-        request.when_answered(lambda: self._peer.start(self._complete(session, forecast)))
-        return forecast.answer(session.id)
+        request.when_answered(lambda: self._peer.start(self._complete(session, cached)))
+        return cached.answer(session.id)
 
-    async def _complete(self, session: Session, forecast: Forecast) -> None:
+    async def _complete(self, session: Session, cached: CachedSessionAnswer) -> None:
         try:
-            await self._sessions.complete(session, forecast)
+            await self._sessions.complete(session, cached)
             session.become_known()
-            if v1.NewSessionResponse(session.id, *_settings(session)) != forecast.answer(session.id):
+            if v1.NewSessionResponse(session.id, *_settings(session)) != cached.answer(session.id):
                 session.tell_settings(mode_changed=True)
         except RpcError as error:
             self._failures[session.id] = error
@@ -453,7 +451,7 @@ class SessionCalls:
         request.run(fork())
 
     def _list(self, request: Request, params: v1.ListSessionsRequest) -> None:
-        cwd = check_filter(params.cwd) if params.cwd else None
+        cwd = check_list_filter(params.cwd) if params.cwd else None
         request.run(self._sessions.list(cwd, params.cursor or None))
 
     def _close(self, request: Request, params: v1.CloseSessionRequest) -> None:
@@ -536,12 +534,12 @@ def _give_up(waiting: list[_Waiting], entry: _Waiting) -> None:
         entry.request.fail(RpcError.because(CANCELLED, "the request was cancelled"))
 
 
-def _place(params: Setup) -> Place:
-    """Where the session is to work; refused before anything is created."""
+def _place(params: SetupRequest) -> SessionParams:
+    """Check where the session is to work; a wrong request is refused before anything is created."""
     servers: Sequence[v1.McpServer] | UnsetType = params.mcp_servers
-    return Place(
+    return SessionParams(
         check_cwd(params.cwd),
-        check_additional(params.additional_directories),
+        check_additional_directories(params.additional_directories),
         () if servers is UNSET else _reachable(servers),
     )
 
@@ -563,19 +561,17 @@ def _settings(session: Session) -> tuple[Any, Any]:
     return session.settings.as_modes(), session.settings.as_options()
 
 
-# The directories that a client gives a session, refused with a sentence unless each is right.
-#
-# They are the boundary of what tools may touch, so none is left out, guessed or made: a client whose list
-# does not hold is told which entry is wrong, before anything is created.
-
-
 def check_cwd(cwd: str) -> str:
-    """The session's directory, without what the path says twice."""
+    """Check and normalize a session's directory.
+
+    The directories that a client gives a session are the boundary of what its tools may touch, so none is
+    left out, guessed or made: a client is told which one is wrong, before anything is created.
+    """
     return _checked("cwd", cwd)
 
 
-def check_additional(directories: Sequence[str] | UnsetType) -> tuple[str, ...]:
-    """The other roots of the session."""
+def check_additional_directories(directories: Sequence[str] | UnsetType) -> tuple[str, ...]:
+    """Check and normalize the additional directories of a session."""
     if directories is UNSET:
         return ()
     return tuple(
@@ -583,35 +579,35 @@ def check_additional(directories: Sequence[str] | UnsetType) -> tuple[str, ...]:
     )
 
 
-def check_same(cwd: str, stored: str) -> None:
-    """A session stays where it was made: what it remembers are the paths of that directory."""
+def check_same_cwd(cwd: str, stored: str) -> None:
+    """Refuse another directory than the stored one: what a session remembers are paths of that directory."""
     try:
         is_same = cwd == stored or os.path.samefile(cwd, stored)
     except OSError:
         is_same = False
     if not is_same:
-        refuse("cwd", f"cwd: the session belongs to {stored!r}, not to {cwd!r}")
+        refuse_param("cwd", f"cwd: the session belongs to {stored!r}, not to {cwd!r}")
 
 
-def check_filter(cwd: str) -> str:
-    """A directory to list the sessions of; it may be gone by now."""
+def check_list_filter(cwd: str) -> str:
+    """Check a directory to list the sessions of; it may be gone by now."""
     if not os.path.isabs(cwd):
-        refuse("cwd", f"cwd: expected an absolute path, got {cwd!r}")
+        refuse_param("cwd", f"cwd: expected an absolute path, got {cwd!r}")
     return os.path.normpath(cwd)
 
 
-def refuse(path: str, message: str) -> NoReturn:
-    """Refuse a field of the params."""
+def refuse_param(path: str, message: str) -> NoReturn:
+    """Raise the error that refuses a field of the params."""
     raise RpcError.because(INVALID_PARAMS, message, path=path)
 
 
 def _checked(path: str, directory: str) -> str:
     if not os.path.isabs(directory):
-        refuse(path, f"{path}: expected an absolute path, got {directory!r}")
+        refuse_param(path, f"{path}: expected an absolute path, got {directory!r}")
     # Not by pathlib, which raises for a path that is too long or in a forbidden place.
     if "\0" in directory or not os.path.isdir(directory):
         problem = "is not a directory" if _exists(directory) else "does not exist"
-        refuse(path, f"{path}: {directory!r} {problem}")
+        refuse_param(path, f"{path}: {directory!r} {problem}")
     return os.path.normpath(directory)
 
 

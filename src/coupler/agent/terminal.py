@@ -1,4 +1,4 @@
-"""The commands that a turn runs: in the editor's terminals, or each in a process group of its own.
+"""Runs the commands of a turn in the editor's terminals, or each in a process group of its own.
 
 What a command writes is shown by the tool call whose block it runs in, as it comes. Whatever ends the turn
 ends the command and all that it started.
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.tool_call import Call
     from coupler.agent.turn import Turn
-    from coupler.runtime.commands import Job
-
+    from coupler.runtime.commands import RunningCommand
 
 log = logging.getLogger("coupler.agent")
 
@@ -45,6 +44,9 @@ MOST_OUTPUT = 2**53
 
 LEFT_RUNNING_GRACE = 1.0
 """Seconds that processes have which a command left running when it ended by itself."""
+
+TIME_TO_CREATE = 30.0
+"""Seconds that the editor has to make a terminal: it does not wait for the command."""
 
 
 class Finished(NamedTuple):
@@ -119,16 +121,16 @@ class Terminal:
             if finished is not None:
                 return finished
             log.warning("the client offers terminals but does not know terminal/create: running it here")
-        return await self._run_here(command, _Screen(call, output_limit, heard), seconds)
+        return await self._run_here(command, _OutputCapture(call, output_limit, heard), seconds)
 
-    async def _run_here(self, command: _Command, screen: _Screen, seconds: float | None) -> Finished:
+    async def _run_here(self, command: _Command, capture: _OutputCapture, seconds: float | None) -> Finished:
         # Imported on use, as all that is needed to run something.
-        from coupler.runtime.guard import Guard
+        from coupler.runtime.guard import GroupGuard
 
         job = command.start()
-        guard = Guard.over(job.pid)
+        guard = GroupGuard.over(job.pid)
         try:
-            in_time = await self._follow(job, screen, seconds)
+            in_time = await self._follow(job, capture, seconds)
         except BaseException:
             await job.end(self._turn.grace)
             raise
@@ -137,25 +139,25 @@ class Terminal:
             if guard is not None:
                 guard.dismiss()
         exit_code, signal_name = job.ending
-        return Finished(exit_code, signal_name, screen.text(), screen.is_cut, not in_time)
+        return Finished(exit_code, signal_name, capture.text(), capture.is_cut, not in_time)
 
-    async def _follow(self, job: Job, screen: _Screen, seconds: float | None) -> bool:
+    async def _follow(self, job: RunningCommand, capture: _OutputCapture, seconds: float | None) -> bool:
         """Show the output until the command and all that it started have ended; returns whether in time."""
         try:
             async with asyncio.timeout(seconds):
-                await job.hear(screen.show)
+                await job.hear(capture.show)
                 await job.wait()
             in_time = True
             await job.end(LEFT_RUNNING_GRACE)
         except TimeoutError:
             in_time = False
-            await job.end(self._turn.grace, screen.show)
-        await screen.finish()
+            await job.end(self._turn.grace, capture.show)
+        await capture.finish()
         return in_time
 
 
 class _Command:
-    """A program with its arguments, and the circumstances in which it runs."""
+    """A program with its arguments, directory, environment and input."""
 
     def __init__(
         self,
@@ -186,7 +188,7 @@ class _Command:
         return shlex.join(self._words)
 
     def suits_editor(self) -> bool:
-        """Whether a terminal can do it: the protocol knows no input, no variable to take away, only text."""
+        """Return whether an editor can run it: no input, no variable to remove, and nothing but text."""
         if self._input is not None or self._removes:
             return False
         return all(map(_is_text, (*self._words, self._cwd, *self._added().values())))
@@ -203,26 +205,26 @@ class _Command:
         program, *arguments = self._words
         return CreateTerminalRequest(session_id, program, arguments, added, self._cwd, output_limit)
 
-    def start(self) -> Job:
-        from coupler.runtime.commands import Job
+    def start(self) -> RunningCommand:
+        from coupler.runtime.commands import RunningCommand
         from coupler.runtime.environment import Environment
 
         environment = Environment.exact(self._env)
-        return Job.start(self._words, cwd=self._cwd, env=environment, input=self._input)
+        return RunningCommand.start(self._words, cwd=self._cwd, env=environment, input=self._input)
 
     def _added(self) -> dict[str, str]:
         return {name: value for name, value in self._env.items() if os.environ.get(name) != value}
 
 
-class _Screen:
-    """The output of a command, on its way to the call that shows it and to the caller."""
+class _OutputCapture:
+    """Passes the output of a command on to the tool call that shows it, and keeps the end for the caller."""
 
     def __init__(self, call: Call, limit: int, heard: Callable[[bytes], None] | None) -> None:
-        from coupler.runtime.process import Ring
+        from coupler.runtime.process import RingBuffer
 
         self._call = call
         self._heard = heard
-        self._last = Ring(limit)
+        self._last = RingBuffer(limit)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     @property
@@ -271,21 +273,15 @@ def _is_text(word: str) -> bool:
     return True
 
 
-# Commands in the editor's terminals, where its user can watch them.
-#
-# Every terminal that the editor has made is released, whatever happens: after a cancel, a timeout or an
-# error, and also when its id arrives after everybody has stopped waiting for it. So the requests that matter
-# for that are not the turn's, which end with it, and nobody waits for the answer to a release.
-
-
-TIME_TO_CREATE = 30.0
-"""Seconds that the editor has to make a terminal: it does not wait for the command."""
-
-
 async def run_in_editor(
     turn: Turn, request: CreateTerminalRequest, call: Call, seconds: float | None
 ) -> Finished | None:
-    """Run a command to its end, shown by the call; None if the editor turns out to have no terminals."""
+    """Run a command in an editor's terminal, shown by the call; None if the editor turns out to have none.
+
+    Every terminal that the editor has made is released, whatever happens: after a cancel, a timeout or an
+    error, and also when its id arrives after everybody has stopped waiting for it. So the requests that
+    matter for that are not the turn's, which end with it, and nobody waits for the answer to a release.
+    """
     try:
         terminal = EditorTerminal(turn.session, await _create(turn.session, request))
     except EditorError as error:
@@ -380,9 +376,9 @@ def _too_late() -> EditorError:
 
 def _last_of(output: str, limit: int) -> tuple[str, bool]:
     """The end of the output, also from an editor that does not heed the limit."""
-    from coupler.runtime.process import Ring
+    from coupler.runtime.process import RingBuffer
 
-    ring = Ring(limit)
+    ring = RingBuffer(limit)
     ring.append(output.encode("utf-8", "replace"))
     return (ring.text(), True) if ring.is_cut else (output, False)
 

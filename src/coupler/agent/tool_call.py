@@ -1,4 +1,4 @@
-"""A tool call while it runs: what a turn reports of it, and the question whether it may."""
+"""Reports a tool call while it runs, and asks whether it may."""
 
 from __future__ import annotations
 
@@ -37,14 +37,13 @@ if TYPE_CHECKING:
     from coupler.agent.turn import Turn
     from coupler.permission.action import Action
 
-
 KINDS: tuple[str, ...] = get_args(ToolKind)
 LAST_LINE = 2**32 - 1
 UNANSWERED = "not permitted: the question was not answered"
 
 
 class Call:
-    """Announced as pending; runs once it is allowed or goes on without asking; ends with its block."""
+    """A tool call: announced as pending, run once it is allowed or goes on unasked, ended with its block."""
 
     def __init__(
         self,
@@ -368,13 +367,6 @@ def _open_one(call: Call | None, turn: Turn) -> Call | None:
     return call
 
 
-# The one account of a session's tool calls.
-#
-# It promises what clients rely on: an id is announced once, only announced ids are updated, nothing follows
-# a call's end, and `settle_all` leaves no call open, whichever way a turn ends. A client is told what a call
-# shows in statements of the whole, in proportion to the output; the journal gets every change once.
-
-
 log = logging.getLogger("coupler.agent")
 
 CANCELLED_META = {"coupler": {"outcome": "cancelled"}}
@@ -391,7 +383,7 @@ def _forget(change: ToolUpdate | ToolOutput) -> None:
 
 
 class Cover(Protocol):
-    """What a tool's output passes before anybody sees it: secrets are masked, also those in two pieces."""
+    """Redacts a tool's output before anybody sees it, also secrets that come in two pieces."""
 
     def covered_output(self, output: ToolOutput) -> tuple[ToolOutput, ...]:
         """What can be shown by now."""
@@ -409,7 +401,12 @@ class _NoCover:
 
 
 class Ledger:
-    """Every tool call of a session; `report` tells the client, `record` the journal."""
+    """Keeps account of every tool call of a session; `report` tells the client, `record` the journal.
+
+    It promises what clients rely on: an id is announced once, only announced ids are updated, nothing follows
+    a call's end, and `settle_all` leaves no call open, whichever way a turn ends. A client is told what a
+    call shows in statements of the whole, in proportion to the output; the journal gets every change once.
+    """
 
     def __init__(
         self,
@@ -628,7 +625,7 @@ class _Account:
 
 
 def cancelled_meta(meta: dict[str, Any] | None) -> dict[str, Any]:
-    """The same of a call that has a `_meta` already."""
+    """`CANCELLED_META`, added to the `_meta` that a call has already."""
     if not meta:
         return CANCELLED_META
     own = meta.get("coupler")
@@ -646,13 +643,6 @@ def _refuse_content(update: ToolUpdate) -> None:
         raise TypeError("what a tool call shows is added to with `append`, not replaced by an update")
 
 
-# What a client is shown of one tool call's content, and how often it may be told.
-#
-# Version 1 of the protocol replaces a call's content whole with every update. Long text is therefore shown as
-# its head and its tail, and the content is stated again only while all statements together stay in proportion
-# to the output. The whole output is in the store.
-
-
 HEAD = 16 * 1024
 TAIL = 16 * 1024
 """Bytes at the beginning and at the end of a text that are shown."""
@@ -668,7 +658,12 @@ ITEM_BYTES = 64
 
 
 class Shown:
-    """The items that a call shows; neighbouring texts are one. Of text it holds no more than it shows."""
+    """The content of one tool call that a client is shown, and how often it may be told.
+
+    Version 1 of the protocol replaces a call's content whole with every update. Long text is therefore shown
+    as its head and its tail, and the content is stated again only while all statements together stay in
+    proportion to the output. The whole output is in the store. Neighbouring texts are one item.
+    """
 
     def __init__(self) -> None:
         self.has_news = False

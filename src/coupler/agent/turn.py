@@ -1,4 +1,8 @@
-"""A turn: one prompt of the user, and everything an agent can say and do about it."""
+"""Runs a prompt turn: `Turn` is what an agent can say and do, `Prompting` runs it and answers the prompt.
+
+Usage, notices, compactions and plans are here too. Only some clients can show notices and compactions; to the
+others they are said as messages.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +18,16 @@ import msgspec
 from msgspec import UNSET, UnsetType, json
 
 from coupler import events
-from coupler.agent.agent import Agent, Invocation, invoked
+from coupler.agent.agent import Agent, Invocation, find_invocation
 from coupler.agent.content import LONGEST_PIECE, block, chosen, pieces, plain_text, prompt_text
 from coupler.agent.errors import AuthRequiredError, TurnFailedError, agent_failed, describe
-from coupler.agent.output import FUNCTIONAL_REQUESTS
+from coupler.agent.output import UNREDACTED_REQUESTS
 from coupler.agent.terminal import Terminal
 from coupler.agent.tool_call import Call
 from coupler.events import Compaction, CompactionSummary, Content, Notice, Text, Thought, Usage
 from coupler.events.events import Role
-from coupler.events.records import End
-from coupler.events.v1_codec import Emitted
+from coupler.events.records import TurnEnd
+from coupler.events.v1_codec import EmittedEvent
 from coupler.schema.v1 import (
     ContentBlock,
     Cost,
@@ -45,11 +49,28 @@ if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.schema.unstable import Usage as TokenUsage
 
+log = logging.getLogger("coupler.agent")
 
 T = TypeVar("T")
 
 CANCEL_GRACE = 5.0
 """Seconds between asking cancelled work to end and ending it."""
+
+LAST_MOMENTS = 0.3
+"""Seconds that the agent's code has after `CANCEL_GRACE`, to clean up, before it is left behind."""
+
+STOP_REASONS: tuple[str, ...] = get_args(StopReason)
+
+NOTICES = "session.notices"
+COMPACTION = "session.compaction"
+"""What a client advertises if it can show these."""
+
+SEVERITIES = ("info", "warning", "error")
+
+MOST_TOKENS = 2**63 - 1
+
+Status = Literal["pending", "in_progress", "completed"]
+PRIORITIES: tuple[str, ...] = get_args(PlanEntryPriority)
 
 
 class TurnEndedError(RuntimeError):
@@ -98,7 +119,7 @@ class Turn:
     @property
     def command(self) -> Invocation | None:
         """The slash command that the prompt is, if it is one of the session's."""
-        return invoked(self.session.commands, self.blocks)
+        return find_invocation(self.session.commands, self.blocks)
 
     @property
     def terminal(self) -> Terminal:
@@ -177,7 +198,7 @@ class Turn:
 
     async def usage(self, used: int, size: int, *, cost: float | None = None, currency: str = "USD") -> None:
         """Report how full the context is, in tokens, and what the session has cost so far."""
-        await self.report(usage(used, size, cost, currency))
+        await self.report(usage_event(used, size, cost, currency))
 
     async def count_tokens(
         self,
@@ -191,7 +212,7 @@ class Turn:
     ) -> None:
         """Say what the whole turn has used; the answer to the prompt reports the last that was said."""
         self.check_alive()
-        self.tokens = tokens(input, output, cached_read, cached_write, thought, total)
+        self.tokens = token_usage(input, output, cached_read, cached_write, thought, total)
 
     async def notice(self, title: str, description: str | None = None, *, severity: str = "info") -> None:
         """Tell the user something that is not part of the conversation: "info", "warning" or "error"."""
@@ -199,7 +220,7 @@ class Turn:
         if self.editor.offers(NOTICES):
             await self.report(notice)
         else:
-            await self.say_apart(spoken_notice(notice))
+            await self.say_apart(notice_text(notice))
 
     def compaction(self) -> Compacting:
         """Show that the context is being shortened, as an async context manager; see `Compacting`."""
@@ -247,7 +268,7 @@ class Turn:
             cwd=cwd,
         )
 
-    async def report(self, event: Emitted) -> None:
+    async def report(self, event: EmittedEvent) -> None:
         """Send an event, and wait while too much is unsent."""
         self.check_alive()
         self.session.outlet.send(event)
@@ -260,7 +281,7 @@ class Turn:
         A question that is open when the turn ends is taken back.
         """
         self.check_alive()
-        if type(request) not in FUNCTIONAL_REQUESTS:
+        if type(request) not in UNREDACTED_REQUESTS:
             # A dialog stands between what was said before it and after it.
             self.begin_new_message()
         return await self.own(self.session.outlet.ask(request, deadline))
@@ -301,22 +322,13 @@ class Turn:
         return self._message[1]
 
 
-# One `session/prompt`, from its admission to its one answer.
-#
-# Whatever the agent's code does, the answer comes: after a return, an exception, a cancel, and also when the
-# code ignores the cancel. Before it goes out every open tool call is settled, and after it the turn is dead.
-
-
-log = logging.getLogger("coupler.agent")
-
-LAST_MOMENTS = 0.3
-"""Seconds that the agent's code has after that, to clean up, before it is left behind."""
-
-STOP_REASONS: tuple[str, ...] = get_args(StopReason)
-
-
 class Prompting:
-    """Runs an agent's code for one prompt and answers the request exactly once."""
+    """Runs an agent's code for one `session/prompt` and answers the request exactly once.
+
+    Whatever the agent's code does, the answer comes: after a return, an exception, a cancel, and also when
+    the code ignores the cancel. Before it goes out every open tool call is settled, and after it the turn is
+    dead.
+    """
 
     def __init__(self, request: Request, turn: Turn, agent: Agent, ended: Callable[[], None]) -> None:
         self._request = request
@@ -427,7 +439,7 @@ class Prompting:
         if self._is_over:
             return
         self._end()
-        end = End(error=outcome.message) if isinstance(outcome, RpcError) else End(reason=outcome)
+        end = TurnEnd(error=outcome.message) if isinstance(outcome, RpcError) else TurnEnd(reason=outcome)
         # Who cancelled wants to hear that, also of a turn that could not be kept.
         self._turn.session.end_turn(
             end, lambda error: self._answer(outcome if error is None or self._is_cancelled else error)
@@ -458,22 +470,8 @@ class Prompting:
         return unstable.PromptResponse(reason, usage=self._turn.tokens, meta=meta)  # type: ignore[arg-type]
 
 
-# What an agent tells beside the conversation: usage, notices, and that its context is being shortened.
-#
-# Only some clients can show notices and compactions. To the others they are said as messages.
-
-
-NOTICES = "session.notices"
-COMPACTION = "session.compaction"
-"""What a client advertises if it can show these."""
-
-SEVERITIES = ("info", "warning", "error")
-
-MOST_TOKENS = 2**63 - 1
-
-
-def usage(used: int, size: int, cost: float | None, currency: str) -> Usage:
-    """The report, checked."""
+def usage_event(used: int, size: int, cost: float | None, currency: str) -> Usage:
+    """Check and make a report of context usage and cost."""
     for name, value in (("used", used), ("size", size)):
         if not 0 <= index(value) <= MOST_TOKENS:
             raise ValueError(f"`{name}` is a number of tokens from 0 on, not {value}")
@@ -484,7 +482,7 @@ def usage(used: int, size: int, cost: float | None, currency: str) -> Usage:
     return Usage(index(used), index(size), Cost(float(cost), plain_text(currency, "a currency")))
 
 
-def tokens(
+def token_usage(
     input: int,
     output: int,
     cached_read: int | None,
@@ -492,7 +490,7 @@ def tokens(
     thought: int | None,
     total: int | None,
 ) -> TokenUsage:
-    """What a turn has used, checked; without a total it is the sum."""
+    """Check and make the token counts of a turn; without a total it is the sum."""
     # Imported on use: most agents count nothing.
     from coupler.schema.unstable import Usage as TokenUsage
 
@@ -512,7 +510,7 @@ def tokens(
 
 
 def make_notice(title: str, description: str | None, severity: str) -> Notice:
-    """The notice, checked."""
+    """Check and make a notice."""
     title = plain_text(title, "a notice's title")
     if not title:
         raise ValueError("a notice needs a title")
@@ -520,14 +518,14 @@ def make_notice(title: str, description: str | None, severity: str) -> Notice:
     return Notice(chosen(severity, SEVERITIES, "a notice's severity"), title, text)
 
 
-def spoken_notice(notice: Notice) -> str:
-    """A notice for clients that show messages only."""
+def notice_text(notice: Notice) -> str:
+    """Spell a notice for clients that show messages only."""
     label = "" if notice.severity == "info" else f"{notice.severity.capitalize()}: "
     return f"{label}{notice.title}" + (f"\n\n{notice.description}" if notice.description else "")
 
 
-def spoken_compaction(compaction: Compaction) -> str:
-    """How a compaction ended, for clients that show messages only."""
+def compaction_text(compaction: Compaction) -> str:
+    """Spell how a compaction ended, for clients that show messages only."""
     match compaction.status:
         case "completed":
             blocks = compaction.summary or ()
@@ -584,7 +582,7 @@ class Compacting:
             await self._turn.say_apart("Summarizing the earlier conversation…")
         else:
             summary = (TextContent("".join(self._summary)),)
-            await self._turn.say_apart(spoken_compaction(Compaction(self.id, compaction.status, summary)))
+            await self._turn.say_apart(compaction_text(Compaction(self.id, compaction.status, summary)))
 
     def _settle(self, compaction: Compaction) -> None:
         """Without waiting for room: the turn is being cancelled, or fails."""
@@ -594,19 +592,12 @@ class Compacting:
             self._turn.session.outlet.send(compaction)
         else:
             session = self._turn.session
-            session.outlet.send(Text(spoken_compaction(compaction), session.outlet.new_message_id()))
+            session.outlet.send(Text(compaction_text(compaction), session.outlet.new_message_id()))
             self._turn.begin_new_message()
 
 
-# The plan of a turn: entries that are started, completed and added; each change sends the whole plan.
-
-
-Status = Literal["pending", "in_progress", "completed"]
-PRIORITIES: tuple[str, ...] = get_args(PlanEntryPriority)
-
-
 class Plan:
-    """What the agent means to do, entry by entry. An entry is named by its index or its text."""
+    """A plan that the client is shown whole after each change. An entry is named by its index or its text."""
 
     def __init__(self, report: Callable[[events.Plan], Awaitable[None]], contents: tuple[str, ...]) -> None:
         self._report = report

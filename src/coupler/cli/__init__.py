@@ -1,1 +1,10 @@
-"""The commands: one module each, composing the layers below. Nothing heavy is imported at module level."""
+"""The command line: one module a command, composing the layers below; large commands are packages.
+
+`coupler.__main__` dispatches `serve` and `record`, for which an editor waits, and `exec`, `run` and
+`resume`, for which a script waits, without importing the others; `main` has the rest, imported when it is
+called. Nothing heavy is imported at module level of what an editor waits for.
+
+Several commands share `terminal` (text that is safe to show, questions, files of the user), `agent_options`
+(AGENT, permissions and MCP servers), `store_access` (the store, redacted), `exit_codes`, and the options
+and signals of `main`.
+"""

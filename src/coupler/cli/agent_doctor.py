@@ -1,7 +1,7 @@
-"""The examination of one agent: started, greeted, asked, cancelled, left, and started again to load.
+"""`coupler agents doctor`: starts an agent, prompts, cancels and ends it, and loads its session again.
 
-It stands on the scripted client and the rules of the conformance kit, which see every line that is written.
-An agent may hang at any point: nothing is waited for without a limit, and the rest is told as not reached.
+It uses the scripted client and the rules of the conformance kit, which see every line that is written. An
+agent may hang at any point: nothing is waited for without a limit, and the rest is told as not reached.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from coupler.cli.agents import capabilities_in_words, duration, refusal_in_words, self_named, silence_remedy
-from coupler.cli.doctor.doctor import Findings
+from coupler.cli.doctor.doctor import DoctorFindings
 from coupler.conformance import mcp_probe
 from coupler.conformance.agent.prompting import says_all_before_the_answer
 from coupler.conformance.agent.transport import EXIT_LIMIT, ORPHAN_LIMIT, only_messages
-from coupler.conformance.candidate import advertises
+from coupler.conformance.candidate import advertises, describe
 from coupler.conformance.peers import ScriptError, allow, reject
-from coupler.conformance.reading import items, part
-from coupler.conformance.scripted_client import ScriptedClient
+from coupler.conformance.reading import items, value_at
+from coupler.conformance.scripted_client import RequestAnswer, ScriptedClient
 from coupler.recording.traces import AUTH_REQUIRED, Trace
-from coupler.runtime.process import Process, processes_below, still_alive
+from coupler.runtime.process import ProcessIdentity, processes_below, still_alive
 
 CAPABILITIES = {"auth": {"terminal": True}}
 """Nothing but logins in a terminal: an agent under examination touches nothing through us."""
@@ -36,23 +35,26 @@ SLOW_PROMPT = "Count slowly from 1 to 1000, one number a line. Use no tools."
 SLOW_START = 5.0
 """Seconds until a session is open that people notice."""
 
-PATIENCE_OF_EDITORS = 20.0
+EDITOR_START_LIMIT = 20.0
 """Seconds after which the first editors give an agent up that has not answered `initialize`."""
 
 SHOWN_LINES = 3
-LATE = 0.3
+LATE_UPDATE_WINDOW = 0.3
 """Seconds in which updates come that are too late."""
 
-FIRST_WORDS = 10.0
+FIRST_UPDATE_LIMIT = 10.0
 """Seconds in which a turn that is to be cancelled has begun to show something."""
 
-PROBE_PATIENCE = 2.0
+PROBE_START_LIMIT = 2.0
 """Seconds that the probe has to be started in after a turn, by agents that do so late."""
+
+LONGEST_SENTENCE = 400
+"""Characters of what an agent says about an error."""
 
 
 @dataclass(frozen=True)
-class Examined:
-    """How the agent is started, and what it is asked."""
+class ExaminedAgent:
+    """An agent to examine: how it is started, and what it is asked."""
 
     subject: str
     command: Sequence[str]
@@ -64,11 +66,30 @@ class Examined:
     login: str | None = None
     """The command with which people log in to it."""
     has_tools: bool = False
-    """Whether it is known that a model is at work which uses tools."""
+    """True if it is known that its model uses tools."""
 
 
-async def examine(agent: Examined) -> Diagnosis:
-    """Look at everything, one after the other."""
+@dataclass
+class Diagnosis(DoctorFindings):
+    """The findings about one agent, in the order in which they were made."""
+
+    subject: str
+    command: list[str]
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Seconds that each part of the start took."""
+    agent: dict[str, Any] | None = None
+    """What it calls itself."""
+    capabilities: dict[str, Any] = field(default_factory=dict)
+    auth_methods: list[dict[str, Any]] = field(default_factory=list)
+    stderr: str = ""
+
+    def as_object(self) -> dict[str, Any]:
+        """The diagnosis as JSON."""
+        return {**asdict(self), "is_healthy": self.is_healthy}
+
+
+async def examine_agent(agent: ExaminedAgent) -> Diagnosis:
+    """Examines an agent, one step after the other."""
     diagnosis = Diagnosis(agent.subject, [*agent.command])
     first = _Examination(agent, diagnosis)
     try:
@@ -76,14 +97,14 @@ async def examine(agent: Examined) -> Diagnosis:
         if session is not None:
             await _Examination(agent, diagnosis).load_again(session, first.can_load)
     except ScriptError as error:
-        diagnosis.problem("conversation", str(error), silence_remedy(diagnosis, error))
+        diagnosis.problem("conversation", str(error), _remedy_for_silence(diagnosis, error))
     return diagnosis
 
 
 class _Examination:
-    """One conversation."""
+    """One start of the agent, and the conversation with it."""
 
-    def __init__(self, agent: Examined, diagnosis: Diagnosis) -> None:
+    def __init__(self, agent: ExaminedAgent, diagnosis: Diagnosis) -> None:
         self._agent = agent
         self._diagnosis = diagnosis
         self._probe = agent.directory / "probe.txt"
@@ -98,7 +119,7 @@ class _Examination:
         self.can_load = False
 
     async def run(self) -> str | None:
-        """All but the load; the session that could be loaded, None if there is none."""
+        """Examines everything but the load; returns the session that could be loaded, if any."""
         trace = self._client.trace
         began = time.monotonic()
         try:
@@ -112,7 +133,7 @@ class _Examination:
             self._diagnosis.stderr = trace.stderr or self._diagnosis.stderr
 
     async def load_again(self, session: str, can_load: bool) -> None:
-        """Start the agent again, and let it load the session."""
+        """Starts the agent again, and lets it load the session."""
         if not can_load:
             self._diagnosis.note(
                 "load",
@@ -128,14 +149,14 @@ class _Examination:
         if answer.result is None:
             self._diagnosis.problem(
                 "load",
-                f"it says that it loads sessions, but a new process got {refusal_in_words(answer)}",
+                f"it says that it loads sessions, but a new process got {_describe_refusal(answer)}",
                 "tell its makers: sessions must be kept when the process ends",
             )
         else:
             self._diagnosis.ok("load", f"a new process loaded the session, with {updates} updates of before")
 
     async def _converse(self) -> str | None:
-        if not await self._greet():
+        if not await self._initialize():
             return None
         session = await self._open()
         if session is None:
@@ -146,14 +167,14 @@ class _Examination:
         await self._leave()
         return session
 
-    async def _greet(self) -> bool:
+    async def _initialize(self) -> bool:
         diagnosis, client = self._diagnosis, self._client
         answer = await client.initialize(within=self._agent.startup_timeout)
         self._time_start()
         if answer.result is None:
             diagnosis.problem(
                 "initialize",
-                f"the agent refused it: {refusal_in_words(answer)}",
+                f"the agent refused it: {_describe_refusal(answer)}",
                 "see whether the command starts an ACP agent at all: many need a word such as acp or --acp",
             )
             return False
@@ -171,7 +192,7 @@ class _Examination:
                 "use another version of the agent",
             )
             return False
-        diagnosis.ok("initialize", f"{self_named(diagnosis)}, {capabilities_in_words(diagnosis)}")
+        diagnosis.ok("initialize", f"{_agent_name(diagnosis)}, {_describe_capabilities(diagnosis)}")
         return True
 
     def _time_start(self) -> None:
@@ -186,9 +207,11 @@ class _Examination:
     async def _open(self) -> str | None:
         diagnosis, client = self._diagnosis, self._client
         began = time.monotonic()
-        answer = await client.new_session(self._agent.startup_timeout, mcpServers=[_probe(self._probe)])
+        answer = await client.new_session(
+            self._agent.startup_timeout, mcpServers=[_probe_server(self._probe)]
+        )
         diagnosis.seconds["session/new"] = time.monotonic() - began
-        session = part(answer.result, "sessionId")
+        session = value_at(answer.result, "sessionId")
         if isinstance(session, str):
             self._judge_start()
             methods = len(diagnosis.auth_methods)
@@ -200,7 +223,7 @@ class _Examination:
         else:
             diagnosis.problem(
                 "session/new",
-                f"it opened no session: {refusal_in_words(answer)}",
+                f"it opened no session: {_describe_refusal(answer)}",
                 "read what it says above and on stderr; a key or a setting may be missing",
             )
         return None
@@ -213,14 +236,14 @@ class _Examination:
     def _judge_start(self) -> None:
         seconds = self._diagnosis.seconds
         total = seconds["first byte"] + seconds["session/new"]
-        sentence = ", ".join(f"{name} {duration(value)}" for name, value in seconds.items())
+        sentence = ", ".join(f"{name} {_duration(value)}" for name, value in seconds.items())
         fetched = self._agent.command[0] in ("npx", "uvx")
         remedy = (
             f"install it instead of starting it with {self._agent.command[0]}, which looks for it each time"
             if fetched
             else "start it once and keep it: a pool, or `coupler serve`, reuses its process"
         )
-        if seconds["first byte"] > PATIENCE_OF_EDITORS:
+        if seconds["first byte"] > EDITOR_START_LIMIT:
             self._diagnosis.problem("start", f"{sentence}: editors have given it up by then", remedy)
         elif total > SLOW_START:
             self._diagnosis.note("start", sentence, remedy)
@@ -233,12 +256,12 @@ class _Examination:
         turn = await client.prompt(session, self._agent.prompt)
         took = time.monotonic() - began
         diagnosis.seconds["turn"] = took
-        await client.quiet(LATE)
+        await client.quiet(LATE_UPDATE_WINDOW)
         if turn.answer.result is None:
             wants_login = turn.answer.code == AUTH_REQUIRED
             diagnosis.problem(
                 "turn",
-                f"the prompt got {refusal_in_words(turn.answer)}",
+                f"the prompt got {_describe_refusal(turn.answer)}",
                 self._login_remedy() if wants_login else "read its stderr; a key or a model may be missing",
             )
             return False
@@ -255,7 +278,7 @@ class _Examination:
                 "read its stderr, and connect with quirks=FailsEmpty(), which makes this an error",
             )
         else:
-            diagnosis.ok("turn", f"answered in {duration(took)}")
+            diagnosis.ok("turn", f"answered in {_duration(took)}")
         await self._judge_probe(session)
         return True
 
@@ -289,7 +312,7 @@ class _Examination:
             )
 
     async def _probed(self) -> list[str]:
-        deadline = time.monotonic() + PROBE_PATIENCE
+        deadline = time.monotonic() + PROBE_START_LIMIT
         # The probe is the agent's child, not ours: only its file says that it runs.
         while not self._probe.exists() and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -300,7 +323,7 @@ class _Examination:
         begin = len(client.trace.entries)
         prompt = client.ask_prompt(session, SLOW_PROMPT)
         try:
-            await client.update(session, since=begin, within=min(FIRST_WORDS, self._agent.timeout))
+            await client.update(session, since=begin, within=min(FIRST_UPDATE_LIMIT, self._agent.timeout))
         except ScriptError as error:
             if error.kind != "silent":
                 raise
@@ -308,7 +331,7 @@ class _Examination:
         sent = len(client.trace.entries)
         began = time.monotonic()
         turn = await client.end_of_turn(session, prompt, begin)
-        took = duration(time.monotonic() - began)
+        took = _duration(time.monotonic() - began)
         if turn.stop_reason == "cancelled":
             diagnosis.ok("cancel", f"ended with cancelled after {took}")
         elif turn.answer.entry.number < sent or turn.stop_reason == "end_turn":
@@ -316,12 +339,12 @@ class _Examination:
         else:
             diagnosis.problem(
                 "cancel",
-                f"a cancelled prompt got {refusal_in_words(turn.answer)} after {took}",
+                f"a cancelled prompt got {_describe_refusal(turn.answer)} after {took}",
                 'tell its makers: the answer to a cancelled prompt is the stop reason "cancelled"',
             )
 
     async def _leave(self) -> None:
-        """Close its input, as every client does that ends."""
+        """Closes its input, as every client does that ends."""
         diagnosis, client = self._diagnosis, self._client
         assert client.pid is not None
         children = processes_below(client.pid)
@@ -335,7 +358,7 @@ class _Examination:
                 "tell its makers; Coupler ends its whole process group, other clients may leave it running",
             )
             return
-        orphans = await _left(children)
+        orphans = await _orphans_of(children)
         if orphans:
             numbers = ", ".join(str(orphan.pid) for orphan in sorted(orphans))
             diagnosis.problem(
@@ -368,16 +391,16 @@ class _Examination:
 
 
 def _allow_the_probe(params: dict[str, Any]) -> dict[str, Any]:
-    """The model may call the tool that does nothing, and nothing else."""
+    """Allows the model to call the tool that does nothing, and nothing else."""
     return allow(params) if mcp_probe.TOOL in str(params.get("toolCall")) else reject(params)
 
 
-def _probe(file: Path) -> dict[str, Any]:
+def _probe_server(file: Path) -> dict[str, Any]:
     arguments = ["-I", mcp_probe.__file__, str(file)]
     return {"name": mcp_probe.NAME, "command": sys.executable, "args": arguments, "env": []}
 
 
-async def _left(children: set[Process]) -> set[Process]:
+async def _orphans_of(children: set[ProcessIdentity]) -> set[ProcessIdentity]:
     deadline = time.monotonic() + ORPHAN_LIMIT
     # No system call waits for a process that is not one's own child.
     while (left := still_alive(children)) and time.monotonic() < deadline:  # noqa: ASYNC110
@@ -385,23 +408,54 @@ async def _left(children: set[Process]) -> set[Process]:
     return left
 
 
-# Everything that was found out about one agent.
+def _remedy_for_silence(diagnosis: Diagnosis, error: ScriptError) -> str:
+    """Advice about an agent that did not answer."""
+    match error.kind:
+        case "spawn":
+            return "install it, or give the path of its program"
+        case "gone":
+            return "read its stderr; started in a terminal, the same command may say more"
+        case "flood":
+            return "tell its makers: it writes without end"
+    if not diagnosis.findings:
+        return "see whether the command starts an ACP agent at all: many need a word such as acp or --acp"
+    return "give it more time with --timeout, or read its stderr"
 
 
-@dataclass
-class Diagnosis(Findings):
-    """Everything that was found out about one agent, in the order in which it was."""
+def _describe_refusal(answer: RequestAnswer) -> str:
+    """Describes an answer that is an error: the agent's own message, if it has one."""
+    message = value_at(answer.error, "message")
+    if not isinstance(message, str) or not message:
+        return describe(answer)
+    return f"the error {answer.code}: {message[:LONGEST_SENTENCE]}"
 
-    subject: str
-    command: list[str]
-    seconds: dict[str, float] = field(default_factory=dict)
-    """How long each part of the start took."""
-    agent: dict[str, Any] | None = None
-    """What it calls itself."""
-    capabilities: dict[str, Any] = field(default_factory=dict)
-    auth_methods: list[dict[str, Any]] = field(default_factory=list)
-    stderr: str = ""
 
-    def as_object(self) -> dict[str, Any]:
-        """All of it for programs."""
-        return {**asdict(self), "is_healthy": self.is_healthy}
+def _agent_name(diagnosis: Diagnosis) -> str:
+    """The agent's own name and version."""
+    said = diagnosis.agent
+    if said is None:
+        return "it does not say its name and version"
+    return f"{said.get('title') or said.get('name')} {said.get('version', '')}".strip()
+
+
+def _describe_capabilities(diagnosis: Diagnosis) -> str:
+    """Describes the capabilities that it advertises."""
+    names = sorted(_true_names(diagnosis.capabilities))
+    return f"with {', '.join(names)}" if names else "with no capabilities beyond the basic ones"
+
+
+def _true_names(capabilities: Mapping[str, Any]) -> list[str]:
+    found: list[str] = []
+    for name, value in capabilities.items():
+        if value is True:
+            found.append(name)
+        elif isinstance(value, dict) and name.endswith("Capabilities"):
+            inner = [each for each, said in value.items() if said is True or isinstance(said, dict)]
+            short = name.removesuffix("Capabilities")
+            found += [f"{short}.{each}" for each in inner if not each.startswith("_")]
+    return found
+
+
+def _duration(seconds: float) -> str:
+    """Formats a duration for people."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

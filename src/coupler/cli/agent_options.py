@@ -1,4 +1,7 @@
-"""The agent that a command was given: a name of the catalogue or a command line, as what can be started."""
+"""What commands make of AGENT, --permissions, --allow, --deny and --mcp.
+
+AGENT is a name of the catalogue or a command line; the options about permissions become a policy.
+"""
 
 from __future__ import annotations
 
@@ -9,69 +12,57 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coupler.cli.exit_codes import AUTH_REQUIRED, FAILED, refuse
-from coupler.cli.terminal import json_of
+from coupler.cli.terminal import read_json_argument
 
 if TYPE_CHECKING:
     from coupler.client.errors import AgentError
     from coupler.client.policy import Decide, Policy
-    from coupler.providers.catalogue import Entry
+    from coupler.providers.catalogue import CatalogueEntry
     from coupler.schema.v1 import McpServer
 
 
+PERMISSIONS = ("allow-reads", "allow-all", "deny-all", "ask")
+
+
 class Startable(NamedTuple):
-    """An agent's command, and what the catalogue knows about it."""
+    """An agent's command, and its entry in the catalogue."""
 
     name: str
     command: tuple[str, ...]
     env: Mapping[str, str]
-    entry: Entry | None = None
+    entry: CatalogueEntry | None = None
 
 
 def startable_agent(agent: str, program: str) -> Startable:
-    """The agent's ACP form; if there is none here, the program ends with a sentence."""
+    """Resolves an agent to its ACP form; if there is none here, the program ends with an error."""
     from coupler.client.errors import AgentError
-    from coupler.client_api import startable
-    from coupler.providers.catalogue import chosen_for
+    from coupler.client_api import startable_command
+    from coupler.providers.catalogue import resolve
     from coupler.runtime.environment import SpawnError, split_command
 
     try:
-        chosen = chosen_for(agent, ".")
+        chosen = resolve(agent, ".")
         if chosen is not None and chosen.form == "native":
             refuse(_without_acp(agent, chosen.entry, program), program, FAILED)
         if chosen is not None:
             return Startable(agent, chosen.command, chosen.entry.env, chosen.entry)
-        return Startable(agent, (*split_command(startable(agent)),), {})
+        return Startable(agent, (*split_command(startable_command(agent)),), {})
     except (AgentError, SpawnError) as error:
         refuse(str(error), program, FAILED)
 
 
-def _without_acp(agent: str, entry: Entry, program: str) -> str:
-    """Why nothing is done with an agent that would be driven without ACP here, and what to do instead."""
-    from coupler.providers.catalogue import ENTRIES as PROVIDERS
+def agent_command(agent: str, cwd: str) -> str | Sequence[str]:
+    """The command of a name or a command line; a session belongs to one form of an agent."""
+    from coupler.client_api import resolve_name
 
-    name = shlex.quote(agent)
-    lines = [f"{entry.title} is driven without ACP here, and `{program}` is for ACP forms."]
-    if entry.command is not None and not agent.endswith(":native"):
-        lines.append(f"Its ACP form is not installed. {entry.install}")
-    elif entry.command is not None:
-        lines.append(f"`{program} {shlex.quote(entry.name)}` takes its ACP form.")
-    needed = PROVIDERS[entry.native].install if entry.native is not None else entry.install
-    lines.append(f'`coupler exec {name} "hello"` shows whether it answers. If it does not: {needed}')
-    return " ".join(lines)
-
-
-def command_of(agent: str, cwd: str) -> str | Sequence[str]:
-    """What is started for a name or a command line: a session belongs to one form of an agent."""
-    from coupler.client_api import named
-
-    meant = named(agent, cwd=cwd)
+    meant = resolve_name(agent, cwd=cwd)
     if meant is None:
         return agent
     return meant.target if isinstance(meant.target, list) else f"{agent}, native"
 
 
 def advice(error: AgentError, agent: str) -> str | None:
-    """What to do about an agent that failed, if it is not in the error; `agent` is as it was given."""
+    """Advice about an agent that failed, if it is not in the error; `agent` is as it was given."""
     if error.code == AUTH_REQUIRED:
         return f"It wants a login: run `coupler login {shlex.quote(agent)}`"
     if error.kind == "initialize":
@@ -82,44 +73,8 @@ def advice(error: AgentError, agent: str) -> str | None:
     return None
 
 
-def _advice_on_starting(error: AgentError, agent: str) -> str:
-    """For a program that does not speak ACP, or not as it was started."""
-    entry = _entry_of_program(agent)
-    lines = []
-    if entry is not None and entry.name != agent.partition(":")[0]:
-        lines.append(f"{entry.title} is in the catalogue: give its name, {entry.name}, instead of a command")
-    elif entry is None and not error.stderr.strip():
-        lines.append(
-            "Most agents speak ACP only if they are started with a word such as `acp` or `--acp`; "
-            "`coupler agents` lists those that can be given by name"
-        )
-    lines.append(f"`coupler agents doctor {shlex.quote(agent)}` tells what is wrong with it")
-    return "\n".join(lines)
-
-
-def _entry_of_program(agent: str) -> Entry | None:
-    """The agent of the catalogue that has this name, or whose program the command line starts."""
-    from coupler.config.lookup import ConfigError
-    from coupler.providers.catalogue import entries
-    from coupler.runtime.environment import SpawnError, split_command
-
-    try:
-        program = Path(split_command(agent)[0]).stem
-        known = entries()
-    except (ConfigError, SpawnError, IndexError):
-        return None
-    by_program = {command[0]: entry for entry in known.values() for command in entry.programs}
-    return known.get(agent.partition(":")[0]) or known.get(program) or by_program.get(program)
-
-
-# What the options about permissions mean: a policy; and which of them an agent cannot be kept to.
-
-
-PERMISSIONS = ("allow-reads", "allow-all", "deny-all", "ask")
-
-
 def policy_of(permissions: str, allow: Sequence[str], deny: Sequence[str], callback: Decide | None) -> Policy:
-    """The policy; the callback is who `ask` asks. Raises ValueError for options that do not go together."""
+    """The permission policy; `callback` answers `ask`. Raises ValueError if options exclude each other."""
     from coupler.client.policy import Policy
 
     if not allow and not deny:
@@ -140,7 +95,7 @@ def policy_of(permissions: str, allow: Sequence[str], deny: Sequence[str], callb
     return rules
 
 
-def refuse_unhonoured(
+def reject_unenforceable_options(
     agent: str,
     cwd: str,
     *,
@@ -149,16 +104,16 @@ def refuse_unhonoured(
     files: str | None,
     terminals: bool,
 ) -> None:
-    """Raise ValueError for options that an agent could not be kept to, for it asks for nothing."""
+    """Raises ValueError for options that cannot be enforced on an agent that asks for no permission."""
     given = {"--allow": allow, "--deny": deny, "--files": files, "--terminals": terminals}
     unhonoured = [name for name, value in given.items() if value]
     if not unhonoured:
         return
     from coupler.client.errors import AgentError
-    from coupler.client_api import confinement_of, named
+    from coupler.client_api import confinement_of, resolve_name
 
     try:
-        meant = named(agent, cwd=cwd)
+        meant = resolve_name(agent, cwd=cwd)
     except AgentError:
         return  # the start itself will say what is wrong
     confinement = None if meant is None else confinement_of(meant.target)
@@ -170,31 +125,73 @@ def refuse_unhonoured(
         )
 
 
-# The MCP servers that `--mcp` names, for an agent to be given.
-
-
-def servers_of(values: Sequence[str], program: str) -> tuple[McpServer, ...]:
-    """MCP servers: NAME=COMMAND, NAME=URL, or a JSON file with `mcpServers`."""
+def mcp_servers_of(values: Sequence[str], program: str) -> tuple[McpServer, ...]:
+    """Parses `--mcp`: NAME=COMMAND, NAME=URL, or a JSON file with `mcpServers`."""
     if not values:
         return ()
     from coupler.config.agent_tables import ServerTables
     from coupler.config.files import COMMAND_LINE
-    from coupler.config.value_kinds import Source, WrongValueError
+    from coupler.config.value_kinds import ValueSource, WrongValueError
 
     tables: dict[str, Any] = {}
     for value in values:
-        tables.update(_tables(value, program))
-    source = Source(COMMAND_LINE, home=os.environ.get("HOME"))
+        tables.update(_server_tables(value, program))
+    source = ValueSource(COMMAND_LINE, home=os.environ.get("HOME"))
     try:
         return ServerTables().read(tables, source)
     except WrongValueError as error:
         refuse(f"--mcp: {'.'.join(map(str, error.below))} {error}", program)
 
 
-def _tables(value: str, program: str) -> dict[str, Any]:
+def _without_acp(agent: str, entry: CatalogueEntry, program: str) -> str:
+    """Explains why an agent without ACP cannot be used here, and what to do instead."""
+    from coupler.providers.catalogue import ENTRIES as PROVIDERS
+
+    name = shlex.quote(agent)
+    lines = [f"{entry.title} is driven without ACP here, and `{program}` is for ACP forms."]
+    if entry.command is not None and not agent.endswith(":native"):
+        lines.append(f"Its ACP form is not installed. {entry.install}")
+    elif entry.command is not None:
+        lines.append(f"`{program} {shlex.quote(entry.name)}` takes its ACP form.")
+    needed = PROVIDERS[entry.native].install if entry.native is not None else entry.install
+    lines.append(f'`coupler exec {name} "hello"` shows whether it answers. If it does not: {needed}')
+    return " ".join(lines)
+
+
+def _advice_on_starting(error: AgentError, agent: str) -> str:
+    """Advice for a program that does not speak ACP, or not as it was started."""
+    entry = _entry_of_program(agent)
+    lines = []
+    if entry is not None and entry.name != agent.partition(":")[0]:
+        lines.append(f"{entry.title} is in the catalogue: give its name, {entry.name}, instead of a command")
+    elif entry is None and not error.stderr.strip():
+        lines.append(
+            "Most agents speak ACP only if they are started with a word such as `acp` or `--acp`; "
+            "`coupler agents` lists those that can be given by name"
+        )
+    lines.append(f"`coupler agents doctor {shlex.quote(agent)}` tells what is wrong with it")
+    return "\n".join(lines)
+
+
+def _entry_of_program(agent: str) -> CatalogueEntry | None:
+    """The agent of the catalogue that has this name, or whose program the command line starts."""
+    from coupler.config.lookup import ConfigError
+    from coupler.providers.catalogue import entries
+    from coupler.runtime.environment import SpawnError, split_command
+
+    try:
+        program = Path(split_command(agent)[0]).stem
+        known = entries()
+    except (ConfigError, SpawnError, IndexError):
+        return None
+    by_program = {command[0]: entry for entry in known.values() for command in entry.programs}
+    return known.get(agent.partition(":")[0]) or known.get(program) or by_program.get(program)
+
+
+def _server_tables(value: str, program: str) -> dict[str, Any]:
     name, equals, target = value.partition("=")
     if not equals or os.sep in name:
-        return _tables_in(value, program)
+        return _server_tables_in(value, program)
     if target.startswith(("http://", "https://")):
         return {name: {"url": target}}
     try:
@@ -206,10 +203,10 @@ def _tables(value: str, program: str) -> dict[str, Any]:
     return {name: {"command": words[0], "args": words[1:]}}
 
 
-def _tables_in(file: str, program: str) -> dict[str, Any]:
+def _server_tables_in(file: str, program: str) -> dict[str, Any]:
     if not Path(file).is_file():
         refuse(f"--mcp takes NAME=COMMAND, NAME=URL or a JSON file; there is no file {file!r}", program)
-    read = json_of(file, "--mcp", program)
+    read = read_json_argument(file, "--mcp", program)
     servers = read.get("mcpServers", read) if isinstance(read, dict) else None
     if not isinstance(servers, dict):
         refuse(f"{file} names no MCP servers: it must be an object with `mcpServers`", program)

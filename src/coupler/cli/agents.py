@@ -1,25 +1,30 @@
-"""`coupler agents`: the catalogue, and what of it is installed here."""
+"""`coupler agents`: lists the agents that can be called by name, and examines one.
+
+The examination itself is `agent_doctor`.
+"""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from coupler.cli.agent_options import Startable, startable_agent
 from coupler.cli.exit_codes import DONE, FAILED, INTERRUPTED, refuse
-from coupler.conformance.candidate import describe
-from coupler.conformance.peers import ScriptError
-from coupler.conformance.reading import part
-from coupler.conformance.scripted_client import Answer
 
 if TYPE_CHECKING:
     from coupler.cli.agent_doctor import Diagnosis
-    from coupler.providers.catalogue import Entry
+    from coupler.providers.catalogue import CatalogueEntry
 
+
+PROGRAM = "coupler agents doctor"
+
+TIMEOUT = 30.0
+
+STDERR_SHOWN = 1000
+"""Characters of the end of stderr that are shown with a problem."""
 
 READY_WORDS = {
     "installed": "installed",
@@ -27,7 +32,7 @@ READY_WORDS = {
     "native": "native form",
     "missing": "not installed",
 }
-"""How an agent can be started here."""
+"""How it is said that an agent can be started here."""
 
 FILES_WORDS = {
     "none": "is offered no files through Coupler: it works on the disk itself",
@@ -60,10 +65,77 @@ def agents(context: click.Context, as_json: bool) -> None:
         _list(as_json=as_json)
 
 
-# `coupler agents doctor`: what works with an agent here, and what to do about the rest.
+def _list(*, as_json: bool) -> None:
+    from coupler.config import ConfigError
+    from coupler.providers.catalogue import configuration, merged_entries
+
+    try:
+        config = configuration(".")
+    except ConfigError as error:
+        refuse(str(error), "coupler agents", FAILED)
+    rows = [_row(entry) for entry in merged_entries(config).values()]
+    if as_json:
+        import json
+
+        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+    else:
+        _print(rows)
+    for note in config.notes:
+        if note.key == "agents":
+            sys.stderr.write(f"coupler agents: {note}\n")
 
 
-TIMEOUT = 30.0
+def _row(entry: CatalogueEntry) -> dict[str, Any]:
+    from coupler.client.errors import AgentError
+    from coupler.providers.catalogue import choose_form, is_native_available
+
+    command, state = entry.command, "missing"
+    try:
+        chosen = choose_form(entry)
+    except AgentError:
+        pass
+    else:
+        command = chosen.command or command
+        state = "native" if chosen.form == "native" else "fetched" if chosen.is_fetched else "installed"
+    return {
+        "name": entry.name,
+        "title": entry.title,
+        "state": state,
+        "command": None if command is None else [*command],
+        "native": entry.native,
+        "native_installed": is_native_available(entry),
+        "install": entry.install,
+        "login": entry.login,
+        "files": entry.files,
+        "configured_in": None if entry.origin is None else str(entry.origin),
+    }
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    from coupler.cli.terminal import one_line
+
+    width = max(len(row["name"]) for row in rows)
+    for row in rows:
+        command = shlex.join(row["command"]) if row["command"] else ""
+        state = READY_WORDS[row["state"]].format(row["command"][0] if row["command"] else "")
+        if row["state"] == "native":
+            command = f"{row['native']}, driven without ACP"
+        line = f"{row['name']:<{width}}  {state:<13}  {command}"
+        sys.stdout.write(f"{_table_line(line)}\n")
+        beside = " " * (width + 17)
+        if row["state"] == "missing" or (row["state"] == "native" and not row["native_installed"]):
+            sys.stdout.write(f"{beside}{row['install']}\n")
+        if row["files"] is not None:
+            sys.stdout.write(f"{beside}{FILES_WORDS[row['files']]}; --files changes that\n")
+        if row["configured_in"] is not None:
+            sys.stdout.write(f"{beside}from {one_line(row['configured_in'])}\n")
+
+
+def _table_line(line: str) -> str:
+    """Cleans a line of the table; its columns stay."""
+    from coupler.cli.terminal import clean
+
+    return clean(line).replace("\n", " ").rstrip()
 
 
 @click.command(
@@ -100,7 +172,7 @@ def doctor(agent: str, prompt: str | None, timeout: float, as_json: bool) -> Non
     """
     found = startable_agent(agent, PROGRAM)
     try:
-        diagnosis = _examined(found, prompt, timeout)
+        diagnosis = _examine(found, prompt, timeout)
     except KeyboardInterrupt:
         refuse("interrupted", PROGRAM, INTERRUPTED)
     if as_json:
@@ -115,103 +187,25 @@ def doctor(agent: str, prompt: str | None, timeout: float, as_json: bool) -> Non
 agents.add_command(doctor)
 
 
-def _list(*, as_json: bool) -> None:
-    from coupler.config import ConfigError
-    from coupler.providers.catalogue import configuration, joined
-
-    try:
-        config = configuration(".")
-    except ConfigError as error:
-        refuse(str(error), "coupler agents", FAILED)
-    rows = [_row(entry) for entry in joined(config).values()]
-    if as_json:
-        import json
-
-        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
-    else:
-        _print(rows)
-    for note in config.notes:
-        if note.key == "agents":
-            sys.stderr.write(f"coupler agents: {note}\n")
-
-
-def _row(entry: Entry) -> dict[str, Any]:
-    from coupler.client.errors import AgentError
-    from coupler.providers.catalogue import choose, has_native
-
-    command, state = entry.command, "missing"
-    try:
-        chosen = choose(entry)
-    except AgentError:
-        pass
-    else:
-        command = chosen.command or command
-        state = "native" if chosen.form == "native" else "fetched" if chosen.is_fetched else "installed"
-    return {
-        "name": entry.name,
-        "title": entry.title,
-        "state": state,
-        "command": None if command is None else [*command],
-        "native": entry.native,
-        "native_installed": has_native(entry),
-        "install": entry.install,
-        "login": entry.login,
-        "files": entry.files,
-        "configured_in": None if entry.origin is None else str(entry.origin),
-    }
-
-
-def _print(rows: list[dict[str, Any]]) -> None:
-    from coupler.cli.terminal import one_line
-
-    width = max(len(row["name"]) for row in rows)
-    for row in rows:
-        command = shlex.join(row["command"]) if row["command"] else ""
-        state = READY_WORDS[row["state"]].format(row["command"][0] if row["command"] else "")
-        if row["state"] == "native":
-            command = f"{row['native']}, driven without ACP"
-        line = f"{row['name']:<{width}}  {state:<13}  {command}"
-        sys.stdout.write(f"{_one_line_kept(line)}\n")
-        beside = " " * (width + 17)
-        if row["state"] == "missing" or (row["state"] == "native" and not row["native_installed"]):
-            sys.stdout.write(f"{beside}{row['install']}\n")
-        if row["files"] is not None:
-            sys.stdout.write(f"{beside}{FILES_WORDS[row['files']]}; --files changes that\n")
-        if row["configured_in"] is not None:
-            sys.stdout.write(f"{beside}from {one_line(row['configured_in'])}\n")
-
-
-def _one_line_kept(line: str) -> str:
-    """A line of the table, without anything that a terminal would obey; its columns stay."""
-    from coupler.cli.terminal import clean
-
-    return clean(line).replace("\n", " ").rstrip()
-
-
-PROGRAM = "coupler agents doctor"
-STDERR_SHOWN = 1000
-"""Characters of the end of stderr that are shown with a problem."""
-
-
-def _examined(agent: Startable, prompt: str | None, timeout: float) -> Diagnosis:
+def _examine(agent: Startable, prompt: str | None, timeout: float) -> Diagnosis:
     import asyncio
     import tempfile
     from pathlib import Path
 
-    from coupler.cli.agent_doctor import PROMPT, Examined, examine
-    from coupler.client_api import usual_startup_timeout
+    from coupler.cli.agent_doctor import PROMPT, ExaminedAgent, examine_agent
+    from coupler.client_api import default_startup_timeout
 
     # Its children may still write there when it ends.
     with tempfile.TemporaryDirectory(prefix="coupler-doctor-", ignore_cleanup_errors=True) as directory:
         return asyncio.run(
-            examine(
-                Examined(
+            examine_agent(
+                ExaminedAgent(
                     agent.name,
                     agent.command,
                     agent.env,
                     Path(directory).resolve(),
                     timeout,
-                    usual_startup_timeout(agent.command) * timeout / TIMEOUT,
+                    default_startup_timeout(agent.command) * timeout / TIMEOUT,
                     prompt or PROMPT,
                     None if agent.entry is None else agent.entry.login,
                     has_tools=agent.entry is not None and agent.entry.origin is None,
@@ -237,63 +231,3 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     sys.stdout.write("\n".join(lines) + "\n")
-
-
-# How findings about an agent are put into words.
-
-
-LONGEST_SENTENCE = 400
-"""Characters of what an agent says about an error."""
-
-
-def silence_remedy(diagnosis: Diagnosis, error: ScriptError) -> str:
-    """What to do about an agent that did not answer."""
-    match error.kind:
-        case "spawn":
-            return "install it, or give the path of its program"
-        case "gone":
-            return "read its stderr; started in a terminal, the same command may say more"
-        case "flood":
-            return "tell its makers: it writes without end"
-    if not diagnosis.findings:
-        return "see whether the command starts an ACP agent at all: many need a word such as acp or --acp"
-    return "give it more time with --timeout, or read its stderr"
-
-
-def refusal_in_words(answer: Answer) -> str:
-    """An answer that is not the one that was wanted: the agent's own sentence, if it has one."""
-    message = part(answer.error, "message")
-    if not isinstance(message, str) or not message:
-        return describe(answer)
-    return f"the error {answer.code}: {message[:LONGEST_SENTENCE]}"
-
-
-def self_named(diagnosis: Diagnosis) -> str:
-    """What the agent calls itself, and its version."""
-    said = diagnosis.agent
-    if said is None:
-        return "it does not say its name and version"
-    return f"{said.get('title') or said.get('name')} {said.get('version', '')}".strip()
-
-
-def capabilities_in_words(diagnosis: Diagnosis) -> str:
-    """What it says it can do."""
-    names = sorted(_true_names(diagnosis.capabilities))
-    return f"with {', '.join(names)}" if names else "with no capabilities beyond the basic ones"
-
-
-def _true_names(capabilities: Mapping[str, Any]) -> list[str]:
-    found: list[str] = []
-    for name, value in capabilities.items():
-        if value is True:
-            found.append(name)
-        elif isinstance(value, dict) and name.endswith("Capabilities"):
-            inner = [each for each, said in value.items() if said is True or isinstance(said, dict)]
-            short = name.removesuffix("Capabilities")
-            found += [f"{short}.{each}" for each in inner if not each.startswith("_")]
-    return found
-
-
-def duration(seconds: float) -> str:
-    """A time for people."""
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

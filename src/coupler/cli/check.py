@@ -1,4 +1,8 @@
-"""`coupler check`: whether an agent, or a recording of one, keeps to the protocol."""
+"""`coupler check`: checks that an agent, a client or a recording keeps to the protocol.
+
+The table goes to the terminal, the other forms of the report to their files. If one of them goes to stdout
+it is there alone, and the table goes to stderr.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +28,31 @@ if TYPE_CHECKING:
 
     from coupler.conformance.assertion import Assertion
     from coupler.conformance.candidate import Candidate
-    from coupler.conformance.report import Report, Result
+    from coupler.conformance.report import AssertionResult, ConformanceReport
     from coupler.recording.traces import Trace
 
 
+PROGRAM = "coupler check"
+
 INSTEAD = "as in `coupler check -- my-agent`, or else a recording with --trace"
 
+HOW = "where the client takes the agent's command: `coupler check --client -- my-client --agent {agent}`"
+
 AGENT_OPTIONS = ("auth", "prompt", "slow_prompt", "env", "timeout", "save_traces")
-"""What is about a command that is started."""
+"""Options about a command that is started."""
+
+DEFAULT_TIMEOUT = 10.0
+"""Seconds that any answer may take."""
 
 PROJECT = {
     "README.md": "# Coupler's conformance kit\n\nA project for an agent to look at while it is checked.\n",
     "app.py": 'def greet(name: str) -> str:\n    return f"Hello, {name}!"\n\n\nprint(greet("world"))\n',
 }
 """The files of the directory that sessions are opened in."""
+
+STDOUT = "-"
+
+SPINNER_COLUMNS = 3
 
 
 def _ids(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
@@ -46,13 +61,6 @@ def _ids(context: click.Context, parameter: click.Parameter, values: Sequence[st
     if values and not ids:
         raise click.BadParameter("it names no assertion")
     return ids
-
-
-# What `coupler check` was asked to do, for agents and clients alike.
-
-
-DEFAULT_TIMEOUT = 10.0
-"""Seconds that any answer may take."""
 
 
 @click.command(
@@ -154,7 +162,7 @@ def _run(command: list[str], options: CheckOptions, *, is_client: bool) -> int:
     if options.traces:
         return _grade(command, options, is_client=is_client)
     if is_client:
-        return main(command, options)
+        return check_client(command, options)
     return _check_agent(command, options)
 
 
@@ -164,17 +172,8 @@ def _list(command: list[str], options: CheckOptions, *, is_client: bool) -> int:
     if command:
         refuse("--list takes no command", PROGRAM)
     options.refuse_unused("with --list", *AGENT_OPTIONS, "traces", "json", "junit", "html", "verbose")
-    print_assertions(options.chosen("client" if is_client else "agent"), Output(options).console)
+    print_assertions(options.chosen("client" if is_client else "agent"), ReportOutput(options).console)
     return DONE
-
-
-def _check_agent(command: list[str], options: CheckOptions) -> int:
-    if not command:
-        refuse(f"give the agent's command, {INSTEAD}", PROGRAM)
-    output = Output(options)
-    report = _examine(command, options, output)
-    output.write(report)
-    return exit_code(report)
 
 
 def _grade(command: list[str], options: CheckOptions, *, is_client: bool) -> int:
@@ -194,11 +193,20 @@ def _grade(command: list[str], options: CheckOptions, *, is_client: bool) -> int
         report = grade_client(traces, options.chosen("client"), subject)
     else:
         report = grade(traces, options.chosen("agent"), subject)
-    Output(options).write(report)
+    ReportOutput(options).write(report)
     return exit_code(report)
 
 
-def _examine(command: list[str], options: CheckOptions, output: Output) -> Report:
+def _check_agent(command: list[str], options: CheckOptions) -> int:
+    if not command:
+        refuse(f"give the agent's command, {INSTEAD}", PROGRAM)
+    output = ReportOutput(options)
+    report = _examine(command, options, output)
+    output.write(report)
+    return exit_code(report)
+
+
+def _examine(command: list[str], options: CheckOptions, output: ReportOutput) -> ConformanceReport:
     from coupler.conformance.examination import CannotStart, examine
 
     assertions = options.chosen("agent")
@@ -216,16 +224,16 @@ def _examine(command: list[str], options: CheckOptions, output: Output) -> Repor
 
 
 def _candidate(command: list[str], options: CheckOptions, project: Path) -> Candidate:
-    from coupler.client_api import startable, usual_startup_timeout
+    from coupler.client_api import default_startup_timeout, startable_command
     from coupler.conformance.candidate import Candidate
 
     prompt = {} if options.prompt is None else {"prompt": options.prompt}
     return Candidate(
-        [*startable(command)],
+        [*startable_command(command)],
         project,
         env=options.env,
         timeout=options.timeout,
-        startup_timeout=usual_startup_timeout(command) * options.timeout / DEFAULT_TIMEOUT,
+        startup_timeout=default_startup_timeout(command) * options.timeout / DEFAULT_TIMEOUT,
         auth=options.auth,
         slow_prompt=options.slow_prompt,
         **prompt,
@@ -238,24 +246,18 @@ def _project(directory: Path) -> Path:
     return directory.resolve()
 
 
-# `coupler check --client`: whether a client keeps to the protocol, by itself or in the hands of a person.
-
-
-HOW = "where the client takes the agent's command: `coupler check --client -- my-client --agent {agent}`"
-
-
-def main(command: list[str], options: CheckOptions) -> int:
-    """Examine a client's command, or be the agent that an editor was told to start."""
+def check_client(command: list[str], options: CheckOptions) -> int:
+    """Examines a client's command, or is the agent that an editor was told to start."""
     options.refuse_unused("with --client", "auth", "prompt", "slow_prompt")
     if not command:
         options.refuse_unused("without a client's command", "env", "timeout", "save_traces")
-    output = Output(options)
+    output = ReportOutput(options)
     report = _examine_client(command, options) if command else _serve(options)
     output.write(report)
     return exit_code(report)
 
 
-def _examine_client(command: list[str], options: CheckOptions) -> Report:
+def _examine_client(command: list[str], options: CheckOptions) -> ConformanceReport:
     from coupler.conformance.candidate import AGENT_WORD, AGENT_WORDS, ClientCandidate
     from coupler.conformance.client_examination import examine_client
     from coupler.conformance.examination import CannotStart
@@ -274,7 +276,7 @@ def _examine_client(command: list[str], options: CheckOptions) -> Report:
     return report
 
 
-def _serve(options: CheckOptions) -> Report:
+def _serve(options: CheckOptions) -> ConformanceReport:
     from coupler.wire.stdio import StdioIsTerminal, take_over
 
     try:
@@ -289,9 +291,6 @@ def _serve(options: CheckOptions) -> Report:
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(chat.hold())
     return chat.report()
-
-
-PROGRAM = "coupler check"
 
 
 @dataclass(frozen=True)
@@ -313,13 +312,13 @@ class CheckOptions:
     verbose: bool = False
 
     def refuse_unused(self, situation: str, *names: str) -> None:
-        """End the program with a sentence if an option was given that has no effect in this situation."""
+        """Ends the program if an option was given that has no effect in this situation."""
         for name in names:
             if getattr(self, name) not in (getattr(CheckOptions, name), {}):
                 refuse(f"--{name.replace('_', '-')} has no use {situation}", PROGRAM)
 
     def chosen(self, side: Literal["agent", "client"]) -> Sequence[Assertion]:
-        """The assertions to judge; an id that there is not ends the program with a sentence."""
+        """The assertions to judge; an unknown id ends the program."""
         from coupler.conformance.assertion import UnknownAssertionError, chosen
 
         try:
@@ -328,18 +327,8 @@ class CheckOptions:
             refuse(f"{error}; --list shows them all", PROGRAM)
 
 
-# Where `coupler check` writes: the table to a terminal, the other forms of the report to their files.
-#
-# If one of them goes to stdout it is there alone, and the table goes to stderr.
-
-
-STDOUT = "-"
-
-SPINNER_COLUMNS = 3
-
-
-class Output:
-    """Made before an examination begins, so that a file that cannot be written is no surprise at its end."""
+class ReportOutput:
+    """Writes the report. Made before an examination, so that an unwritable file is no surprise at its end."""
 
     def __init__(self, options: CheckOptions) -> None:
         self._verbose = options.verbose
@@ -356,8 +345,8 @@ class Output:
         self.console = _console(sys.stderr if to_stdout else sys.stdout)
 
     @contextmanager
-    def progress(self, total: int) -> Iterator[Callable[[Result], None]]:
-        """A line that shows how far it is; only people at a terminal see it."""
+    def progress(self, total: int) -> Iterator[Callable[[AssertionResult], None]]:
+        """Shows progress in a line; only people at a terminal see it."""
         from rich.text import Text
 
         if not self.console.file.isatty():
@@ -366,7 +355,7 @@ class Output:
         done = 0
         with self.console.status("starting") as status:
 
-            def show(result: Result) -> None:
+            def show(result: AssertionResult) -> None:
                 nonlocal done
                 done += 1
                 line = f"{done}/{total}  {result.assertion.id}  {result.assertion.sentence}"
@@ -376,8 +365,8 @@ class Output:
 
             yield show
 
-    def write(self, report: Report) -> None:
-        """Print the table, then write the other forms: a full disk costs only those."""
+    def write(self, report: ConformanceReport) -> None:
+        """Prints the table, then writes the other forms: a full disk costs only those."""
         from coupler.conformance.rendering import print_report, to_html, to_json, to_junit
 
         make = {"json": to_json, "junit": to_junit, "html": to_html}
@@ -386,7 +375,7 @@ class Output:
         for form, file in self._files.items():
             _write(file, make[form](report))
 
-    def _advise(self, report: Report) -> None:
+    def _advise(self, report: ConformanceReport) -> None:
         failed = next((result for result in report.results if result.is_mandatory_failure), None)
         if failed is not None and not self._verbose:
             advice = f"Add --only {failed.assertion.id} -v to look at one failure with all its frames."
@@ -396,13 +385,13 @@ class Output:
 def _console(stream: IO[str]) -> Console:
     from rich.console import Console
 
-    _forgive(stream)
+    _escape_unencodable(stream)
     return Console(file=stream, highlight=False)
 
 
 def _write(file: str, text: str) -> None:
     if file == STDOUT:
-        _forgive(sys.stdout)
+        _escape_unencodable(sys.stdout)
         sys.stdout.write(text)
         sys.stdout.flush()
         return
@@ -412,13 +401,13 @@ def _write(file: str, text: str) -> None:
         refuse(f"{file} cannot be written: {error.strerror}", PROGRAM)
 
 
-def _forgive(stream: IO[str]) -> None:
-    """A character that the stream cannot show is escaped, instead of ending the program."""
+def _escape_unencodable(stream: IO[str]) -> None:
+    """Escapes characters that the stream cannot show, instead of ending the program."""
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="backslashreplace")
 
 
-def exit_code(report: Report) -> int:
+def exit_code(report: ConformanceReport) -> int:
     """0 if the subject passes, 1 if it does not, and 2 if too little could be judged to say so."""
     if report.passes:
         return DONE
@@ -426,7 +415,7 @@ def exit_code(report: Report) -> int:
 
 
 def save_traces(traces: Sequence[Trace], directory: Path | None, env: Mapping[str, str] | None) -> None:
-    """Write all that was said, if somebody wants it, without what was secret in the subject's variables."""
+    """Writes the traces, if a directory is given, without the secrets in the subject's variables."""
     if directory is None:
         return
     from coupler.redaction.sources import secrets_in_environment

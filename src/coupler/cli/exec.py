@@ -1,4 +1,8 @@
-"""`coupler exec`: one prompt to any agent, from a shell or a script."""
+"""`coupler exec`: sends one prompt to any agent, from a shell or a script, and prints the answer.
+
+The agent is started, asked, heard and ended, whoever interrupts it. Its session is a new one, or the one
+that is stored under a name, which this run then holds alone.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,19 @@ import contextlib
 import signal
 import sys
 import time
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from coupler.cli.agent_options import PERMISSIONS, advice, command_of, refuse_unhonoured, servers_of
+from coupler.cli.agent_options import (
+    PERMISSIONS,
+    advice,
+    agent_command,
+    mcp_servers_of,
+    reject_unenforceable_options,
+)
 from coupler.cli.exec_output import (
     FORMATS,
     PROGRAM,
@@ -20,12 +32,12 @@ from coupler.cli.exec_output import (
     Output,
     budget_of,
     has_company,
+    output_for,
     prompt_of,
     result_object,
     schema_of,
     silence_stdout,
 )
-from coupler.cli.exec_session import session_of
 from coupler.cli.exit_codes import (
     BROKEN_PIPE,
     DENIED,
@@ -36,9 +48,9 @@ from coupler.cli.exit_codes import (
     TIMEOUT,
     code_of_error,
     code_of_stop,
-    complain,
+    exit_code_table,
+    print_error,
     refuse,
-    table,
 )
 from coupler.cli.main import (
     ALLOW,
@@ -51,23 +63,33 @@ from coupler.cli.main import (
     OPTION,
     RECORD,
     TERMINALS,
+    handle_signals,
     pairs,
-    run_to_the_end,
+    run_command,
     seconds,
-    signals_heard,
 )
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, PromptSent, Received, SessionOpened
-from coupler.client.remote import RemoteAgent
+from coupler.client.remote import OpeningOptions, RemoteAgent
 from coupler.client.reply import Reply
 from coupler.client.session import RemoteSession
-from coupler.client_api import connect, usual_startup_timeout
+from coupler.client_api import connect, default_startup_timeout
+
+if TYPE_CHECKING:
+    from coupler.client.policy import Policy
+    from coupler.store.store import Store
+
+
+MOST_INTERRUPTS = 3
+"""After so many, whatever the program waits for is waited for no longer."""
+
+OpenSession = Callable[["RemoteAgent"], Awaitable["RemoteSession"]]
 
 
 @click.command(
     "exec",
     short_help="Ask an agent and print its answer.",
-    epilog=f"\b\nExit codes:\n{table()}",
+    epilog=f"\b\nExit codes:\n{exit_code_table()}",
     context_settings={"max_content_width": 80, "help_option_names": ["-h", "--help"]},
 )
 @click.argument("agent")
@@ -133,10 +155,13 @@ def exec_command(prompt: tuple[str, ...], files_read: tuple[str, ...], **given: 
       git diff | coupler exec "opencode acp" "Review this:" -
       coupler exec coder --format json --timeout 300 "What does main.py do?"
     """
-    from coupler.cli.exec_output import output_for
-
     options = _options(prompt, files_read, given)
     sys.exit(run(options, output_for(options.format, has_schema=options.schema is not None)))
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the command without importing the others, because somebody waits for the answer."""
+    run_command(exec_command, arguments, PROGRAM)
 
 
 def _options(prompt: tuple[str, ...], files: tuple[str, ...], given: dict[str, Any]) -> ExecOptions:
@@ -144,36 +169,38 @@ def _options(prompt: tuple[str, ...], files: tuple[str, ...], given: dict[str, A
         refuse("say which agent to ask: a name of the catalogue, or a command line", PROGRAM)
     if given["session"] is not None and not given["session"].strip():
         refuse("--session is a name to keep the session under, and cannot be blank", PROGRAM)
-    _refuse_unhonoured(given)
+    _refuse_unenforceable(given)
     given["schema"] = schema_of(given["schema"])
-    given["mcp_servers"] = servers_of(given.pop("mcp"), PROGRAM)
+    given["mcp_servers"] = mcp_servers_of(given.pop("mcp"), PROGRAM)
     given["forms"] = not given.pop("no_forms") and has_company(prompt, files)
     given["budget"] = budget_of(given["budget"])
     return ExecOptions(prompt=prompt_of(prompt, files), **given)
 
 
-def _refuse_unhonoured(given: dict[str, Any]) -> None:
+def _refuse_unenforceable(given: dict[str, Any]) -> None:
     names = ("allow", "deny", "files", "terminals")
     try:
-        refuse_unhonoured(given["agent"], given["cwd"], **{name: given[name] for name in names})
+        reject_unenforceable_options(given["agent"], given["cwd"], **{name: given[name] for name in names})
     except ValueError as error:
         refuse(str(error), PROGRAM)
 
 
-def main(arguments: list[str]) -> None:
-    """Run it without the other commands, which somebody who waits for an answer has no need of."""
-    run_to_the_end(exec_command, arguments, PROGRAM)
+def run(options: ExecOptions, output: Output) -> int:
+    """Runs to the end and returns the exit code."""
+
+    async def work() -> int:
+        with Answers(options) as answers:
+            return await ExecRun(options, output, answers).exit_code()
+
+    try:
+        return asyncio.run(work())
+    except KeyboardInterrupt:
+        print_error("ended", PROGRAM)
+        return INTERRUPTED
 
 
-# One run of `coupler exec`: the agent is started, asked, heard and ended, whoever interrupts it.
-
-
-MOST_INTERRUPTS = 3
-"""After so many, whatever the program waits for is waited for no longer."""
-
-
-class Run:
-    """From the start of the agent to the exit code."""
+class ExecRun:
+    """One run, from the start of the agent to the exit code."""
 
     def __init__(self, options: ExecOptions, output: Output, answers: Answers) -> None:
         self._options = options
@@ -189,11 +216,11 @@ class Run:
         self._cancelling: asyncio.Task[None] | None = None
 
     async def exit_code(self) -> int:
-        """Do it all; the result is written before this returns."""
+        """Runs to the end and returns the exit code; the result is written before."""
         self._task = asyncio.current_task()
         reply: Reply | None = None
         failure: AgentError | None = None
-        with signals_heard(self._interrupted, most=MOST_INTERRUPTS):
+        with handle_signals(self._interrupted, most=MOST_INTERRUPTS):
             try:
                 reply = await self._answer()
             except AgentError as error:
@@ -207,7 +234,7 @@ class Run:
         options = self._options
         if options.budget is not None:
             options.budget.refuse_if_spent()
-        async with session_of(options, self._answers.policy) as open_session, self._connected() as agent:
+        async with session_opener(options, self._answers.policy) as open_session, self._connected() as agent:
             self._agent = agent
             self._session = await open_session(agent)
             return await self._prompt(self._session)
@@ -238,13 +265,13 @@ class Run:
             self._is_asked = False
 
     def _notice(self, observation: Observation) -> None:
-        """Write what happens. What is told before the prompt, as a history is, is no part of the answer."""
+        """Writes an observation. What comes before the prompt, as a history, is no part of the answer."""
         if isinstance(observation, PromptSent):
             self._is_asked = True
         if isinstance(observation, SessionOpened):
             self._session_reason = observation.reason
             if observation.reason is not None and self._options.format != "text":  # as text it is told there
-                complain(f"this is a new session: {observation.reason}", PROGRAM)
+                print_error(f"this is a new session: {observation.reason}", PROGRAM)
         if isinstance(observation, Received) and not self._is_asked and not observation.late:
             return
         if self._unwritten is not None:
@@ -259,7 +286,7 @@ class Run:
                 self._task.cancel()
 
     def _interrupted(self, number: int) -> None:
-        """The first time the turn is cancelled, and what came is kept; the second time the agent is ended."""
+        """Cancels the turn the first time, keeping what came; the second time ends the agent."""
         self._interrupts.append(number)
         if self._task is None:
             return
@@ -280,7 +307,7 @@ class Run:
     def _finish(self, reply: Reply | None, failure: AgentError | None) -> int:
         code = self._code(reply, failure)
         if self._unwritten is not None:
-            return _code_of_unwritten(self._unwritten)
+            return _exit_code_for_write_error(self._unwritten)
         is_cancelled = bool(self._interrupts)
         session_id = None if self._session is None else self._session.id
         told = None if is_cancelled else failure
@@ -296,17 +323,17 @@ class Run:
             )
         except OSError as error:
             silence_stdout()
-            return _code_of_unwritten(error)
+            return _exit_code_for_write_error(error)
         if is_cancelled:
-            complain("cancelled", PROGRAM)
+            print_error("cancelled", PROGRAM)
         elif failure is not None:
-            complain(_explained(failure, self._options.agent), PROGRAM)
+            print_error(_failure_message(failure, self._options.agent), PROGRAM)
         elif reply is not None and code == DENIED and self._options.format != "text":
             for decision in reply.denied:  # as text they have been told beside it
                 what = decision.tool_call.title or decision.tool_call.kind
-                complain("; ".join(filter(None, [f"denied: {what}", decision.remedy])), PROGRAM)
+                print_error("; ".join(filter(None, [f"denied: {what}", decision.remedy])), PROGRAM)
         elif reply is not None and code not in (DONE, DENIED):
-            complain(f"the turn ended with {reply.stop_reason}", PROGRAM)
+            print_error(f"the turn ended with {reply.stop_reason}", PROGRAM)
         return code
 
     def _code(self, reply: Reply | None, failure: AgentError | None) -> int:
@@ -320,14 +347,14 @@ class Run:
         return DENIED if code == DONE and reply.denied and self._options.fail_on_denial else code
 
     def _in_words_of_options(self, error: AgentError) -> AgentError:
-        """The prompt had only what starting had left of --timeout, which nobody knows who reads the error."""
+        """Words the error by --timeout: the prompt had only what starting had left of it."""
         timeout = self._options.timeout
         if error.kind != "deadline" or timeout is None:
             return error
         return error.explained(f"the agent was not done within {timeout:g} s", error.exit_code, error.stderr)
 
     def _is_late(self, failure: AgentError) -> bool:
-        """Whether the agent had no more time to start, because of --timeout."""
+        """True if --timeout left the agent no more time to start."""
         timeout = self._options.timeout
         waits = failure.kind in ("initialize", "session") and failure.code is None
         return timeout is not None and waits and self._elapsed() >= timeout
@@ -336,34 +363,68 @@ class Run:
         options = self._options
         if options.timeout is None:
             return None
-        return min(usual_startup_timeout(command_of(options.agent, options.cwd)), options.timeout)
+        return min(default_startup_timeout(agent_command(options.agent, options.cwd)), options.timeout)
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._began
 
 
-def _code_of_unwritten(error: OSError) -> int:
+def _exit_code_for_write_error(error: OSError) -> int:
     if isinstance(error, BrokenPipeError):
         return BROKEN_PIPE
-    complain(f"the answer could not be written: {error.strerror or error}", PROGRAM)
+    print_error(f"the answer could not be written: {error.strerror or error}", PROGRAM)
     return FAILED
 
 
-def _explained(failure: AgentError, agent: str) -> str:
+def _failure_message(failure: AgentError, agent: str) -> str:
     if failure.kind == "output" and failure.reply is not None:
         return f"{failure.message.partition('; its words')[0]}\nThe agent said: {failure.reply.text}"
     return "\n".join(filter(None, [str(failure), advice(failure, agent)]))
 
 
-def run(options: ExecOptions, output: Output) -> int:
-    """Run to the end; the exit code."""
+@asynccontextmanager
+async def session_opener(options: ExecOptions, policy: Policy) -> AsyncIterator[OpenSession]:
+    """Gives the function that opens the session.
 
-    async def work() -> int:
-        with Answers(options) as answers:
-            return await Run(options, output, answers).exit_code()
+    A name is held from before the agent starts until it has ended.
+    """
+    wanted = _opening_options(options, policy)
+    if options.session is None:
+        yield lambda agent: agent.new(**wanted)
+        return
+    # Imported on use: most answers are not kept.
+    from coupler.cli.store_access import UnusableStoreError, user_store
+    from coupler.client import kept_sessions
 
     try:
-        return asyncio.run(work())
-    except KeyboardInterrupt:
-        complain("ended", PROGRAM)
-        return INTERRUPTED
+        with user_store(is_made=True) as store:
+            assert store is not None
+            async with kept_sessions.name_lock(options.session, store=store, cwd=options.cwd):
+                yield lambda agent: _open_kept(agent, options, wanted, store)
+    except UnusableStoreError as error:
+        raise AgentError("session", str(error)) from error
+
+
+async def _open_kept(
+    agent: RemoteAgent, options: ExecOptions, wanted: OpeningOptions, store: Store
+) -> RemoteSession:
+    """Opens the session of this name, resumed if that is possible."""
+    from coupler.client import kept_sessions
+    from coupler.client.kept_sessions import fingerprint
+
+    assert options.session is not None
+    circumstances = fingerprint(agent_command(options.agent, options.cwd), options.cwd, options.mcp_servers)
+    return await kept_sessions.open_kept(agent, options.session, circumstances, store=store, **wanted)
+
+
+def _opening_options(options: ExecOptions, policy: Policy) -> OpeningOptions:
+    wanted = OpeningOptions(cwd=options.cwd, mcp_servers=options.mcp_servers, permissions=policy)
+    if options.schema is not None:
+        wanted["output"] = options.schema
+    if options.model is not None:
+        wanted["model"] = options.model
+    if options.mode is not None:
+        wanted["mode"] = options.mode
+    if options.options:
+        wanted["options"] = options.options
+    return wanted

@@ -1,6 +1,9 @@
-"""Where `coupler exec` writes: a stream of text, one object, events, or the answer alone.
+"""The options of `coupler exec`, its output formats, and the questions that it asks at the terminal.
 
-An agent's words come from strangers: a terminal obeys nothing of them. In a pipe they are as they came.
+Output is a stream of text, one JSON object, events, or the answer alone. For programs every object has
+`event`; parts of messages and of tool calls are as ACP spells them, the rest is documented in the manual
+and only grows. An agent's words come from strangers: a terminal obeys nothing of them. In a pipe they are
+as they came.
 """
 
 from __future__ import annotations
@@ -17,7 +20,15 @@ from msgspec import UNSET, json
 
 from coupler.cli.agent_options import policy_of
 from coupler.cli.exit_codes import refuse
-from coupler.cli.terminal import STDIN, QuestionTerminal, clean, json_of, one_line, quiet_json, text_of
+from coupler.cli.terminal import (
+    STDIN,
+    QuestionTerminal,
+    clean,
+    one_line,
+    read_json_argument,
+    read_text_argument,
+    terminal_safe_json,
+)
 from coupler.client.actions import action_of
 from coupler.client.observation import (
     AgentEnded,
@@ -62,16 +73,16 @@ MARKS = {"completed": "x", "in_progress": ">"}
 
 
 class Output(Protocol):
-    """One of the formats."""
+    """An output format."""
 
     def notice(self, observation: Observation) -> None:
-        """Something has happened."""
+        """Handles an observation."""
 
     def finish(self, result: JsonObject) -> None:
-        """It is over."""
+        """Handles the result."""
 
     def aside(self, line: str) -> None:
-        """Something for the person at the terminal, if there is one."""
+        """Tells the person at the terminal something, if there is one."""
 
 
 def output_for(format: str, *, has_schema: bool) -> Output:
@@ -93,7 +104,7 @@ def output_for(format: str, *, has_schema: bool) -> Output:
 
 
 class JsonOutput:
-    """One object, at the end."""
+    """Writes one object, at the end."""
 
     def __init__(self, stdout: IO[str]) -> None:
         self._stdout = stdout
@@ -109,12 +120,12 @@ class JsonOutput:
 
     def _write(self, value: JsonObject) -> None:
         text = json.encode(value).decode()
-        self._stdout.write(f"{quiet_json(text) if self._stdout.isatty() else text}\n")
+        self._stdout.write(f"{terminal_safe_json(text) if self._stdout.isatty() else text}\n")
         self._stdout.flush()
 
 
 class EventOutput(JsonOutput):
-    """An object a line for each event, and for the result."""
+    """Writes an object a line for each event, and for the result."""
 
     def notice(self, observation: Observation) -> None:
         told = event_object(observation)
@@ -126,7 +137,7 @@ class EventOutput(JsonOutput):
 
 
 class QuietOutput:
-    """The answer alone, once it is whole."""
+    """Writes the answer alone, once it is whole."""
 
     def __init__(self, stdout: IO[str], *, has_schema: bool) -> None:
         self._stdout = stdout
@@ -146,7 +157,7 @@ class QuietOutput:
 
 
 class TextOutput:
-    """The agent's text as it comes; beside it, for people at a terminal, what the agent does."""
+    """Writes the agent's text as it comes, and beside it, for people at a terminal, what the agent does."""
 
     def __init__(self, stdout: IO[str], stderr: IO[str], *, has_schema: bool) -> None:
         self._stdout = stdout
@@ -190,7 +201,7 @@ class TextOutput:
                 self._stderr.write(f"{PROGRAM}: {one_line(_denial_in(denied))}\n")
 
     def _tell(self, line: str) -> None:
-        """Something that must be known, whether somebody looks or not."""
+        """Tells something that must be known, with or without a terminal."""
         if self._has_company:
             self.aside(line)
         else:
@@ -239,7 +250,7 @@ class TextOutput:
 
 
 def silence_stdout() -> None:
-    """Nobody reads any more: what is left to be written at the end goes nowhere, without complaint."""
+    """Sends stdout to nowhere once nobody reads it, so that the last flush raises nothing."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)
@@ -275,17 +286,11 @@ def _forgive(stream: Any) -> None:
         stream.reconfigure(errors="backslashreplace")
 
 
-# What `coupler exec` tells programs: each event as one JSON object, and the result as the last.
-#
-# Every object has `event`. Parts of messages and of tool calls are as ACP spells them; the rest is documented
-# in the manual, and only grows.
-
-
 JsonObject = dict[str, Any]
 
 
 def event_object(observation: Observation) -> JsonObject | None:
-    """An observation for programs; None for what another one tells as well."""
+    """An observation as JSON; None for what another one tells as well."""
     match observation:
         case SessionOpened():
             return _present(
@@ -319,7 +324,7 @@ def result_object(
     exit_code: int,
     session_reason: str | None = None,
 ) -> JsonObject:
-    """How it all ended; a turn that failed has what came until then."""
+    """The result as JSON; a turn that failed has what came until then."""
     return {
         "text": "" if reply is None else reply.text,
         "stop_reason": None if reply is None or error is not None else reply.stop_reason,
@@ -342,7 +347,7 @@ def result_object(
 
 
 def tool_call_object(call: ToolCall) -> JsonObject:
-    """A tool call as it stands."""
+    """A tool call as JSON."""
     return _present(
         id=call.id,
         title=call.title,
@@ -357,7 +362,7 @@ def tool_call_object(call: ToolCall) -> JsonObject:
 
 
 def permission_object(decision: Decision) -> JsonObject:
-    """What the agent asked for, and what it was told."""
+    """A permission request and its decision as JSON."""
     option = decision.option
     return _present(
         tool_call_id=decision.tool_call.id,
@@ -369,18 +374,18 @@ def permission_object(decision: Decision) -> JsonObject:
 
 
 def denial_object(decision: Decision) -> JsonObject:
-    """What was denied, and what would allow it."""
+    """A denied request as JSON, with what would allow it."""
     return {**permission_object(decision), "remedy": decision.remedy}
 
 
 def usage_object(reply: Reply) -> JsonObject:
-    """Tokens and money."""
+    """Tokens and cost as JSON."""
     usage = reply.usage
     return {name: getattr(usage, name) for name in usage.__struct_fields__}
 
 
 def error_object(error: AgentError) -> JsonObject:
-    """What went wrong."""
+    """An error as JSON."""
     return _present(
         kind=error.kind,
         message=error.message,
@@ -416,7 +421,7 @@ def _received(event: Event) -> JsonObject:
 def _state_received(
     event: Usage | Commands | Mode | Options | Info | Compaction | CompactionSummary | Other,
 ) -> JsonObject:
-    """What an agent tells of the session, in a turn or between two."""
+    """An event about the session, in a turn or between two."""
     match event:
         case Usage(used, size, cost):
             return _present(event="usage", used=used, size=size, cost=cost)
@@ -448,11 +453,8 @@ def _present(**members: Any) -> JsonObject:
     return {name: value for name, value in members.items() if value is not None}
 
 
-# Who answers what an agent asks during `coupler exec`: its options, and the terminal where they say so.
-
-
 class Answers:
-    """Holds the terminal for as long as questions may come."""
+    """Answers what the agent asks, by the options or at the terminal, which it holds meanwhile."""
 
     def __init__(self, options: ExecOptions) -> None:
         is_asked = options.permissions == "ask" or options.forms
@@ -496,12 +498,9 @@ class Answers:
     def _dialogs(self, terminal: QuestionTerminal) -> Dialogs:
         # Imported on use: few agents ask.
         from coupler.cli.chat.dialogs import Dialogs
-        from coupler.cli.chat.plain import FormFront
+        from coupler.cli.chat.plain import LineDialogFront
 
-        return Dialogs(FormFront(terminal))
-
-
-# What `coupler exec` was asked to do, read from words into values; a mistake ends it with a sentence.
+        return Dialogs(LineDialogFront(terminal))
 
 
 PROGRAM = "coupler exec"
@@ -513,7 +512,7 @@ BUDGETS = {"tokens": int, "cost": float, "turns": int}
 
 @dataclass(frozen=True)
 class ExecOptions:
-    """The options as they were given, checked."""
+    """The checked options."""
 
     agent: str
     prompt: str
@@ -539,7 +538,7 @@ class ExecOptions:
 
 
 def prompt_of(words: Sequence[str], files: Sequence[str]) -> str:
-    """The prompt: the words that were given, what was piped in place of `-`, and files, set apart."""
+    """Builds the prompt: the words that were given, what was piped in place of `-`, and files, set apart."""
     if not words and not files:
         if sys.stdin is None or sys.stdin.isatty():
             refuse('say what to ask, as in: coupler exec claude "Summarise README.md"', PROGRAM)
@@ -549,10 +548,10 @@ def prompt_of(words: Sequence[str], files: Sequence[str]) -> str:
     parts: list[list[str]] = [[]]
     for word in words:
         if word == STDIN:
-            parts += [[text_of(STDIN, PROGRAM)], []]
+            parts += [[read_text_argument(STDIN, PROGRAM)], []]
         else:
             parts[-1].append(word)
-    texts = [" ".join(part) for part in parts] + [text_of(file, PROGRAM) for file in files]
+    texts = [" ".join(part) for part in parts] + [read_text_argument(file, PROGRAM) for file in files]
     prompt = "\n\n".join(text for text in texts if text.strip())
     if not prompt:
         refuse("the prompt is empty: say what to ask, after the agent or on stdin", PROGRAM)
@@ -560,14 +559,14 @@ def prompt_of(words: Sequence[str], files: Sequence[str]) -> str:
 
 
 def has_company(words: Sequence[str], files: Sequence[str]) -> bool:
-    """Whether somebody sits at the terminal who can be asked: stdin is not where the prompt comes from."""
+    """True if somebody can be asked at the terminal: stdin is not where the prompt comes from."""
     is_read = STDIN in (*words, *files) or not (words or files)
     streams = (sys.stdin, sys.stderr)
     return not is_read and all(stream is not None and stream.isatty() for stream in streams)
 
 
 def budget_of(text: str | None) -> Budget | None:
-    """A budget such as tokens=5000,cost=0.5,turns=3."""
+    """Parses a budget such as tokens=5000,cost=0.5,turns=3."""
     if text is None:
         return None
     from coupler.client.reply import Budget
@@ -591,22 +590,19 @@ def budget_of(text: str | None) -> Budget | None:
 
 
 def schema_of(file: str | None) -> dict[str, Any] | None:
-    """The JSON Schema in a file."""
+    """Reads the JSON Schema in a file."""
     if file is None:
         return None
-    schema = json_of(file, "--schema", PROGRAM)
+    schema = read_json_argument(file, "--schema", PROGRAM)
     if not isinstance(schema, dict):
         refuse(f"{file} is no JSON Schema: it must be an object", PROGRAM)
-    from coupler.client.output import described
+    from coupler.client.output import output_schema_of
 
     try:
-        described(schema)
+        output_schema_of(schema)
     except TypeError as error:
         refuse(f"--schema {file}: {str(error).removeprefix('output= is a type or a JSON Schema: ')}", PROGRAM)
     return schema
-
-
-# Permission questions on the terminal: what the agent wants to do, and its options by number.
 
 
 LONGEST_DETAIL = 400
@@ -617,7 +613,7 @@ MOST_PATHS = 20
 
 
 async def ask_permission(request: PermissionRequest, terminal: QuestionTerminal) -> Verdict:
-    """Show what the agent wants, and let the person choose one of its options."""
+    """Shows what the agent wants to do, and lets the person choose one of its options by number."""
     async with terminal.turn():
         question = _question(request)
         while True:

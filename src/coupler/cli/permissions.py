@@ -1,4 +1,4 @@
-"""`coupler permissions`: the answers that were remembered for projects, to be listed and withdrawn."""
+"""`coupler permissions`: lists and withdraws the answers that are remembered for projects."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from coupler.cli.exit_codes import FAILED, complain, refuse
-from coupler.cli.store_access import kept_store, masker_for
+from coupler.cli.exit_codes import FAILED, print_error, refuse
+from coupler.cli.store_access import masker_for, store_or_exit
 from coupler.cli.terminal import count, local_time, one_line, short_directory, timestamp
 
 if TYPE_CHECKING:
     from coupler.store.choices import ChoiceRecord
     from coupler.store.store import BlockingStore
+
 
 PROGRAM = "coupler permissions"
 
@@ -26,10 +27,10 @@ MOST_NAMED = 10
 ANSWERS = {"allow": "allow", "deny": "reject"}
 """What an answer is called in the question that it was given to."""
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
-def _store_option(command: Command) -> Command:
+def _store_option(command: CommandT) -> CommandT:
     return click.option(
         "--store", metavar="FILE", help="The file that keeps them, if it is not the user's own."
     )(command)
@@ -71,7 +72,7 @@ def list_choices(project: str | None, is_json: bool, store: str | None) -> None:
       coupler permissions list
       coupler permissions list --project . --json
     """
-    with _opened(store) as kept:
+    with _open_store(store) as kept:
         chosen = _sorted(_choices(kept, project))
     if is_json:
         _write_json(chosen)
@@ -92,7 +93,7 @@ def _nothing(project: str | None) -> str:
 
 
 def _write_groups(chosen: Sequence[ChoiceRecord]) -> None:
-    """For people: a heading for each project, and a line for each of its choices."""
+    """Writes choices for people: a heading for each project, and a line for each choice."""
     width = max((len(_rule(record)) for record in chosen), default=0)
     last: str | None = None
     for record in chosen:
@@ -141,11 +142,11 @@ def forget(rule: str | None, project: str | None, is_all: bool, is_sure: bool, s
             "say what to forget: either one RULE, as `coupler permissions list` shows it, or --all", PROGRAM
         )
     directory = project if project is not None else "."
-    with _opened(store) as kept:
+    with _open_store(store) as kept:
         own = _choices(kept, directory)
         chosen = own if rule is None else [record for record in own if _is_meant(record, rule)]
         if not chosen:
-            refuse(_unknown(kept, directory, rule, own), PROGRAM, FAILED)
+            refuse(_why_unknown(kept, directory, rule, own), PROGRAM, FAILED)
         if is_all:
             _confirm(chosen, is_sure=is_sure)
         assert kept is not None
@@ -157,10 +158,10 @@ def _is_meant(record: ChoiceRecord, rule: str) -> bool:
     return one_line(rule) == _rule(record)
 
 
-def _unknown(
+def _why_unknown(
     store: BlockingStore | None, directory: str, rule: str | None, own: Sequence[ChoiceRecord]
 ) -> str:
-    """Why there is nothing to forget, and where it would be found."""
+    """Says why there is nothing to forget, and where it would be found."""
     if rule is None:
         return f"nothing is remembered for {directory}: `coupler permissions list` shows what is"
     from difflib import get_close_matches
@@ -190,14 +191,14 @@ def _confirm(chosen: Sequence[ChoiceRecord], *, is_sure: bool) -> None:
 
 
 def _choices(store: BlockingStore | None, directory: str | None) -> list[ChoiceRecord]:
-    """What is remembered for the project that a directory is in, or for all; broken rows are told of."""
+    """The choices remembered for the project that a directory is in, or for all; broken rows are told of."""
     if store is None:
         return []
     if directory is None:
-        return _sound(store.choices())
+        return _intact(store.choices())
     # A directory that is gone, or was a project of its own once, is still found by its name.
     own = os.path.realpath(directory).encode("utf-8", "replace").decode()
-    return _sound(store.choices(own)) or _sound(store.choices(_project_of(own)))
+    return _intact(store.choices(own)) or _intact(store.choices(_project_of(own)))
 
 
 def _project_of(directory: str) -> str:
@@ -210,26 +211,26 @@ def _project_of(directory: str) -> str:
         return directory
 
 
-def _sound(records: Sequence[ChoiceRecord]) -> list[ChoiceRecord]:
-    return [record for record in records if _is_sound(record)]
+def _intact(records: Sequence[ChoiceRecord]) -> list[ChoiceRecord]:
+    return [record for record in records if _is_intact(record)]
 
 
-def _is_sound(record: ChoiceRecord) -> bool:
-    """Whether the row is one that Coupler wrote."""
+def _is_intact(record: ChoiceRecord) -> bool:
+    """True if the row is one that Coupler wrote."""
     texts = (record.project, record.subject, record.pattern)
     if all(isinstance(text, str) for text in texts) and isinstance(record.made_at, int):
         return True
-    complain("a row of the remembered choices is broken, and left out", PROGRAM)
+    print_error("a row of the remembered choices is broken, and left out", PROGRAM)
     return False
 
 
 def _sorted(records: Sequence[ChoiceRecord]) -> list[ChoiceRecord]:
-    """Project by project; in each they keep their order."""
+    """Sorts choices by project; in each they keep their order."""
     return sorted(records, key=lambda record: record.project)
 
 
 def _rule(record: ChoiceRecord) -> str:
-    """What the choice is about, as a rule is written, in one line."""
+    """The choice as a rule is written, in one line."""
     return one_line(_text(record))
 
 
@@ -239,14 +240,14 @@ def _text(record: ChoiceRecord) -> str:
 
 
 @contextmanager
-def _opened(path: str | None) -> Iterator[BlockingStore | None]:
-    """The store, or None if there is none yet."""
-    with kept_store(path, PROGRAM) as store:
+def _open_store(path: str | None) -> Iterator[BlockingStore | None]:
+    """Opens the store; None if there is none yet."""
+    with store_or_exit(path, PROGRAM) as store:
         yield None if store is None else store.blocking
 
 
 def _say(line: str) -> None:
-    """Write a line; a character that the stream cannot show is escaped, instead of ending the program."""
+    """Writes a line; a character that the stream cannot show is escaped, instead of ending the program."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     sys.stdout.write(f"{line}\n")

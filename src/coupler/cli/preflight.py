@@ -1,7 +1,7 @@
-"""Whether what `coupler serve` reads at its start is known to be sound, from an earlier start.
+"""Remembers that the files `coupler serve` reads at its start were valid, to parse them only once.
 
-Checking it takes parsers, for which an editor would wait each time. So what was sound is remembered by the
-contents of the files, and is checked again when one of them has changed. Imports next to nothing.
+Checking takes parsers, for which an editor would wait. So what was valid is remembered by the contents of
+the files, and is checked again when one of them has changed. Imports next to nothing.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from coupler.agent.startup.early_answer import write_record
 from coupler.config.lookup import ConfigError, project_files, user_file
 from coupler.runtime.directories import cache_directory, home_directory
 
-LARGEST = 1024 * 1024
+LARGEST_FILE = 1024 * 1024
 """Bytes of a file; no larger one is sound, or worth remembering."""
 
 NO_SETTINGS = ("COUPLER_HOME", "COUPLER_LOG")
 """Variables of ours that stand for no key of a `coupler.toml`."""
 
 
-class Soundness:
-    """What there is at this start: files, variables, and what is remembered of just these."""
+class PreflightCache:
+    """The files and variables of this start, and whether an earlier start found just these valid."""
 
     def __init__(self, cwd: str | None, environ: Mapping[str, str], workflow: str | None) -> None:
         self._variables = sorted(
@@ -36,12 +36,12 @@ class Soundness:
         cache = cache_directory()
         self._directory = None if cache is None else os.path.join(cache, "sound")
         self.needs_look = self._files is None or bool(self._files or self._variables or workflow)
-        """Whether there is anything that could be wrong."""
+        """True if there is anything that could be wrong."""
         self._circumstances = [__version__, sys.version, cwd, home_directory(environ), workflow]
 
     @property
     def is_known(self) -> bool:
-        """Whether all of it was sound at an earlier start, and is the same now."""
+        """True if all of it was valid at an earlier start, and is the same now."""
         path = self._path()
         if path is None:
             return False
@@ -53,14 +53,14 @@ class Soundness:
             return False
 
     def remember(self, others: Iterable[str]) -> None:
-        """All of it is sound, with these other files."""
+        """Records that all of it is valid, with these other files."""
         path = self._path()
         hashes = {name: _hash(name) for name in others}
         if path is not None and None not in hashes.values():
             write_record(path, hashes)
 
     def _path(self) -> str | None:
-        """Where it would be remembered; nowhere if a file is no plain one, or there is no place."""
+        """The record's file; None if a file is no plain one, or there is no cache directory."""
         hashes = [(path, os.path.realpath(path), _hash(path)) for path in self._files or ()]
         if self._directory is None or self._files is None or any(each[2] is None for each in hashes):
             return None
@@ -69,7 +69,7 @@ class Soundness:
 
 
 def _files(cwd: str | None, environ: Mapping[str, str]) -> list[str] | None:
-    """The files of the configuration that are there; None if that cannot be seen."""
+    """The configuration files that exist; None if that cannot be seen."""
     own = user_file(environ)
     try:
         projects = [] if cwd is None else [file.path for file in project_files(cwd, environ)]
@@ -79,13 +79,13 @@ def _files(cwd: str | None, environ: Mapping[str, str]) -> list[str] | None:
 
 
 def _hash(path: str) -> str | None:
-    """Of the content of a plain file; a pipe is not waited for."""
+    """Hashes the content of a plain file; a pipe is not waited for."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return None
-            content = file.read(LARGEST + 1)
+            content = file.read(LARGEST_FILE + 1)
     except OSError:
         return None
-    return None if len(content) > LARGEST else hashlib.blake2b(content, digest_size=16).hexdigest()
+    return None if len(content) > LARGEST_FILE else hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""`coupler record`: a tap between an editor and an agent.
+"""`coupler record`: records what an editor and an agent say, as a tap between them.
 
 It reads its own arguments and imports next to nothing, because an editor waits for the agent.
 """
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from coupler.cli.exit_codes import DONE, refuse
 
 if TYPE_CHECKING:
-    from coupler.wire.tap import Feed, Tap
+    from coupler.wire.tap import RecordingFeed, Tap
+
 
 HELP = """\
 Usage: coupler record [OPTIONS] [--] COMMAND...
@@ -46,8 +47,8 @@ CANNOT_START = 127
 """As of a shell: the program stands in the agent's place."""
 
 
-class Arguments:
-    """What was asked for."""
+class RecordArguments:
+    """The parsed command line."""
 
     def __init__(self) -> None:
         self.command: list[str] = []
@@ -57,16 +58,16 @@ class Arguments:
 
 
 def main(arguments: list[str]) -> None:
-    """Pass everything on until the agent ends, and end as it does."""
-    from coupler.wire.tap import Feed, leave, open_missing_streams
+    """Passes everything on until the agent ends, and ends as it does."""
+    from coupler.wire.tap import RecordingFeed, exit_at_once, open_missing_streams
 
     given = parse(arguments)
     open_missing_streams()
     descriptor, path = _open(given)
-    feed = Feed()
+    feed = RecordingFeed()
     # First, because the process that writes also ends the agent if we are killed.
-    _begin(feed, descriptor, given)
-    tap = _start(given.command, feed)
+    _start_writer(feed, descriptor, given)
+    tap = _start_tap(given.command, feed)
     if not given.is_quiet:
         _say(f"the recording is in {path}")
     code = tap.run()
@@ -74,12 +75,12 @@ def main(arguments: list[str]) -> None:
         _say(f"the end of the recording is still being written to {path}")
     elif not tap.is_recorded:
         _say(f"the recording is not complete: {path} could not be written fast enough, or not at all")
-    leave(code)
+    exit_at_once(code)
 
 
-def parse(arguments: list[str]) -> Arguments:
-    """The options and the command after them; a mistake ends the program with a sentence."""
-    given = Arguments()
+def parse(arguments: list[str]) -> RecordArguments:
+    """Parses the options and the command after them; a mistake ends the program."""
+    given = RecordArguments()
     rest = iter(arguments)
     for word in rest:
         option, equals, value = word.partition("=")
@@ -105,31 +106,31 @@ def parse(arguments: list[str]) -> Arguments:
     return given
 
 
-def _open(given: Arguments) -> tuple[int, str]:
+def _open(given: RecordArguments) -> tuple[int, str]:
     from coupler.runtime.directories import NoHomeError
-    from coupler.wire.tap import FileError, default_path, open_file
+    from coupler.wire.tap import RecordingFileError, default_recording_path, open_recording
 
     if given.output == "-":
         refuse("stdout belongs to the editor and the agent: name a file after --output", PROGRAM)
     try:
-        return open_file(given.output or default_path(given.command))
+        return open_recording(given.output or default_recording_path(given.command))
     except NoHomeError as error:
         refuse(f"{error}, or name a file with --output", PROGRAM)
-    except FileError as error:
+    except RecordingFileError as error:
         refuse(
             str(error) if given.output else f"{error}: name a file with --output, or set COUPLER_HOME",
             PROGRAM,
         )
 
 
-def _start(command: list[str], feed: Feed) -> Tap:
+def _start_tap(command: list[str], feed: RecordingFeed) -> Tap:
     from coupler.wire.tap import WINDOWS, Tap
 
     try:
-        return Tap(_found(command) if WINDOWS else command, feed)
+        return Tap(_full_command(command) if WINDOWS else command, feed)
     except (OSError, ValueError):
         # What else is there to know about a command is only looked up when it is needed.
-        found = _found(command)
+        found = _full_command(command)
     try:
         return Tap(found, feed)
     except (OSError, ValueError) as error:
@@ -137,23 +138,23 @@ def _start(command: list[str], feed: Feed) -> Tap:
         raise SystemExit(CANNOT_START) from None
 
 
-def _found(command: list[str]) -> list[str]:
-    """The command with its program's full path; if there is none, the program ends with a sentence."""
+def _full_command(command: list[str]) -> list[str]:
+    """The command with its program's full path; if there is none, the program ends with an error."""
     import os
     from pathlib import Path
 
-    from coupler.client_api import startable
+    from coupler.client_api import startable_command
     from coupler.runtime.environment import SpawnError, find_program, split_command
 
     try:
-        program, *words = split_command(startable(command))
+        program, *words = split_command(startable_command(command))
         return [str(find_program(program, cwd=Path.cwd(), environment=os.environ)), *words]
     except SpawnError as error:
         _say(str(error))
         raise SystemExit(CANNOT_START) from None
 
 
-def _begin(feed: Feed, descriptor: int, given: Arguments) -> None:
+def _start_writer(feed: RecordingFeed, descriptor: int, given: RecordArguments) -> None:
     import json
     import os
     import time

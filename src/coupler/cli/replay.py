@@ -1,4 +1,4 @@
-"""`coupler replay`: a recording played again, as the agent or as the client."""
+"""`coupler replay`: plays a recording again, as the agent or as the client."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from coupler.cli.exit_codes import DONE, FAILED, INTERRUPTED, complain, refuse
+from coupler.cli.exit_codes import DONE, FAILED, INTERRUPTED, print_error, refuse
 from coupler.cli.main import seconds
 
 if TYPE_CHECKING:
     from coupler.recording.traces import Trace
+
 
 PROGRAM = "coupler replay"
 DEFAULT_TIMEOUT = 60.0
@@ -170,4 +171,4 @@ def _is_given(context: click.Context, name: str) -> bool:
 
 
 def _say(sentence: str) -> None:
-    complain(sentence, PROGRAM)
+    print_error(sentence, PROGRAM)

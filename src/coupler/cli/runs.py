@@ -1,4 +1,8 @@
-"""`coupler runs`: the runs of workflows, to be listed, read, followed and cancelled."""
+"""`coupler runs`: lists, shows, follows and cancels the runs of workflows.
+
+Whatever a step put out is indented, in the log behind its name, so that no text can pass for a line of
+Coupler's.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +20,16 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from coupler.cli.exit_codes import FAILED, complain, refuse
-from coupler.cli.store_access import kept_store, masker_for
+from coupler.cli.exit_codes import FAILED, print_error, refuse
+from coupler.cli.store_access import masker_for, store_or_exit
 from coupler.cli.terminal import (
     ago,
     clean,
     count,
     local_time,
     one_line,
-    quiet_json,
     short_directory,
+    terminal_safe_json,
     timestamp,
 )
 from coupler.workflow.journal import run_events
@@ -53,10 +57,33 @@ PROGRAM = "coupler runs"
 USUAL_LIMIT = 20
 STATUSES = ("running", "success", "failed", "cancelled", "parked", "interrupted")
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+PATIENCE = 30.0
+"""Seconds in which a run that is told so ends: programs and hooks have 5 each."""
+
+CANCEL_POLL = 0.05
+
+LOG_POLL = 0.1
+"""Seconds between two looks at the store."""
+
+MOST_INSIDE = 20
+"""Steps inside of another one that are shown, unless all are wanted; those that failed are always shown."""
+
+LONGEST_TITLE = 80
+
+SHOWN_KINDS = ("run_resumed", "run_finished", "step_started", "step_finished")
+
+_LAST = re.compile(r"(~[0-9]+)?(\[[0-9]+\])?[./][^./]*$")
+"""The part of a step's path after the step around it: `[2].fix`, `.security`, `~2/lint`."""
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+StyledLine = tuple[str, str]
+"""Text, and the style that a terminal shows it in."""
+
+Mask = Callable[[str], str]
 
 
-def _store_option(command: Command) -> Command:
+def _store_option(command: CommandT) -> CommandT:
     return click.option(
         "--store", metavar="FILE", help="The file that keeps them, if it is not the user's own."
     )(command)
@@ -107,9 +134,9 @@ def list_runs(cwd: str | None, status: str | None, limit: int, is_json: bool, st
       coupler runs list --status failed
       coupler runs list --cwd . --limit 5 --json
     """
-    with kept_store(store, PROGRAM) as kept:
+    with store_or_exit(store, PROGRAM) as kept:
         chosen = [] if kept is None else _matching(kept.runs.blocking, cwd, status)
-    output = _forgiving_output()
+    output = _escaping_stdout()
     shown = chosen[:limit]
     if is_json:
         write_json(shown, output)
@@ -150,15 +177,220 @@ def show(id: str, full: bool, store: str | None) -> None:
       coupler runs show review-7f3k2
       coupler runs show review --full
     """
-    from coupler.cli.sessions import writer
+    from coupler.cli.sessions import line_writer
 
-    with kept_store(store, PROGRAM) as kept:
-        opened, record = _found(kept, id)
-        output = _forgiving_output()
-        write = writer(output)
-        for line in lines_of(record, opened, is_full=full):
+    with store_or_exit(store, PROGRAM) as kept:
+        opened, record = _find_run(kept, id)
+        output = _escaping_stdout()
+        write = line_writer(output)
+        for line in run_lines(record, opened, is_full=full):
             write(line)
         output.flush()
+
+
+def run_lines(record: RunRecord, runs: BlockingRuns, *, is_full: bool) -> Iterator[StyledLine]:
+    """The page of a run."""
+    mask = masker_for(record.cwd).mask
+    told = [_without_texts(logged.happening) for logged in read_log(runs, record.id, kinds=SHOWN_KINDS)]
+    finished = next((each for each in reversed(told) if isinstance(each, RunFinished)), None)
+    if finished is not None and status_of(record) in ("running", "interrupted"):
+        finished = None  # it was resumed since
+    yield from _heading_lines(record, finished, mask)
+    yield from _value_lines("Inputs", unpacked(record.inputs), mask)
+    yield from _steps_lines(build_step_tree(told), record, mask, is_full=is_full)
+    if finished is not None:
+        yield from _value_lines("Outputs", finished.outputs, mask)
+    yield from _next_command_lines(record)
+
+
+def _without_texts(happening: AnyHappening) -> AnyHappening:
+    """Leaves out what programs wrote: it may be long, and is not shown here."""
+    if not isinstance(happening, StepFinished):
+        return happening
+    bare = msgspec.structs.replace(
+        happening.result, stdout=None, stderr=None, text=None, output=msgspec.UNSET
+    )
+    return msgspec.structs.replace(happening, result=bare)
+
+
+def _heading_lines(record: RunRecord, finished: RunFinished | None, mask: Mask) -> Iterator[StyledLine]:
+    status = status_of(record)
+    yield one_line(record.workflow), "bold"
+    yield one_line(record.id), "cyan"
+    yield f"{short_directory(record.file)} in {short_directory(record.cwd)}", "dim"
+    started = f"{local_time(record.created_at)} ({ago(record.created_at)})"
+    yield f"started {started}, {format_duration(seconds_of(record))}", "dim"
+    code = f", exit code {record.exit_code}" if record.exit_code is not None else ""
+    by = f" in the process {record.pid}" if record.pid is not None else ""
+    yield f"{status}{code}{by}", STYLES.get(status, "")
+    if record.message and finished is not None:
+        yield f"  {one_line(mask(record.message))}", STYLES.get(status, "")
+    if finished is not None and finished.usage is not None and finished.usage.total_tokens:
+        cost = (
+            ""
+            if finished.usage.cost is None
+            else f", {finished.usage.cost:.4f} {finished.usage.currency or ''}"
+        )
+        yield f"used {count(finished.usage.total_tokens, 'token')}{cost}".rstrip(), "dim"
+    if record.session_id is not None:
+        yield f"of the session {one_line(record.session_id)}", "dim"
+
+
+def _value_lines(title: str, values: Mapping[str, Any], mask: Mask) -> Iterator[StyledLine]:
+    """Inputs or outputs: a text as it is, everything else as JSON."""
+    if not values:
+        return
+    yield "", ""
+    yield title, "bold"
+    for name, value in values.items():
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        first, *rest = clean(mask(text)).rstrip("\n").split("\n")
+        yield f"  {one_line(name)}: {first}".rstrip(), ""
+        yield from ((f"    {line}".rstrip(), "") for line in rest)
+
+
+def _steps_lines(
+    nodes: Sequence[StepNode], record: RunRecord, mask: Mask, *, is_full: bool
+) -> Iterator[StyledLine]:
+    yield "", ""
+    if not nodes:
+        yield "No step was run yet.", "dim"
+        return
+    yield "Steps", "bold"
+    yield from _tree_lines(nodes, None, record, mask, is_full=is_full)
+
+
+def _tree_lines(
+    nodes: Sequence[StepNode],
+    parent: Place | None,
+    record: RunRecord,
+    mask: Mask,
+    *,
+    is_full: bool,
+    depth: int = 1,
+) -> Iterator[StyledLine]:
+    shown = nodes if is_full else [*_steps_to_show(nodes)]
+    for node in shown:
+        yield _line_of(node, parent, record, mask, "  " * depth)
+        yield from _tree_lines(node.inside, node.place, record, mask, is_full=is_full, depth=depth + 1)
+    if len(shown) < len(nodes):
+        left_out = count(len(nodes) - len(shown), "step")
+        yield f"{'  ' * depth}… {left_out} left out: --full shows them …", "dim italic"
+
+
+def _steps_to_show(nodes: Sequence[StepNode]) -> Iterable[StepNode]:
+    """The first steps, the last one, and those that failed."""
+    last = len(nodes) - 1
+    return (
+        node for number, node in enumerate(nodes) if number < MOST_INSIDE or number == last or node.has_failed
+    )
+
+
+def _line_of(node: StepNode, parent: Place | None, record: RunRecord, mask: Mask, indent: str) -> StyledLine:
+    status = node.result.status if node.result is not None else _status_of_open(record)
+    parts = [status]
+    if node.result is not None and node.result.status != "skipped":
+        parts.append(format_duration(node.result.duration))
+    attempts = node.result.attempts if node.result is not None else node.attempt
+    if attempts > 1:
+        parts.append(count(attempts, "attempt"))
+    title = one_line(mask(node.title))
+    title = title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"
+    reason = ""
+    if node.result is not None and node.result.error is not None:
+        reason = f": {one_line(mask(node.result.error.message))}"
+    name = one_line(name_below(node.place, parent))
+    return f"{indent}{name}  {', '.join(parts)}{reason}  {title}".rstrip(), STYLES.get(status, "")
+
+
+def _status_of_open(record: RunRecord) -> str:
+    """The status of a step that has begun and not ended."""
+    match status_of(record):
+        case "parked":
+            return "waiting"
+        case "running":
+            return "running"
+        case _:
+            return "interrupted"
+
+
+def _next_command_lines(record: RunRecord) -> Iterator[StyledLine]:
+    status = status_of(record)
+    if status == "success":
+        return
+    yield "", ""
+    if status == "running":
+        yield f"Follow it with: coupler runs logs {record.id} --follow", "bold"
+    elif status == "failed":
+        yield f"Try again from the step that failed with: coupler resume {record.id}", "bold"
+    else:
+        yield f"Resume it with: coupler resume {record.id}", "bold"
+
+
+@dataclass
+class StepNode:
+    """One visit to a step, with the steps inside of it."""
+
+    place: Place
+    title: str = ""
+    attempt: int = 1
+    result: Result | None = None
+    inside: list[StepNode] = field(default_factory=list)
+
+    @property
+    def has_failed(self) -> bool:
+        return self.result is not None and self.result.status == "failed"
+
+
+def build_step_tree(told: Iterable[AnyHappening]) -> list[StepNode]:
+    """Builds the tree of steps from the log: those at the top, in the order in which they began."""
+    nodes: dict[Place, StepNode] = {}
+    for happening in _effective_events(told):
+        place = happening.place
+        assert place is not None
+        node = nodes.setdefault(place, StepNode(place))
+        if isinstance(happening, StepStarted):
+            # It runs again after it was cancelled or interrupted.
+            node.title, node.attempt, node.result = happening.title, happening.attempt, None
+        else:
+            node.result = happening.result
+    return [*_top_level(nodes)]
+
+
+def name_below(place: Place, parent: Place | None) -> str:
+    """The name of a step below the one around it: `[2].fix`, `security`."""
+    return str(place) if parent is None else str(place).removeprefix(str(parent)).lstrip("./")
+
+
+def enclosing_name(place: Place) -> str:
+    """The name of the step that a step is inside of; empty if it is inside of none."""
+    name, count = _LAST.subn("", place.path)
+    return name if count else ""
+
+
+def _effective_events(told: Iterable[AnyHappening]) -> list[StepStarted | StepFinished]:
+    """Leaves out what was forgotten when the run was resumed from a step."""
+    counting: list[StepStarted | StepFinished] = []
+    for happening in told:
+        match happening:
+            case StepStarted() | StepFinished() if happening.place is not None:
+                counting.append(happening)
+            case RunResumed(place=place, forgets=forgets):
+                places = [each.place for each in counting]
+                if place in places:
+                    del counting[places.index(place) :]
+                counting = [each for each in counting if each.place not in forgets]
+    return counting
+
+
+def _top_level(nodes: dict[Place, StepNode]) -> Iterator[StepNode]:
+    by_name = {str(place): node for place, node in nodes.items()}
+    for node in nodes.values():
+        around = by_name.get(enclosing_name(node.place))
+        if around is None:
+            yield node
+        else:
+            around.inside.append(node)
 
 
 @runs.command(short_help="Read or follow what happened in a run.")
@@ -177,12 +409,12 @@ def logs(id: str, follow: bool, step: str | None, is_json: bool, store: str | No
       coupler runs logs review-7f3k2 --follow
       coupler runs logs review-7f3k2 --step 'fixes[2].fix'
     """
-    with kept_store(store, PROGRAM) as kept:
-        opened, record = _found(kept, id)
-        output = _forgiving_output()
-        telling = Telling(output, record.cwd, is_json=is_json)
+    with store_or_exit(store, PROGRAM) as kept:
+        opened, record = _find_run(kept, id)
+        output = _escaping_stdout()
+        telling = RunLogWriter(output, record.cwd, is_json=is_json)
         found = False
-        for logged in told_by(opened, record.id, is_followed=follow, step=step):
+        for logged in read_log(opened, record.id, is_followed=follow, step=step):
             telling.tell(logged)
             found = True
         telling.end()
@@ -190,6 +422,147 @@ def logs(id: str, follow: bool, step: str | None, is_json: bool, store: str | No
         refuse(
             f"nothing happened at {step}: `coupler runs logs {record.id}` names the steps", PROGRAM, FAILED
         )
+
+
+def read_log(
+    runs: BlockingRuns,
+    id: str,
+    *,
+    is_followed: bool = False,
+    step: str | None = None,
+    kinds: Sequence[str] = (),
+) -> Iterator[Logged]:
+    """Reads the log of a run; if it is followed, until it is over or its process is gone."""
+    seq = 0
+    while True:
+        # Before its entries: what ended it is then among them.
+        record = runs.find(id)
+        is_over = record is None or record.status != "running" or record.pid is None
+        entries = runs.entries(id, seq, kinds)
+        for entry in entries:
+            seq = entry.seq
+            if step is None or _is_inside(entry, step):
+                logged = _readable(entry)
+                if logged is not None:
+                    yield logged
+        if not entries:
+            if is_over or not is_followed:
+                return
+            time.sleep(LOG_POLL)
+
+
+def _is_inside(entry: RunEntry, step: str) -> bool:
+    path = entry.path if entry.visit <= 1 else f"{entry.path}#{entry.visit}"
+    return bool(path) and (path == step or (path.startswith(step) and path[len(step)] in ".[/#~"))
+
+
+def _readable(entry: RunEntry) -> Logged | None:
+    try:
+        return logged_in(entry)
+    except (msgspec.MsgspecError, ValueError):
+        print_error(f"an entry of the kind {one_line(entry.kind)} cannot be read", "coupler runs")
+        return None
+
+
+class RunLogWriter:
+    """Writes the events of a run as text for people or as lines of JSON."""
+
+    def __init__(self, stream: IO[str], directory: str, *, is_json: bool) -> None:
+        self._stream = stream
+        self._masker = masker_for(directory)
+        self._is_json = is_json
+        self._open: tuple[Place | None, str] | None = None
+
+    def tell(self, logged: Logged) -> None:
+        happening = masked_texts(logged.happening, self._masker)
+        if self._is_json:
+            shown = msgspec.structs.replace(logged, happening=happening)
+            self._stream.write(terminal_safe_json(as_line(shown)) + "\n")
+        else:
+            self._tell_text(logged.at, happening)
+        self._stream.flush()
+
+    def end(self) -> None:
+        """Ends the line that is open."""
+        if self._open is not None:
+            self._stream.write("\n")
+            self._open = None
+        self._stream.flush()
+
+    def _tell_text(self, at: float, happening: AnyHappening) -> None:
+        match happening:
+            case run_events.Wrote(place=place, stream=stream, text=text):
+                self._tell_piece(place, "" if stream == "stdout" else "!", text)
+            case run_events.Said(place=place, text=text):
+                self._tell_piece(place, ">", text)
+            case run_events.Thought(place=place, text=text):
+                self._tell_piece(place, "~", text)
+            case _:
+                words = describe_event(happening)
+                if words:
+                    self.end()
+                    name = f"{one_line(str(happening.place))}: " if happening.place is not None else ""
+                    self._stream.write(f"{_clock(at)} {name}{one_line(words)}\n")
+
+    def _tell_piece(self, place: Place | None, mark: str, text: str) -> None:
+        """Writes a piece of text, which may begin and end in the midst of a line."""
+        if self._open is not None and self._open != (place, mark):
+            self.end()
+        for line in clean(text).splitlines(keepends=True):
+            if self._open is None:
+                self._stream.write(f"  {one_line(str(place or ''))} {mark or '|'} ")
+            self._stream.write(line)
+            self._open = None if line.endswith("\n") else (place, mark)
+
+
+def describe_event(happening: AnyHappening) -> str:
+    """Describes an event in one line; empty if it is for programs only."""
+    match happening:
+        case run_events.RunStarted():
+            return f"the run {happening.run} of {happening.workflow} started"
+        case run_events.RunResumed():
+            return f"the run was resumed: {happening.reason}" if happening.reason else "the run was resumed"
+        case run_events.RunFinished():
+            message = f": {happening.message}" if happening.message else ""
+            return f"the run is over, {happening.status}{message}"
+        case run_events.StepStarted():
+            attempt = (
+                f" (attempt {happening.attempt} of {happening.attempts})" if happening.attempt > 1 else ""
+            )
+            return f"started{attempt}: {happening.title}"
+        case run_events.StepFinished(result=result):
+            reason = f": {result.error.message}" if result.error is not None else ""
+            after = "" if result.status == "skipped" else f" after {format_duration(result.duration)}"
+            return f"{result.status}{after}{reason}"
+        case run_events.RetryPlanned():
+            wait = format_duration(happening.delay)
+            return f"failed: {happening.error.message}; attempt {happening.attempt} in {wait}"
+        case run_events.Noted(text=text):
+            return text
+    return _describe_agent_event(happening)
+
+
+def _describe_agent_event(happening: AnyHappening) -> str:
+    match happening:
+        case run_events.ToolStarted():
+            return f"tool: {happening.title}"
+        case run_events.ToolEnded(status="failed"):
+            return f"tool failed: {happening.text or happening.call}"
+        case run_events.ApprovalAsked(question=question) | run_events.AnswerAsked(question=question):
+            return f"asked: {question}"
+        case run_events.ApprovalGiven():
+            return f"{'allowed' if happening.approved else 'denied'} by {happening.by}"
+        case run_events.AnswerGiven():
+            return f"answered by {happening.by}: {happening.text}"
+        case run_events.Planned(entries=entries):
+            return "plan: " + "; ".join(entry.get("content", "") for entry in entries)
+        case run_events.Used(usage=usage):
+            return f"used {count(usage.total_tokens, 'token')}"
+    return ""
+
+
+def _clock(at: float) -> str:
+    return datetime.fromtimestamp(at).strftime("%H:%M:%S")
 
 
 @runs.command(short_help="Cancel a run.")
@@ -206,50 +579,16 @@ def cancel(id: str, store: str | None) -> None:
       coupler runs cancel review-7f3k2
       coupler runs cancel review
     """
-    with kept_store(store, PROGRAM) as kept:
-        opened, record = _found(kept, id)
+    with store_or_exit(store, PROGRAM) as kept:
+        opened, record = _find_run(kept, id)
         trouble = cancel_run(opened, record)
     if trouble is not None:
         refuse(trouble, PROGRAM, FAILED)
     sys.stdout.write(f"The run {record.id} is cancelled.\n")
 
 
-def _found(store: Store | None, given: str) -> tuple[BlockingRuns, RunRecord]:
-    """The run that is meant, and where it is kept; ends the command if there is not exactly one."""
-    from coupler.workflow.errors import RunError
-    from coupler.workflow.journal.runs import meant_by
-
-    # What is no text, as a command line may have it, is no id either.
-    given = given.encode("utf-8", "replace").decode()
-    try:
-        meant = meant_by(given, [] if store is None else store.runs.blocking.ids())
-    except RunError as error:
-        refuse(str(error), PROGRAM, FAILED)
-    assert store is not None
-    record = store.runs.blocking.find(meant)
-    if record is None:
-        refuse(f"the run {meant} is gone", PROGRAM, FAILED)
-    return store.runs.blocking, record
-
-
-def _forgiving_output() -> Any:
-    """A character that stdout cannot show is escaped, instead of ending the program."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    return sys.stdout
-
-
-# `coupler runs cancel`: tells the process that has a run to end it, or ends it in the store if none has.
-
-
-PATIENCE = 30.0
-"""Seconds in which a run that is told so ends: programs and hooks have 5 each."""
-
-CANCEL_POLL = 0.05
-
-
 def cancel_run(runs: BlockingRuns, record: RunRecord) -> str | None:
-    """Cancel it, and wait for its end; a sentence if that is not possible."""
+    """Cancels a run and waits for its end; a sentence if that is not possible."""
     from coupler.workflow.journal.runs import end_unheld
 
     if status_of(record) in ("success", "failed", "cancelled"):
@@ -286,386 +625,29 @@ def _wait_for_end(runs: BlockingRuns, id: str, pid: int) -> str | None:
     return f"the process {pid} was told to cancel the run {id}, but has not ended it yet: look again later"
 
 
-# `coupler runs logs`: what happened in a run, as text for people or as lines of JSON.
-#
-# Whatever a step put out is indented behind its name, so that no text can pass for something that Coupler
-# says.
+def _find_run(store: Store | None, given: str) -> tuple[BlockingRuns, RunRecord]:
+    """Finds a run by its id or the beginning of one; ends the command if there is not exactly one."""
+    from coupler.workflow.errors import RunError
+    from coupler.workflow.journal.runs import resolve_run_id
 
-
-LOG_POLL = 0.1
-"""Seconds between two looks at the store."""
-
-
-def told_by(
-    runs: BlockingRuns,
-    id: str,
-    *,
-    is_followed: bool = False,
-    step: str | None = None,
-    kinds: Sequence[str] = (),
-) -> Iterator[Logged]:
-    """What happened in a run; if it is followed, until it is over or its process is gone."""
-    seq = 0
-    while True:
-        # Before its entries: what ended it is then among them.
-        record = runs.find(id)
-        is_over = record is None or record.status != "running" or record.pid is None
-        entries = runs.entries(id, seq, kinds)
-        for entry in entries:
-            seq = entry.seq
-            if step is None or _is_inside(entry, step):
-                logged = _readable(entry)
-                if logged is not None:
-                    yield logged
-        if not entries:
-            if is_over or not is_followed:
-                return
-            time.sleep(LOG_POLL)
-
-
-def _is_inside(entry: RunEntry, step: str) -> bool:
-    path = entry.path if entry.visit <= 1 else f"{entry.path}#{entry.visit}"
-    return bool(path) and (path == step or (path.startswith(step) and path[len(step)] in ".[/#~"))
-
-
-def _readable(entry: RunEntry) -> Logged | None:
+    # What is no text, as a command line may have it, is no id either.
+    given = given.encode("utf-8", "replace").decode()
     try:
-        return logged_in(entry)
-    except (msgspec.MsgspecError, ValueError):
-        complain(f"an entry of the kind {one_line(entry.kind)} cannot be read", "coupler runs")
-        return None
+        meant = resolve_run_id(given, [] if store is None else store.runs.blocking.ids())
+    except RunError as error:
+        refuse(str(error), PROGRAM, FAILED)
+    assert store is not None
+    record = store.runs.blocking.find(meant)
+    if record is None:
+        refuse(f"the run {meant} is gone", PROGRAM, FAILED)
+    return store.runs.blocking, record
 
 
-class Telling:
-    """Writes what happened, in the order in which it is told."""
-
-    def __init__(self, stream: IO[str], directory: str, *, is_json: bool) -> None:
-        self._stream = stream
-        self._masker = masker_for(directory)
-        self._is_json = is_json
-        self._open: tuple[Place | None, str] | None = None
-
-    def tell(self, logged: Logged) -> None:
-        happening = masked_texts(logged.happening, self._masker)
-        if self._is_json:
-            shown = msgspec.structs.replace(logged, happening=happening)
-            self._stream.write(quiet_json(as_line(shown)) + "\n")
-        else:
-            self._tell_text(logged.at, happening)
-        self._stream.flush()
-
-    def end(self) -> None:
-        """Nothing more comes."""
-        if self._open is not None:
-            self._stream.write("\n")
-            self._open = None
-        self._stream.flush()
-
-    def _tell_text(self, at: float, happening: AnyHappening) -> None:
-        match happening:
-            case run_events.Wrote(place=place, stream=stream, text=text):
-                self._tell_piece(place, "" if stream == "stdout" else "!", text)
-            case run_events.Said(place=place, text=text):
-                self._tell_piece(place, ">", text)
-            case run_events.Thought(place=place, text=text):
-                self._tell_piece(place, "~", text)
-            case _:
-                words = words_for(happening)
-                if words:
-                    self.end()
-                    name = f"{one_line(str(happening.place))}: " if happening.place is not None else ""
-                    self._stream.write(f"{_clock(at)} {name}{one_line(words)}\n")
-
-    def _tell_piece(self, place: Place | None, mark: str, text: str) -> None:
-        """A piece of text, which may begin and end in the midst of a line."""
-        if self._open is not None and self._open != (place, mark):
-            self.end()
-        for line in clean(text).splitlines(keepends=True):
-            if self._open is None:
-                self._stream.write(f"  {one_line(str(place or ''))} {mark or '|'} ")
-            self._stream.write(line)
-            self._open = None if line.endswith("\n") else (place, mark)
-
-
-def words_for(happening: AnyHappening) -> str:
-    """What happened, in one line; empty if it is for programs only."""
-    match happening:
-        case run_events.RunStarted():
-            return f"the run {happening.run} of {happening.workflow} started"
-        case run_events.RunResumed():
-            return f"the run was resumed: {happening.reason}" if happening.reason else "the run was resumed"
-        case run_events.RunFinished():
-            message = f": {happening.message}" if happening.message else ""
-            return f"the run is over, {happening.status}{message}"
-        case run_events.StepStarted():
-            attempt = (
-                f" (attempt {happening.attempt} of {happening.attempts})" if happening.attempt > 1 else ""
-            )
-            return f"started{attempt}: {happening.title}"
-        case run_events.StepFinished(result=result):
-            reason = f": {result.error.message}" if result.error is not None else ""
-            after = "" if result.status == "skipped" else f" after {spoken_duration(result.duration)}"
-            return f"{result.status}{after}{reason}"
-        case run_events.RetryPlanned():
-            wait = spoken_duration(happening.delay)
-            return f"failed: {happening.error.message}; attempt {happening.attempt} in {wait}"
-        case run_events.Noted(text=text):
-            return text
-    return _words_for_talk(happening)
-
-
-def _words_for_talk(happening: AnyHappening) -> str:
-    match happening:
-        case run_events.ToolStarted():
-            return f"tool: {happening.title}"
-        case run_events.ToolEnded(status="failed"):
-            return f"tool failed: {happening.text or happening.call}"
-        case run_events.ApprovalAsked(question=question) | run_events.AnswerAsked(question=question):
-            return f"asked: {question}"
-        case run_events.ApprovalGiven():
-            return f"{'allowed' if happening.approved else 'denied'} by {happening.by}"
-        case run_events.AnswerGiven():
-            return f"answered by {happening.by}: {happening.text}"
-        case run_events.Planned(entries=entries):
-            return "plan: " + "; ".join(entry.get("content", "") for entry in entries)
-        case run_events.Used(usage=usage):
-            return f"used {count(usage.total_tokens, 'token')}"
-    return ""
-
-
-def _clock(at: float) -> str:
-    return datetime.fromtimestamp(at).strftime("%H:%M:%S")
-
-
-# `coupler runs show`: how a run went, to be read in a terminal.
-#
-# Whatever a step put out is indented, so that no text can pass for a line of this page.
-
-
-MOST_INSIDE = 20
-"""Steps inside of another one that are shown, unless all are wanted; those that failed are always shown."""
-
-LONGEST_TITLE = 80
-
-TOLD = ("run_resumed", "run_finished", "step_started", "step_finished")
-
-Line = tuple[str, str]
-"""Text, and the style that a terminal shows it in."""
-
-Mask = Callable[[str], str]
-
-
-def lines_of(record: RunRecord, runs: BlockingRuns, *, is_full: bool) -> Iterator[Line]:
-    """The whole page."""
-    mask = masker_for(record.cwd).mask
-    told = [_without_texts(logged.happening) for logged in told_by(runs, record.id, kinds=TOLD)]
-    finished = next((each for each in reversed(told) if isinstance(each, RunFinished)), None)
-    if finished is not None and status_of(record) in ("running", "interrupted"):
-        finished = None  # it was resumed since
-    yield from _heading(record, finished, mask)
-    yield from _values("Inputs", unpacked(record.inputs), mask)
-    yield from _steps(steps_in(told), record, mask, is_full=is_full)
-    if finished is not None:
-        yield from _values("Outputs", finished.outputs, mask)
-    yield from _what_next(record)
-
-
-def _without_texts(happening: AnyHappening) -> AnyHappening:
-    """What programs wrote may be long, and is not shown here."""
-    if not isinstance(happening, StepFinished):
-        return happening
-    bare = msgspec.structs.replace(
-        happening.result, stdout=None, stderr=None, text=None, output=msgspec.UNSET
-    )
-    return msgspec.structs.replace(happening, result=bare)
-
-
-def _heading(record: RunRecord, finished: RunFinished | None, mask: Mask) -> Iterator[Line]:
-    status = status_of(record)
-    yield one_line(record.workflow), "bold"
-    yield one_line(record.id), "cyan"
-    yield f"{short_directory(record.file)} in {short_directory(record.cwd)}", "dim"
-    started = f"{local_time(record.created_at)} ({ago(record.created_at)})"
-    yield f"started {started}, {spoken_duration(seconds_of(record))}", "dim"
-    code = f", exit code {record.exit_code}" if record.exit_code is not None else ""
-    by = f" in the process {record.pid}" if record.pid is not None else ""
-    yield f"{status}{code}{by}", STYLES.get(status, "")
-    if record.message and finished is not None:
-        yield f"  {one_line(mask(record.message))}", STYLES.get(status, "")
-    if finished is not None and finished.usage is not None and finished.usage.total_tokens:
-        cost = (
-            ""
-            if finished.usage.cost is None
-            else f", {finished.usage.cost:.4f} {finished.usage.currency or ''}"
-        )
-        yield f"used {count(finished.usage.total_tokens, 'token')}{cost}".rstrip(), "dim"
-    if record.session_id is not None:
-        yield f"of the session {one_line(record.session_id)}", "dim"
-
-
-def _values(title: str, values: Mapping[str, Any], mask: Mask) -> Iterator[Line]:
-    """Inputs or outputs: a text as it is, everything else as JSON."""
-    if not values:
-        return
-    yield "", ""
-    yield title, "bold"
-    for name, value in values.items():
-        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        first, *rest = clean(mask(text)).rstrip("\n").split("\n")
-        yield f"  {one_line(name)}: {first}".rstrip(), ""
-        yield from ((f"    {line}".rstrip(), "") for line in rest)
-
-
-def _steps(nodes: Sequence[StepNode], record: RunRecord, mask: Mask, *, is_full: bool) -> Iterator[Line]:
-    yield "", ""
-    if not nodes:
-        yield "No step was run yet.", "dim"
-        return
-    yield "Steps", "bold"
-    yield from _tree(nodes, None, record, mask, is_full=is_full)
-
-
-def _tree(
-    nodes: Sequence[StepNode],
-    parent: Place | None,
-    record: RunRecord,
-    mask: Mask,
-    *,
-    is_full: bool,
-    depth: int = 1,
-) -> Iterator[Line]:
-    shown = nodes if is_full else [*_most_telling(nodes)]
-    for node in shown:
-        yield _line_of(node, parent, record, mask, "  " * depth)
-        yield from _tree(node.inside, node.place, record, mask, is_full=is_full, depth=depth + 1)
-    if len(shown) < len(nodes):
-        left_out = count(len(nodes) - len(shown), "step")
-        yield f"{'  ' * depth}… {left_out} left out: --full shows them …", "dim italic"
-
-
-def _most_telling(nodes: Sequence[StepNode]) -> Iterable[StepNode]:
-    """The first ones, the last one, and those that failed."""
-    last = len(nodes) - 1
-    return (
-        node for number, node in enumerate(nodes) if number < MOST_INSIDE or number == last or node.has_failed
-    )
-
-
-def _line_of(node: StepNode, parent: Place | None, record: RunRecord, mask: Mask, indent: str) -> Line:
-    status = node.result.status if node.result is not None else _status_of_open(record)
-    parts = [status]
-    if node.result is not None and node.result.status != "skipped":
-        parts.append(spoken_duration(node.result.duration))
-    attempts = node.result.attempts if node.result is not None else node.attempt
-    if attempts > 1:
-        parts.append(count(attempts, "attempt"))
-    title = one_line(mask(node.title))
-    title = title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"
-    reason = ""
-    if node.result is not None and node.result.error is not None:
-        reason = f": {one_line(mask(node.result.error.message))}"
-    name = one_line(name_inside(node.place, parent))
-    return f"{indent}{name}  {', '.join(parts)}{reason}  {title}".rstrip(), STYLES.get(status, "")
-
-
-def _status_of_open(record: RunRecord) -> str:
-    """How a step stands that has begun and not ended."""
-    match status_of(record):
-        case "parked":
-            return "waiting"
-        case "running":
-            return "running"
-        case _:
-            return "interrupted"
-
-
-def _what_next(record: RunRecord) -> Iterator[Line]:
-    status = status_of(record)
-    if status == "success":
-        return
-    yield "", ""
-    if status == "running":
-        yield f"Follow it with: coupler runs logs {record.id} --follow", "bold"
-    elif status == "failed":
-        yield f"Try again from the step that failed with: coupler resume {record.id}", "bold"
-    else:
-        yield f"Resume it with: coupler resume {record.id}", "bold"
-
-
-# The steps of a run as a tree: what is known of each from the log.
-
-
-_LAST = re.compile(r"(~[0-9]+)?(\[[0-9]+\])?[./][^./]*$")
-"""What follows the step around it in the path of a step: `[2].fix`, `.security`, `~2/lint`."""
-
-
-@dataclass
-class StepNode:
-    """One visit to a step."""
-
-    place: Place
-    title: str = ""
-    attempt: int = 1
-    result: Result | None = None
-    inside: list[StepNode] = field(default_factory=list)
-
-    @property
-    def has_failed(self) -> bool:
-        return self.result is not None and self.result.status == "failed"
-
-
-def steps_in(told: Iterable[AnyHappening]) -> list[StepNode]:
-    """The steps that stand by themselves, each with those inside of it, in the order in which they began."""
-    nodes: dict[Place, StepNode] = {}
-    for happening in _that_count(told):
-        place = happening.place
-        assert place is not None
-        node = nodes.setdefault(place, StepNode(place))
-        if isinstance(happening, StepStarted):
-            # It runs again after it was cancelled or interrupted.
-            node.title, node.attempt, node.result = happening.title, happening.attempt, None
-        else:
-            node.result = happening.result
-    return [*_rooted(nodes)]
-
-
-def name_inside(place: Place, parent: Place | None) -> str:
-    """What a step is called below the one around it: `[2].fix`, `security`."""
-    return str(place) if parent is None else str(place).removeprefix(str(parent)).lstrip("./")
-
-
-def name_around(place: Place) -> str:
-    """The name of the step that a step is inside of; nothing if it is inside of none."""
-    name, count = _LAST.subn("", place.path)
-    return name if count else ""
-
-
-def _that_count(told: Iterable[AnyHappening]) -> list[StepStarted | StepFinished]:
-    """Without what was forgotten when the run was resumed from a step."""
-    counting: list[StepStarted | StepFinished] = []
-    for happening in told:
-        match happening:
-            case StepStarted() | StepFinished() if happening.place is not None:
-                counting.append(happening)
-            case RunResumed(place=place, forgets=forgets):
-                places = [each.place for each in counting]
-                if place in places:
-                    del counting[places.index(place) :]
-                counting = [each for each in counting if each.place not in forgets]
-    return counting
-
-
-def _rooted(nodes: dict[Place, StepNode]) -> Iterator[StepNode]:
-    by_name = {str(place): node for place, node in nodes.items()}
-    for node in nodes.values():
-        around = by_name.get(name_around(node.place))
-        if around is None:
-            yield node
-        else:
-            around.inside.append(node)
-
-
-# `coupler runs list`: a table for people, lines with tabs for programs, or JSON.
+def _escaping_stdout() -> Any:
+    """Makes stdout escape characters that it cannot show, instead of ending the program."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    return sys.stdout
 
 
 HEADINGS = ("RUN", "WORKFLOW", "STATUS", "STARTED", "DURATION")
@@ -676,7 +658,7 @@ LONGEST_NAME = 40
 
 
 def write_table(records: Sequence[RunRecord], stream: IO[str]) -> None:
-    """One run a line, under headings."""
+    """Writes one run a line, under headings."""
     from rich.cells import cell_len, set_cell_size
     from rich.console import Console
     from rich.text import Text
@@ -699,12 +681,12 @@ def _row(record: RunRecord) -> tuple[str, ...]:
         name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…",
         status_of(record),
         ago(record.created_at),
-        spoken_duration(seconds_of(record)),
+        format_duration(seconds_of(record)),
     )
 
 
 def write_lines(records: Sequence[RunRecord], stream: IO[str]) -> None:
-    """One run a line: id, start, status, seconds, workflow, directory."""
+    """Writes one run a line: id, start, status, seconds, workflow, directory."""
     for record in records:
         fields = (
             one_line(record.id),
@@ -718,9 +700,9 @@ def write_lines(records: Sequence[RunRecord], stream: IO[str]) -> None:
 
 
 def write_json(records: Sequence[RunRecord], stream: IO[str]) -> None:
-    """One array."""
+    """Writes one JSON array."""
     encoded = msgspec.json.encode([_summary(record) for record in records])
-    stream.write(quiet_json(msgspec.json.format(encoded, indent=2).decode()) + "\n")
+    stream.write(terminal_safe_json(msgspec.json.format(encoded, indent=2).decode()) + "\n")
 
 
 def _summary(record: RunRecord) -> dict[str, Any]:
@@ -744,9 +726,6 @@ def _text(path: str) -> str:
     return path.encode("utf-8", "replace").decode()
 
 
-# How runs of workflows are put into words.
-
-
 STYLES = {
     "running": "cyan",
     "success": "green",
@@ -761,18 +740,18 @@ STYLES = {
 
 
 def status_of(record: RunRecord) -> str:
-    """How a run stands; one whose process died is interrupted."""
+    """The status of a run; one whose process died is interrupted."""
     return "interrupted" if record.is_interrupted else record.status
 
 
 def seconds_of(record: RunRecord) -> float:
-    """How long it has been on its way, pauses included."""
+    """The duration of a run so far, pauses included."""
     end = time.time() * 1000 if status_of(record) == "running" else record.updated_at
     return max(0.0, (end - record.created_at) / 1000)
 
 
-def spoken_duration(seconds: float) -> str:
-    """A duration for people: 0.3 s, 42 s, 3 min 5 s, 2 h 10 min."""
+def format_duration(seconds: float) -> str:
+    """Formats a duration for people: 0.3 s, 42 s, 3 min 5 s, 2 h 10 min."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)

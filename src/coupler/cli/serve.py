@@ -14,9 +14,10 @@ from coupler.cli.exit_codes import FAILED, refuse
 if TYPE_CHECKING:
     from coupler.agent.startup.serve_options import ServeOptions
 
+
 PROGRAM = "coupler serve"
 CODER = "coder"
-"""What is served without a target; what is remembered of earlier starts goes under this name."""
+"""What is served without a target; also part of its key in the cache of early answers."""
 
 HELP = """\
 Usage: coupler serve [OPTIONS]
@@ -72,18 +73,20 @@ OPTIONS = (
 FLAGS = ("--no-store", "--no-workflows")
 
 LOGIN_VARIABLE = "COUPLER_RELAY_LOGIN"
-BY_NAME = "by name"
 """Set by editors that run the command to log in; the same as `coupler.relay.relay` names it."""
+
+BY_NAME = "by name"
+"""The value of it if the command is a name of the catalogue."""
 
 
 def main(arguments: list[str]) -> None:
-    """Serve what the arguments name, until the editor closes the connection."""
+    """Serves what the arguments name, until the editor closes the connection."""
     arguments, command = _split(arguments)
     if "--help" in arguments or "-h" in arguments:
         sys.stdout.write(HELP)
         return
     target, words, given = parse(arguments, command)
-    agent = _agent(given, target, command)
+    agent = _named_agent(given, target, command)
     if agent is not None and not _is_coder(agent):
         _refuse_unknown(agent)
         command = [agent]
@@ -96,31 +99,36 @@ def main(arguments: list[str]) -> None:
         return
     options = _options(given)
     _check_log_settings(given.get("--log-level"), given.get("--log-file"))
-    _check_surroundings(target if is_workflow(target) else None)
+    _check_configuration(target if is_workflow(target) else None)
     descriptors = _take_over_stdio()
 
-    from coupler.agent.startup.early_answer import TERMINAL_LOGIN, Greeting, Memory, say_hello
+    from coupler.agent.startup.early_answer import (
+        TERMINAL_LOGIN,
+        EarlyAnswer,
+        StartupCache,
+        answer_initialize,
+    )
 
-    memory = Memory(_known_as(command) if command else target or f"{CODER}:{agent or CODER}", options)
+    memory = StartupCache(_cache_key(command) if command else target or f"{CODER}:{agent or CODER}", options)
     record = memory.recall()
     depends_on_client = record is not None and TERMINAL_LOGIN in record.introduction
     plain = record is not None and not depends_on_client
-    greeting = say_hello(*descriptors, record.introduction) if record and plain else Greeting()
+    greeting = answer_initialize(*descriptors, record.introduction) if record and plain else EarlyAnswer()
 
     # From here on the editor has its answer, or needs more than a remembered one.
-    from coupler.agent.factory import Served
+    from coupler.agent.factory import ServeCall
     from coupler.agent.startup.serve import run
-    from coupler.agent.startup.shutdown import begin
+    from coupler.agent.startup.shutdown import record_baseline
     from coupler.runtime.logs import send_logs_to_stderr
 
     send_logs_to_stderr(given.get("--log-level"), given.get("--log-file"))
-    served = Served(_served(target, command, agent, given), None, options)
-    begin(may_have_children=False)
+    served = ServeCall(_target_to_serve(target, command, agent, given), None, options)
+    record_baseline(may_have_children=False)
     run(served, *descriptors, memory=memory, record=record, greeting=greeting)
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """What is ours, and the command of another agent behind `--`."""
+    """Splits off the command of another agent behind `--`."""
     if "--" not in arguments:
         return arguments, []
     place = arguments.index("--")
@@ -130,53 +138,8 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
     return arguments[:place], command
 
 
-def _relayed(command: list[str]) -> object:
-    from coupler.client.errors import AgentError
-    from coupler.client_api import connect
-
-    try:
-        return connect(command[0] if len(command) == 1 else command)
-    except AgentError as error:
-        refuse(error.message, PROGRAM)
-
-
-def _known_as(command: list[str]) -> str:
-    """What is remembered of another agent holds as long as its program is the same file."""
-    import shutil
-    from pathlib import Path
-
-    program = shutil.which(command[0])
-    changed_at = Path(program).stat().st_mtime_ns if program is not None else 0
-    return "\0".join(["--", *command, str(changed_at)])
-
-
-def _run_command(command: list[str]) -> NoReturn:
-    """A user logs in in a terminal: that is between them and the agent."""
-    if os.environ.pop(LOGIN_VARIABLE) == BY_NAME:
-        command = _named_command(command)
-    try:
-        os.execvp(command[0], command)
-    except OSError as error:
-        refuse(f"{command[0]} cannot be started: {error.strerror}", PROGRAM)
-
-
-def _named_command(command: list[str]) -> list[str]:
-    """The command of an agent of the catalogue, with the words of its login behind it."""
-    from coupler.client.errors import AgentError
-    from coupler.client_api import named
-
-    try:
-        meant = named(command[0], cwd=".")
-    except AgentError as error:
-        refuse(error.message, PROGRAM)
-    if meant is None or not isinstance(meant.target, list):
-        return command
-    os.environ.update(meant.env or {})  # type: ignore[arg-type]
-    return [*meant.target, *command[1:]]
-
-
 def parse(arguments: list[str], command: list[str]) -> tuple[str, list[str], dict[str, str]]:
-    """The target, the words after it, and the options; a mistake ends the program with a sentence."""
+    """Parses the target, the words after it and the options; a mistake ends the program."""
     targets: list[str] = []
     given: dict[str, str] = {}
     rest = iter(arguments)
@@ -198,32 +161,12 @@ def parse(arguments: list[str], command: list[str]) -> tuple[str, list[str], dic
 
 
 def is_workflow(target: str) -> bool:
-    """Whether a target is the file of a workflow."""
+    """True if a target is the file of a workflow."""
     return target.endswith((".yaml", ".yml"))
 
 
-def _check_surroundings(workflow: str | None) -> None:
-    """What is wrong with the configuration, or with the workflow that is served, ends the program here."""
-    from coupler.cli.preflight import Soundness
-
-    try:
-        cwd: str | None = os.getcwd()
-    except OSError:
-        cwd = None  # it was removed: sessions name their own
-    soundness = Soundness(cwd, os.environ, workflow)
-    if not soundness.needs_look or soundness.is_known:
-        return
-    from coupler.cli.serve_checks import CannotStartError, check_configuration, check_workflow
-
-    try:
-        check_configuration(cwd, os.environ)
-        soundness.remember(check_workflow(workflow, cwd or os.sep) if workflow is not None else ())
-    except CannotStartError as error:
-        refuse(str(error), PROGRAM, FAILED)
-
-
-def _agent(given: dict[str, str], target: str, command: list[str]) -> str | None:
-    """The agent that is named, if one is; what goes only with the coder is refused with anything else."""
+def _named_agent(given: dict[str, str], target: str, command: list[str]) -> str | None:
+    """The agent that --agent names, if any; refuses options for the coder with anything else."""
     agent = given.get("--agent")
     if agent is not None and (target or command):
         refuse(f"serve {target or 'the command behind `--`'} or --agent {agent}, not both", PROGRAM)
@@ -234,21 +177,21 @@ def _agent(given: dict[str, str], target: str, command: list[str]) -> str | None
 
 
 def _is_coder(agent: str) -> bool:
-    """Whether an agent is the coder, or stands on it; what is wrong with the configuration is told later."""
+    """True if an agent is the coder or a profile of it; a wrong configuration is told later."""
     if agent == CODER:
         return True
     from coupler.config.lookup import ConfigError
-    from coupler.providers.catalogue import find, is_coder
+    from coupler.providers.catalogue import find_entry, is_coder
 
     try:
-        entry = find(agent, os.getcwd())
+        entry = find_entry(agent, os.getcwd())
     except (OSError, ConfigError):
         return True
     return entry is not None and is_coder(entry)
 
 
 def _refuse_unknown(agent: str) -> None:
-    """Refuse a name that is in no list: as a command it would only be looked for in vain."""
+    """Refuses a name that is in no list: as a command it would only be looked for in vain."""
     from difflib import get_close_matches
 
     from coupler.providers.catalogue import entries
@@ -262,30 +205,39 @@ def _refuse_unknown(agent: str) -> None:
         refuse(f"there is no agent {agent!r}{meant} {listed}", PROGRAM)
 
 
-def _served(target: str, command: list[str], agent: str | None, given: dict[str, str]) -> object:
-    """What is served, or its name if it is still to be imported."""
-    if command:
-        return _relayed(command)
-    if is_workflow(target):
-        from coupler.workflow.editor.served import Workflows
+def _run_command(command: list[str]) -> NoReturn:
+    """Runs the agent's own command: a user logs in in a terminal, which is between them and the agent."""
+    if os.environ.pop(LOGIN_VARIABLE) == BY_NAME:
+        command = _named_command(command)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        refuse(f"{command[0]} cannot be started: {error.strerror}", PROGRAM)
 
-        return Workflows(target)
-    if target:
-        return target
-    from coupler.coder.served import Coder
 
-    has_workflows = "--no-workflows" not in given
-    return Coder(agent or CODER, model=given.get("--model"), has_workflows=has_workflows)
+def _named_command(command: list[str]) -> list[str]:
+    """Resolves a name of the catalogue to its command, with the words of its login behind it."""
+    from coupler.client.errors import AgentError
+    from coupler.client_api import resolve_name
+
+    try:
+        meant = resolve_name(command[0], cwd=".")
+    except AgentError as error:
+        refuse(error.message, PROGRAM)
+    if meant is None or not isinstance(meant.target, list):
+        return command
+    os.environ.update(meant.env or {})  # type: ignore[arg-type]
+    return [*meant.target, *command[1:]]
 
 
 def _run_as_program(target: str, words: list[str]) -> None:
     import runpy
     from pathlib import Path
 
-    from coupler.agent.factory import is_file, split
+    from coupler.agent.factory import is_file_target, split_target
 
-    place, _ = split(target)
-    if is_file(place):
+    place, _ = split_target(target)
+    if is_file_target(place):
         if not Path(place).is_file():
             refuse(f"there is no file {place}", PROGRAM)
         sys.argv = [place, *words]
@@ -315,7 +267,7 @@ def _options(given: dict[str, str]) -> ServeOptions:
 
 
 def _check_log_settings(level: str | None, file: str | None) -> None:
-    """Before the editor is answered: a program that answers and then refuses to work confuses it."""
+    """Checks them early: a program that answers the editor and then refuses to work confuses it."""
     from coupler.runtime.logs import LogSettingError, check_log_file, log_level
 
     try:
@@ -326,6 +278,26 @@ def _check_log_settings(level: str | None, file: str | None) -> None:
         refuse(str(error), PROGRAM)
 
 
+def _check_configuration(workflow: str | None) -> None:
+    """Ends the program if the configuration, or the workflow that is served, is wrong."""
+    from coupler.cli.preflight import PreflightCache
+
+    try:
+        cwd: str | None = os.getcwd()
+    except OSError:
+        cwd = None  # it was removed: sessions name their own
+    preflight = PreflightCache(cwd, os.environ, workflow)
+    if not preflight.needs_look or preflight.is_known:
+        return
+    from coupler.cli.serve_checks import CannotStartError, check_configuration, check_workflow
+
+    try:
+        check_configuration(cwd, os.environ)
+        preflight.remember(check_workflow(workflow, cwd or os.sep) if workflow is not None else ())
+    except CannotStartError as error:
+        refuse(str(error), PROGRAM, FAILED)
+
+
 def _take_over_stdio() -> tuple[int, int]:
     from coupler.wire.stdio import StdioIsTerminal, take_over
 
@@ -333,3 +305,39 @@ def _take_over_stdio() -> tuple[int, int]:
         return take_over()
     except StdioIsTerminal as error:
         refuse(str(error), PROGRAM)
+
+
+def _cache_key(command: list[str]) -> str:
+    """The key of the early answer for another agent; valid while its program is the same file."""
+    import shutil
+    from pathlib import Path
+
+    program = shutil.which(command[0])
+    changed_at = Path(program).stat().st_mtime_ns if program is not None else 0
+    return "\0".join(["--", *command, str(changed_at)])
+
+
+def _target_to_serve(target: str, command: list[str], agent: str | None, given: dict[str, str]) -> object:
+    """The object to serve, or its name if it is still to be imported."""
+    if command:
+        return _relayed_agent(command)
+    if is_workflow(target):
+        from coupler.workflow.editor.served import ServedWorkflow
+
+        return ServedWorkflow(target)
+    if target:
+        return target
+    from coupler.coder.served import Coder
+
+    has_workflows = "--no-workflows" not in given
+    return Coder(agent or CODER, model=given.get("--model"), has_workflows=has_workflows)
+
+
+def _relayed_agent(command: list[str]) -> object:
+    from coupler.client.errors import AgentError
+    from coupler.client_api import connect
+
+    try:
+        return connect(command[0] if len(command) == 1 else command)
+    except AgentError as error:
+        refuse(error.message, PROGRAM)

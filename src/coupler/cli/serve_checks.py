@@ -1,8 +1,9 @@
-"""Whether `coupler serve` can begin: what it depends on is read once before anybody is answered.
+"""Checks the configuration and the served workflow before `coupler serve` answers.
 
 A program that answers an editor and then refuses every session is harder to understand than one that ends
-with a line in the editor's log. Only what holds for every session is looked at, and the project that the
-program was started in: another one's files are looked at when a session is opened there.
+with a line in the editor's log. Only what holds for every session is checked, and the project that the
+program was started in: another one's files are checked when a session is opened there. Each error has a
+code that does not change between versions.
 """
 
 from __future__ import annotations
@@ -16,69 +17,19 @@ if TYPE_CHECKING:
     from coupler.workflow.errors import InvalidWorkflowError
 
 
-def check_configuration(cwd: str | None, environ: Mapping[str, str]) -> None:
-    """Read the user's file and that of the project; raises CannotStartError."""
-    from coupler.agent.permission import rules_of
-    from coupler.config import ConfigError, load
-
-    try:
-        config = load(cwd, environ=environ)
-        rules_of(config)
-    except ConfigError as error:
-        raise _wrong_configuration(error) from None
-    except ValueError as error:
-        raise CannotStartError(CONFIG_INVALID, str(error)) from None
-
-
-def check_workflow(file: str, cwd: str) -> tuple[str, ...]:
-    """Read a workflow and all that it calls: the files that it is made of; raises CannotStartError."""
-    from coupler.runtime.extras import MissingExtraError
-    from coupler.workflow.errors import InvalidWorkflowError, WorkflowError, need_packages
-
-    try:
-        need_packages()
-        from coupler.workflow.language.library import Library
-
-        bundle = Library(cwd).bundle_of(str(Path(cwd, file)))
-    except MissingExtraError as error:
-        raise CannotStartError(PACKAGES_MISSING, str(error)) from None
-    except InvalidWorkflowError as error:
-        raise _invalid_workflow(error, file) from None
-    except WorkflowError as error:
-        kind = WORKFLOW_UNREADABLE if Path(cwd, file).exists() else WORKFLOW_MISSING
-        raise CannotStartError(kind, str(error)) from None
-    return tuple(workflow.file for workflow in bundle.workflows)
-
-
-def _wrong_configuration(error: ConfigError) -> CannotStartError:
-    problem, more = error.problems[0], len(error.problems) - 1
-    if more:
-        problem = f"{problem}; and {more:,} more problem{'s' * (more > 1)}"
-    match error.kind:
-        case "unreadable":
-            return CannotStartError(CONFIG_UNREADABLE, f"{problem}: mend it or take it away")
-        case "syntax":
-            return CannotStartError(CONFIG_INVALID, f"{problem}: correct this line")
-        case "invalid":
-            return CannotStartError(CONFIG_INVALID, problem)
-
-
-def _invalid_workflow(error: InvalidWorkflowError, file: str) -> CannotStartError:
-    problem, more = str(error.problems[0]), len(error.problems) - 1
-    if more:
-        problem = f"{problem}; and {more:,} more: `coupler workflows validate {file}` shows all"
-    return CannotStartError(WORKFLOW_INVALID, problem)
-
-
-# What can end `coupler serve` before it begins, each under a code that does not change between versions.
-
-
 class StartError(NamedTuple):
-    """A code, what it means, and what to do about it."""
+    """An error code, what it means, and what to do about it."""
 
     code: str
     sentence: str
     remedy: str
+
+
+class CannotStartError(Exception):
+    """Serving is not possible; the message names the place and says what to do."""
+
+    def __init__(self, error: StartError, problem: str) -> None:
+        super().__init__(f"{error.code}: {problem}")
 
 
 CONFIG_INVALID = StartError(
@@ -122,8 +73,55 @@ START_ERRORS = (
 )
 
 
-class CannotStartError(Exception):
-    """There is no serving; the message names the place and says what to do."""
+def check_configuration(cwd: str | None, environ: Mapping[str, str]) -> None:
+    """Reads the user's file and that of the project; raises CannotStartError."""
+    from coupler.agent.permission import rules_of
+    from coupler.config import ConfigError, load
 
-    def __init__(self, error: StartError, problem: str) -> None:
-        super().__init__(f"{error.code}: {problem}")
+    try:
+        config = load(cwd, environ=environ)
+        rules_of(config)
+    except ConfigError as error:
+        raise _wrong_configuration(error) from None
+    except ValueError as error:
+        raise CannotStartError(CONFIG_INVALID, str(error)) from None
+
+
+def check_workflow(file: str, cwd: str) -> tuple[str, ...]:
+    """Reads a workflow and all that it calls, and returns its files; raises CannotStartError."""
+    from coupler.runtime.extras import MissingExtraError
+    from coupler.workflow.errors import InvalidWorkflowError, WorkflowError, require_packages
+
+    try:
+        require_packages()
+        from coupler.workflow.language.library import Library
+
+        bundle = Library(cwd).bundle_of(str(Path(cwd, file)))
+    except MissingExtraError as error:
+        raise CannotStartError(PACKAGES_MISSING, str(error)) from None
+    except InvalidWorkflowError as error:
+        raise _invalid_workflow(error, file) from None
+    except WorkflowError as error:
+        kind = WORKFLOW_UNREADABLE if Path(cwd, file).exists() else WORKFLOW_MISSING
+        raise CannotStartError(kind, str(error)) from None
+    return tuple(workflow.file for workflow in bundle.workflows)
+
+
+def _wrong_configuration(error: ConfigError) -> CannotStartError:
+    problem, more = error.problems[0], len(error.problems) - 1
+    if more:
+        problem = f"{problem}; and {more:,} more problem{'s' * (more > 1)}"
+    match error.kind:
+        case "unreadable":
+            return CannotStartError(CONFIG_UNREADABLE, f"{problem}: mend it or take it away")
+        case "syntax":
+            return CannotStartError(CONFIG_INVALID, f"{problem}: correct this line")
+        case "invalid":
+            return CannotStartError(CONFIG_INVALID, problem)
+
+
+def _invalid_workflow(error: InvalidWorkflowError, file: str) -> CannotStartError:
+    problem, more = str(error.problems[0]), len(error.problems) - 1
+    if more:
+        problem = f"{problem}; and {more:,} more: `coupler workflows validate {file}` shows all"
+    return CannotStartError(WORKFLOW_INVALID, problem)

@@ -1,6 +1,10 @@
-"""Sessions as JSON: the format `coupler-session/1`, which docs/cli.md describes.
+"""Exports a session as JSON or Markdown.
 
-Later versions may add keys and types of events; what is there keeps its name and meaning.
+JSON is the format `coupler-session/1`, which docs/cli.md describes. Later versions may add keys and types
+of events; what is there keeps its name and meaning. In Markdown the agent's text is Markdown already and
+stands as it is; what it left open is closed, so that it cannot swallow what comes after it. Everything else
+is quoted, fenced or escaped. The passages of a conversation are shared with `coupler sessions show` and
+`coupler chat`.
 """
 
 from __future__ import annotations
@@ -14,9 +18,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec import UNSET, Raw
 
-from coupler.agent.history import Happening, Outcome, Told, TranscriptTurn, Unreadable
+from coupler.agent.history import (
+    TranscriptEntry,
+    TranscriptEvent,
+    TranscriptTurn,
+    TurnOutcome,
+    UnreadableEntry,
+)
 from coupler.agent.tool_call import CANCELLED_META
-from coupler.cli.terminal import clean, one_line, quiet_json, size, timestamp, universal_time
+from coupler.cli.terminal import clean, one_line, size, terminal_safe_json, timestamp, universal_time
 from coupler.events import Compaction, Content, Notice, Plan, Text, Thought, ToolCall
 
 if TYPE_CHECKING:
@@ -25,10 +35,25 @@ if TYPE_CHECKING:
 
 FORMAT = "coupler-session/1"
 
+LONGEST_DIFF = 20_000
+"""Lines of a file up to which what changed is worked out; above, it takes minutes."""
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+_SPECIAL = re.compile(r"([\\`*_\[\]<>#|~&])")
+
+
+class TranscriptPassage(NamedTuple):
+    """Text to be read, a note in place of what cannot be shown, or a block to be kept as it is."""
+
+    text: str = ""
+    note: str = ""
+    code: str = ""
+    language: str = ""
+
 
 def to_json(record: SessionRecord, turns: Iterable[TranscriptTurn], *, is_held: bool) -> Iterator[str]:
-    """The whole session, in pieces: a long one never stands in memory twice."""
-    head = as_json(msgspec.json.encode({"format": FORMAT, "session": whole(record)}))
+    """The whole session as JSON, in pieces: a long one never stands in memory twice."""
+    head = as_json(msgspec.json.encode({"format": FORMAT, "session": full_summary(record)}))
     yield head.removesuffix("\n}") + ',\n  "turns": ['
     separator = "\n"
     for turn in turns:
@@ -40,12 +65,12 @@ def to_json(record: SessionRecord, turns: Iterable[TranscriptTurn], *, is_held: 
 
 
 def as_json(encoded: bytes) -> str:
-    """JSON for people and terminals: indented, and with nothing in it that a terminal obeys."""
-    return quiet_json(msgspec.json.format(encoded, indent=2).decode())
+    """Formats JSON for people and terminals: indented, and with nothing in it that a terminal obeys."""
+    return terminal_safe_json(msgspec.json.format(encoded, indent=2).decode())
 
 
 def summary(record: SessionRecord) -> dict[str, Any]:
-    """What a list says of a session."""
+    """A session as a list shows it."""
     return {
         "id": record.id,
         "title": record.title,
@@ -58,18 +83,18 @@ def summary(record: SessionRecord) -> dict[str, Any]:
     }
 
 
-def whole(record: SessionRecord) -> dict[str, Any]:
-    """All that is kept of a session beside its turns."""
+def full_summary(record: SessionRecord) -> dict[str, Any]:
+    """A session with all that is stored of it beside its turns."""
     return {
         **summary(record),
         "settings": _raw_json(record.settings),
         "usage": _raw_json(record.usage),
-        "state": _state(record.state),
+        "state": _state_json(record.state),
     }
 
 
 def _raw_json(text: str | None) -> Any:
-    """JSON as it is kept; as a string if it is broken."""
+    """JSON as it is stored; as a string if it is broken."""
     if text is None:
         return None
     try:
@@ -79,8 +104,8 @@ def _raw_json(text: str | None) -> Any:
     return Raw(text.encode())
 
 
-def _state(packed: bytes | None) -> dict[str, Any] | None:
-    """The agent's own memory, whose first byte says what the others are."""
+def _state_json(packed: bytes | None) -> dict[str, Any] | None:
+    """The agent's own state, whose first byte says what the others are."""
     if not packed:
         return None
     content = packed[1:]
@@ -98,7 +123,7 @@ def _turn_json(turn: TranscriptTurn, *, is_held: bool) -> dict[str, Any]:
         "number": turn.number,
         "started_at": timestamp(turn.started_at),
         "prompt": turn.prompt,
-        "events": [_event(happening) for happening in turn.happenings],
+        "events": [_event_json(happening) for happening in turn.happenings],
         "end": {
             "outcome": turn.outcome(is_held=is_held),
             "reason": turn.end.reason if turn.end is not None else None,
@@ -108,12 +133,12 @@ def _turn_json(turn: TranscriptTurn, *, is_held: bool) -> dict[str, Any]:
     }
 
 
-def _event(happening: Happening) -> dict[str, Any]:
-    kind, fields = _fields(happening)
+def _event_json(happening: TranscriptEntry) -> dict[str, Any]:
+    kind, fields = _event_fields(happening)
     return {"type": kind, "at": timestamp(happening.at), **fields}
 
 
-def _fields(happening: Happening) -> tuple[str, dict[str, Any]]:
+def _event_fields(happening: TranscriptEntry) -> tuple[str, dict[str, Any]]:
     match happening.event:
         case Text(text, message_id):
             return "text", {"message_id": message_id, "text": text}
@@ -134,8 +159,8 @@ def _fields(happening: Happening) -> tuple[str, dict[str, Any]]:
             }
         case ToolCall() as call:
             return "tool_call", _call_json(call)
-        case Unreadable(kind, key, body):
-            return "unreadable", {"kind": kind, "key": key, **_body(body)}
+        case UnreadableEntry(kind, key, body):
+            return "unreadable", {"kind": kind, "key": key, **_unreadable_json(body)}
 
 
 def _call_json(call: ToolCall) -> dict[str, Any]:
@@ -153,38 +178,28 @@ def _call_json(call: ToolCall) -> dict[str, Any]:
     }
 
 
-def _body(body: bytes) -> dict[str, str]:
+def _unreadable_json(body: bytes) -> dict[str, str]:
     try:
         return {"text": body.decode()}
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(body).decode()}
 
 
-# A session as a Markdown document that one keeps.
-#
-# The agent's text is Markdown already and stands as it is; what it left open is closed, so that it cannot
-# swallow what comes after it. Everything else is quoted, fenced or escaped.
-
-
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
-_SPECIAL = re.compile(r"([\\`*_\[\]<>#|~&])")
-
-
 def to_markdown(record: SessionRecord, turns: Iterable[TranscriptTurn], pid: int | None) -> Iterator[str]:
-    """The document, in pieces."""
-    yield from _front(record)
+    """The session as a Markdown document, in pieces."""
+    yield from _header_markdown(record)
     for turn in turns:
         for part in _turn_markdown(turn, pid):
             yield f"\n{part}\n"
 
 
-def _front(record: SessionRecord) -> Iterator[str]:
-    yield f"# {escaped(one_line(record.title or '') or 'A session without a title')}\n\n"
-    yield f"- Session: {code(record.id)}\n"
-    yield f"- Agent: {code(record.agent)}\n"
-    yield f"- Directory: {code(record.cwd)}\n"
+def _header_markdown(record: SessionRecord) -> Iterator[str]:
+    yield f"# {escape_markdown(one_line(record.title or '') or 'A session without a title')}\n\n"
+    yield f"- Session: {code_span(record.id)}\n"
+    yield f"- Agent: {code_span(record.agent)}\n"
+    yield f"- Directory: {code_span(record.cwd)}\n"
     for root in record.roots:
-        yield f"- Additional directory: {code(root)}\n"
+        yield f"- Additional directory: {code_span(root)}\n"
     yield f"- Begun: {universal_time(record.created_at)}\n"
     yield f"- Last change: {universal_time(record.updated_at)}\n"
     yield f"- Turns: {record.turns}\n"
@@ -196,68 +211,68 @@ def _turn_markdown(turn: TranscriptTurn, pid: int | None) -> Iterator[str]:
     yield f"*{universal_time(turn.started_at)}*"
     if turn.prompt:
         yield "### User"
-        yield from (quoted(_passage(passage)) for passage in of_prompt(turn.prompt))
+        yield from (quote_markdown(_passage_markdown(passage)) for passage in passages_of_prompt(turn.prompt))
     if turn.happenings:
         yield "### Agent"
     for event in events_to_read(turn):
-        yield from _told(event, outcome)
-    end = spoken_end(turn, outcome, pid)
+        yield from _event_markdown(event, outcome)
+    end = describe_end(turn, outcome, pid)
     if end:
-        yield f"**{escaped(end)}**"
+        yield f"**{escape_markdown(end)}**"
 
 
-def _told(event: Told, outcome: Outcome) -> Iterator[str]:
+def _event_markdown(event: TranscriptEvent, outcome: TurnOutcome) -> Iterator[str]:
     match event:
         case Text(text):
-            yield closed(clean(text).strip("\n"))
+            yield close_markdown(clean(text).strip("\n"))
         case Thought(text):
-            yield quoted(f"*Thought*\n\n{clean(text).strip()}")
+            yield quote_markdown(f"*Thought*\n\n{clean(text).strip()}")
         case Content(block):
-            yield _passage(of_block(block))
+            yield _passage_markdown(passage_of_block(block))
         case Plan(entries):
             marks = {"completed": "[x]"}
             tasks = (
-                f"- {marks.get(entry.status, '[ ]')} {escaped(one_line(entry.content))}"
+                f"- {marks.get(entry.status, '[ ]')} {escape_markdown(one_line(entry.content))}"
                 + (" *(in progress)*" if entry.status == "in_progress" else "")
                 for entry in entries
             )
             yield "\n".join(["**Plan**", "", *tasks])
         case Notice() as notice:
-            yield quoted(escaped(spoken_notice(notice)))
+            yield quote_markdown(escape_markdown(describe_notice(notice)))
         case Compaction() as compaction:
-            yield quoted(spoken_compaction(compaction))
+            yield quote_markdown(describe_compaction(compaction))
         case ToolCall() as call:
             yield from _call_markdown(call, status_of(call, outcome))
-        case Unreadable(kind):
-            yield f"*(an entry of the kind {escaped(one_line(str(kind)))} cannot be read)*"
+        case UnreadableEntry(kind):
+            yield f"*(an entry of the kind {escape_markdown(one_line(str(kind)))} cannot be read)*"
 
 
 def _call_markdown(call: ToolCall, status: str) -> Iterator[str]:
-    yield f"**Tool:** {escaped(title_of(call))} *({escaped(status)})*"
+    yield f"**Tool:** {escape_markdown(title_of(call))} *({escape_markdown(status)})*"
     given = input_of(call)
     if given:
-        yield fenced(given, "json")
-    yield from (_passage(passage) for passage in of_output(call))
+        yield code_block(given, "json")
+    yield from (_passage_markdown(passage) for passage in passages_of_output(call))
 
 
-def _passage(passage: Passage) -> str:
+def _passage_markdown(passage: TranscriptPassage) -> str:
     parts = []
     if passage.note:
-        parts.append(f"*[{escaped(passage.note)}]*")
+        parts.append(f"*[{escape_markdown(passage.note)}]*")
     if passage.text:
-        parts.append(closed(passage.text.strip("\n")))
+        parts.append(close_markdown(passage.text.strip("\n")))
     if passage.code:
-        parts.append(fenced(passage.code, passage.language))
+        parts.append(code_block(passage.code, passage.language))
     return "\n\n".join(parts)
 
 
-def escaped(text: str) -> str:
-    """Text that Markdown shows as it is."""
+def escape_markdown(text: str) -> str:
+    """Escapes a text so that Markdown shows it as it is."""
     return _SPECIAL.sub(r"\\\1", text)
 
 
-def code(text: str) -> str:
-    """A code span, which takes backticks too."""
+def code_span(text: str) -> str:
+    """Formats a code span, which takes backticks too."""
     text = one_line(text)
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     ticks = "`" * (longest + 1)
@@ -265,20 +280,20 @@ def code(text: str) -> str:
     return f"{ticks}{space}{text}{space}{ticks}"
 
 
-def fenced(text: str, language: str = "") -> str:
-    """A block of code, with a fence that is longer than any in it."""
+def code_block(text: str, language: str = "") -> str:
+    """Formats a block of code, with a fence that is longer than any in it."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"
 
 
-def quoted(text: str) -> str:
-    """A quotation: what is left open in it ends with it."""
+def quote_markdown(text: str) -> str:
+    """Formats a quotation: what is left open in it ends with it."""
     return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
 
 
-def closed(text: str) -> str:
-    """Markdown in which no fence and no comment is left open."""
+def close_markdown(text: str) -> str:
+    """Closes a fence or a comment that a Markdown text left open."""
     fence = ""
     for line in text.split("\n"):
         match = _FENCE.match(line)
@@ -294,24 +309,8 @@ def closed(text: str) -> str:
     return f"{text}\n-->" if text.rfind("<!--") > text.rfind("-->") else text
 
 
-# What stands in a conversation, as passages that a terminal and a document show each in its own way.
-
-
-LONGEST_DIFF = 20_000
-"""Lines of a file up to which what changed is worked out; above, it takes minutes."""
-
-
-class Passage(NamedTuple):
-    """Text to be read, a note in place of what cannot be shown, or a block to be kept as it is."""
-
-    text: str = ""
-    note: str = ""
-    code: str = ""
-    language: str = ""
-
-
-def events_to_read(turn: TranscriptTurn) -> list[Told]:
-    """What happened, with the plan once: where it was made, and as it stood in the end."""
+def events_to_read(turn: TranscriptTurn) -> list[TranscriptEvent]:
+    """The events of a turn, with the plan once: where it was made, and as it stood in the end."""
     events = [happening.event for happening in turn.happenings]
     plans = [event for event in events if isinstance(event, Plan)]
     first = events.index(plans[0]) if plans else -1
@@ -322,33 +321,33 @@ def events_to_read(turn: TranscriptTurn) -> list[Told]:
     ]
 
 
-def of_prompt(prompt: Iterable[Raw]) -> list[Passage]:
-    """What the user sent."""
+def passages_of_prompt(prompt: Iterable[Raw]) -> list[TranscriptPassage]:
+    """The passages of a prompt."""
     return [_of_decoded_block(_decoded(raw)) for raw in prompt]
 
 
-def of_block(block: Any) -> Passage:
-    """A piece of a message that is not text."""
+def passage_of_block(block: Any) -> TranscriptPassage:
+    """The passage of a content block."""
     return _of_decoded_block(msgspec.to_builtins(block))
 
 
-def of_output(call: ToolCall) -> list[Passage]:
-    """What a tool call shows."""
+def passages_of_output(call: ToolCall) -> list[TranscriptPassage]:
+    """The passages of a tool call's content."""
     return [_of_item(msgspec.to_builtins(item)) for item in call.content]
 
 
 def title_of(call: ToolCall) -> str:
-    """What the call is called, in one line."""
+    """The title of a tool call, in one line."""
     return one_line(call.title) or one_line(call.name or "") or "(no title)"
 
 
 def input_of(call: ToolCall) -> str:
-    """What the tool was given, in one line of JSON."""
-    return "" if call.raw_input is None else quiet_json(msgspec.json.encode(call.raw_input).decode())
+    """The input of a tool call, in one line of JSON."""
+    return "" if call.raw_input is None else terminal_safe_json(msgspec.json.encode(call.raw_input).decode())
 
 
-def status_of(call: ToolCall, outcome: Outcome) -> str:
-    """How a call went, in a word."""
+def status_of(call: ToolCall, outcome: TurnOutcome) -> str:
+    """The status of a tool call, in a word."""
     if call.is_open and outcome == "interrupted":
         return "interrupted"
     if call.status == "failed" and call.meta == CANCELLED_META:
@@ -356,8 +355,8 @@ def status_of(call: ToolCall, outcome: Outcome) -> str:
     return one_line(call.status).replace("_", " ")
 
 
-def spoken_end(turn: TranscriptTurn, outcome: Outcome, pid: int | None) -> str:
-    """How the turn ended, in a sentence; nothing if the agent just had said all."""
+def describe_end(turn: TranscriptTurn, outcome: TurnOutcome, pid: int | None) -> str:
+    """Says how the turn ended; empty for `end_turn`."""
     reason = (turn.end.reason or "") if turn.end is not None else ""
     error = (turn.end.error or "") if turn.end is not None else ""
     match outcome:
@@ -375,15 +374,15 @@ def spoken_end(turn: TranscriptTurn, outcome: Outcome, pid: int | None) -> str:
             return f"Ended: {one_line(reason).replace('_', ' ')}."
 
 
-def spoken_notice(notice: Notice) -> str:
-    """A notice in a line or two."""
+def describe_notice(notice: Notice) -> str:
+    """Formats a notice in a line or two."""
     description = f"\n{clean(notice.description)}" if notice.description else ""
     return f"{one_line(notice.severity).capitalize()}: {one_line(notice.title)}{description}"
 
 
-def spoken_compaction(compaction: Compaction) -> str:
-    """That the agent shortened its context."""
-    from coupler.agent.turn import spoken_compaction as spoken
+def describe_compaction(compaction: Compaction) -> str:
+    """Says that the agent shortened its context."""
+    from coupler.agent.turn import compaction_text as spoken
 
     if compaction.status == "in_progress":
         return "Summarizing the earlier conversation was not finished."
@@ -397,42 +396,44 @@ def _decoded(raw: Raw) -> Any:
         return None
 
 
-def _of_decoded_block(block: Any) -> Passage:
+def _of_decoded_block(block: Any) -> TranscriptPassage:
     if not isinstance(block, dict):
-        return Passage(note="something that cannot be read")
+        return TranscriptPassage(note="something that cannot be read")
     kind = _string(block, "type")
     match kind:
         case "text":
-            return Passage(text=clean(_string(block, "text")))
+            return TranscriptPassage(text=clean(_string(block, "text")))
         case "image" | "audio":
             data = _size_of_base64(_string(block, "data"))
-            return Passage(note=f"{kind}, {one_line(_string(block, 'mimeType'))}, {data}")
+            return TranscriptPassage(note=f"{kind}, {one_line(_string(block, 'mimeType'))}, {data}")
         case "resource_link":
-            return Passage(note=_named(block))
+            return TranscriptPassage(note=_named(block))
         case "resource":
             return _of_resource(block.get("resource"))
-    return Passage(note=f"something of the kind {one_line(kind) or 'unknown'}")
+    return TranscriptPassage(note=f"something of the kind {one_line(kind) or 'unknown'}")
 
 
-def _of_resource(resource: Any) -> Passage:
+def _of_resource(resource: Any) -> TranscriptPassage:
     if not isinstance(resource, dict):
-        return Passage(note="something that cannot be read")
+        return TranscriptPassage(note="something that cannot be read")
     if "text" in resource:
-        return Passage(note=_named(resource), code=clean(_string(resource, "text")))
-    return Passage(note=f"{_named(resource)}, {_size_of_base64(_string(resource, 'blob'))}")
+        return TranscriptPassage(note=_named(resource), code=clean(_string(resource, "text")))
+    return TranscriptPassage(note=f"{_named(resource)}, {_size_of_base64(_string(resource, 'blob'))}")
 
 
-def _of_item(item: Any) -> Passage:
+def _of_item(item: Any) -> TranscriptPassage:
     match item.get("type"):
         case "content":
             passage = _of_decoded_block(item.get("content"))
             # A program's output is no prose.
             return passage._replace(text="", code=passage.text) if passage.text else passage
         case "diff":
-            return Passage(note=one_line(_string(item, "path")), code=_difference(item), language="diff")
+            return TranscriptPassage(
+                note=one_line(_string(item, "path")), code=_difference(item), language="diff"
+            )
         case "terminal":
-            return Passage(note="output in a terminal of the editor")
-    return Passage(note=f"something of the kind {one_line(_string(item, 'type')) or 'unknown'}")
+            return TranscriptPassage(note="output in a terminal of the editor")
+    return TranscriptPassage(note=f"something of the kind {one_line(_string(item, 'type')) or 'unknown'}")
 
 
 def _difference(item: dict[str, Any]) -> str:

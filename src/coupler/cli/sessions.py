@@ -1,4 +1,8 @@
-"""`coupler sessions`: the sessions that agents have kept, to be listed, read, exported and deleted."""
+"""`coupler sessions`: lists, shows, exports and deletes the sessions that agents have kept.
+
+On the page of `coupler sessions show`, whatever somebody said is indented, so that no text can pass for a
+heading.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,13 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from coupler.agent.history import Outcome, Told, TranscriptTurn, Unreadable
+from coupler.agent.history import TranscriptEvent, TranscriptTurn, TurnOutcome, UnreadableEntry, read_turns
 from coupler.cli import session_export
-from coupler.cli.exit_codes import DONE, FAILED, complain, refuse
-from coupler.cli.session_export import Passage, as_json, summary
-from coupler.cli.store_access import kept_store, shown_title
+from coupler.cli.exit_codes import DONE, FAILED, print_error, refuse
+from coupler.cli.session_export import TranscriptPassage, as_json, summary, to_json, to_markdown
+from coupler.cli.store_access import redacted_record, redacted_title, redacted_turns, store_or_exit
 from coupler.cli.terminal import (
-    SESSION,
+    SESSION_PREFIX,
     ago,
     clean,
     count,
@@ -41,16 +45,41 @@ if TYPE_CHECKING:
     from coupler.store.store import BlockingStore
 
 
+PROGRAM = "coupler sessions"
+
 USUAL_LIMIT = 20
 MOST_NAMED = 10
 """Sessions that are named before they are deleted."""
 
 STDOUT = "-"
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+SHORTEST_PREFIX = 4
+"""Characters of an id, without its beginning, that are taken as one."""
+
+PAGE = 500
+MOST_CANDIDATES = 5
+
+HEAD, TAIL = 6, 4
+"""Lines of a tool's output that are shown at its beginning and its end."""
+
+LONGEST_LINE = 200
+"""Characters of a line of it, and of what the tool was given."""
+
+MARKS = {"completed": "[x]", "in_progress": "[>]", "pending": "[ ]"}
+
+STATUS_STYLES = {"failed": "red", "interrupted": "red", "cancelled": "yellow", "completed": "green"}
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+SessionFilter = Callable[["SessionRecord"], bool]
+
+StyledLine = tuple[str, str]
+"""Text, and the style that a terminal shows it in."""
 
 
-def _store_option(command: Command) -> Command:
+def _store_option(command: CommandT) -> CommandT:
     return click.option(
         "--store", metavar="FILE", help="The file that keeps them, if it is not the user's own."
     )(command)
@@ -60,9 +89,17 @@ def _age(context: click.Context, parameter: click.Parameter, value: str | None) 
     if value is None:
         return None
     try:
-        return seconds_of(value)
+        return parse_age(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def parse_age(duration: str) -> int:
+    """Converts an age such as `30d` to seconds; raises ValueError for what is none."""
+    match = re.fullmatch(r"(\d{1,6})([mhdw])", duration.strip().lower(), re.ASCII)
+    if match is None:
+        raise ValueError(f"{duration!r} is no age: write it as 12h, 30d or 8w")
+    return int(match[1]) * SECONDS[match[2]]
 
 
 @click.group(
@@ -113,14 +150,12 @@ def list_sessions(
       coupler sessions list --cwd .
       coupler sessions list --agent coder --json
     """
-    from coupler.cli.store_access import shown_record
-
     filters = [by_agent(agent)] if agent is not None else []
     filters += [by_directory(cwd)] if cwd is not None else []
-    with opened(store) as kept:
+    with open_store(store) as kept:
         chosen = [] if kept is None else _matching(kept, filters, include_empty=is_all)
-    output = _forgiving(sys.stdout)
-    shown = [shown_record(record) for record in chosen[:limit]]
+    output = _escaping_unencodable(sys.stdout)
+    shown = [redacted_record(record) for record in chosen[:limit]]
     if is_json:
         write_json(shown, output)
     elif not output.isatty():
@@ -141,6 +176,13 @@ def _nothing(is_filtered: bool, is_all: bool) -> str:
     )
 
 
+def _matching(
+    store: BlockingStore, filters: Sequence[SessionFilter], *, include_empty: bool
+) -> list[SessionRecord]:
+    records = all_sessions(store, include_empty=include_empty)
+    return [record for record in records if all(fits(record) for fits in filters)]
+
+
 @sessions.command(short_help="Read a session in the terminal.")
 @click.argument("id", metavar="ID")
 @click.option("--full", is_flag=True, help="Do not shorten what tools have put out.")
@@ -153,18 +195,145 @@ def show(id: str, full: bool, store: str | None) -> None:
       coupler sessions show 3f9a1c2b
       coupler sessions show 3f9a1c2b --full
     """
-    from coupler.agent.history import read_turns
-    from coupler.cli.store_access import shown_record, shown_turns
-
-    with opened(store) as kept:
+    with open_store(store) as kept:
         record = find(kept, id)
         assert kept is not None
-        output = _forgiving(sys.stdout)
-        write = writer(output)
-        turns = shown_turns(record, read_turns(lambda after: kept.entries(record.id, after)))
-        for line in lines_of(shown_record(record), turns, kept.held_by(record.id), is_full=full):
+        output = _escaping_unencodable(sys.stdout)
+        write = line_writer(output)
+        turns = redacted_turns(record, read_turns(lambda after: kept.entries(record.id, after)))
+        for line in session_lines(redacted_record(record), turns, kept.held_by(record.id), is_full=full):
             write(line)
         output.flush()
+
+
+def line_writer(stream: IO[str]) -> Callable[[StyledLine], None]:
+    """Gives a function that writes lines: styled to a terminal, plain to everything else."""
+    if not stream.isatty():
+        return lambda line: _write_plain(stream, line)
+    from rich.console import Console
+    from rich.text import Text as RichText
+
+    console = Console(file=stream, highlight=False)
+    return lambda line: console.print(RichText(line[0], line[1]), soft_wrap=True)
+
+
+def _write_plain(stream: IO[str], line: StyledLine) -> None:
+    stream.write(f"{line[0]}\n")
+
+
+def session_lines(
+    record: SessionRecord, turns: Iterable[TranscriptTurn], pid: int | None, *, is_full: bool
+) -> Iterator[StyledLine]:
+    """The page of a session."""
+    yield from _heading_lines(record, pid)
+    is_empty = True
+    for turn in turns:
+        is_empty = False
+        yield from _turn_lines(turn, pid, is_full=is_full)
+    if is_empty:
+        yield "", ""
+        yield "Nothing was said yet.", "dim"
+
+
+def _heading_lines(record: SessionRecord, pid: int | None) -> Iterator[StyledLine]:
+    yield one_line(record.title or "") or "(no title)", "bold"
+    yield f"{one_line(record.id)}", "cyan"
+    yield f"{short_agent(record.agent)} in {short_directory(record.cwd)}", "dim"
+    for root in record.roots:
+        yield f"and in {short_directory(root)}", "dim"
+    changed = f"{local_time(record.updated_at)} ({ago(record.updated_at)})"
+    yield f"{count(record.turns, 'turn')}, begun {local_time(record.created_at)}, changed {changed}", "dim"
+    if pid is not None:
+        yield f"open in the process {pid}", "yellow"
+
+
+def _turn_lines(turn: TranscriptTurn, pid: int | None, *, is_full: bool) -> Iterator[StyledLine]:
+    outcome = turn.outcome(is_held=pid is not None)
+    yield "", ""
+    yield f"--- Turn {turn.number}, {local_time(turn.started_at)} ---", "dim"
+    if turn.prompt:
+        yield from _message_lines("You", "bold blue", session_export.passages_of_prompt(turn.prompt))
+    for event in session_export.events_to_read(turn):
+        yield from _event_lines(event, outcome, is_full=is_full)
+    end = session_export.describe_end(turn, outcome, pid)
+    if end:
+        yield "", ""
+        yield end, "yellow" if outcome in ("cancelled", "open") else "red"
+
+
+def _event_lines(event: TranscriptEvent, outcome: TurnOutcome, *, is_full: bool) -> Iterator[StyledLine]:
+    match event:
+        case Text(text):
+            yield from _message_lines("Agent", "bold green", [TranscriptPassage(text=clean(text))])
+        case Thought(text):
+            yield from _message_lines("Thought", "dim", [TranscriptPassage(text=clean(text))], "dim")
+        case Content(block, role):
+            names = {"user": "You", "thought": "Thought"}
+            yield from _message_lines(
+                names.get(role, "Agent"), "bold green", [session_export.passage_of_block(block)]
+            )
+        case Plan(entries):
+            yield "", ""
+            yield "Plan", "bold"
+            for entry in entries:
+                yield f"  {MARKS.get(entry.status, '[ ]')} {one_line(entry.content)}", ""
+        case Notice() as notice:
+            yield from _message_lines(
+                "Notice", "bold", [TranscriptPassage(text=session_export.describe_notice(notice))]
+            )
+        case Compaction() as compaction:
+            yield from _message_lines(
+                "Notice", "bold", [TranscriptPassage(text=session_export.describe_compaction(compaction))]
+            )
+        case ToolCall() as call:
+            yield from _call_lines(call, session_export.status_of(call, outcome), is_full=is_full)
+        case UnreadableEntry(kind):
+            yield "", ""
+            yield f"(an entry of the kind {one_line(str(kind))} cannot be read)", "yellow"
+
+
+def _message_lines(
+    name: str, name_style: str, said: Iterable[TranscriptPassage], style: str = ""
+) -> Iterator[StyledLine]:
+    yield "", ""
+    yield name, name_style
+    for passage in said:
+        if passage.note:
+            yield f"  [{passage.note}]", "dim"
+        for line in (passage.text or passage.code).rstrip("\n").split("\n"):
+            if line or passage.text or passage.code:
+                yield f"  {line}".rstrip(), style
+
+
+def _call_lines(call: ToolCall, status: str, *, is_full: bool) -> Iterator[StyledLine]:
+    yield "", ""
+    yield f"Tool: {session_export.title_of(call)} ({status})", STATUS_STYLES.get(status, "bold")
+    given = session_export.input_of(call)
+    if given:
+        yield f"  input: {given if is_full else _cut(given)}", "dim"
+    for passage in session_export.passages_of_output(call):
+        if passage.note:
+            yield f"  [{passage.note}]", "dim"
+        lines = (passage.code or passage.text).rstrip("\n").split("\n")
+        if lines != [""]:
+            yield from _output_lines(lines, is_full=is_full)
+
+
+def _output_lines(lines: list[str], *, is_full: bool) -> Iterator[StyledLine]:
+    if is_full:
+        yield from ((f"  | {line}".rstrip(), "dim") for line in lines)
+        return
+    left_out = len(lines) - HEAD - TAIL
+    shown = lines if left_out <= 1 else [*lines[:HEAD], "", *lines[-TAIL:]]
+    for number, line in enumerate(shown):
+        if left_out > 1 and number == HEAD:
+            yield f"  … {left_out:,} lines left out: --full shows them …", "dim italic"
+        else:
+            yield f"  | {_cut(line)}".rstrip(), "dim"
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
 
 
 @sessions.command(short_help="Write a session as Markdown or JSON.")
@@ -188,132 +357,20 @@ def export(id: str, format: str, output: str, store: str | None) -> None:
       coupler sessions export 3f9a1c2b --output review.md
       coupler sessions export 3f9a1c2b --format json
     """
-    from coupler.agent.history import read_turns
-    from coupler.cli.session_export import to_json, to_markdown
-    from coupler.cli.store_access import shown_record, shown_turns
-
-    with opened(store) as kept:
+    with open_store(store) as kept:
         record = find(kept, id)
         assert kept is not None
         pid = kept.held_by(record.id)
-        turns = shown_turns(record, read_turns(lambda after: kept.entries(record.id, after)))
+        turns = redacted_turns(record, read_turns(lambda after: kept.entries(record.id, after)))
         if format == "json":
-            _write(to_json(shown_record(record), turns, is_held=pid is not None), output)
+            _write(to_json(redacted_record(record), turns, is_held=pid is not None), output)
         else:
-            _write(to_markdown(shown_record(record), turns, pid), output)
-
-
-# Which sessions a command is about: the store that has them, and the ones that its arguments mean.
-
-
-SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-
-
-def seconds_of(duration: str) -> int:
-    """How long `30d` is; raises ValueError for what is no duration."""
-    match = re.fullmatch(r"(\d{1,6})([mhdw])", duration.strip().lower(), re.ASCII)
-    if match is None:
-        raise ValueError(f"{duration!r} is no age: write it as 12h, 30d or 8w")
-    return int(match[1]) * SECONDS[match[2]]
-
-
-@sessions.command(short_help="Delete sessions for good.")
-@click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option(
-    "--older-than",
-    callback=_age,
-    metavar="AGE",
-    help="Delete those in which nothing has happened for so long: 12h, 30d, 8w.",
-)
-@click.option("--empty", is_flag=True, help="Delete those that were never prompted.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@_store_option
-def delete(ids: tuple[str, ...], older_than: int | None, empty: bool, yes: bool, store: str | None) -> None:
-    """Delete sessions for good, by their ids or by what they are.
-
-    With --older-than and --empty both must hold. A session that is open in a
-    running agent is not deleted.
-
-    \b
-    Examples:
-      coupler sessions delete 3f9a1c2b
-      coupler sessions delete --older-than 30d --yes
-    """
-    filters = [by_age(older_than)] if older_than is not None else []
-    filters += [never_prompted] if empty else []
-    if bool(ids) == bool(filters):
-        refuse("say what to delete: either ids, or --older-than and --empty", PROGRAM)
-    with opened(store) as kept:
-        if ids:
-            chosen, problems = _named(kept, ids)
-        else:
-            chosen, problems = _matching(kept, filters, include_empty=True) if kept is not None else [], 0
-        if chosen:
-            _confirm(chosen, is_sure=yes)
-            assert kept is not None
-            problems += _delete(kept, chosen, filters)
-        elif not ids:
-            sys.stdout.write("No session fits: nothing was deleted.\n")
-    sys.exit(FAILED if problems else DONE)
-
-
-def _named(store: BlockingStore | None, ids: Sequence[str]) -> tuple[list[SessionRecord], int]:
-    """The sessions that the ids mean, each once, and how many mean none."""
-    chosen: dict[str, SessionRecord] = {}
-    problems = 0
-    for given in ids:
-        found = find_or_complaint(store, given)
-        if isinstance(found, str):
-            complain(found, PROGRAM)
-            problems += 1
-        else:
-            chosen[found.id] = found
-    return [*chosen.values()], problems
-
-
-def _confirm(chosen: Sequence[SessionRecord], *, is_sure: bool) -> None:
-    if is_sure:
-        return
-    if not sys.stdin.isatty():
-        refuse("there is no terminal to ask on: add --yes to delete without a question", PROGRAM)
-    _forgiving(sys.stderr)
-    for record in chosen[:MOST_NAMED]:
-        click.echo(f"  {describe(record)}", err=True)
-    if len(chosen) > MOST_NAMED:
-        click.echo(f"  and {len(chosen) - MOST_NAMED:,} more", err=True)
-    if not click.confirm(f"Delete {count(len(chosen), 'session')} for good?", err=True):
-        refuse("nothing was deleted", PROGRAM, FAILED)
-
-
-def _delete(store: BlockingStore, chosen: Sequence[SessionRecord], filters: Sequence[Filter]) -> int:
-    """Delete those that still fit, for a question may have stood for hours; returns how many could not be."""
-    from coupler.store.errors import HeldError
-
-    deleted = problems = 0
-    try:
-        for record in chosen:
-            now = store.find(record.id)
-            if now is None or not all(fits(now) for fits in filters):
-                continue
-            try:
-                deleted += store.delete(record.id)
-            except HeldError as error:
-                complain(str(error), PROGRAM)
-                problems += 1
-    finally:
-        # Also when the store fails on the way.
-        sys.stdout.write(f"{count(deleted, 'session')} deleted.\n")
-    return problems
-
-
-def _matching(store: BlockingStore, filters: Sequence[Filter], *, include_empty: bool) -> list[SessionRecord]:
-    records = all_sessions(store, include_empty=include_empty)
-    return [record for record in records if all(fits(record) for fits in filters)]
+            _write(to_markdown(redacted_record(record), turns, pid), output)
 
 
 def _write(pieces: Iterable[str], file: str) -> None:
     if file == STDOUT:
-        output = _forgiving(sys.stdout)
+        output = _escaping_unencodable(sys.stdout)
         output.writelines(pieces)
         output.flush()
         return
@@ -345,28 +402,99 @@ def _write_file(pieces: Iterable[str], path: Path) -> None:
             draft.unlink()
 
 
-def _forgiving(stream: IO[str]) -> IO[str]:
-    """A character that the stream cannot show is escaped, instead of ending the program."""
-    if hasattr(stream, "reconfigure"):
-        stream.reconfigure(errors="backslashreplace")
-    return stream
+@sessions.command(short_help="Delete sessions for good.")
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option(
+    "--older-than",
+    callback=_age,
+    metavar="AGE",
+    help="Delete those in which nothing has happened for so long: 12h, 30d, 8w.",
+)
+@click.option("--empty", is_flag=True, help="Delete those that were never prompted.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_store_option
+def delete(ids: tuple[str, ...], older_than: int | None, empty: bool, yes: bool, store: str | None) -> None:
+    """Delete sessions for good, by their ids or by what they are.
+
+    With --older-than and --empty both must hold. A session that is open in a
+    running agent is not deleted.
+
+    \b
+    Examples:
+      coupler sessions delete 3f9a1c2b
+      coupler sessions delete --older-than 30d --yes
+    """
+    filters = [by_age(older_than)] if older_than is not None else []
+    filters += [never_prompted] if empty else []
+    if bool(ids) == bool(filters):
+        refuse("say what to delete: either ids, or --older-than and --empty", PROGRAM)
+    with open_store(store) as kept:
+        if ids:
+            chosen, problems = _named(kept, ids)
+        else:
+            chosen, problems = _matching(kept, filters, include_empty=True) if kept is not None else [], 0
+        if chosen:
+            _confirm(chosen, is_sure=yes)
+            assert kept is not None
+            problems += _delete(kept, chosen, filters)
+        elif not ids:
+            sys.stdout.write("No session fits: nothing was deleted.\n")
+    sys.exit(FAILED if problems else DONE)
 
 
-PROGRAM = "coupler sessions"
+def _named(store: BlockingStore | None, ids: Sequence[str]) -> tuple[list[SessionRecord], int]:
+    """The sessions that the ids mean, each once, and how many mean none."""
+    chosen: dict[str, SessionRecord] = {}
+    problems = 0
+    for given in ids:
+        found = find_or_problem(store, given)
+        if isinstance(found, str):
+            print_error(found, PROGRAM)
+            problems += 1
+        else:
+            chosen[found.id] = found
+    return [*chosen.values()], problems
 
-SHORTEST_PREFIX = 4
-"""Characters of an id, without its beginning, that are taken as one."""
 
-PAGE = 500
-MOST_CANDIDATES = 5
+def _confirm(chosen: Sequence[SessionRecord], *, is_sure: bool) -> None:
+    if is_sure:
+        return
+    if not sys.stdin.isatty():
+        refuse("there is no terminal to ask on: add --yes to delete without a question", PROGRAM)
+    _escaping_unencodable(sys.stderr)
+    for record in chosen[:MOST_NAMED]:
+        click.echo(f"  {describe(record)}", err=True)
+    if len(chosen) > MOST_NAMED:
+        click.echo(f"  and {len(chosen) - MOST_NAMED:,} more", err=True)
+    if not click.confirm(f"Delete {count(len(chosen), 'session')} for good?", err=True):
+        refuse("nothing was deleted", PROGRAM, FAILED)
 
-Filter = Callable[["SessionRecord"], bool]
+
+def _delete(store: BlockingStore, chosen: Sequence[SessionRecord], filters: Sequence[SessionFilter]) -> int:
+    """Deletes those that still fit, for a question may have stood for hours; returns how many failed."""
+    from coupler.store.errors import HeldError
+
+    deleted = problems = 0
+    try:
+        for record in chosen:
+            now = store.find(record.id)
+            if now is None or not all(fits(now) for fits in filters):
+                continue
+            try:
+                deleted += store.delete(record.id)
+            except HeldError as error:
+                print_error(str(error), PROGRAM)
+                problems += 1
+    finally:
+        # Also when the store fails on the way.
+        sys.stdout.write(f"{count(deleted, 'session')} deleted.\n")
+    return problems
 
 
 @contextmanager
-def opened(path: str | None) -> Iterator[BlockingStore | None]:
-    """The store, or None if there is none yet."""
-    with kept_store(path, PROGRAM) as store:
+def open_store(path: str | None) -> Iterator[BlockingStore | None]:
+    """Opens the store; None if there is none yet."""
+    with store_or_exit(path, PROGRAM) as store:
         yield None if store is None else store.blocking
 
 
@@ -376,17 +504,17 @@ def all_sessions(store: BlockingStore, *, include_empty: bool) -> Iterator[Sessi
     while True:
         page = store.page(None, cursor=cursor, limit=PAGE, include_empty=include_empty)
         for record in page.records:
-            if _is_sound(record):
+            if _is_intact(record):
                 yield record
             else:
                 name = one_line(str(record.id))
-                complain(f"the row of the session {name} is broken, and left out", PROGRAM)
+                print_error(f"the row of the session {name} is broken, and left out", PROGRAM)
         cursor = page.next_cursor
         if cursor is None:
             return
 
 
-def _is_sound(record: SessionRecord) -> bool:
+def _is_intact(record: SessionRecord) -> bool:
     try:
         msgspec.convert(msgspec.structs.asdict(record), type(record))
     except msgspec.ValidationError:
@@ -395,22 +523,22 @@ def _is_sound(record: SessionRecord) -> bool:
 
 
 def find(store: BlockingStore | None, given: str) -> SessionRecord:
-    """The session that an id or the beginning of one means; ends the command if there is not exactly one."""
-    found = find_or_complaint(store, given)
+    """Finds a session by its id or the beginning of one; ends the command if there is not exactly one."""
+    found = find_or_problem(store, given)
     if isinstance(found, str):
         refuse(found, PROGRAM, FAILED)
     return found
 
 
-def find_or_complaint(store: BlockingStore | None, given: str) -> SessionRecord | str:
+def find_or_problem(store: BlockingStore | None, given: str) -> SessionRecord | str:
     """The session, or what is wrong with its id."""
     # What is no text, as a command line may have it, is no id either.
     given = given.encode("utf-8", "replace").decode()
     exact = store.find(given) if store is not None else None
     if exact is not None:
-        return exact if _is_sound(exact) else f"the row of the session {given} is broken: it cannot be read"
-    beginning = given.removeprefix(SESSION)
-    if len(beginning) < SHORTEST_PREFIX or SESSION.startswith(given):
+        return exact if _is_intact(exact) else f"the row of the session {given} is broken: it cannot be read"
+    beginning = given.removeprefix(SESSION_PREFIX)
+    if len(beginning) < SHORTEST_PREFIX or SESSION_PREFIX.startswith(given):
         refuse(
             f"{given!r} is too short for a session's id: give at least {SHORTEST_PREFIX} characters of it",
             PROGRAM,
@@ -424,13 +552,13 @@ def find_or_complaint(store: BlockingStore | None, given: str) -> SessionRecord 
 
 
 def _candidates(store: BlockingStore, given: str) -> list[SessionRecord]:
-    beginnings = (given, f"{SESSION}{given.lower()}")
+    beginnings = (given, f"{SESSION_PREFIX}{given.lower()}")
     return [record for record in all_sessions(store, include_empty=True) if record.id.startswith(beginnings)]
 
 
 def _ambiguous(given: str, candidates: Sequence[SessionRecord]) -> str:
     named = [
-        f"{each.id} ({one_line(shown_title(each))})" if each.title else each.id
+        f"{each.id} ({one_line(redacted_title(each))})" if each.title else each.id
         for each in candidates[:MOST_CANDIDATES]
     ]
     rest = len(candidates) - len(named)
@@ -438,14 +566,14 @@ def _ambiguous(given: str, candidates: Sequence[SessionRecord]) -> str:
     return f"{given} is the beginning of {count(len(candidates), 'session')}: {', '.join(named)}{more}"
 
 
-def by_agent(text: str) -> Filter:
-    """Sessions of an agent by its whole identity, or by a part of its short name."""
+def by_agent(text: str) -> SessionFilter:
+    """Selects sessions of an agent by its whole identity, or by a part of its short name."""
     wanted = text.casefold()
     return lambda record: text == record.agent or wanted in short_agent(record.agent).casefold()
 
 
-def by_directory(path: str) -> Filter:
-    """Sessions of a directory, whichever way a link leads to it."""
+def by_directory(path: str) -> SessionFilter:
+    """Selects sessions of a directory, whichever way a link leads to it."""
 
     @cache
     def real(directory: str) -> str:
@@ -457,165 +585,28 @@ def by_directory(path: str) -> Filter:
     return lambda record: real(record.cwd) == real(str(Path(path).expanduser()))
 
 
-def by_age(seconds: int) -> Filter:
-    """Sessions in which nothing has happened for so long."""
+def by_age(seconds: int) -> SessionFilter:
+    """Selects sessions in which nothing has happened for so long."""
     limit = (time.time() - seconds) * 1000
     return lambda record: record.updated_at < limit
 
 
 def never_prompted(record: SessionRecord) -> bool:
-    """Whether a client opened the session and left it."""
+    """Selects sessions that a client opened and left."""
     return record.turns == 0
 
 
 def describe(record: SessionRecord) -> str:
-    """A session in a few words."""
-    title = one_line(shown_title(record)) or "(no title)"
+    """Describes a session in a line."""
+    title = one_line(redacted_title(record)) or "(no title)"
     return f"{short_id(record.id)}  {title}  ({count(record.turns, 'turn')}, {short_agent(record.agent)})"
 
 
-# `coupler sessions show`: a conversation to be read in a terminal.
-#
-# Whatever somebody said is indented, so that no text can pass for a heading of this page.
-
-
-HEAD, TAIL = 6, 4
-"""Lines of a tool's output that are shown at its beginning and its end."""
-
-LONGEST_LINE = 200
-"""Characters of a line of it, and of what the tool was given."""
-
-MARKS = {"completed": "[x]", "in_progress": "[>]", "pending": "[ ]"}
-
-STATUS_STYLES = {"failed": "red", "interrupted": "red", "cancelled": "yellow", "completed": "green"}
-
-Line = tuple[str, str]
-"""Text, and the style that a terminal shows it in."""
-
-
-def writer(stream: IO[str]) -> Callable[[Line], None]:
-    """Writes lines: with their styles to a terminal, as they are to everything else."""
-    if not stream.isatty():
-        return lambda line: _write_plain(stream, line)
-    from rich.console import Console
-    from rich.text import Text as RichText
-
-    console = Console(file=stream, highlight=False)
-    return lambda line: console.print(RichText(line[0], line[1]), soft_wrap=True)
-
-
-def _write_plain(stream: IO[str], line: Line) -> None:
-    stream.write(f"{line[0]}\n")
-
-
-def lines_of(
-    record: SessionRecord, turns: Iterable[TranscriptTurn], pid: int | None, *, is_full: bool
-) -> Iterator[Line]:
-    """The whole page."""
-    yield from _heading(record, pid)
-    is_empty = True
-    for turn in turns:
-        is_empty = False
-        yield from _turn(turn, pid, is_full=is_full)
-    if is_empty:
-        yield "", ""
-        yield "Nothing was said yet.", "dim"
-
-
-def _heading(record: SessionRecord, pid: int | None) -> Iterator[Line]:
-    yield one_line(record.title or "") or "(no title)", "bold"
-    yield f"{one_line(record.id)}", "cyan"
-    yield f"{short_agent(record.agent)} in {short_directory(record.cwd)}", "dim"
-    for root in record.roots:
-        yield f"and in {short_directory(root)}", "dim"
-    changed = f"{local_time(record.updated_at)} ({ago(record.updated_at)})"
-    yield f"{count(record.turns, 'turn')}, begun {local_time(record.created_at)}, changed {changed}", "dim"
-    if pid is not None:
-        yield f"open in the process {pid}", "yellow"
-
-
-def _turn(turn: TranscriptTurn, pid: int | None, *, is_full: bool) -> Iterator[Line]:
-    outcome = turn.outcome(is_held=pid is not None)
-    yield "", ""
-    yield f"--- Turn {turn.number}, {local_time(turn.started_at)} ---", "dim"
-    if turn.prompt:
-        yield from _said("You", "bold blue", session_export.of_prompt(turn.prompt))
-    for event in session_export.events_to_read(turn):
-        yield from _told(event, outcome, is_full=is_full)
-    end = session_export.spoken_end(turn, outcome, pid)
-    if end:
-        yield "", ""
-        yield end, "yellow" if outcome in ("cancelled", "open") else "red"
-
-
-def _told(event: Told, outcome: Outcome, *, is_full: bool) -> Iterator[Line]:
-    match event:
-        case Text(text):
-            yield from _said("Agent", "bold green", [Passage(text=clean(text))])
-        case Thought(text):
-            yield from _said("Thought", "dim", [Passage(text=clean(text))], "dim")
-        case Content(block, role):
-            names = {"user": "You", "thought": "Thought"}
-            yield from _said(names.get(role, "Agent"), "bold green", [session_export.of_block(block)])
-        case Plan(entries):
-            yield "", ""
-            yield "Plan", "bold"
-            for entry in entries:
-                yield f"  {MARKS.get(entry.status, '[ ]')} {one_line(entry.content)}", ""
-        case Notice() as notice:
-            yield from _said("Notice", "bold", [Passage(text=session_export.spoken_notice(notice))])
-        case Compaction() as compaction:
-            yield from _said("Notice", "bold", [Passage(text=session_export.spoken_compaction(compaction))])
-        case ToolCall() as call:
-            yield from _call(call, session_export.status_of(call, outcome), is_full=is_full)
-        case Unreadable(kind):
-            yield "", ""
-            yield f"(an entry of the kind {one_line(str(kind))} cannot be read)", "yellow"
-
-
-def _said(name: str, name_style: str, said: Iterable[Passage], style: str = "") -> Iterator[Line]:
-    yield "", ""
-    yield name, name_style
-    for passage in said:
-        if passage.note:
-            yield f"  [{passage.note}]", "dim"
-        for line in (passage.text or passage.code).rstrip("\n").split("\n"):
-            if line or passage.text or passage.code:
-                yield f"  {line}".rstrip(), style
-
-
-def _call(call: ToolCall, status: str, *, is_full: bool) -> Iterator[Line]:
-    yield "", ""
-    yield f"Tool: {session_export.title_of(call)} ({status})", STATUS_STYLES.get(status, "bold")
-    given = session_export.input_of(call)
-    if given:
-        yield f"  input: {given if is_full else _cut(given)}", "dim"
-    for passage in session_export.of_output(call):
-        if passage.note:
-            yield f"  [{passage.note}]", "dim"
-        lines = (passage.code or passage.text).rstrip("\n").split("\n")
-        if lines != [""]:
-            yield from _output(lines, is_full=is_full)
-
-
-def _output(lines: list[str], *, is_full: bool) -> Iterator[Line]:
-    if is_full:
-        yield from ((f"  | {line}".rstrip(), "dim") for line in lines)
-        return
-    left_out = len(lines) - HEAD - TAIL
-    shown = lines if left_out <= 1 else [*lines[:HEAD], "", *lines[-TAIL:]]
-    for number, line in enumerate(shown):
-        if left_out > 1 and number == HEAD:
-            yield f"  … {left_out:,} lines left out: --full shows them …", "dim italic"
-        else:
-            yield f"  | {_cut(line)}".rstrip(), "dim"
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
-
-
-# `coupler sessions list`: a table for people, lines with tabs for programs, or JSON.
+def _escaping_unencodable(stream: IO[str]) -> IO[str]:
+    """Makes a stream escape characters that it cannot show, instead of ending the program."""
+    if hasattr(stream, "reconfigure"):
+        stream.reconfigure(errors="backslashreplace")
+    return stream
 
 
 NO_TITLE = "(no title)"
@@ -631,7 +622,7 @@ NARROWEST = 36
 
 
 def write_table(records: Sequence[SessionRecord], stream: IO[str]) -> None:
-    """A table as wide as the terminal, unless that is too narrow for any."""
+    """Writes a table as wide as the terminal, unless that is too narrow for any."""
     from rich.console import Console
     from rich.text import Text
 
@@ -658,7 +649,7 @@ def _row(record: SessionRecord) -> tuple[str, ...]:
 
 
 def _widths(rows: Sequence[tuple[str, ...]], width: int) -> list[int]:
-    """Agents and directories get what they need up to their share, titles what is left."""
+    """Column widths: agents and directories get what they need up to their share, titles what is left."""
     from rich.cells import cell_len
 
     needed = (max(map(cell_len, column)) for column in zip(*rows, strict=True))
@@ -669,7 +660,7 @@ def _widths(rows: Sequence[tuple[str, ...]], width: int) -> list[int]:
 
 
 def _fitted(text: str, width: int, cut_left: bool) -> str:
-    """The text in exactly so many columns; of a path the end says more than the beginning."""
+    """Fits a text to a width; of a path the end says more than the beginning."""
     from rich.cells import cell_len, set_cell_size
 
     if cell_len(text) <= width:
@@ -682,7 +673,7 @@ def _fitted(text: str, width: int, cut_left: bool) -> str:
 
 
 def write_lines(records: Sequence[SessionRecord], stream: IO[str]) -> None:
-    """One session a line: id, time of the last change, turns, agent, directory, title."""
+    """Writes one session a line: id, time of the last change, turns, agent, directory, title."""
     for record in records:
         fields = (
             one_line(record.id),
@@ -696,12 +687,12 @@ def write_lines(records: Sequence[SessionRecord], stream: IO[str]) -> None:
 
 
 def write_json(records: Sequence[SessionRecord], stream: IO[str]) -> None:
-    """One array."""
+    """Writes one JSON array."""
     sessions: list[dict[str, Any]] = [summary(record) for record in records]
     stream.write(as_json(msgspec.json.encode(sessions)) + "\n")
 
 
 def note_rest(rest: int, flags: str) -> None:
-    """Say how many more there are, beside the list."""
+    """Says how many more there are, beside the list."""
     if rest > 0:
         sys.stderr.write(f"{count(rest, 'more session')} not shown: add {flags}\n")

@@ -1,7 +1,8 @@
-"""How sessions are put into words: names, times and sizes, and text that a stranger wrote.
+"""What several commands share to write to a terminal, ask on it, and read and write the user's files.
 
-Whatever is in the store may come from a model or from the output of a program. None of it may move a cursor,
-change colours or reorder a line of the terminal that it is shown on.
+Text may come from a model, from the output of a program or from a file of somebody else. `clean` and
+`one_line` keep it from moving the cursor, changing colours or reordering a line of the terminal that it is
+shown on.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from typing import Any
 
 from coupler.cli.exit_codes import refuse
 
-SESSION = "sess_"
+SESSION_PREFIX = "sess_"
 """How every session's id begins; what follows is random."""
 
-SHORT = 8
+SHORT_ID_LENGTH = 8
 """Characters of an id that tell sessions apart well enough."""
 
 _ESCAPE_SEQUENCES = re.compile(
@@ -36,42 +37,55 @@ _ESCAPE_SEQUENCES = re.compile(
     "|\x1b[ -/]*[0-~]"
 )
 _LINE_ENDS = re.compile("\r\n|[\r\u2028\u2029]")
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 # JSON lets these stand as they are inside strings.
-_UNSEEN_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+_CONTROLS_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 _UNITS = (("year", 365 * 86400), ("month", 30 * 86400), ("day", 86400), ("hour", 3600), ("minute", 60))
 
+TERMINAL = "/dev/tty"
+
+LONGEST_LINE = 4096
+"""Bytes of an answer; a terminal holds no more in a line."""
+
+STDIN = "-"
+
+BACKUP_SUFFIX = "before-coupler"
+"""How the name of a backup ends; those after the first have a number besides."""
+
+LARGEST_FILE = 10_000_000
+"""Bytes of a file: no settings are larger."""
+
 
 def clean(text: str) -> str:
-    """The text without anything that a terminal would obey; lines and tabs stay."""
+    """Removes everything from a text that a terminal would obey; lines and tabs stay."""
     text = _LINE_ENDS.sub("\n", _ESCAPE_SEQUENCES.sub("", text))
-    return _SURROGATES.sub("\ufffd", _UNSEEN.sub("", text))
+    return _SURROGATES.sub("\ufffd", _CONTROLS.sub("", text))
 
 
 def one_line(text: str) -> str:
-    """The text clean, in one line."""
+    """Cleans a text and puts it on one line."""
     return " ".join(clean(text).split())
 
 
-def quiet_json(text: str) -> str:
-    """JSON that means the same, with everything escaped that a terminal would obey."""
-    return _UNSEEN_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+def terminal_safe_json(text: str) -> str:
+    """Escapes everything in JSON that a terminal would obey; it means the same."""
+    return _CONTROLS_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def short_id(id: str) -> str:
-    """What people type to mean this session."""
-    return clean(id[len(SESSION) :][:SHORT] if id.startswith(SESSION) else id)
+    """Shortens a session's id to what people type."""
+    return clean(id[len(SESSION_PREFIX) :][:SHORT_ID_LENGTH] if id.startswith(SESSION_PREFIX) else id)
 
 
 def short_agent(identity: str) -> str:
-    """An agent without the directory that its file is in."""
+    """Shortens an agent's identity: without the directory that its file is in."""
     return one_line(re.split(r"[/\\]", identity)[-1])
 
 
 def short_directory(path: str) -> str:
-    """A path as people write it, with ~ for their home."""
+    """Shortens a path as people write it, with ~ for their home."""
     path = one_line(path)
     try:
         home = str(Path.home())
@@ -82,8 +96,8 @@ def short_directory(path: str) -> str:
     return f"~{path[len(home) :]}" if path.startswith(f"{home}/") else path
 
 
-def moment(at: int) -> datetime | None:
-    """A time of the store; None if it is none."""
+def to_datetime(at: int) -> datetime | None:
+    """Converts a time of the store; None if it is none."""
     try:
         return datetime.fromtimestamp(at / 1000, UTC)
     except (OverflowError, OSError, ValueError):
@@ -91,25 +105,25 @@ def moment(at: int) -> datetime | None:
 
 
 def timestamp(at: int) -> str | None:
-    """A time for programs."""
-    when = moment(at)
+    """Formats a time for programs, in ISO 8601."""
+    when = to_datetime(at)
     return None if when is None else when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def local_time(at: int) -> str:
-    """A time for the person at this terminal."""
-    when = moment(at)
+    """Formats a time for the person at this terminal."""
+    when = to_datetime(at)
     return "at an unknown time" if when is None else when.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def universal_time(at: int) -> str:
-    """A time for people anywhere."""
-    when = moment(at)
+    """Formats a time for people anywhere, in UTC."""
+    when = to_datetime(at)
     return "unknown" if when is None else when.strftime("%Y-%m-%d %H:%M UTC")
 
 
 def ago(at: int) -> str:
-    """How long ago that was."""
+    """Says how long ago a time was."""
     seconds = int(time.time() - at / 1000)
     for unit, size in _UNITS:
         if seconds >= size:
@@ -118,28 +132,19 @@ def ago(at: int) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """As many of these, in words: 1 session, 2 sessions."""
+    """Counts in words: 1 session, 2 sessions."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def size(number: int) -> str:
-    """A number of bytes."""
+    """Formats a number of bytes."""
     if number < 1000:
         return count(number, "byte")
     return f"{number / 1000:.1f} KB" if number < 999_950 else f"{number / 1_000_000:.1f} MB"
 
 
-# The terminal that a command was started from, for questions beside an answer that may go to a pipe.
-
-
-TERMINAL = "/dev/tty"
-
-LONGEST_LINE = 4096
-"""Bytes of an answer; a terminal holds no more in a line."""
-
-
 class QuestionTerminal:
-    """Asks on the terminal, whatever stdin and stdout are."""
+    """Asks on the terminal that a command was started from, whatever stdin and stdout are."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -147,7 +152,7 @@ class QuestionTerminal:
 
     @classmethod
     def opened(cls) -> QuestionTerminal | None:
-        """The terminal; None if there is none."""
+        """Opens the terminal; None if there is none."""
         if sys.platform == "win32":
             return None
         try:
@@ -157,17 +162,17 @@ class QuestionTerminal:
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Have it alone, for as many lines as a question takes."""
+        """Takes the terminal alone, for as many lines as a question takes."""
         async with self._turn:
-            self._forget_what_was_typed()
+            self._discard_typed_input()
             yield
 
     def write(self, text: str) -> None:
-        """Show something."""
+        """Shows a text."""
         os.write(self._descriptor, text.encode(errors="replace"))
 
     async def ask(self, question: str) -> str:
-        """The line that is typed, with its end; empty if the person has left, by Ctrl-D or for good.
+        """Asks for a line, returned with its end; empty if the person has left, by Ctrl-D or for good.
 
         The loop goes on meanwhile, so Ctrl-C is heard.
         """
@@ -190,14 +195,14 @@ class QuestionTerminal:
             return ""
 
     async def ask_hidden(self, question: str) -> str:
-        """The same for what nobody may read over a shoulder."""
+        """Asks for a line that is not shown while it is typed."""
         with self._without_echo():
             line = await self.ask(question)
         self.write("\n")
         return line
 
     def close(self) -> None:
-        """Let go of it."""
+        """Closes the terminal."""
         os.close(self._descriptor)
 
     @contextlib.contextmanager
@@ -216,8 +221,8 @@ class QuestionTerminal:
         finally:
             termios.tcsetattr(self._descriptor, termios.TCSANOW, before)
 
-    def _forget_what_was_typed(self) -> None:
-        """What was typed before a question was seen is no answer to it."""
+    def _discard_typed_input(self) -> None:
+        """Drops what was typed before the question was seen: it is no answer to it."""
         if sys.platform != "win32":
             import termios
 
@@ -225,14 +230,8 @@ class QuestionTerminal:
                 termios.tcflush(self._descriptor, termios.TCIFLUSH)
 
 
-# Files that are named on the command line: read whole, or the command ends with a sentence.
-
-
-STDIN = "-"
-
-
-def text_of(file: str, program: str) -> str:
-    """The text of a file, or of stdin."""
+def read_text_argument(file: str, program: str) -> str:
+    """Reads the text of a file that the command line names, or of stdin; failure ends the program."""
     try:
         if file == STDIN:
             return sys.stdin.buffer.read().decode("utf-8", "replace")
@@ -241,37 +240,27 @@ def text_of(file: str, program: str) -> str:
         refuse(f"{file} cannot be read: {error.strerror}", program)
 
 
-def json_of(file: str, option: str, program: str) -> Any:
-    """The JSON in a file that an option names."""
-    text = text_of(file, program)
+def read_json_argument(file: str, option: str, program: str) -> Any:
+    """Reads the JSON in a file that an option names; failure ends the program."""
+    text = read_text_argument(file, program)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         refuse(f"{option}: {file} is no JSON: {error}", program)
 
 
-# Files of the user's that a command writes: whole or not at all, and what was there is kept beside them.
-
-
-KEPT = "before-coupler"
-"""What the name of a copy ends with; those after the first have a number besides."""
-
-LARGEST = 10_000_000
-"""Bytes of a file: no settings are larger."""
-
-
 class CannotWriteError(Exception):
-    """The file is as it was; the message says why."""
+    """The file cannot be written, and is as it was; the message says why."""
 
 
-def content_of(path: Path) -> bytes | None:
-    """What is in a file, which may be a link; None if there is none. Raises `CannotWriteError`."""
+def read_file(path: Path) -> bytes | None:
+    """Reads a file, which may be a link; None if there is none. Raises `CannotWriteError`."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise CannotWriteError(f"{path} is not a file")
-        if status.st_size > LARGEST:
-            raise CannotWriteError(f"{path} is larger than {LARGEST // 1_000_000} MB")
+        if status.st_size > LARGEST_FILE:
+            raise CannotWriteError(f"{path} is larger than {LARGEST_FILE // 1_000_000} MB")
         return path.read_bytes()
     except FileNotFoundError:
         return None
@@ -279,8 +268,8 @@ def content_of(path: Path) -> bytes | None:
         raise CannotWriteError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def write_new(path: Path, content: bytes) -> None:
-    """Make a file, and the directories that it needs. Raises `CannotWriteError` if there is one already."""
+def write_new_file(path: Path, content: bytes) -> None:
+    """Creates a file and its directories. Raises `CannotWriteError` if there is one already."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as stream:
@@ -292,8 +281,8 @@ def write_new(path: Path, content: bytes) -> None:
         raise CannotWriteError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def replace(path: Path, content: bytes, before: bytes | None) -> Path | None:
-    """Put a new content in the place of the one that was read; returns the copy of that, if there was one.
+def replace_file(path: Path, content: bytes, before: bytes | None) -> Path | None:
+    """Replaces the content of a file that was read; returns the backup of it, if there was one.
 
     A link stays one: what it leads to is replaced. Who has changed the file since keeps what they wrote.
     """
@@ -303,8 +292,8 @@ def replace(path: Path, content: bytes, before: bytes | None) -> Path | None:
     try:
         real.parent.mkdir(parents=True, exist_ok=True)
         new = _write_beside(real, content)
-        kept = None if before is None else _keep(path, before)
-        if content_of(path) != before:
+        kept = None if before is None else _back_up(path, before)
+        if read_file(path) != before:
             raise CannotWriteError(f"{path} was changed meanwhile, and is left alone: try again")
         new.replace(real)
     except BaseException as error:
@@ -318,7 +307,7 @@ def replace(path: Path, content: bytes, before: bytes | None) -> Path | None:
 
 
 def _write_beside(real: Path, content: bytes) -> Path:
-    """A file in the same directory, as readable and writable as the one whose place it takes."""
+    """Writes a file in the same directory, as readable and writable as the one whose place it takes."""
     with suppress(FileNotFoundError):
         if not os.access(real, os.W_OK) and real.exists():
             raise PermissionError(0, "it is read-only", str(real))
@@ -335,12 +324,12 @@ def _write_beside(real: Path, content: bytes) -> Path:
     return new
 
 
-def _keep(path: Path, content: bytes) -> Path:
-    """A copy under a name that nothing has yet, for nobody to read who could not read the file."""
+def _back_up(path: Path, content: bytes) -> Path:
+    """Copies the content to a name that nothing has yet, for nobody to read who could not read the file."""
     mode = stat.S_IMODE(path.stat().st_mode) & 0o666
     number = 1
     while True:
-        copy = path.with_name(f"{path.name}.{KEPT}{'' if number == 1 else f'-{number}'}")
+        copy = path.with_name(f"{path.name}.{BACKUP_SUFFIX}{'' if number == 1 else f'-{number}'}")
         try:
             descriptor = os.open(
                 copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode

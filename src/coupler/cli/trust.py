@@ -1,6 +1,7 @@
-"""`coupler trust`: let a project's files do what a stranger's must not do by themselves.
+"""`coupler trust`: trusts a project's coupler.toml and workflows, as they are now.
 
-These are its coupler.toml, and its workflows with the scripts and prompts that they name.
+Until then they do not do what a stranger's files must not do by themselves. The workflows are trusted with
+the scripts and prompts that they name.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from typing import TYPE_CHECKING
 import click
 
 from coupler.cli.exit_codes import FAILED, refuse
-from coupler.cli.store_access import kept_store
+from coupler.cli.store_access import store_or_exit
 from coupler.cli.terminal import clean, count, local_time, one_line, timestamp
 
 if TYPE_CHECKING:
     from coupler.config import Config
     from coupler.config.files import ConfigFile
-    from coupler.config.value_kinds import Setting
+    from coupler.config.value_kinds import ConfigSetting
     from coupler.store.choices import Trust, TrustedFile
     from coupler.workflow.language.library import FileToTrust, Library
 
@@ -82,7 +83,7 @@ def _trust(directory: str, *, is_sure: bool) -> None:
     if not config.untrusted and not workflows.are_there:
         _say_harmless(config)
         return
-    with _kept() as trusted:
+    with _trusted_files() as trusted:
         assert trusted is not None
         is_set = bool(config.untrusted) and not _is_trusted(config.project, trusted)
         files = workflows.untrusted(trusted)
@@ -101,11 +102,11 @@ def _trust(directory: str, *, is_sure: bool) -> None:
 
 
 def _trust_file(file: str, *, is_sure: bool) -> None:
-    """A workflow that is in no project's directory of them, with the files that it names."""
+    """Trusts a workflow that is in no project's directory of them, with the files that it names."""
     from coupler.runtime.extras import MissingExtraError
     from coupler.workflow.errors import WorkflowError
 
-    with _kept() as trusted:
+    with _trusted_files() as trusted:
         try:
             files = untrusted_of_file(file, trusted)
         except (WorkflowError, MissingExtraError) as error:
@@ -135,7 +136,7 @@ def _say_trusted(config: Config, workflows: ProjectWorkflows) -> None:
     workflows.say_trusted()
 
 
-def _show(file: ConfigFile | None, settings: tuple[Setting, ...]) -> None:
+def _show(file: ConfigFile | None, settings: tuple[ConfigSetting, ...]) -> None:
     assert file is not None
     click.echo(f"{one_line(file.path)} sets what is used only in trusted projects:", err=True)
     for setting in settings:
@@ -144,8 +145,8 @@ def _show(file: ConfigFile | None, settings: tuple[Setting, ...]) -> None:
         click.echo(f"  line {setting.origin.line}: {setting.key.name} = {value}", err=True)
 
 
-def _written(file: ConfigFile, setting: Setting) -> object:
-    """The value as the file has it, before it was read as something."""
+def _written(file: ConfigFile, setting: ConfigSetting) -> object:
+    """The value as the file has it, before it was parsed."""
     value: object = file.values
     for name in setting.key.name.split("."):
         assert isinstance(value, dict)
@@ -171,7 +172,7 @@ def _tell_notes(config: Config) -> None:
 
 
 def _forget(directory: str) -> None:
-    with _kept(is_made=False) as trusted:
+    with _trusted_files(is_made=False) as trusted:
         if trusted is not None:
             if _is_workflow(directory):
                 forgotten = forget_file(directory, trusted)
@@ -208,7 +209,7 @@ def _found_above(directory: str) -> str | None:
 
 
 def _list() -> None:
-    with _kept(is_made=False) as trusted:
+    with _trusted_files(is_made=False) as trusted:
         files = [] if trusted is None else trusted.files()
     if not files:
         sys.stderr.write("No file is trusted.\n")
@@ -221,10 +222,10 @@ def _list() -> None:
 
 def _state(file: TrustedFile) -> str:
     from coupler.config import ConfigError
-    from coupler.config.files import content_of
+    from coupler.config.files import read_content
 
     try:
-        content = content_of(file.path)
+        content = read_content(file.path)
     except ConfigError:
         return "missing"
     return "unchanged" if file.has(content) else "changed"
@@ -247,17 +248,14 @@ def _load(directory: str | None) -> Config:
 
 
 @contextmanager
-def _kept(*, is_made: bool = True) -> Iterator[Trust | None]:
+def _trusted_files(*, is_made: bool = True) -> Iterator[Trust | None]:
     """The user's trusted files; None if there are none yet and none are to be made."""
-    with kept_store(None, PROGRAM, is_made=is_made) as store:
+    with store_or_exit(None, PROGRAM, is_made=is_made) as store:
         yield None if store is None else store.trust
 
 
-# The workflows of a project, and the files that they name, for `coupler trust`.
-
-
 class ProjectWorkflows:
-    """Those of the project that a directory is in; a project without them needs nothing of all this."""
+    """The workflows of the project that a directory is in."""
 
     def __init__(self, directory: str) -> None:
         from coupler.config.lookup import project_workflows
@@ -275,10 +273,10 @@ class ProjectWorkflows:
 
         if self.place is None:
             return []
-        from coupler.workflow.language.library import untrusted_of_project
+        from coupler.workflow.language.library import untrusted_project_files
 
         try:
-            return untrusted_of_project(self._library, trusted)
+            return untrusted_project_files(self._library, trusted)
         except MissingExtraError as error:
             say(f"Note: the workflows of the project are left out. {error}.")
             self.place = None
@@ -291,7 +289,7 @@ class ProjectWorkflows:
         return Library(self._directory)
 
     def show(self, files: Sequence[FileToTrust]) -> None:
-        """What a yes would be about."""
+        """Shows the files that the question is about."""
         if files and self.place is not None:
             show_files(files, self.place.root)
             self._tell_broken()
@@ -311,7 +309,7 @@ class ProjectWorkflows:
 
 
 def untrusted_of_file(file: str, trusted: Trust | None) -> list[FileToTrust]:
-    """The files that a workflow at a path is made of, which are not trusted; raises `WorkflowError`."""
+    """The untrusted files that a workflow at a path is made of; raises `WorkflowError`."""
     from coupler.workflow.language.library import Library, untrusted_files
 
     library = Library(str(Path(file).parent))
@@ -321,7 +319,7 @@ def untrusted_of_file(file: str, trusted: Trust | None) -> list[FileToTrust]:
 
 
 def show_files(files: Sequence[FileToTrust], root: str) -> None:
-    """What a yes would be about."""
+    """Shows the files that the question is about."""
     click.echo("These files are run by workflows; read them first:", err=True)
     for file in files:
         lines = count(len(file.content.splitlines()), "line")
@@ -329,7 +327,7 @@ def show_files(files: Sequence[FileToTrust], root: str) -> None:
 
 
 def remember(files: Sequence[FileToTrust], trusted: Trust) -> None:
-    """Trust them as they were shown."""
+    """Trusts the files as they were shown."""
     from coupler.workflow.language.library import trust_files
 
     if files:
@@ -339,7 +337,7 @@ def remember(files: Sequence[FileToTrust], trusted: Trust) -> None:
 
 
 def forget_file(file: str, trusted: Trust) -> list[str]:
-    """Trust no longer what a workflow at a path is made of; returns which files those were."""
+    """Trusts the files of a workflow at a path no longer; returns them."""
     from coupler.workflow.errors import WorkflowError
 
     try:
@@ -350,20 +348,20 @@ def forget_file(file: str, trusted: Trust) -> list[str]:
 
 
 def forget_workflows(directory: str, trusted: Trust) -> list[str]:
-    """Trust no file of a project's workflows any longer, also one that is gone; returns which they were."""
-    from coupler.config.lookup import NAME, project_workflows
+    """Trusts no file of a project's workflows any longer, also one that is gone; returns them."""
+    from coupler.config.lookup import FILE_NAME, project_workflows
 
     place = project_workflows(str(Path(directory).absolute()), os.environ)
     if place is None:
         return []
     root = os.path.join(os.path.realpath(Path(place.path).parent.parent), "")  # noqa: PTH118
     below = [file.path for file in trusted.files() if file.path.startswith(root)]
-    paths = [path for path in dict.fromkeys(below) if Path(path).name != NAME]
+    paths = [path for path in dict.fromkeys(below) if Path(path).name != FILE_NAME]
     return [path for path in paths if trusted.distrust(path)]
 
 
 def say(line: str) -> None:
-    """Write a line; a character that the stream cannot show is escaped, instead of ending the program."""
+    """Writes a line; a character that the stream cannot show is escaped, instead of ending the program."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     sys.stdout.write(f"{line}\n")

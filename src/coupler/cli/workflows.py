@@ -1,4 +1,4 @@
-"""`coupler workflows`: the workflows that there are, to be listed, read, checked, drawn and begun."""
+"""`coupler workflows`: lists, shows, checks, draws and begins workflows."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import click
 import msgspec
 
 from coupler.cli.exit_codes import FAILED, refuse
-from coupler.cli.store_access import kept_store
-from coupler.cli.terminal import clean, count, one_line, quiet_json
+from coupler.cli.store_access import store_or_exit
+from coupler.cli.terminal import clean, count, one_line, terminal_safe_json
 
 if TYPE_CHECKING:
     from coupler.config.config import TrustedFiles
@@ -30,137 +30,11 @@ PROGRAM = "coupler workflows"
 INVALID = 2
 """The exit code of `validate` for a workflow that cannot work."""
 
+LONGEST_LINE = 79
+"""Characters of a line, so that it stands whole in the narrowest terminals that are usual."""
 
-@click.group(
-    short_help="List, read, check, draw and begin workflows.",
-    context_settings={"max_content_width": 80},
-)
-def workflows() -> None:
-    """List, read, check, draw and begin workflows.
-
-    They are the .yaml files in .coupler/workflows of the project and in
-    workflows/ of the user's configuration; of two with one name, the project's
-    counts. NAME is a workflow's name; one that ends with .yaml or .yml or has a
-    / in it is the path of a file.
-
-    \b
-    Examples:
-      coupler workflows list
-      coupler workflows validate
-
-    Exit codes: 0 if all went well, 1 if something could not be done, 2 for an
-    invalid workflow or wrong usage.
-    """
-
-
-@workflows.command("list", short_help="List the workflows that can be run by name.")
-@click.option("--json", "is_json", is_flag=True, help="Write one JSON array.")
-def list_workflows(is_json: bool) -> None:
-    """List the workflows that can be run by name.
-
-    A workflow of a project has to be trusted before it runs: see coupler
-    trust. One that is broken is listed with the first of its problems.
-
-    On a terminal it is a table. To a pipe it writes one workflow a line, with
-    tabs between name, origin, state, file and description.
-
-    \b
-    Examples:
-      coupler workflows list
-      coupler workflows list --json
-    """
-    with _library() as library, kept_store(None, PROGRAM) as store:
-        rows = rows_of(library, None if store is None else store.trust)
-        hidden = library.hidden()
-    output = _forgiving_output()
-    if is_json:
-        write_json(rows, output)
-    elif not output.isatty():
-        write_lines(rows, output)
-    elif rows:
-        write_table(rows, output)
-    output.flush()
-    for remark in remarks_on(rows, hidden):
-        sys.stderr.write(f"{remark}\n")
-
-
-@workflows.command(short_help="Read what a workflow takes, does and gives.")
-@click.argument("name", metavar="NAME")
-def show(name: str) -> None:
-    """Read what a workflow takes, does and gives: its inputs, steps and outputs.
-
-    \b
-    Examples:
-      coupler workflows show review
-      coupler workflows show ./release.yaml
-    """
-    with _library() as library:
-        output = _forgiving_output()
-        for line in lines_of(library.find(name), name, library.directory):
-            output.write(f"{line}\n")
-        output.flush()
-
-
-@workflows.command(short_help="Check workflows without running them.")
-@click.argument("names", metavar="[NAME]...", nargs=-1)
-@click.option("--strict", "is_strict", is_flag=True, help="Warnings count as errors.")
-@click.option("--json", "is_json", is_flag=True, help="Write one JSON array of the problems.")
-def validate(names: tuple[str, ...], is_strict: bool, is_json: bool) -> None:
-    """Check workflows, and those that they call, without running anything.
-
-    Without NAME it is all of them. Each problem is a line with file, line and
-    column. What is only a warning can run: an agent that is not installed, a
-    step that is never reached.
-
-    \b
-    Examples:
-      coupler workflows validate
-      coupler workflows validate review --strict
-    """
-    with _library() as library:
-        names_checked, problems = checked(library, names)
-        output = _forgiving_output()
-        if is_json:
-            write_problems_json(problems, output)
-        else:
-            write_problem_lines(problems, output, library.directory)
-        output.flush()
-    errors = sum(each.severity == "error" for each in problems)
-    warnings = len(problems) - errors
-    if not is_json:
-        sys.stderr.write(f"{_summary(names_checked, errors, warnings)}\n")
-    if errors or (is_strict and warnings):
-        sys.exit(INVALID)
-
-
-def _summary(checked: int, errors: int, warnings: int) -> str:
-    if not checked:
-        return "There is no workflow yet: `coupler workflows new NAME` begins one."
-    found = [count(number, word) for number, word in ((errors, "error"), (warnings, "warning")) if number]
-    return f"{count(checked, 'workflow')} checked: {' and '.join(found) or 'all is well'}."
-
-
-@workflows.command(short_help="Draw a workflow as a flowchart.")
-@click.argument("name", metavar="NAME")
-def graph(name: str) -> None:
-    """Draw a workflow as a flowchart in Mermaid's language.
-
-    Put it between ```mermaid and ``` into a Markdown file, or into any other
-    program that shows Mermaid.
-
-    \b
-    Examples:
-      coupler workflows graph review
-      coupler workflows graph ./release.yaml > release.mmd
-    """
-    from coupler.workflow.language.graph import mermaid
-
-    with _library() as library:
-        _forgiving_output().write(mermaid(library.find(name)))
-
-
-# `coupler workflows new`: examples that run, to begin from.
-
+LEAST_TITLE = 20
+"""Characters of a step's title that are shown however far in it stands."""
 
 _COMMANDS = """\
 # A workflow: commands, from top to bottom. `coupler workflows validate` checks it,
@@ -262,190 +136,88 @@ outputs:
 TEMPLATES = {"commands": _COMMANDS, "agent": _AGENT, "approval": _APPROVAL}
 
 
-@workflows.command(short_help="Begin a workflow with an example.")
-@click.argument("name", metavar="NAME")
-@click.option(
-    "--template",
-    type=click.Choice([*TEMPLATES]),
-    default=next(iter(TEMPLATES)),
-    show_default=True,
-    help="What the example shows.",
+@click.group(
+    short_help="List, read, check, draw and begin workflows.",
+    context_settings={"max_content_width": 80},
 )
-@click.option("--user", "is_users", is_flag=True, help="Among the user's own, instead of in the project.")
-def new(name: str, template: str, is_users: bool) -> None:
-    """Begin a workflow: write a commented example that runs.
+def workflows() -> None:
+    """List, read, check, draw and begin workflows.
 
-    It goes to .coupler/workflows of the project, and is trusted as it is
-    written. A file that is there is left alone.
-
-    \b
-    Examples:
-      coupler workflows new review
-      coupler workflows new tidy --user
-    """
-    with _library() as library, kept_store(None, PROGRAM, is_made=True) as store:
-        assert store is not None
-        written = write_new(library, name, template, PROGRAM, store.trust, is_users=is_users)
-    sys.stdout.write(f"{written} is a workflow now. Run it with: coupler run {name}\n")
-
-
-@workflows.command(short_help="Print the JSON Schema of workflow files.")
-def schema() -> None:
-    """Print the JSON Schema of workflow files, for completion in editors.
-
-    Save it in the project, and name it in the first line of a workflow for the
-    YAML language server:
-
-    # yaml-language-server: $schema=../workflow.schema.json
+    They are the .yaml files in .coupler/workflows of the project and in
+    workflows/ of the user's configuration; of two with one name, the project's
+    counts. NAME is a workflow's name; one that ends with .yaml or .yml or has a
+    / in it is the path of a file.
 
     \b
     Examples:
-      coupler workflows schema > .coupler/workflow.schema.json
-      coupler workflows schema | less
+      coupler workflows list
+      coupler workflows validate
+
+    Exit codes: 0 if all went well, 1 if something could not be done, 2 for an
+    invalid workflow or wrong usage.
     """
-    from coupler.workflow.language.json_schema import workflow_schema
-
-    sys.stdout.write(json.dumps(workflow_schema(), indent=2) + "\n")
 
 
-@contextmanager
-def _library() -> Iterator[Library]:
-    """The workflows that can be used here; what is wrong with them ends the command with a sentence."""
-    from coupler.config import ConfigError
-    from coupler.runtime.extras import MissingExtraError
-    from coupler.workflow.errors import InvalidWorkflowError, WorkflowError
-    from coupler.workflow.language.library import Library
+@workflows.command("list", short_help="List the workflows that can be run by name.")
+@click.option("--json", "is_json", is_flag=True, help="Write one JSON array.")
+def list_workflows(is_json: bool) -> None:
+    """List the workflows that can be run by name.
 
-    try:
-        yield Library(".")
-    except InvalidWorkflowError as error:
-        for problem in error.problems:
-            sys.stderr.write(f"{relative(problem, '.')}\n")
-        sys.exit(INVALID)
-    except (WorkflowError, MissingExtraError, ConfigError) as error:
-        refuse(str(error), PROGRAM, FAILED)
+    A workflow of a project has to be trusted before it runs: see coupler
+    trust. One that is broken is listed with the first of its problems.
 
+    On a terminal it is a table. To a pipe it writes one workflow a line, with
+    tabs between name, origin, state, file and description.
 
-def _forgiving_output() -> IO[str]:
-    """A character that stdout cannot show is escaped, instead of ending the program."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    return sys.stdout
-
-
-# `coupler workflows validate`: problems as compilers write them, or as JSON.
-
-
-def checked(library: Library, names: Sequence[str]) -> tuple[int, list[Problem]]:
-    """How many workflows were checked, and each problem once; without names it is all of them."""
-    from coupler.workflow.language.library import is_path
-
-    chosen = names or [found.file if is_path(found.name) else found.name for found in library.all()]
-    problems: dict[Problem, None] = {}
-    for name in dict.fromkeys(chosen):
-        problems.update(dict.fromkeys(library.check(name).problems))
-    return len({*chosen}), [*problems]
-
-
-def write_problem_lines(problems: Sequence[Problem], stream: IO[str], directory: str) -> None:
-    """One problem a line."""
-    for problem in problems:
-        stream.write(f"{relative(problem, directory)}\n")
-
-
-def relative(problem: Problem, directory: str) -> str:
-    """A problem with its file as it is seen from a directory."""
-    position = problem.position
-    place = f"{seen_from(directory, position.file)}:{position.line}:{position.column}"
-    return one_line(f"{place}: {problem.severity}: {problem.message}")
-
-
-def seen_from(directory: str, file: str) -> str:
-    """A path below a directory without the way to that directory."""
-    try:
-        return str(Path(file).relative_to(Path(directory).absolute()))
-    except ValueError:
-        return file
-
-
-def write_problems_json(problems: Sequence[Problem], stream: IO[str]) -> None:
-    """One array."""
-    encoded = msgspec.json.encode(
-        [
-            {
-                "file": problem.position.file.encode("utf-8", "replace").decode(),
-                "line": problem.position.line,
-                "column": problem.position.column,
-                "severity": problem.severity,
-                "message": problem.message,
-            }
-            for problem in problems
-        ]
-    )
-    stream.write(quiet_json(msgspec.json.format(encoded, indent=2).decode()) + "\n")
-
-
-def write_new(
-    library: Library, name: str, template: str, program: str, trust: Trust, *, is_users: bool
-) -> str:
-    """Write an example, and return where it is, as it is seen from here.
-
-    It is trusted: what is in it came from here, and the user has asked for it.
+    \b
+    Examples:
+      coupler workflows list
+      coupler workflows list --json
     """
-    from coupler.workflow.language.keys import FREE_NAME_PATTERN, FREE_NAME_WORDS
-
-    if not re.fullmatch(FREE_NAME_PATTERN, name) or name.endswith((".yaml", ".yml")):
-        refuse(f"a workflow's name must be {FREE_NAME_WORDS}, without .yaml", program)
-    if taken := next((found for found in library.all() if found.name == name), None):
-        refuse(f"there is a workflow `{name}` already, in {taken.file}: choose another name", program, FAILED)
-    file = Path(_directory(library, program, is_users=is_users), f"{name}.yaml")
-    content = TEMPLATES[template].format(name=name).encode()
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("xb") as stream:
-            stream.write(content)
-    except FileExistsError:
-        refuse(f"{file} is there already: choose another name", program, FAILED)
-    except OSError as error:
-        refuse(f"{file} cannot be written: {error.strerror}", program, FAILED)
-    trust.trust(os.path.realpath(file), content)
-    return seen_from(library.directory, str(file))
+    with _library() as library, store_or_exit(None, PROGRAM) as store:
+        rows = rows_of(library, None if store is None else store.trust)
+        hidden = library.hidden()
+    output = _escaping_stdout()
+    if is_json:
+        write_json(rows, output)
+    elif not output.isatty():
+        write_lines(rows, output)
+    elif rows:
+        write_table(rows, output)
+    output.flush()
+    for remark in remarks_on(rows, hidden):
+        sys.stderr.write(f"{remark}\n")
 
 
-def _directory(library: Library, program: str, *, is_users: bool) -> str:
-    from coupler.config.lookup import project_directory
+@workflows.command(short_help="Read what a workflow takes, does and gives.")
+@click.argument("name", metavar="NAME")
+def show(name: str) -> None:
+    """Read what a workflow takes, does and gives: its inputs, steps and outputs.
 
-    if is_users:
-        if library.user_directory is None:
-            refuse("this user has no home directory: leave out --user", program, FAILED)
-        return library.user_directory
-    if library.project is not None:
-        return library.project.path
-    return str(Path(project_directory(library.directory, os.environ), ".coupler", "workflows"))
-
-
-# `coupler workflows show`: a workflow for people, from what it takes to what it gives.
-
-
-LONGEST_LINE = 79
-"""Characters of a line, so that it stands whole in the narrowest terminals that are usual."""
-
-LEAST_TITLE = 20
-"""Characters of a step's title that are shown however far in it stands."""
+    \b
+    Examples:
+      coupler workflows show review
+      coupler workflows show ./release.yaml
+    """
+    with _library() as library:
+        output = _escaping_stdout()
+        for line in workflow_lines(library.find(name), name, library.directory):
+            output.write(f"{line}\n")
+        output.flush()
 
 
-def lines_of(workflow: Workflow, given: str, directory: str) -> Iterator[str]:
-    """All of it, line by line."""
+def workflow_lines(workflow: Workflow, given: str, directory: str) -> Iterator[str]:
+    """The page of a workflow, from what it takes to what it gives."""
     yield _heading(workflow)
-    yield f"  {one_line(seen_from(directory, workflow.file))}"
+    yield f"  {one_line(relative_path(directory, workflow.file))}"
     yield ""
     yield f"Usage: {_usage(workflow, given)}"
-    yield from _inputs(workflow)
+    yield from _input_lines(workflow)
     if workflow.secrets:
         yield from ("", "Secrets, from the environment:", f"  {', '.join(workflow.secrets)}")
     yield from ("", "Steps:")
-    yield from _tree(workflow.steps, "  ")
-    yield from _hooks(workflow)
+    yield from _tree_lines(workflow.steps, "  ")
+    yield from _hook_lines(workflow)
     if workflow.outputs:
         yield from ("", "Outputs:")
         width = max(map(len, workflow.outputs))
@@ -478,34 +250,34 @@ def _value_word(declared: Input) -> str:
     )
 
 
-def _inputs(workflow: Workflow) -> Iterator[str]:
-    from coupler.workflow.language.inputs import usage
+def _input_lines(workflow: Workflow) -> Iterator[str]:
+    from coupler.workflow.language.inputs import inputs_usage
 
     if workflow.inputs:
         yield from ("", "Inputs:")
-        yield from (clean(line) for line in usage(workflow).splitlines()[1:])
+        yield from (clean(line) for line in inputs_usage(workflow).splitlines()[1:])
 
 
-def _tree(steps: Sequence[Step], indent: str) -> Iterator[str]:
+def _tree_lines(steps: Sequence[Step], indent: str) -> Iterator[str]:
     """Steps, and what is inside of them, further in."""
     from coupler.workflow.language.model import Parallel, inner_lists
 
     width = max((len(step.id) for step in steps), default=0)
     for step in steps:
         kind = str(type(step).__struct_config__.tag)
-        yield from _step(f"{indent}{step.id:{width}}  {kind:8}  ", step)
+        yield from _step_lines(f"{indent}{step.id:{width}}  {kind:8}  ", step)
         for number, inner in enumerate(inner_lists(step), 1):
             if isinstance(step, Parallel):
                 yield f"{indent}  branch {number}"
-            yield from _tree(inner, f"{indent}    ")
+            yield from _tree_lines(inner, f"{indent}    ")
 
 
-def _step(begin: str, step: Step) -> Iterator[str]:
-    """A line, or more if there is no room for the ways beside the title."""
+def _step_lines(begin: str, step: Step) -> Iterator[str]:
+    """A line, or more if there is no room for the conditions beside the title."""
     from textwrap import wrap
 
     line = (begin + _cut(_title(step), max(LONGEST_LINE - len(begin), LEAST_TITLE))).rstrip()
-    ways = _ways(step)
+    ways = _conditions(step)
     if not ways or len(line) + 2 + len(ways) <= LONGEST_LINE:
         yield f"{line}  {ways}".rstrip()
     else:
@@ -514,16 +286,16 @@ def _step(begin: str, step: Step) -> Iterator[str]:
 
 
 def _title(step: Step) -> str:
-    from coupler.workflow.engine.front import plain_title
+    from coupler.workflow.engine.front import unrendered_title
     from coupler.workflow.language.model import ForEach
 
     if isinstance(step, ForEach) and not step.description:
         return f"for each {step.name} of {step.items if isinstance(step.items, str) else _text(step.items)}"
-    return plain_title(step)
+    return unrendered_title(step)
 
 
-def _ways(step: Step) -> str:
-    """When it runs, and where it goes on if not with the next."""
+def _conditions(step: Step) -> str:
+    """The conditions of a step, and where it goes on if not with the next."""
     from coupler.workflow.validation.views import targets_of
 
     words = []
@@ -535,7 +307,7 @@ def _ways(step: Step) -> str:
     return f"[{'; '.join(dict.fromkeys(words))}]" if words else ""
 
 
-def _hooks(workflow: Workflow) -> Iterator[str]:
+def _hook_lines(workflow: Workflow) -> Iterator[str]:
     hooks = workflow.hooks
     for moment, steps in (
         ("starts", hooks.start),
@@ -545,7 +317,7 @@ def _hooks(workflow: Workflow) -> Iterator[str]:
     ):
         if steps:
             yield from ("", f"When it {moment}:")
-            yield from _tree(steps, "  ")
+            yield from _tree_lines(steps, "  ")
 
 
 def _text(value: object) -> str:
@@ -557,7 +329,221 @@ def _cut(text: str, longest: int) -> str:
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
-# `coupler workflows list`: a table for people, lines with tabs for programs, or JSON.
+@workflows.command(short_help="Check workflows without running them.")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option("--strict", "is_strict", is_flag=True, help="Warnings count as errors.")
+@click.option("--json", "is_json", is_flag=True, help="Write one JSON array of the problems.")
+def validate(names: tuple[str, ...], is_strict: bool, is_json: bool) -> None:
+    """Check workflows, and those that they call, without running anything.
+
+    Without NAME it is all of them. Each problem is a line with file, line and
+    column. What is only a warning can run: an agent that is not installed, a
+    step that is never reached.
+
+    \b
+    Examples:
+      coupler workflows validate
+      coupler workflows validate review --strict
+    """
+    with _library() as library:
+        names_checked, problems = check_workflows(library, names)
+        output = _escaping_stdout()
+        if is_json:
+            write_problems_json(problems, output)
+        else:
+            write_problem_lines(problems, output, library.directory)
+        output.flush()
+    errors = sum(each.severity == "error" for each in problems)
+    warnings = len(problems) - errors
+    if not is_json:
+        sys.stderr.write(f"{_summary(names_checked, errors, warnings)}\n")
+    if errors or (is_strict and warnings):
+        sys.exit(INVALID)
+
+
+def _summary(checked: int, errors: int, warnings: int) -> str:
+    if not checked:
+        return "There is no workflow yet: `coupler workflows new NAME` begins one."
+    found = [count(number, word) for number, word in ((errors, "error"), (warnings, "warning")) if number]
+    return f"{count(checked, 'workflow')} checked: {' and '.join(found) or 'all is well'}."
+
+
+def check_workflows(library: Library, names: Sequence[str]) -> tuple[int, list[Problem]]:
+    """Checks workflows, all without names; returns how many, and each problem once."""
+    from coupler.workflow.language.library import is_path
+
+    chosen = names or [found.file if is_path(found.name) else found.name for found in library.all()]
+    problems: dict[Problem, None] = {}
+    for name in dict.fromkeys(chosen):
+        problems.update(dict.fromkeys(library.check(name).problems))
+    return len({*chosen}), [*problems]
+
+
+def write_problem_lines(problems: Sequence[Problem], stream: IO[str], directory: str) -> None:
+    """Writes one problem a line, as compilers do."""
+    for problem in problems:
+        stream.write(f"{problem_line(problem, directory)}\n")
+
+
+def problem_line(problem: Problem, directory: str) -> str:
+    """Formats a problem with its file relative to a directory."""
+    position = problem.position
+    place = f"{relative_path(directory, position.file)}:{position.line}:{position.column}"
+    return one_line(f"{place}: {problem.severity}: {problem.message}")
+
+
+def relative_path(directory: str, file: str) -> str:
+    """A path relative to a directory, if it is below that."""
+    try:
+        return str(Path(file).relative_to(Path(directory).absolute()))
+    except ValueError:
+        return file
+
+
+def write_problems_json(problems: Sequence[Problem], stream: IO[str]) -> None:
+    """Writes one JSON array."""
+    encoded = msgspec.json.encode(
+        [
+            {
+                "file": problem.position.file.encode("utf-8", "replace").decode(),
+                "line": problem.position.line,
+                "column": problem.position.column,
+                "severity": problem.severity,
+                "message": problem.message,
+            }
+            for problem in problems
+        ]
+    )
+    stream.write(terminal_safe_json(msgspec.json.format(encoded, indent=2).decode()) + "\n")
+
+
+@workflows.command(short_help="Draw a workflow as a flowchart.")
+@click.argument("name", metavar="NAME")
+def graph(name: str) -> None:
+    """Draw a workflow as a flowchart in Mermaid's language.
+
+    Put it between ```mermaid and ``` into a Markdown file, or into any other
+    program that shows Mermaid.
+
+    \b
+    Examples:
+      coupler workflows graph review
+      coupler workflows graph ./release.yaml > release.mmd
+    """
+    from coupler.workflow.language.graph import mermaid
+
+    with _library() as library:
+        _escaping_stdout().write(mermaid(library.find(name)))
+
+
+@workflows.command(short_help="Begin a workflow with an example.")
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--template",
+    type=click.Choice([*TEMPLATES]),
+    default=next(iter(TEMPLATES)),
+    show_default=True,
+    help="What the example shows.",
+)
+@click.option("--user", "is_users", is_flag=True, help="Among the user's own, instead of in the project.")
+def new(name: str, template: str, is_users: bool) -> None:
+    """Begin a workflow: write a commented example that runs.
+
+    It goes to .coupler/workflows of the project, and is trusted as it is
+    written. A file that is there is left alone.
+
+    \b
+    Examples:
+      coupler workflows new review
+      coupler workflows new tidy --user
+    """
+    with _library() as library, store_or_exit(None, PROGRAM, is_made=True) as store:
+        assert store is not None
+        written = write_example(library, name, template, PROGRAM, store.trust, is_users=is_users)
+    sys.stdout.write(f"{written} is a workflow now. Run it with: coupler run {name}\n")
+
+
+def write_example(
+    library: Library, name: str, template: str, program: str, trust: Trust, *, is_users: bool
+) -> str:
+    """Writes an example, and returns its path, relative to here.
+
+    It is trusted: what is in it came from here, and the user has asked for it.
+    """
+    from coupler.workflow.language.keys import FREE_NAME_PATTERN, FREE_NAME_WORDS
+
+    if not re.fullmatch(FREE_NAME_PATTERN, name) or name.endswith((".yaml", ".yml")):
+        refuse(f"a workflow's name must be {FREE_NAME_WORDS}, without .yaml", program)
+    if taken := next((found for found in library.all() if found.name == name), None):
+        refuse(f"there is a workflow `{name}` already, in {taken.file}: choose another name", program, FAILED)
+    file = Path(_directory(library, program, is_users=is_users), f"{name}.yaml")
+    content = TEMPLATES[template].format(name=name).encode()
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("xb") as stream:
+            stream.write(content)
+    except FileExistsError:
+        refuse(f"{file} is there already: choose another name", program, FAILED)
+    except OSError as error:
+        refuse(f"{file} cannot be written: {error.strerror}", program, FAILED)
+    trust.trust(os.path.realpath(file), content)
+    return relative_path(library.directory, str(file))
+
+
+def _directory(library: Library, program: str, *, is_users: bool) -> str:
+    from coupler.config.lookup import project_directory
+
+    if is_users:
+        if library.user_directory is None:
+            refuse("this user has no home directory: leave out --user", program, FAILED)
+        return library.user_directory
+    if library.project is not None:
+        return library.project.path
+    return str(Path(project_directory(library.directory, os.environ), ".coupler", "workflows"))
+
+
+@workflows.command(short_help="Print the JSON Schema of workflow files.")
+def schema() -> None:
+    """Print the JSON Schema of workflow files, for completion in editors.
+
+    Save it in the project, and name it in the first line of a workflow for the
+    YAML language server:
+
+    # yaml-language-server: $schema=../workflow.schema.json
+
+    \b
+    Examples:
+      coupler workflows schema > .coupler/workflow.schema.json
+      coupler workflows schema | less
+    """
+    from coupler.workflow.language.json_schema import workflow_schema
+
+    sys.stdout.write(json.dumps(workflow_schema(), indent=2) + "\n")
+
+
+@contextmanager
+def _library() -> Iterator[Library]:
+    """The workflows that can be used here; what is wrong with them ends the command."""
+    from coupler.config import ConfigError
+    from coupler.runtime.extras import MissingExtraError
+    from coupler.workflow.errors import InvalidWorkflowError, WorkflowError
+    from coupler.workflow.language.library import Library
+
+    try:
+        yield Library(".")
+    except InvalidWorkflowError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"{problem_line(problem, '.')}\n")
+        sys.exit(INVALID)
+    except (WorkflowError, MissingExtraError, ConfigError) as error:
+        refuse(str(error), PROGRAM, FAILED)
+
+
+def _escaping_stdout() -> IO[str]:
+    """Makes stdout escape characters that it cannot show, instead of ending the program."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    return sys.stdout
 
 
 HEADINGS = ("NAME", "ORIGIN", "STATE", "DESCRIPTION")
@@ -566,7 +552,7 @@ GAP = "  "
 
 
 class Row(NamedTuple):
-    """A workflow, as it is listed."""
+    """A row of the list."""
 
     name: str
     origin: str
@@ -577,26 +563,26 @@ class Row(NamedTuple):
 
 
 def rows_of(library: Library, trust: TrustedFiles | None) -> list[Row]:
-    """All that there are, by names."""
+    """The rows of all workflows, by name."""
     return [_row(found, library, trust) for found in library.all()]
 
 
 def _row(found: Found | Broken, library: Library, trust: TrustedFiles | None) -> Row:
-    from coupler.workflow.language.library import Broken, untrusted_of
+    from coupler.workflow.language.library import Broken, untrusted_files_of
 
     name, file = one_line(found.name), one_line(found.file)
     if isinstance(found, Broken):
         first = found.problems[0]
-        place = f"{seen_from(library.directory, first.position.file)}:{first.position.line}"
+        place = f"{relative_path(library.directory, first.position.file)}:{first.position.line}"
         return Row(name, found.origin, "broken", file, one_line(f"{place}: {first.message}"))
-    is_trusted = found.origin == "user" or not untrusted_of(found, library, trust)
+    is_trusted = found.origin == "user" or not untrusted_files_of(found, library, trust)
     state: Literal["ready", "not trusted"] = "ready" if is_trusted else "not trusted"
     return Row(name, found.origin, state, file, one_line(found.workflow.description))
 
 
 def remarks_on(rows: Sequence[Row], hidden: Sequence[str]) -> Iterator[str]:
-    """What is to be said about them besides; `hidden` names the user's own ones that are not used here."""
-    from coupler.workflow.language.library import no_command
+    """Remarks about the list; `hidden` names the user's own workflows that are not used here."""
+    from coupler.workflow.language.library import why_no_command
 
     if not rows:
         yield "There is no workflow yet: `coupler workflows new NAME` begins one."
@@ -604,12 +590,12 @@ def remarks_on(rows: Sequence[Row], hidden: Sequence[str]) -> Iterator[str]:
         yield "Some are not trusted yet: read them, then run `coupler trust`."
     yield from (f"`{one_line(name)}` is the project's: your own one is not used here." for name in hidden)
     for row in rows:
-        if row.state != "broken" and (reason := no_command(row.name)):
+        if row.state != "broken" and (reason := why_no_command(row.name)):
             yield f"`{row.name}`: {reason}."
 
 
 def write_table(rows: Sequence[Row], stream: IO[str]) -> None:
-    """One workflow a line, under headings; a description that is too long goes on below itself."""
+    """Writes one workflow a line, under headings; a long description goes on below itself."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -625,15 +611,15 @@ def write_table(rows: Sequence[Row], stream: IO[str]) -> None:
 
 
 def write_lines(rows: Sequence[Row], stream: IO[str]) -> None:
-    """One workflow a line: name, origin, state, file, description."""
+    """Writes one workflow a line: name, origin, state, file, description."""
     for row in rows:
         stream.write("\t".join(row) + "\n")
 
 
 def write_json(rows: Sequence[Row], stream: IO[str]) -> None:
-    """One array."""
+    """Writes one JSON array."""
     encoded = msgspec.json.encode([_as_json(row) for row in rows])
-    stream.write(quiet_json(msgspec.json.format(encoded, indent=2).decode()) + "\n")
+    stream.write(terminal_safe_json(msgspec.json.format(encoded, indent=2).decode()) + "\n")
 
 
 def _as_json(row: Row) -> dict[str, str | None]:

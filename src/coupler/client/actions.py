@@ -18,12 +18,6 @@ if TYPE_CHECKING:
     from coupler.client.policy import PermissionRequest
 
 
-# What an agent asks to do, as rules judge it: gathered from all that it says of the call but the title.
-#
-# An agent's words are a claim. So everything that looks like a path, a command or an address is judged,
-# wherever it stands in the input, and what cannot be read makes the call one that no rule allows.
-
-
 PATH_KEYS = frozenset(
     {
         *("path", "paths", "file", "files", "filename", "file_path", "file_paths", "abs_path"),
@@ -36,16 +30,16 @@ URL_KEYS = frozenset({"url", "urls", "uri", "href"})
 DIRECTORY_KEYS = frozenset({"cwd", "workdir", "working_directory"})
 
 DEEPEST = 6
-"""Levels of the input that are looked at; what is below makes the call unreadable."""
+"""Levels of the input that are read; anything below makes the call unreadable."""
 MOST_VALUES = 1_000
-"""Values of the input that are looked at."""
+"""Values of the input that are read."""
 
 UNREADABLE = "\0"
-"""Stands for a path that nobody can judge."""
+"""Stands for a path that cannot be judged."""
 
 
 def action_of(request: PermissionRequest) -> Action:
-    """The call as it is judged."""
+    """Return the action that rules judge a tool call by."""
     call = request.tool_call
     said = _Said(request.cwd)
     for location in call.locations:
@@ -69,7 +63,7 @@ def action_of(request: PermissionRequest) -> Action:
 
 
 def server_and_name(name: str | None) -> tuple[str | None, str | None]:
-    """A tool's MCP server, if its name tells one as many agents do (`mcp__server__tool`), and the rest."""
+    """Split a tool's name into its MCP server and the rest, where it says so (`mcp__server__tool`)."""
     if name is not None and name.startswith("mcp__") and name.count("__") >= 2:
         _, server, tool = name.split("__", 2)
         return server, tool
@@ -77,7 +71,7 @@ def server_and_name(name: str | None) -> tuple[str | None, str | None]:
 
 
 class _Said:
-    """What an input holds, value by value."""
+    """Collects the paths, commands and URLs of a tool call's input."""
 
     def __init__(self, cwd: str) -> None:
         self.paths: list[str] = []
@@ -89,19 +83,19 @@ class _Said:
 
     @property
     def command(self) -> str | tuple[str, ...] | None:
-        """The command; several of them are one line after the other."""
+        """The command; several are joined line by line."""
         if len(self._commands) < 2:
             return self._commands[0] if self._commands else None
         return "\n".join(each if isinstance(each, str) else shlex.join(each) for each in self._commands)
 
     def add_path(self, path: str) -> None:
-        """A path, and what a shell would make of it."""
+        """Add a path, and what a shell would make of it."""
         self.paths.append(os.path.join(self._cwd, path))
         if path.startswith("~"):
             self.paths.append(os.path.expanduser(path))
 
     def read(self, raw: Any) -> None:
-        """Look through a whole input."""
+        """Read a whole input."""
         for number, (part, depth) in enumerate(_parts(raw)):
             if number > MOST_VALUES or depth > DEEPEST:
                 self.paths.append(UNREADABLE)
@@ -135,7 +129,7 @@ class _Said:
             self._commands.append((*words, *more))
 
     def _texts(self, value: Any) -> list[str]:
-        """One text or a list of them; anything else is noted, and allows nothing."""
+        """Return one text or a list of them; anything else is noted as unreadable, and allows nothing."""
         values = value if isinstance(value, list) else [value]
         texts = [each for each in values if isinstance(each, str)]
         # Objects are looked through by themselves.
@@ -145,7 +139,7 @@ class _Said:
 
 
 def _parts(raw: Any) -> Iterator[tuple[dict[str, Any], int]]:
-    """All objects in a value, from the outside in, with their depth."""
+    """Walk through all objects in a value, from the outside in, with their depth."""
     waiting: list[tuple[Any, int]] = [(raw, 0)]
     while waiting:
         value, depth = waiting.pop(0)

@@ -1,7 +1,7 @@
-"""One run of an agent: started, introduced, listened to, and ended.
+"""Runs one process of an agent: starts it, initializes it, routes its messages and ends it.
 
-It routes: updates and requests go to their session, answers to whoever asked. What an agent says of a
-session before the answer that opens it waits here.
+Updates and requests go to their session, answers to whoever asked. A `Link` is what starts an agent and gives
+a transport to it: a child process, or anything else. A recorded link also writes all messages to a file.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from msgspec import UNSET, Raw
 from msgspec import json as msgspec_json
 
 from coupler.__about__ import __version__
-from coupler.client.errors import AgentError, Kind, Listener, Responder
+from coupler.client.errors import AgentError, AgentErrorKind, NotificationListener, Responder
 from coupler.client.observation import Telemetry
 from coupler.redaction.sources import Secret
 from coupler.runtime.environment import Environment, SpawnError
-from coupler.runtime.guard import Guard
+from coupler.runtime.guard import GroupGuard
 from coupler.runtime.process import Child
 from coupler.schema.decoding import DecodingError, decode
 from coupler.schema.methods import PROTOCOL_VERSION, offers
@@ -39,9 +39,9 @@ from coupler.schema.v1 import (
     SessionNotification,
 )
 from coupler.wire.messages import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
-from coupler.wire.peer import Answer, Peer, Request
+from coupler.wire.peer import Peer, Request, Response
 from coupler.wire.pipe_transport import PipeTransport
-from coupler.wire.tap import Feed, FileError, open_file
+from coupler.wire.tap import RecordingFeed, RecordingFileError, open_recording
 from coupler.wire.transport import TappedTransport, Transport
 
 if TYPE_CHECKING:
@@ -53,32 +53,58 @@ log = logging.getLogger("coupler.client")
 FRAME_LIMIT = 64 * 1024 * 1024
 """Bytes of the longest line that an agent may send: images and whole files come in one."""
 
-LAST_WORDS_PATIENCE = 1.0
+EXIT_CODE_TIMEOUT = 1.0
 """Seconds to wait for the exit code of an agent that closed its output."""
 
-STDOUT_PATIENCE = 0.5
-"""Seconds in which the output of a dead process must end; somebody else may hold it open."""
+STDOUT_EOF_TIMEOUT = 0.5
+"""Seconds in which the output of a dead process must end; another process may hold it open."""
 
-ROOM = 16 * 1024 * 1024
-"""Unsent bytes over which answers that may be long wait until the agent has read the others."""
+UNSENT_SOFT_LIMIT = 16 * 1024 * 1024
+"""Unsent bytes over which long answers wait until the agent has read the earlier ones."""
 
-MOST_UNREAD = 256 * 1024 * 1024
+UNSENT_HARD_LIMIT = 256 * 1024 * 1024
 """Unsent bytes over which an agent that asks for still more is ended: it does not read."""
 
-NOT_THE_AGENTS = frozenset({"busy", "closed", "budget"})
-"""Kinds of errors that the agent's process has nothing to say about."""
+MOST_UPDATES = 1000
+MOST_BYTES = 4 * 1024 * 1024
+
+CLIENT_SIDE_KINDS = frozenset({"busy", "closed", "budget"})
+"""Kinds of errors that the agent's process has no part in."""
 
 T = TypeVar("T")
-Outcome = TypeVar("Outcome")
+Opened = TypeVar("Opened")
 
 
-class Connection:
-    """An agent on the other side of a link."""
+class ExitDetails(NamedTuple):
+    """The exit code and stderr of an agent that ended, as far as known."""
+
+    exit_code: int | None = None
+    stderr: str = ""
+
+
+class Link(Protocol):
+    """Starts an agent, gives a transport to it and ends it. Nothing runs before `open`."""
+
+    def open(self) -> Transport:
+        """Start the agent; called once."""
+
+    async def wait(self) -> None:
+        """Wait until the agent has ended by itself."""
+
+    async def close(self, grace: float = 5.0) -> None:
+        """End the agent and everything it started; what ignores that for `grace` seconds is killed."""
+
+    def exit_details(self) -> ExitDetails:
+        """Return the exit code and stderr, as far as known."""
+
+
+class ClientConnection:
+    """Talks to one run of an agent over a link."""
 
     def __init__(
         self,
         link: Link,
-        responders: Mapping[str, Responder | Listener],
+        responders: Mapping[str, Responder | NotificationListener],
         *,
         startup_timeout: float,
         frame_limit: int = FRAME_LIMIT,
@@ -95,7 +121,7 @@ class Connection:
         self._frame_limit = frame_limit
         self._on_death = on_death
         self._opening = 0
-        self._provisional = Provisional()
+        self._provisional = EarlyUpdates()
         self._ended = asyncio.Event()
         self._is_closed = False
         self._killing: asyncio.Task[None] | None = None
@@ -108,7 +134,7 @@ class Connection:
         return self._is_closed or self._ended.is_set()
 
     async def start(self, capabilities: ClientCapabilities) -> InitializeResponse:
-        """Start the agent and introduce ourselves; an agent that fails at this is ended."""
+        """Start and initialize the agent; one that fails at this is ended."""
         started = time.monotonic()
         self.peer = Peer(self._link.open(), self, frame_limit=self._frame_limit, answers_garbage=False)
         try:
@@ -128,7 +154,7 @@ class Connection:
         return offers(self.capabilities, gate)
 
     def refuse_unaccepted(self, blocks: Sequence[ContentBlock]) -> None:
-        """Raise for a block of a prompt that the agent has not said to take."""
+        """Raise for a content block whose prompt capability the agent has not advertised."""
         takes = self.capabilities.prompt_capabilities
         for block in blocks:
             match block:
@@ -161,14 +187,17 @@ class Connection:
             raise AgentError("died", message)
 
     def kill_soon(self) -> None:
-        """End an agent that does not listen any more, without waiting for its end."""
+        """Kill an agent that no longer responds, without waiting for its end."""
         if self._killing is None:
             self._killing = asyncio.get_running_loop().create_task(self._link.close(grace=0.0))
 
     async def open_session(
-        self, method: str, params: Any, type: type[T], adopt: Callable[[T, Raw], Outcome]
-    ) -> Outcome:
-        """Ask for a session; `adopt` runs at receipt, so that updates right behind the answer find it."""
+        self, method: str, params: Any, type: type[T], adopt: Callable[[T, Raw], Opened]
+    ) -> Opened:
+        """Send a request that opens a session.
+
+        `adopt` runs when the answer is received, so that updates right behind it find their session.
+        """
         started = time.monotonic() - self._startup_spent
         self._startup_spent = 0.0
         self._opening += 1
@@ -179,23 +208,25 @@ class Connection:
             if not self._opening:
                 self._provisional.clear()
 
-    async def ask(self, kind: Kind, method: str, params: Any, type: type[T], *, is_hurried: bool = True) -> T:
-        """Send a request and wait for its answer; without hurry for as long as it takes."""
+    async def ask(
+        self, kind: AgentErrorKind, method: str, params: Any, type: type[T], *, is_hurried: bool = True
+    ) -> T:
+        """Send a request and wait for its answer, within the startup timeout if `is_hurried`."""
         started = time.monotonic() if is_hurried else None
         return await self._answered(kind, method, params, type, _first, started)
 
     async def _answered(
         self,
-        kind: Kind,
+        kind: AgentErrorKind,
         method: str,
         params: Any,
         type: type[T],
-        adopt: Callable[[T, Raw], Outcome],
+        adopt: Callable[[T, Raw], Opened],
         started: float | None,
-    ) -> Outcome:
-        answered: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    ) -> Opened:
+        answered: asyncio.Future[Opened] = asyncio.get_running_loop().create_future()
 
-        def deliver(answer: Answer) -> None:
+        def deliver(answer: Response) -> None:
             try:
                 outcome = adopt(*self._result(kind, method, type, answer))
             except AgentError as error:
@@ -213,7 +244,7 @@ class Connection:
                 raise
 
     def adopt(self, session: RemoteSession) -> None:
-        """From now on what concerns the session goes to it; what came before is handed over."""
+        """Route a session's messages to it from now on, and hand over the updates that came before."""
         if session.id in self.sessions:
             message = f"the agent gave a new session the id of an open one: {session.id!r}"
             raise AgentError("session", message)
@@ -222,16 +253,16 @@ class Connection:
             session.update_received(notification.update, size)
 
     async def room(self) -> None:
-        """Wait until the agent has read so much that a long answer can be added."""
-        while self.peer.outbox.unsent > ROOM:
+        """Wait until the agent has read enough for a long answer to be sent."""
+        while self.peer.outbox.unsent > UNSENT_SOFT_LIMIT:
             await self.peer.drain()
 
     def request_received(self, request: Request) -> None:
-        if self.peer.outbox.unsent > MOST_UNREAD:
+        if self.peer.outbox.unsent > UNSENT_HARD_LIMIT:
             self._end_unread()
         self._is_echo = self._is_echo or request.method == "initialize"
         responder = self._responders.get(request.method)
-        if responder is None or isinstance(responder, Listener):
+        if responder is None or isinstance(responder, NotificationListener):
             message = f"this client has no method {request.method!r}"
             raise RpcError.because(METHOD_NOT_FOUND, message, method=request.method)
         try:
@@ -262,7 +293,7 @@ class Connection:
 
     def _listener_notified(self, method: str, params: Raw) -> None:
         listener = self._responders.get(method)
-        if not isinstance(listener, Listener):
+        if not isinstance(listener, NotificationListener):
             log.debug("the notification %s was ignored", method)
             return
         try:
@@ -277,8 +308,8 @@ class Connection:
         if self._on_death is not None and not self._is_closed:
             self._on_death()
 
-    def failure(self, kind: Kind, what: str, error: RpcError) -> AgentError:
-        """An error answer, or the lack of one, in this layer's words."""
+    def failure(self, kind: AgentErrorKind, what: str, error: RpcError) -> AgentError:
+        """Convert an error answer, or the lack of an answer, to an `AgentError`."""
         if error is self.peer.closed_because:
             if self._is_closed:
                 return AgentError("closed", f"the connection was closed before the agent answered {what}")
@@ -290,17 +321,17 @@ class Connection:
             message = error.message
         return AgentError(kind, message, code=error.code, data=error.data)
 
-    async def with_last_words(self, error: AgentError) -> AgentError:
-        """A copy of the error, for one who waits, with what the agent's process left."""
+    async def with_exit_details(self, error: AgentError) -> AgentError:
+        """Return a copy of the error with the exit code and stderr of the agent's process."""
         message = error.message
         if error.kind == "died" or (error.kind == "initialize" and self._ended.is_set()):
             try:
-                async with asyncio.timeout(LAST_WORDS_PATIENCE):
+                async with asyncio.timeout(EXIT_CODE_TIMEOUT):
                     await self._link.wait()
             except TimeoutError:
                 message = f"{message}: its output is closed, its process still runs"
-        has_no_words = error.kind in NOT_THE_AGENTS or _is_explained(error.data)
-        words = LastWords() if has_no_words else self._link.last_words()
+        has_no_words = error.kind in CLIENT_SIDE_KINDS or _is_explained(error.data)
+        words = ExitDetails() if has_no_words else self._link.exit_details()
         return error.explained(message, words.exit_code, words.stderr)
 
     async def _initialize(self, capabilities: ClientCapabilities, started: float) -> InitializeResponse:
@@ -319,7 +350,7 @@ class Connection:
         return response
 
     def _with_what_it_wrote(self, error: AgentError) -> AgentError:
-        """The error of a program that may be no agent at all, which its words show best."""
+        """Quote the output of a program that may be no agent at all."""
         if self._is_echo:
             message = "the program sends back what it is sent: it is no ACP agent"
             return AgentError("initialize", message, exit_code=error.exit_code, stderr=error.stderr)
@@ -329,7 +360,9 @@ class Connection:
         message = f"{error.message}, and wrote what is no ACP: {wrote!r}"
         return error.explained(message, error.exit_code, error.stderr)
 
-    async def _in_time(self, kind: Kind, what: str, future: asyncio.Future[T], started: float | None) -> T:
+    async def _in_time(
+        self, kind: AgentErrorKind, what: str, future: asyncio.Future[T], started: float | None
+    ) -> T:
         began = time.monotonic() if started is None else started
         limit = None if started is None else max(began + self._startup_timeout - time.monotonic(), 0.0)
         try:
@@ -338,11 +371,11 @@ class Connection:
         except TimeoutError:
             elapsed = time.monotonic() - began
             message = f"the agent did not answer {what} within {elapsed:.1f} s"
-            raise await self.with_last_words(AgentError(kind, message)) from None
+            raise await self.with_exit_details(AgentError(kind, message)) from None
         except AgentError as error:
-            raise await self.with_last_words(error) from None
+            raise await self.with_exit_details(error) from None
 
-    def _result(self, kind: Kind, what: str, type: type[T], answer: Answer) -> tuple[T, Raw]:
+    def _result(self, kind: AgentErrorKind, what: str, type: type[T], answer: Response) -> tuple[T, Raw]:
         if isinstance(answer, RpcError):
             raise self.failure(kind, what, answer)
         try:
@@ -363,14 +396,16 @@ class Connection:
 
     def _end_unread(self) -> None:
         if self._killing is None:
-            self._ended_because = f": it was ended, for it left {MOST_UNREAD} bytes unread and asked for more"
+            self._ended_because = (
+                f": it was ended, for it left {UNSENT_HARD_LIMIT} bytes unread and asked for more"
+            )
             self.kill_soon()
             self.peer.input_ended(RpcError.because(CONNECTION_CLOSED, "the agent does not read"))
 
     async def _watch_for_death(self) -> None:
         await self._link.wait()
         try:
-            async with asyncio.timeout(STDOUT_PATIENCE):
+            async with asyncio.timeout(STDOUT_EOF_TIMEOUT):
                 await self._ended.wait()
         except TimeoutError:
             self.peer.input_ended(RpcError.because(CONNECTION_CLOSED, "the agent's process has ended"))
@@ -387,45 +422,54 @@ def _fail(future: asyncio.Future[Any], error: AgentError) -> None:
 
 
 def _is_explained(data: object) -> bool:
-    """Whether an agent of Coupler's knows what kind of trouble it had: then its message says all there is."""
+    """Whether an agent made with Coupler already explains the failure: then its message says all there is."""
     return isinstance(data, dict) and data.get("reason") == "agent_failed" and "kind" in data
 
 
 def _details(data: Any) -> str:
-    """What an error says besides its message; agents exist that hide all of it there."""
+    """Return what an error says besides its message; some agents put everything there."""
     if data is None or (isinstance(data, dict) and data.keys() <= {"reason"}):
         return ""
     return f": {data if isinstance(data, str) else msgspec_json.encode(data).decode()}"[:500]
 
 
-# What an agent hangs on: a process of its own, or something else that gives a transport.
+class EarlyUpdates:
+    """Keeps updates of sessions whose opening request is not answered yet, within two limits.
 
+    Agents may send updates of a session before the answer that tells its id.
+    """
 
-class LastWords(NamedTuple):
-    """What is known of an agent that ended."""
+    def __init__(self) -> None:
+        self._waiting: list[tuple[SessionNotification, int]] = []
+        self._bytes = 0
+        self._is_full = False
 
-    exit_code: int | None = None
-    stderr: str = ""
+    def keep(self, notification: SessionNotification, size: int) -> None:
+        """Keep an update that took `size` bytes on the wire, if there is room."""
+        if len(self._waiting) >= MOST_UPDATES or self._bytes + size > MOST_BYTES:
+            if not self._is_full:
+                self._is_full = True
+                log.warning("updates came before their session was opened, and too many: some are dropped")
+            return
+        self._waiting.append((notification, size))
+        self._bytes += size
 
+    def take(self, session_id: str) -> list[tuple[SessionNotification, int]]:
+        """Remove and return the updates of a session, in their order."""
+        taken = [kept for kept in self._waiting if kept[0].session_id == session_id]
+        self._waiting = [kept for kept in self._waiting if kept[0].session_id != session_id]
+        self._bytes -= sum(size for _, size in taken)
+        return taken
 
-class Link(Protocol):
-    """Opens the way to an agent, and ends it. Before `open` there is nothing to wait for and to close."""
-
-    def open(self) -> Transport:
-        """Start the agent; called once."""
-
-    async def wait(self) -> None:
-        """Wait until the agent has ended by itself."""
-
-    async def close(self, grace: float = 5.0) -> None:
-        """End the agent and everything it started; what ignores that for `grace` seconds is killed."""
-
-    def last_words(self) -> LastWords:
-        """What the agent left, so far."""
+    def clear(self) -> None:
+        """Forget everything: no session is being opened any more."""
+        self._waiting.clear()
+        self._bytes = 0
+        self._is_full = False
 
 
 class ProcessLink:
-    """An agent as a child process, in a group of its own."""
+    """Runs an agent as a child process in a process group of its own."""
 
     def __init__(
         self,
@@ -438,11 +482,11 @@ class ProcessLink:
         self._cwd = cwd
         self._env = env
         self._child: Child
-        self._guard: Guard | None = None
+        self._guard: GroupGuard | None = None
 
     @property
     def pid(self) -> int:
-        """The process; its group and session have the same number."""
+        """The process id, which is also the id of its group and session."""
         return self._child.pid
 
     def open(self) -> Transport:
@@ -450,7 +494,7 @@ class ProcessLink:
             self._child = Child.spawn(self._command, cwd=self._cwd, env=self._env)
         except SpawnError as error:
             raise AgentError("spawn", str(error)) from error
-        self._guard = Guard.over(self._child.pid)
+        self._guard = GroupGuard.over(self._child.pid)
         return PipeTransport(self._child.stdout_fd, self._child.stdin_fd)
 
     async def wait(self) -> None:
@@ -463,11 +507,8 @@ class ProcessLink:
             if self._guard is not None:
                 self._guard.dismiss()
 
-    def last_words(self) -> LastWords:
-        return LastWords(self._child.returncode, self._child.stderr)
-
-
-# A link that records: what a client and its agent say is written as `coupler record` would write it.
+    def exit_details(self) -> ExitDetails:
+        return ExitDetails(self._child.returncode, self._child.stderr)
 
 
 def recorded(
@@ -478,15 +519,16 @@ def recorded(
     mask: bool = True,
     secrets: Iterable[Secret] = (),
 ) -> RecordingLink:
-    """The same link, recorded to a new file; if there is such a file, a number is added to the name.
+    """Return the link, recorded to a new file as `coupler record` does it.
 
-    Secrets of this process's environment are masked, and `secrets` besides: those that only the agent gets.
+    If the file exists, a number is added to the name. Secrets of this process's environment are masked, and
+    `secrets` besides: those that only the agent gets.
     """
     return RecordingLink(link, path, label=label, mask=mask, secrets=secrets)
 
 
 class RecordingLink:
-    """Does what the link does that it is made of, and notes all that passes."""
+    """Records everything that passes over another link."""
 
     def __init__(
         self,
@@ -505,14 +547,14 @@ class RecordingLink:
             "mask": mask,
             "secrets": [[secret.name, secret.value] for secret in secrets],
         }
-        self._feed = Feed()
+        self._feed = RecordingFeed()
         self._began = 0.0
         self._is_over = False
 
     def open(self) -> Transport:
         try:
-            file, self.path = open_file(self.path)
-        except FileError as error:
+            file, self.path = open_recording(self.path)
+        except RecordingFileError as error:
             raise AgentError("spawn", f"the recording cannot be begun: {error}") from None
         self._began = time.monotonic()
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -527,19 +569,19 @@ class RecordingLink:
         await self._link.wait()
 
     async def close(self, grace: float = 5.0) -> None:
-        """End the agent, and wait for the file, but not for long."""
+        """End the agent, and wait for the recording's end, but not for long."""
         try:
             await self._link.close(grace)
         finally:
             if not self._is_over:
                 self._is_over = True
-                words = self._link.last_words()
+                words = self._link.exit_details()
                 self._note(b"e", words.stderr.encode(errors="replace"))
                 self._note(b"E")
                 await asyncio.to_thread(self._feed.finish, self._now(), words.exit_code)
 
-    def last_words(self) -> LastWords:
-        return self._link.last_words()
+    def exit_details(self) -> ExitDetails:
+        return self._link.exit_details()
 
     def sent(self, data: bytes) -> None:
         self._note(b"c", data)
@@ -558,42 +600,3 @@ class RecordingLink:
 
     def _now(self) -> float:
         return time.monotonic() - self._began
-
-
-# Updates that came before the answer which opens their session.
-
-
-MOST_UPDATES = 1000
-MOST_BYTES = 4 * 1024 * 1024
-
-
-class Provisional:
-    """Keeps updates of sessions that nobody knows yet, all of them together within two limits."""
-
-    def __init__(self) -> None:
-        self._waiting: list[tuple[SessionNotification, int]] = []
-        self._bytes = 0
-        self._is_full = False
-
-    def keep(self, notification: SessionNotification, size: int) -> None:
-        """Keep an update that took `size` bytes on the wire, if there is room."""
-        if len(self._waiting) >= MOST_UPDATES or self._bytes + size > MOST_BYTES:
-            if not self._is_full:
-                self._is_full = True
-                log.warning("updates came before their session was opened, and too many: some are dropped")
-            return
-        self._waiting.append((notification, size))
-        self._bytes += size
-
-    def take(self, session_id: str) -> list[tuple[SessionNotification, int]]:
-        """The updates of a session that is known now, in their order."""
-        taken = [kept for kept in self._waiting if kept[0].session_id == session_id]
-        self._waiting = [kept for kept in self._waiting if kept[0].session_id != session_id]
-        self._bytes -= sum(size for _, size in taken)
-        return taken
-
-    def clear(self) -> None:
-        """No session is being opened any more."""
-        self._waiting.clear()
-        self._bytes = 0
-        self._is_full = False

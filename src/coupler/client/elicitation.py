@@ -1,7 +1,7 @@
-"""`elicitation/create`: what an agent wants to know from its user, asked by functions of yours.
+"""Answers `elicitation/create`: passes an agent's forms and URLs to functions that ask the user.
 
-Each way is advertised exactly when its function is there. Nothing is sent that does not fit the form. A
-cancel of the turn takes open questions back.
+Each mode is advertised exactly when its function is given. Nothing is sent that does not fit the form. A
+cancel of the turn withdraws open requests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from coupler.client.errors import Listener, Responder
+from coupler.client.errors import NotificationListener, Responder
 from coupler.events import ToolCall
 from coupler.fields.bounded_regex import Pattern
 from coupler.fields.form_fields import (
@@ -60,47 +60,47 @@ if TYPE_CHECKING:
     from coupler.client.session import RemoteSession
 
 
-MOST_PAGES = 100
-"""Accepted pages of a connection whose completion is waited for; the oldest are forgotten."""
+MOST_OPEN_PAGES = 100
+"""Accepted pages of a connection whose completion is awaited; the oldest are forgotten."""
 
 WITHDRAWN = CancelElicitationResponse()
 
 
 class FormRequest(Struct, frozen=True, kw_only=True):
-    """A form. `fields` are what can be filled in: each has a title, says what it expects, and can be read."""
+    """A form to fill in. Each of its `fields` has a title, describes its values, and can parse one."""
 
     message: str
     schema: ElicitationSchema
     """The form as the agent wrote it."""
     fields: tuple[Field, ...] = ()
     session_id: str | None = None
-    """None for what is asked before there is a session, such as for a login."""
+    """None for a request outside of a session, such as for a login."""
     tool_call: ToolCall | None = None
 
 
 class UrlRequest(Struct, frozen=True, kw_only=True):
-    """A page to open. Show the whole address and the host before anybody agrees to open it."""
+    """A page to open. Show the whole URL and the host before the user agrees to open it."""
 
     message: str
     url: str
     host: str
-    """Who would be visited, with the port if there is one."""
+    """The host that would be visited, with the port if there is one."""
     id: str
     session_id: str | None = None
     tool_call: ToolCall | None = None
     completed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the agent tells that the page has done what it was for; it need not ever be."""
+    """Set when the agent reports that the page was completed, which it may never do."""
 
 
 FormAnswer: TypeAlias = Mapping[str, Any] | bool | None
-"""The values by the fields' names; False to decline; None to leave the question unanswered."""
+"""The values by field name; False to decline; None to cancel the request."""
 
 OnForm: TypeAlias = Callable[[FormRequest], FormAnswer | Awaitable[FormAnswer]]
 OnUrl: TypeAlias = Callable[[UrlRequest], bool | Awaitable[bool | None] | None]
 
 
 class Elicitation:
-    """The questions of one connection, asked as far as there is somebody to ask."""
+    """Answers the elicitation requests of one connection."""
 
     params = CreateElicitationRequest
 
@@ -110,17 +110,19 @@ class Elicitation:
         self._pages: dict[str, UrlRequest] = {}
 
     def capabilities(self) -> ElicitationCapabilities:
-        """What is advertised."""
+        """Return the capabilities for `initialize`."""
         return ElicitationCapabilities(
             form=UNSET if self._on_form is None else ElicitationFormCapabilities(),
             url=UNSET if self._on_url is None else ElicitationUrlCapabilities(),
         )
 
-    def responders(self) -> dict[str, Responder | Listener]:
-        """Who answers, and who hears of completed pages."""
-        responders: dict[str, Responder | Listener] = {"elicitation/create": self}
+    def responders(self) -> dict[str, Responder | NotificationListener]:
+        """Return who answers requests, and who is notified of completed pages."""
+        responders: dict[str, Responder | NotificationListener] = {"elicitation/create": self}
         if self._on_url is not None:
-            responders["elicitation/complete"] = Listener(CompleteElicitationNotification, self._complete)
+            responders["elicitation/complete"] = NotificationListener(
+                CompleteElicitationNotification, self._complete
+            )
         return responders
 
     def requested(
@@ -137,7 +139,10 @@ class Elicitation:
     def _question(
         self, params: CreateElicitationRequest, session: RemoteSession | None
     ) -> tuple[Callable[[], Awaitable[CreateElicitationResponse]], str]:
-        """Who decides, and what to call it; raises an RpcError for what cannot be asked."""
+        """Return the function that decides, and its name for errors.
+
+        Raises RpcError for an unsupported request.
+        """
         match params:
             case CreateFormElicitationRequest() if self._on_form is not None:
                 form, on_form = _form(params, session), self._on_form
@@ -153,7 +158,7 @@ class Elicitation:
         if answer is True:
             # A page may be completed as soon as the agent knows that it is open.
             self._pages[page.id] = page
-            if len(self._pages) > MOST_PAGES:
+            if len(self._pages) > MOST_OPEN_PAGES:
                 del self._pages[next(iter(self._pages))]
             return AcceptElicitationResponse()
         if answer is not None and answer is not False:
@@ -169,7 +174,7 @@ class Elicitation:
 async def _fill_in(form: FormRequest, on_form: OnForm) -> CreateElicitationResponse:
     answer = await _settled(on_form(form))
     if isinstance(answer, Mapping):
-        return AcceptElicitationResponse(checked(answer, form.fields))
+        return AcceptElicitationResponse(checked_answer(answer, form.fields))
     if answer is not None and answer is not False:
         raise TypeError(f"the answer to a form is a dict, False or None, not {type(answer).__name__}")
     return _not_accepted(answer)
@@ -186,7 +191,10 @@ async def _settled(answer: Any) -> Any:
 async def _told(
     decide: Callable[[], Awaitable[CreateElicitationResponse]], who: str
 ) -> CreateElicitationResponse:
-    """The answer to a question outside of all sessions; whoever wrote the function hears that it failed."""
+    """Answer a request outside of a session.
+
+    A failing function is reported to the event loop's exception handler.
+    """
     try:
         return await decide()
     except Exception as error:
@@ -231,11 +239,8 @@ def _tool_call(
     return None if session is None else session.tool_calls.get(params.tool_call_id or "")
 
 
-# The fields of a form that an agent wants to have filled in, and whether an answer fits them.
-
-
 def fields_of(schema: ElicitationSchema) -> tuple[Field, ...]:
-    """What can be filled in. A field of a kind that is not known here is left out, unless it is required."""
+    """Return the fields of a form. A field of an unknown kind is left out, unless it is required."""
     if schema.type != "object":
         raise ValueError(f"the form is of the type {schema.type!r:.100}: only objects can be filled in")
     required = frozenset(schema.required or ())
@@ -253,8 +258,11 @@ def fields_of(schema: ElicitationSchema) -> tuple[Field, ...]:
     return tuple(fields)
 
 
-def checked(answer: Mapping[str, Any], fields: Iterable[Field]) -> dict[str, Any]:
-    """The answer as it is sent; raises FormError, which does not repeat the value, if it does not fit."""
+def checked_answer(answer: Mapping[str, Any], fields: Iterable[Field]) -> dict[str, Any]:
+    """Validate an answer against the form and return it as it is sent.
+
+    The FormError for an answer that does not fit never repeats the value.
+    """
     by_name = {each.name: each for each in fields}
     for name in answer:
         if name not in by_name:
@@ -314,7 +322,7 @@ def _text_or_choice(part: StringPropertySchema, common: dict[str, Any]) -> Field
 
 
 def _pattern(source: str | None) -> Pattern | None:
-    """The pattern, if it can be matched in bounded time; else only the agent can tell what fits."""
+    """Compile the pattern if it can be matched in bounded time; otherwise only the agent can check it."""
     try:
         return None if source is None else Pattern(source)
     except ValueError:

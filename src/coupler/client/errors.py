@@ -1,11 +1,11 @@
-"""Why an agent failed, and why a client refuses what an agent asks."""
+"""Defines why an agent failed, why a client refuses an agent's request, and who answers such requests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-from coupler.wire.messages import Reason, RpcError
+from coupler.wire.messages import ErrorReason, RpcError
 from coupler.wire.peer import Request
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from coupler.client.session import RemoteSession
 
 
-Kind: TypeAlias = Literal[
+AgentErrorKind: TypeAlias = Literal[
     "spawn",
     "initialize",
     "session",
@@ -33,16 +33,16 @@ Kind: TypeAlias = Literal[
 
 
 class AgentError(Exception):
-    """Something an agent was asked for failed.
+    """An agent failed, or could not do what it was asked for.
 
-    `kind` says what it was; `exit_code` and `stderr` are those of the agent's process, as far as known. If
+    `kind` says what failed; `exit_code` and `stderr` are those of the agent's process, as far as known. If
     the agent answered with an error, `code` and `data` are that error's. `reply` is what had come of the
     turn's answer until then.
     """
 
     def __init__(
         self,
-        kind: Kind,
+        kind: AgentErrorKind,
         message: str,
         *,
         exit_code: int | None = None,
@@ -52,7 +52,7 @@ class AgentError(Exception):
         reply: Reply | None = None,
     ) -> None:
         super().__init__(message)
-        self.kind: Kind = kind
+        self.kind: AgentErrorKind = kind
         self.message = message
         self.exit_code = exit_code
         self.stderr = stderr
@@ -68,11 +68,11 @@ class AgentError(Exception):
             lines.append(f"stderr: {self.stderr.strip()[-2000:]}")
         return "\n".join(lines)
 
-    def __reduce__(self) -> tuple[type[AgentError], tuple[Kind, str], dict[str, Any]]:
+    def __reduce__(self) -> tuple[type[AgentError], tuple[AgentErrorKind, str], dict[str, Any]]:
         return type(self), (self.kind, self.message), self.__dict__
 
     def explained(self, message: str, exit_code: int | None, stderr: str) -> AgentError:
-        """A copy for one who waits, with what is known of the agent's process by now."""
+        """Return a copy with what is known of the agent's process by now."""
         return AgentError(
             self.kind,
             message,
@@ -92,20 +92,17 @@ class EndTurn(Exception):  # noqa: N818 - it is no failure: a tool has what the 
         self.payload = payload
 
 
-# The client's rows of the error table: why it did not do what an agent asked.
-
-
-RESOURCE_NOT_FOUND = Reason("resource_not_found", -32002, "There is no such file, or no such terminal.")
-OUTSIDE_ROOTS = Reason(
+RESOURCE_NOT_FOUND = ErrorReason("resource_not_found", -32002, "There is no such file, or no such terminal.")
+OUTSIDE_ROOTS = ErrorReason(
     "outside_roots", -32602, "The path is not, or not for certain, in the session's directories."
 )
-UNSUITABLE_FILE = Reason(
+UNSUITABLE_FILE = ErrorReason(
     "unsuitable_file", -32602, "It is no UTF-8 text, too large, or not a file of the ordinary kind."
 )
-FILE_FAILED = Reason("file_failed", -32603, "The system could not read or write the file.")
-SPAWN_FAILED = Reason("spawn_failed", -32603, "The command could not be started.")
-TOO_MANY_TERMINALS = Reason("too_many_terminals", -32603, "The session must release a terminal first.")
-SESSION_ENDED = Reason("session_ended", -32600, "The session is being closed: it gets nothing more.")
+FILE_FAILED = ErrorReason("file_failed", -32603, "The system could not read or write the file.")
+SPAWN_FAILED = ErrorReason("spawn_failed", -32603, "The command could not be started.")
+TOO_MANY_TERMINALS = ErrorReason("too_many_terminals", -32603, "The session must release a terminal first.")
+SESSION_ENDED = ErrorReason("session_ended", -32600, "The session is being closed: it gets nothing more.")
 
 REASONS = (
     RESOURCE_NOT_FOUND,
@@ -118,21 +115,18 @@ REASONS = (
 )
 
 
-# What an agent may ask of its client: the seam between the connection and those who answer.
-
-
 class Responder(Protocol):
-    """Answers one method. What nobody answers gets "method not found"."""
+    """Answers one method of the agent. A method without a responder gets "method not found"."""
 
     params: type[Any]
-    """What the request's parameters are decoded as."""
+    """The type that the request's parameters are decoded as."""
 
     def requested(self, request: Request, params: Any, session: RemoteSession | None) -> None:
         """Answer now, raise an RpcError, or start what will answer; the session is None if none is named."""
 
 
-class Work:
-    """Answers for sessions, which takes time: a coroutine function finds each answer, or raises RpcError."""
+class AsyncResponder:
+    """Answers a method for a session with a coroutine function, which may raise RpcError."""
 
     def __init__(
         self, params: type[Any], do: Callable[[Any, RemoteSession], Coroutine[Any, Any, Any]]
@@ -147,8 +141,8 @@ class Work:
         request.run(self._do(params, session))
 
 
-class Listener:
-    """Hears one notification, which wants no answer. What nobody hears is ignored."""
+class NotificationListener:
+    """Receives one kind of notification. A notification without a listener is ignored."""
 
     def __init__(self, params: type[Any], notice: Callable[[Any], None]) -> None:
         self.params = params

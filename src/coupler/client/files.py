@@ -1,6 +1,6 @@
-"""`fs/*`: the text files in a session's directories, for its agent to read and to write.
+"""Serves `fs/*`: reads and writes text files in a session's directories for its agent.
 
-Which of both is offered decides `files=` of `connect`; the session's policy is not asked. The files of one
+`files=` of `connect` decides which of both is offered; the session's policy is not asked. The files of one
 session are served one after the other, so that a read sees the write before it, and in threads: a slow disk
 holds up that session's files and nothing else.
 """
@@ -19,17 +19,17 @@ from coupler.client.errors import (
     OUTSIDE_ROOTS,
     RESOURCE_NOT_FOUND,
     UNSUITABLE_FILE,
+    AsyncResponder,
     Responder,
-    Work,
 )
 from coupler.runtime import files
 from coupler.runtime.files import (
     OutsideRootsError,
     UnsuitableFileError,
-    decoded,
-    encoded,
+    decode_text,
+    encode_text,
     find_inside,
-    some_lines,
+    slice_lines,
 )
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import (
@@ -38,7 +38,7 @@ from coupler.schema.v1 import (
     WriteTextFileRequest,
     WriteTextFileResponse,
 )
-from coupler.wire.messages import CANCELLED, INVALID_PARAMS, Reason, RpcError
+from coupler.wire.messages import CANCELLED, INVALID_PARAMS, ErrorReason, RpcError
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession
@@ -46,32 +46,32 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FileAccess: TypeAlias = Literal["none", "read", "write"]
-"""What an agent may do with files through its client; who may write may read."""
+"""What an agent may do with files through its client; `write` includes reading."""
 
 
-class Files:
-    """Reads and writes for the agents' sessions of one connection."""
+class ClientFiles:
+    """Reads and writes files for the sessions of one connection."""
 
     def __init__(self, access: FileAccess) -> None:
         self._access = access
         self._turns: WeakKeyDictionary[RemoteSession, asyncio.Lock] = WeakKeyDictionary()
 
     def responders(self) -> dict[str, Responder]:
-        """Who answers which method, as far as it is offered."""
+        """Return the responder of each offered method."""
         responders: dict[str, Responder] = {}
         if self._access != "none":
-            responders["fs/read_text_file"] = Work(ReadTextFileRequest, self._read)
+            responders["fs/read_text_file"] = AsyncResponder(ReadTextFileRequest, self._read)
         if self._access == "write":
-            responders["fs/write_text_file"] = Work(WriteTextFileRequest, self._write)
+            responders["fs/write_text_file"] = AsyncResponder(WriteTextFileRequest, self._write)
         return responders
 
     async def _read(self, request: ReadTextFileRequest, session: RemoteSession) -> ReadTextFileResponse:
         def read() -> str:
             place = find_inside(request.path, session.cwd, session.roots)
-            text = decoded(files.read(place), place, "only text is served")
+            text = decode_text(files.read(place), place, "only text is served")
             if request.line or isinstance(request.limit, int):
                 limit = request.limit if isinstance(request.limit, int) else None
-                return some_lines(text, request.line or 1, limit)
+                return slice_lines(text, request.line or 1, limit)
             return text
 
         return ReadTextFileResponse(await self._in_turn(session, request.path, read))
@@ -81,7 +81,7 @@ class Files:
 
         def write() -> None:
             place = find_inside(request.path, session.cwd, session.roots)
-            content = encoded(request.content, place)
+            content = encode_text(request.content, place)
             files.overwrite(place, content, lambda: not is_taken_back.is_set())
 
         try:
@@ -101,11 +101,11 @@ class Files:
             try:
                 return await in_thread(work)
             except (OSError, ValueError) as error:
-                raise refusal(error) from None
+                raise file_error(error) from None
 
 
-def refusal(error: OSError | ValueError) -> RpcError:
-    """A failure of the disk, or the reason for not touching it, as the agent is told."""
+def file_error(error: OSError | ValueError) -> RpcError:
+    """Convert a failure of the disk, or the reason for not touching it, to the error for the agent."""
     if isinstance(error, OSError) and error.errno is not None:
         message = f"{error.filename!r}: {error.strerror}"
     else:
@@ -113,7 +113,7 @@ def refusal(error: OSError | ValueError) -> RpcError:
     return RpcError.because(_reason(error), message, path="path")
 
 
-def _reason(error: OSError | ValueError) -> Reason:
+def _reason(error: OSError | ValueError) -> ErrorReason:
     match error:
         case OutsideRootsError():
             return OUTSIDE_ROOTS

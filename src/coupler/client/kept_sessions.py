@@ -34,13 +34,16 @@ if TYPE_CHECKING:
     from coupler.store.store import Store
 
 
-RESUME = "sessionCapabilities.resume"
-LOAD = "loadSession"
+RESUME_CAPABILITY = "sessionCapabilities.resume"
+LOAD_CAPABILITY = "loadSession"
+
+FINGERPRINT_BYTES = 16
+"""Bytes of a fingerprint."""
 
 
 @asynccontextmanager
-async def held(name: str, *, store: Store, cwd: str | os.PathLike[str]) -> AsyncIterator[None]:
-    """Use a name in a directory alone; a process that dies holds it no longer. Raises of kind `busy`."""
+async def name_lock(name: str, *, store: Store, cwd: str | os.PathLike[str]) -> AsyncIterator[None]:
+    """Lock a name in a directory for the block; a process that dies releases it. Raises of kind `busy`."""
     directory = _real(cwd)
     try:
         await store.hold_name(name, directory)
@@ -59,7 +62,7 @@ async def held(name: str, *, store: Store, cwd: str | os.PathLike[str]) -> Async
 async def open_kept(
     agent: RemoteAgent, name: str, fingerprint: str, *, store: Store, **options: Unpack[OpeningOptions]
 ) -> RemoteSession:
-    """The session of this name in the directory `cwd`, or a new one; it is kept from now on."""
+    """Resume the session of this name in the directory `cwd`, or open a new one; it is kept from now on."""
     directory = _real(options.get("cwd", agent.cwd))
     if not name.strip() or "\0" in name:
         raise AgentError("session", f"a kept session has a name that is not blank, not {name!r}")
@@ -80,7 +83,7 @@ async def open_kept(
 
 
 async def forget(agent: RemoteAgent, name: str, *, store: Store, cwd: str | os.PathLike[str]) -> bool:
-    """Forget the name in a directory; the agent is let forget its session, where it can."""
+    """Forget the name in a directory; the agent deletes its session, if it supports that."""
     directory = _real(cwd)
     earlier = await store.find_kept(name, directory)
     if earlier is not None and agent.offers("sessionCapabilities.delete"):
@@ -88,8 +91,30 @@ async def forget(agent: RemoteAgent, name: str, *, store: Store, cwd: str | os.P
     return await store.forget_kept(name, directory)
 
 
+def fingerprint(
+    command: str | Sequence[str],
+    cwd: str | os.PathLike[str],
+    mcp_servers: Iterable[McpServer] = (),
+    *,
+    environ: Mapping[str, str] = os.environ,
+) -> str:
+    """Return a short hash of what a session in this directory depends on: command, servers, project files.
+
+    A session that was opened under other circumstances is not resumed: it would have tools that are gone, or
+    follow rules that were changed. Secrets do not count: of variables and headers only the names are
+    included.
+    """
+    directory = os.path.realpath(cwd)
+    circumstances = [
+        command if isinstance(command, str) else [*command],
+        [_known_of(server) for server in mcp_servers],
+        [[file.path, _content(file.path)] for file in project_files(directory, environ)],
+    ]
+    return blake2b(msgspec.json.encode(circumstances), digest_size=FINGERPRINT_BYTES).hexdigest()
+
+
 def _why_not(agent: RemoteAgent, earlier: KeptSession | None, fingerprint: str) -> str | None:
-    """Why a session of before cannot be gone on with; None if it can be tried, or there is none."""
+    """Say why an earlier session cannot be resumed; None if it can be tried, or there is none."""
     if earlier is None:
         return None
     if earlier.fingerprint != fingerprint:
@@ -97,13 +122,13 @@ def _why_not(agent: RemoteAgent, earlier: KeptSession | None, fingerprint: str) 
             f"the session {earlier.name!r} was opened under other circumstances: the command, the MCP "
             "servers or the project's coupler.toml are not those of then"
         )
-    if not agent.offers(RESUME) and not agent.offers(LOAD):
+    if not agent.offers(RESUME_CAPABILITY) and not agent.offers(LOAD_CAPABILITY):
         return f"the agent can open no session again, so {earlier.name!r} is a new one"
     return None
 
 
 async def _opened_again(agent: RemoteAgent, earlier: KeptSession, options: OpeningOptions) -> RemoteSession:
-    if agent.offers(RESUME):
+    if agent.offers(RESUME_CAPABILITY):
         return await agent.resume(earlier.session_id, **options)
     return await agent.load(earlier.session_id, **options)
 
@@ -114,34 +139,6 @@ def _with_reason(options: OpeningOptions, reason: str | None) -> OpeningOptions:
 
 def _real(directory: str | os.PathLike[str]) -> str:
     return os.path.realpath(directory)
-
-
-# What a kept session depends on, in one short text: who holds it, with which servers, in which project.
-#
-# A session that was opened under other circumstances is not gone on with: it would have tools that are not
-# there any more, or follow rules that were changed. Secrets are no circumstance; of variables and headers
-# only the names count.
-
-
-SIZE = 16
-"""Bytes of a fingerprint."""
-
-
-def fingerprint(
-    command: str | Sequence[str],
-    cwd: str | os.PathLike[str],
-    mcp_servers: Iterable[McpServer] = (),
-    *,
-    environ: Mapping[str, str] = os.environ,
-) -> str:
-    """The circumstances of a session in this directory; the same text for the same ones."""
-    directory = os.path.realpath(cwd)
-    circumstances = [
-        command if isinstance(command, str) else [*command],
-        [_known_of(server) for server in mcp_servers],
-        [[file.path, _content(file.path)] for file in project_files(directory, environ)],
-    ]
-    return blake2b(msgspec.json.encode(circumstances), digest_size=SIZE).hexdigest()
 
 
 def _known_of(server: McpServer) -> list[Any]:
@@ -158,6 +155,6 @@ def _known_of(server: McpServer) -> list[Any]:
 
 def _content(path: str) -> str:
     try:
-        return blake2b(Path(path).read_bytes(), digest_size=SIZE).hexdigest()
+        return blake2b(Path(path).read_bytes(), digest_size=FINGERPRINT_BYTES).hexdigest()
     except OSError:
         return ""  # whoever loads it will say what is wrong

@@ -1,4 +1,7 @@
-"""What can be watched from outside: one hook sees all of it, in the order in which it happened."""
+"""Tells observers, and OpenTelemetry where it is loaded, what happens in sessions.
+
+`on_event` functions get every observation in the order in which it happened.
+"""
 
 from __future__ import annotations
 
@@ -31,26 +34,34 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coupler.client")
 
-How: TypeAlias = Literal["new", "load", "resume", "fork"]
+OTEL_API = "opentelemetry.trace"
+
+OTEL_PROVIDER_VARIABLE = "OTEL_PYTHON_TRACER_PROVIDER"
+"""The variable that names a tracer provider: if it is set, the API is loaded here."""
+
+TRACE_KEYS = ("traceparent", "tracestate")
+"""The keys of W3C's trace context, which ACP reserves in `_meta`."""
+
+OpenedBy: TypeAlias = Literal["new", "load", "resume", "fork"]
 
 
 class SessionOpened(Struct, frozen=True):
-    """A session is there. `reason` tells why it is not the one that was wanted."""
+    """A session was opened. `reason` says why it is not the one that was asked for."""
 
     session_id: str
-    how: How
+    how: OpenedBy
     reason: str | None = None
 
 
 class PromptSent(Struct, frozen=True):
-    """A prompt is on its way."""
+    """A prompt was sent."""
 
     session_id: str
     content: tuple[ContentBlock, ...]
 
 
 class Received(Struct, frozen=True):
-    """The agent reported something. `late` says that it belongs to a turn that is over."""
+    """An update was received. `late` says that it belongs to a turn that is over."""
 
     session_id: str
     event: Event
@@ -58,7 +69,7 @@ class Received(Struct, frozen=True):
 
 
 class ToolFinished(Struct, frozen=True):
-    """A tool call has ended, once for each; `bridged` if it was a Python function of ours."""
+    """A tool call has ended; told once for each. `bridged` if it was a Python function of ours."""
 
     session_id: str
     call: ToolCall
@@ -66,14 +77,14 @@ class ToolFinished(Struct, frozen=True):
 
 
 class PermissionDecided(Struct, frozen=True):
-    """Something that the agent asked for was decided."""
+    """A permission request was decided."""
 
     session_id: str
     decision: Decision
 
 
 class TurnFinished(Struct, frozen=True):
-    """A turn is over; the error is there if it failed, with what had come."""
+    """A turn is over; `error` is set if it failed, with the partial reply."""
 
     session_id: str
     reply: Reply | None
@@ -81,7 +92,7 @@ class TurnFinished(Struct, frozen=True):
 
 
 class AgentEnded(Struct, frozen=True):
-    """The agent's process is gone, and nobody had ended it."""
+    """The agent's process has ended by itself."""
 
     message: str
 
@@ -94,29 +105,29 @@ OnEvent: TypeAlias = Callable[[Observation], object]
 
 
 class Observers:
-    """Those who watch. One that fails is logged, and costs nobody else anything."""
+    """Calls the observers. One that fails is logged and affects no other."""
 
     def __init__(self, *watching: OnEvent) -> None:
         self._watching = [*watching]
 
     def copy(self) -> Observers:
-        """The same, to add others to."""
+        """Return a copy to add others to."""
         return Observers(*self._watching)
 
     def __bool__(self) -> bool:
         return bool(self._watching)
 
     def add(self, observer: OnEvent) -> None:
-        """Let another one watch, from now on."""
+        """Add an observer."""
         self._watching.append(observer)
 
     def remove(self, observer: OnEvent) -> None:
-        """Let it watch no more."""
+        """Remove an observer."""
         if observer in self._watching:
             self._watching.remove(observer)
 
     def notice(self, observation: Observation) -> None:
-        """Tell all of them."""
+        """Call all of them."""
         for observer in (*self._watching,):
             try:
                 observer(observation)
@@ -127,60 +138,50 @@ class Observers:
                 log.exception("an observer failed")
 
 
-# Spans for OpenTelemetry: every request, turn and tool call, in programs that use it.
-#
-# Nothing is imported until somebody else has: whoever sets OpenTelemetry up loads its API, and where it was
-# not loaded there is nobody to report to. Names follow the conventions for generative AI where there are
-# such. What people, models and tools say is no part of a span.
-
-
 if TYPE_CHECKING:
     Attributes: TypeAlias = dict[str, AttributeValue]
 
-API = "opentelemetry.trace"
-
-PROVIDER = "OTEL_PYTHON_TRACER_PROVIDER"
-"""The variable by which users name a provider of spans: then the API is wanted, though nobody loaded it."""
-
-TRACE_KEYS = ("traceparent", "tracestate")
-"""The keys of W3C's trace context, which ACP reserves in `_meta`."""
-
 
 class Telemetry:
-    """The spans of one agent; none where OpenTelemetry is not in use."""
+    """Makes the OpenTelemetry spans of one agent: every request, turn and tool call.
+
+    The API is not imported here unless a provider is configured: whoever sets OpenTelemetry up loads it, and
+    where it was not loaded there is nobody to report to. Names follow the conventions for generative AI where
+    there are such. The words of people, models and tools are never part of a span.
+    """
 
     def __init__(self) -> None:
         self._agent: Attributes = {}
-        if PROVIDER in os.environ:
+        if OTEL_PROVIDER_VARIABLE in os.environ:
             with contextlib.suppress(ImportError):
-                import_module(API)
+                import_module(OTEL_API)
 
     def introduced(self, info: Implementation | None) -> None:
-        """The agent has said who it is."""
+        """Note the agent's name and version from `initialize`."""
         if info is not None:
             names = {"gen_ai.agent.name": info.name, "gen_ai.provider.name": info.name}
             self._agent = {**names, "gen_ai.agent.version": info.version}
 
     @contextlib.contextmanager
     def request(self, method: str, params: Any) -> Iterator[Any]:
-        """A request of ours, from its sending to its answer. Yields its parameters with the trace context."""
-        if not is_in_use():
+        """Trace a request of ours until its answer. Yields its parameters with the trace context."""
+        if not is_telemetry_loaded():
             yield params
             return
         span = self._begin(method, "CLIENT", _of_request(method, params))
         try:
-            yield carrying(params, span)
+            yield with_trace_context(params, span)
         except BaseException as error:
-            note_failure(span, error)
+            record_failure(span, error)
             raise
         finally:
             span.end()
 
     def asked(self, request: Request, params: Any, turn: TurnSpan | None) -> None:
-        """A request of the agent: a span until it is answered."""
-        if not is_in_use():
+        """Trace a request of the agent until it is answered."""
+        if not is_telemetry_loaded():
             return
-        context = context_in(getattr(params, "meta", UNSET)) or (None if turn is None else turn.context)
+        context = trace_context_of(getattr(params, "meta", UNSET)) or (None if turn is None else turn.context)
         span = self._begin(request.method, "SERVER", _of_request(request.method, params), context)
 
         def end() -> None:
@@ -191,8 +192,8 @@ class Telemetry:
         request.when_answered(end)
 
     def turn(self, session_id: str, model: str | None, before: TurnSpan | None) -> TurnSpan | None:
-        """A turn that begins; `before` is the turn whose answer was not enough, in the same prompt."""
-        if not is_in_use():
+        """Begin the span of a turn; `before` is the earlier turn of the same prompt, if there was one."""
+        if not is_telemetry_loaded():
             return None
         from opentelemetry.context import get_current
 
@@ -212,7 +213,7 @@ class Telemetry:
 
 
 class TurnSpan:
-    """A turn, with the tool calls in it. What is told after its end is no part of it."""
+    """The span of a turn, with those of its tool calls. Events after its end are ignored."""
 
     def __init__(self, span: Span, parent: Context) -> None:
         from opentelemetry.trace import set_span_in_context
@@ -226,11 +227,11 @@ class TurnSpan:
         self._is_over = False
 
     def carried_by(self, params: Any) -> Any:
-        """The parameters, with the turn's trace context."""
-        return carrying(params, self._span)
+        """Return the parameters with the turn's trace context."""
+        return with_trace_context(params, self._span)
 
     def see(self, event: Event) -> None:
-        """Something was received in this turn."""
+        """Trace the tool calls among the turn's events."""
         if self._is_over or not isinstance(event, ToolCall) or event.id in self._ended_calls:
             return
         span = self._calls.get(event.id)
@@ -243,7 +244,7 @@ class TurnSpan:
             self._end_call(event.id, None if event.status == "completed" else event.status)
 
     def bridged(self, id: str, name: str) -> BridgedSpan:
-        """A tool of ours begins to run, inside of what the agent has reported of the call, if it has."""
+        """Begin the span of a Python tool, inside of the agent's own span of the call, if there is one."""
         from opentelemetry.trace import set_span_in_context
 
         reported = self._calls.get(id)
@@ -252,13 +253,13 @@ class TurnSpan:
         return BridgedSpan(_begin(_tool_name(call), "INTERNAL", _of_call(call), context), context)
 
     def fail(self, reason: BaseException) -> None:
-        """The turn is ended for this reason, whatever the agent answers."""
+        """Mark the turn as failed for this reason, whatever the agent answers."""
         self._has_failed = True
         if not isinstance(reason, EndTurn):
-            note_failure(self._span, reason)
+            record_failure(self._span, reason)
 
     def end(self, outcome: Reply | BaseException) -> None:
-        """The turn is over."""
+        """End the spans of the turn and its open tool calls."""
         if self._is_over:
             return
         for call in [*self._calls]:
@@ -266,7 +267,7 @@ class TurnSpan:
         if isinstance(outcome, Reply):
             self._span.set_attributes(_of_reply(outcome))
         elif not self._has_failed:
-            note_failure(self._span, outcome)
+            record_failure(self._span, outcome)
         self._span.end()
         self._is_over = True
 
@@ -279,7 +280,7 @@ class TurnSpan:
 
 
 class BridgedSpan:
-    """A tool of ours while it runs. What it traces itself, in `variables`, is a part of it."""
+    """The span of a running Python tool. What the tool traces itself, in `variables`, is part of it."""
 
     def __init__(self, span: Span, parent: Context) -> None:
         from opentelemetry.context import attach
@@ -290,19 +291,19 @@ class BridgedSpan:
         self._span = span
 
     def end(self, *, has_failed: bool) -> None:
-        """The tool has answered."""
+        """End the span when the tool has answered."""
         if has_failed:
             _note_error(self._span, "failed")
         self._span.end()
 
 
-def is_in_use() -> bool:
+def is_telemetry_loaded() -> bool:
     """Whether this program has loaded OpenTelemetry's API."""
-    return API in sys.modules
+    return OTEL_API in sys.modules
 
 
-def context_in(meta: object) -> Context | None:
-    """The trace that a request of the peer belongs to, if its `_meta` says so."""
+def trace_context_of(meta: object) -> Context | None:
+    """Return the trace context in the `_meta` of a peer's request, if there is one."""
     if not isinstance(meta, Mapping) or not isinstance(meta.get("traceparent"), str):
         return None
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -311,8 +312,8 @@ def context_in(meta: object) -> Context | None:
     return TraceContextTextMapPropagator().extract(carrier)
 
 
-def carrying(params: Any, span: Span) -> Any:
-    """The parameters of a request, with the span's trace context in their `_meta`."""
+def with_trace_context(params: Any, span: Span) -> Any:
+    """Return the parameters of a request with the span's trace context in their `_meta`."""
     from opentelemetry.trace import set_span_in_context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -325,8 +326,8 @@ def carrying(params: Any, span: Span) -> Any:
     return {**params, "_meta": carrier}
 
 
-def note_failure(span: Span, error: BaseException) -> None:
-    """Say that what the span stands for has failed. The words of an agent or a tool are not repeated."""
+def record_failure(span: Span, error: BaseException) -> None:
+    """Mark a span as failed, without repeating the words of an agent or a tool."""
     if isinstance(error, AgentError):
         ours = error.message if error.code is None else f"the agent answered with the error {error.code}"
         _note_error(span, error.kind, ours, error.code)
@@ -384,7 +385,7 @@ def _of_reply(reply: Reply) -> Attributes:
 
 
 def _of_usage(usage: TurnUsage) -> Attributes:
-    """What the agent has reported; estimates stay here."""
+    """Return the usage that the agent has reported, but no estimates."""
     attributes: Attributes = {}
     if not usage.is_estimated:
         attributes |= {

@@ -1,4 +1,4 @@
-"""Typed answers: what a prompt asks for by its type, given with a tool, or as JSON in the answer's text."""
+"""Gets typed answers: by the `structured_output` tool, or as JSON in the answer's text."""
 
 from __future__ import annotations
 
@@ -26,56 +26,26 @@ MOST_REPAIRS = 2
 """Times that an answer whose text does not fit is sent back."""
 
 MOST_VIOLATIONS = 5
-"""Calls of the tool in one prompt that may not fit; with one more the turn is ended."""
+"""Tool calls of one prompt that may not fit the schema; one more ends the turn."""
 
-WRAPPED = "output"
-"""The argument that has what is no object itself."""
+MOST_TRIES = 200
+"""Positions of a text that are tried as the beginning of JSON."""
 
+WRAPPER_KEY = "output"
+"""The argument that wraps a type which is no object."""
 
-class Described(NamedTuple):
-    """A type as the tool takes it: arguments are an object, so that others are wrapped in one."""
+_FENCED = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
+_OPENING = re.compile(r"[{\[]")
 
-    shape: Shape
-    is_wrapped: bool
-
-    @property
-    def input_schema(self) -> dict[str, Any]:
-        """The JSON Schema of the tool's arguments."""
-        schema = self.shape.schema
-        if not self.is_wrapped:
-            return schema
-        inner = {key: value for key, value in schema.items() if key != "$defs"}
-        wrapper = {"type": "object", "properties": {WRAPPED: inner}, "required": [WRAPPED]}
-        return {**wrapper, "$defs": schema["$defs"]} if "$defs" in schema else wrapper
-
-    def read(self, arguments: dict[str, Any]) -> Any:
-        """The typed answer; raises ShapeError."""
-        if not self.is_wrapped:
-            return self.shape.read(arguments)
-        if arguments.keys() != {WRAPPED}:
-            raise ShapeError("$", f"give one argument, `{WRAPPED}`")
-        return self.shape.read(arguments[WRAPPED])
+_BY_TOOL = f"Finish by calling the tool `{STRUCTURED_OUTPUT}` with your answer."
+_IN_TEXT = "Finish with your answer as JSON in a ```json block that fits this JSON Schema"
 
 
-def described(wanted: Any) -> Described:
-    """Look at a type or a JSON Schema; raises TypeError for what cannot be asked for."""
-    try:
-        shape = shape_of(wanted)
-    except TypeError as error:
-        raise TypeError(f"output= is a type or a JSON Schema: {error}") from None
-    return Described(shape, shape.schema.get("type") != "object")
-
-
-def open_schema() -> dict[str, Any]:
-    """The tool's arguments while it is not known what will be asked for."""
-    return {"type": "object", "additionalProperties": True}
-
-
-class Output:
-    """The goal of a prompt that has `output=`: the last call of the tool that fits, else JSON in the text."""
+class OutputGoal:
+    """The goal of a prompt with `output=`: the last call of the tool that fits, else JSON in the text."""
 
     def __init__(self, wanted: Any, session: RemoteSession, rounds: int, repairs: int = MOST_REPAIRS) -> None:
-        self._described = described(wanted)
+        self._described = output_schema_of(wanted)
         self._session = session
         self._rounds = rounds
         self._most_repairs = repairs
@@ -141,7 +111,7 @@ class Output:
         return f"{_IN_TEXT}:\n{self._schema()}"
 
     def _asked_for_either(self) -> str:
-        how = f" as its argument `{WRAPPED}`" if self._described.is_wrapped else ""
+        how = f" as its argument `{WRAPPER_KEY}`" if self._described.is_wrapped else ""
         tool = f"if you have the tool `{STRUCTURED_OUTPUT}`, call it with that{how}"
         return f"{_IN_TEXT}; {tool}:\n{self._schema()}"
 
@@ -149,22 +119,50 @@ class Output:
         return msgspec.json.encode(self._described.shape.schema).decode()
 
 
-_BY_TOOL = f"Finish by calling the tool `{STRUCTURED_OUTPUT}` with your answer."
-_IN_TEXT = "Finish with your answer as JSON in a ```json block that fits this JSON Schema"
+class OutputSchema(NamedTuple):
+    """The type of an answer as tool arguments: these are an object, so other types are wrapped in one."""
+
+    shape: Shape
+    is_wrapped: bool
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the tool's arguments."""
+        schema = self.shape.schema
+        if not self.is_wrapped:
+            return schema
+        inner = {key: value for key, value in schema.items() if key != "$defs"}
+        wrapper = {"type": "object", "properties": {WRAPPER_KEY: inner}, "required": [WRAPPER_KEY]}
+        return {**wrapper, "$defs": schema["$defs"]} if "$defs" in schema else wrapper
+
+    def read(self, arguments: dict[str, Any]) -> Any:
+        """Parse the tool's arguments; raises ShapeError."""
+        if not self.is_wrapped:
+            return self.shape.read(arguments)
+        if arguments.keys() != {WRAPPER_KEY}:
+            raise ShapeError("$", f"give one argument, `{WRAPPER_KEY}`")
+        return self.shape.read(arguments[WRAPPER_KEY])
 
 
-# JSON in an answer's text: the whole of it, in fenced blocks, or bare between words.
+def output_schema_of(wanted: Any) -> OutputSchema:
+    """Read a type or a JSON Schema; raises TypeError for a type that cannot be asked for."""
+    try:
+        shape = shape_of(wanted)
+    except TypeError as error:
+        raise TypeError(f"output= is a type or a JSON Schema: {error}") from None
+    return OutputSchema(shape, shape.schema.get("type") != "object")
 
 
-MOST_TRIES = 200
-"""Places of a text that are tried as the beginning of JSON."""
-
-_FENCED = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
-_OPENING = re.compile(r"[{\[]")
+def open_schema() -> dict[str, Any]:
+    """Return the schema of the tool's arguments while the type is not known yet."""
+    return {"type": "object", "additionalProperties": True}
 
 
 def json_values(text: str) -> Iterator[Any]:
-    """What the text may mean as its answer, the likeliest first: later ones before earlier ones."""
+    """Return the JSON values that a text may give as its answer, the likeliest first.
+
+    The whole text, fenced blocks, then bare values between words; later ones before earlier ones.
+    """
     whole = _decoded(text.strip())
     if whole is not _NOTHING:
         yield whole
@@ -177,7 +175,7 @@ def json_values(text: str) -> Iterator[Any]:
 
 
 def _bare(text: str) -> list[Any]:
-    """Objects and arrays in running text; those that are parts of others are not looked for."""
+    """Find objects and arrays in running text, but not those that are parts of others."""
     found: list[Any] = []
     at = 0
     for _ in range(MOST_TRIES):

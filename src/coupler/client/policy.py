@@ -1,4 +1,4 @@
-"""Who answers an agent's permission requests when nobody sits in front: a policy, or a function of yours."""
+"""Answers an agent's permission requests by a policy or a function, without a user to ask."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from coupler.client.errors import AgentError
 from coupler.events import ToolCall
-from coupler.events.v1_codec import patch_of
+from coupler.events.v1_codec import tool_update_of
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import (
     CancelledPermissionOutcome,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class PermissionRequest(Struct, frozen=True):
-    """What an agent wants to do, and the answers it offers."""
+    """A tool call that an agent wants to make, and the options that it offers."""
 
     tool_call: ToolCall
     options: tuple[PermissionOption, ...]
@@ -38,12 +38,12 @@ class PermissionRequest(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """What became of a request: the option that was chosen, None if the question was cancelled."""
+    """The decision about a permission request: the chosen option, None if the request was cancelled."""
 
     tool_call: ToolCall
     option: PermissionOption | None
     remedy: str | None = None
-    """What would allow it, if a policy said no: which rule, which policy, which flag."""
+    """What would allow it, if a policy rejected it: which rule, which policy, which flag."""
 
     @property
     def is_allowed(self) -> bool:
@@ -52,25 +52,25 @@ class Decision(Struct, frozen=True):
 
     @classmethod
     def of(cls, request: PermissionRequest, outcome: RequestPermissionOutcome) -> Decision:
-        """The decision that an outcome tells."""
+        """Return the decision for an outcome."""
         chosen = outcome.option_id if isinstance(outcome, SelectedPermissionOutcome) else None
         option = next((option for option in request.options if option.option_id == chosen), None)
         return cls(request.tool_call, option)
 
 
 Verdict: TypeAlias = bool | str | None
-"""Allow, reject, the id of an option, or None to cancel the question."""
+"""True to allow, False to reject, the id of an option, or None to cancel the request."""
 
 Decide: TypeAlias = Callable[[PermissionRequest], Verdict | Awaitable[Verdict]]
 
 Remedy: TypeAlias = Callable[[PermissionRequest], str | None]
-"""What would have allowed a request; it may wait for a disk, and so runs in a thread."""
+"""Says what would have allowed a request; it may wait for a disk, and so runs in a thread."""
 
 PolicyName: TypeAlias = Literal["allow-reads", "allow-all", "deny-all", "ask"]
 
 
 class Policy:
-    """Decides by rule. Options are chosen by their kind: once, and never always.
+    """Decides about permission requests. Options are chosen by their kind: once, and never always.
 
     A function can choose an "always" by the id of that option.
     """
@@ -85,7 +85,7 @@ class Policy:
 
     @classmethod
     def named(cls, name: PolicyName | str, callback: Decide | None = None) -> Policy:
-        """A policy by its name; the callback is who `ask` asks."""
+        """Return a policy by its name; `ask` asks the callback."""
         match name:
             case "allow-reads":
                 return cls.allow_reads()
@@ -99,11 +99,10 @@ class Policy:
 
     @classmethod
     def allow_all(cls, *, but: Sequence[str] = ()) -> Policy:
-        """Let the agent do whatever it asks for, but for what nobody allows: to wreck a machine or a home.
+        """Allow everything but what would wreck a machine or a home, which nobody can allow.
 
-        With `but` also not what rules as in `permissions.deny` are against.
-
-        With such rules, what cannot be judged by them is rejected too: it might be what they mean.
+        `but` are rules as in `permissions.deny`. With such rules, what they cannot judge is rejected too: it
+        might be what they mean.
         """
         if not but:
             return cls(lambda request: True, _always_alone, name="allow-all")
@@ -124,12 +123,12 @@ class Policy:
 
     @classmethod
     def allow_reads(cls) -> Policy:
-        """Let the agent look at the session's files, but not at those that hold secrets; reject the rest."""
+        """Allow reading the session's files, except those that hold secrets; reject the rest."""
         return cls(_allow_reads, _usual_remedy, name="allow-reads")
 
     @classmethod
     def ask(cls, callback: Decide | None = None) -> Policy:
-        """Let a function decide. Without one nobody can be asked, and every request is rejected."""
+        """Let a function decide. Without one every request is rejected."""
         return cls.deny_all() if callback is None else cls(callback, name="ask")
 
     @classmethod
@@ -141,7 +140,10 @@ class Policy:
         deny: Sequence[str] = (),
         callback: Decide | None = None,
     ) -> Policy:
-        """Decide by rules as in `coupler.toml`. What they do not decide is the callback's, or rejected."""
+        """Decide by rules as in `coupler.toml`.
+
+        What they leave open is decided by the callback, or rejected.
+        """
         from coupler.client.rules import Rules
 
         rules = Rules(allow, ask, deny)
@@ -163,7 +165,7 @@ class Policy:
 
     @classmethod
     def of(cls, value: Policy | Decide | PolicyName | None) -> Policy:
-        """A policy, its name, a function that decides, or the default: reads are allowed."""
+        """Return a policy for a policy, its name or a function that decides; None allows reads."""
         if value is None:
             return cls.allow_reads()
         if isinstance(value, Policy):
@@ -177,7 +179,7 @@ class Policy:
         return cls(value)
 
     async def answer(self, request: PermissionRequest) -> RequestPermissionOutcome:
-        """The outcome to send. What wrecks a machine or a home is rejected, whoever decides."""
+        """Return the outcome to send. What would wreck a machine or a home is rejected, whoever decides."""
         verdict: Verdict | Awaitable[Verdict] = False
         if await _never(request) is None:
             verdict = self._decide(request)
@@ -187,7 +189,7 @@ class Policy:
         return CancelledPermissionOutcome() if option is None else SelectedPermissionOutcome(option)
 
     async def remedy(self, request: PermissionRequest) -> str | None:
-        """What would allow a request that was rejected, if it was not a function that said no."""
+        """Say what would allow a rejected request, unless a function rejected it."""
         if (reason := await _never(request)) is not None:
             return reason
         remedy = self._remedy
@@ -195,7 +197,7 @@ class Policy:
 
 
 async def _never(request: PermissionRequest) -> str | None:
-    """Why nobody may allow a call; one that names neither a path nor a command is none of these."""
+    """Say why nobody may allow a call; one that names neither a path nor a command is not concerned."""
     call = request.tool_call
     if not (call.locations or call.content or isinstance(call.raw_input, dict | list)):
         return None
@@ -213,7 +215,7 @@ async def _allow_reads(request: PermissionRequest) -> bool:
 
 
 def _always_alone(request: PermissionRequest) -> str:
-    """The one thing that a policy which allows everything does not allow."""
+    """Explain the only rejection of a policy that allows everything."""
     return (
         "the agent offers no yes for once, and a policy chooses no `always`: give a function that returns "
         "the id of the option"
@@ -241,14 +243,11 @@ def _option(request: PermissionRequest, verdict: Verdict) -> str | None:
     return next((option.option_id for option in request.options if option.kind == wanted), None)
 
 
-# `session/request_permission`: what an agent wants to do, decided by the session's policy.
-
-
 WITHDRAWN = RequestPermissionResponse(CancelledPermissionOutcome())
 
 
 class Permissions:
-    """Asks the session's policy, and answers; a cancel answers first."""
+    """Answers `session/request_permission` by the session's policy; a cancel answers first."""
 
     params = RequestPermissionRequest
 
@@ -263,7 +262,7 @@ class Permissions:
             params.tool_call.tool_call_id, ToolCall(id=params.tool_call.tool_call_id)
         )
         question = PermissionRequest(
-            call.updated(patch_of(params.tool_call)), tuple(params.options), session.cwd, session.roots
+            call.updated(tool_update_of(params.tool_call)), tuple(params.options), session.cwd, session.roots
         )
         session.questions.ask(
             request, lambda: _decided(session, question), WITHDRAWN, "the permission policy"
@@ -279,21 +278,24 @@ async def _decided(session: RemoteSession, question: PermissionRequest) -> Reque
     return RequestPermissionResponse(outcome)
 
 
-# Agents that ask for nothing: a policy cannot answer them, so a mode keeps them to it from the beginning.
-
-
 class Confinement(Struct, frozen=True):
-    """How an agent is kept to what policies say. What no mode stands for is refused, and never ignored."""
+    """Maps policies to modes, for agents that ask for no permission and so cannot be answered.
+
+    A policy that no mode stands for is refused, never ignored.
+    """
 
     agent: str
-    """Its name, for sentences."""
+    """The agent's name, for messages."""
     modes: Mapping[PolicyName, str]
-    """The mode that keeps to a policy."""
+    """The mode that enforces each policy."""
     usual: str | None = None
-    """The mode that whoever made the agent has chosen; it stands where no policy is named."""
+    """The mode that the agent was made with; it is used where no policy is named."""
 
     def mode_for(self, policy: Policy | None, mode: str | None) -> str:
-        """The mode to open a session in; both are None where nobody has said. Raises of kind `session`."""
+        """Return the mode to open a session in; raises of kind `session`.
+
+        None stands for what was not given.
+        """
         if policy is None:
             return mode or self.usual or self.modes["allow-reads"]
         if policy.name is None or policy.name not in self.modes:

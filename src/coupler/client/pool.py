@@ -1,8 +1,8 @@
-"""Agents and sessions that are used again: who wants the same gets what is there.
+"""Pools agents and sessions: an equal request gets the one that is there.
 
-An agent is the same if it is started with the same command, directory and settings; a session, if it is also
-opened with the same options. A session that is used again remembers what was said in it: who wants none of
-that takes a `fresh` one. Nobody ever gets a session that somebody else has.
+An agent is equal if it is started with the same command, directory and settings; a session, if it is also
+opened with the same options. A reused session remembers what was said in it; `fresh` asks for a new one. No
+session is ever given to two users at once.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ MOST_AGENTS = 8
 """Agents that run at the same time."""
 
 IDLE_SECONDS = 300.0
-"""How long an agent or a session is kept that nobody uses."""
+"""Seconds after which an unused agent or session is ended."""
 
 Key: TypeAlias = tuple[Any, ...]
 
 
 class SessionPool:
-    """Agents that run, and their sessions; an async context manager that ends all of them.
+    """Runs agents and their sessions for many users; an async context manager that ends all of them.
 
-    `connect` gives an agent for what `session` names. With `most` agents in use, others wait for one.
+    `connect` returns an agent for what `session` names. With `most` agents in use, others wait for one.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class SessionPool:
         settings: Mapping[str, Any] | None = None,
         **options: Unpack[OpeningOptions],
     ) -> AsyncIterator[RemoteSession]:
-        """A session for the block alone. `settings` are those of `connect`, the options those of `new`."""
+        """Lend a session for the block. `settings` are those of `connect`, the options those of `new`."""
         if options.get("cwd") == TEMPORARY:
             raise AgentError("session", "a pool has no temporary directories: make one and name it as `cwd`")
         cwd = _absolute(options.get("cwd", "."))
@@ -105,7 +105,7 @@ class SessionPool:
             await self._give_back(pooled, session_key, session)
 
     async def _lease(self, key: Key, agent: Any, settings: dict[str, Any]) -> _Pooled:
-        """The agent of this key, in use from now on; several who want it wait for one start."""
+        """Return the agent of this key and mark it as used; concurrent users wait for one start."""
         async with self._starting.setdefault(key, asyncio.Lock()):
             pooled = self._agents.get(key)
             if pooled is not None and not pooled.agent.is_running:
@@ -132,7 +132,7 @@ class SessionPool:
         return pooled
 
     async def _make_room(self) -> None:
-        """Wait until another agent may run, and reserve its place; those that nobody uses make room."""
+        """Wait until another agent may run, and reserve its place; unused agents are ended for it."""
         while len(self._agents) + self._reserved >= self._most and not self._is_closed:
             unused = [key for key, pooled in self._agents.items() if not pooled.leases]
             if unused:
@@ -154,12 +154,12 @@ class SessionPool:
             self._tell()
 
     def _tell(self) -> None:
-        """Something has changed that others may wait for. No cancel can come in between."""
+        """Wake whoever waits for a change. No cancel can come in between."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     async def _end(self, key: Key) -> None:
-        """End an agent, whose place is free when it has ended."""
+        """End an agent; its place is free once it has ended."""
         pooled = self._agents.pop(key)
         self._reserved += 1
         try:
@@ -169,7 +169,7 @@ class SessionPool:
             self._tell()
 
     async def _reap(self) -> None:
-        """End what nobody has used for too long. It sleeps until the next one could be due."""
+        """End what has been unused for too long, sleeping until the next one could be due."""
         while True:
             now = time.monotonic()
             for key, pooled in [*self._agents.items()]:
@@ -189,7 +189,7 @@ class SessionPool:
 
 
 class _Pooled:
-    """An agent of the pool, with its sessions that nobody has."""
+    """An agent of the pool, with its unused sessions."""
 
     def __init__(self, agent: RemoteAgent) -> None:
         self.agent = agent
@@ -198,7 +198,7 @@ class _Pooled:
         self._unused: dict[Key, list[tuple[RemoteSession, float]]] = {}
 
     def take(self, key: Key) -> RemoteSession | None:
-        """A session that is as wanted, the one that was used last."""
+        """Return an unused session with these options, the most recently used one."""
         unused = self._unused.get(key, [])
         while unused:
             session, _ = unused.pop()
@@ -207,17 +207,17 @@ class _Pooled:
         return None
 
     def put(self, key: Key, session: RemoteSession) -> None:
-        """Somebody does not need a session any more, and so permits nothing in it any more."""
+        """Take a session back, with a policy that allows nothing."""
         session.policy = Policy.deny_all()
         self._unused.setdefault(key, []).append((session, time.monotonic()))
 
     def oldest(self) -> float:
-        """When the first was last used of what nobody uses now; for an agent in use, its sessions."""
+        """When the least recently used unused thing was last used; for an agent in use, of its sessions."""
         times = [since for unused in self._unused.values() for _, since in unused]
         return min(times if self.leases else [*times, self.since], default=time.monotonic())
 
     def expired(self, before: float) -> list[RemoteSession]:
-        """The sessions that nobody has used since then, which are not the pool's any more."""
+        """Remove and return the sessions that were not used since then."""
         gone: list[RemoteSession] = []
         for key, unused in self._unused.items():
             gone += [session for session, since in unused if since <= before]
@@ -231,8 +231,11 @@ def _agent_key(agent: Any, cwd: str, settings: Mapping[str, Any]) -> Key:
 
 
 def _session_key(options: OpeningOptions, agent: RemoteAgent) -> Key:
-    """What a session was opened with. Who decides about permissions can change, and is no part of it; but
-    for an agent that asks for nothing, whose sessions keep to the policy that they were opened under."""
+    """Return what a session was opened with, as a key.
+
+    The permission policy can change and is no part of it; but for an agent that asks for no permission, whose
+    sessions keep to the policy that they were opened under.
+    """
     given = cast("dict[str, Any]", {**options})
     policy = given.pop("permissions", None)
     given.pop("reason", None)
@@ -246,7 +249,7 @@ def _absolute(directory: str | os.PathLike[str]) -> str:
 
 
 def _comparable(value: Any) -> str:
-    """The value in a form that equal ones share; functions and other objects equal themselves alone."""
+    """Convert a value to a hashable form; functions and other objects equal only themselves."""
     match value:
         case None | str() | bool() | int() | float():
             return repr(value)

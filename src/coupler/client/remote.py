@@ -1,4 +1,9 @@
-"""A remote agent: started, introduced, and asked for sessions; started again if it has died."""
+"""Starts an agent, opens sessions with it, and starts it again if it has died.
+
+`RemoteAgent` is what `connect` gives. `SessionOpening` checks and applies the options of one session,
+`ClientOffer` computes the capabilities that the client advertises, and `Quirks` holds what is particular
+about one agent, so that no other code names an agent.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +21,13 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypedDict, Typ
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from coupler.client.connection import FRAME_LIMIT, Connection, Link
-from coupler.client.errors import AgentError, Listener, Responder
-from coupler.client.files import FileAccess, Files
-from coupler.client.observation import AgentEnded, How, Observers, OnEvent, SessionOpened
+from coupler.client.connection import FRAME_LIMIT, ClientConnection, Link
+from coupler.client.errors import AgentError, NotificationListener, Responder
+from coupler.client.files import ClientFiles, FileAccess
+from coupler.client.observation import AgentEnded, Observers, OnEvent, OpenedBy, SessionOpened
 from coupler.client.policy import Decide, Permissions, Policy, PolicyName
 from coupler.client.reply import Reply
-from coupler.client.resources import Equipment
+from coupler.client.resources import ToolResources
 from coupler.client.session import RemoteSession
 from coupler.schema.methods import method_for, offers
 from coupler.schema.unstable import AgentCapabilities, ForkSessionRequest, ForkSessionResponse
@@ -59,15 +64,52 @@ if TYPE_CHECKING:
     from coupler.client.elicitation import Elicitation, OnForm, OnUrl
     from coupler.client.policy import Confinement
 
+log = logging.getLogger("coupler.client")
 
 MOST_PAGES = 1000
 """Pages of an agent's list of sessions that are read."""
 
+TEMPORARY = "temporary"
+"""As a session's `cwd`: a directory is made for the session, and removed when it ends."""
+
+Directory: TypeAlias = str | PathLike[str]
+
 T = TypeVar("T")
+
+OpeningRequest = TypeVar("OpeningRequest", bound=msgspec.Struct)
+
+
+class SessionOptions(TypedDict, total=False):
+    """Options of `ask`, `new`, `load`, `resume` and `fork`."""
+
+    cwd: Directory
+    """Made absolute; by default that of the agent's process. "temporary" makes one and removes it."""
+    additional_directories: Sequence[Directory]
+    mcp_servers: Sequence[McpServer]
+    """One that the agent cannot reach by itself is bridged."""
+    tools: Sequence[Any]
+    """Python functions that the agent's model may call, or context managers that yield such."""
+    permissions: Policy | Decide | PolicyName
+    """Answers what the agent asks; by default it may read and nothing else."""
+    model: str
+    mode: str
+    options: Mapping[str, str | bool]
+    """Set, like model and mode, before the first prompt."""
+    strict: bool
+    """False: a model, mode or option that is not offered is a warning in the log, and no error."""
+
+
+class OpeningOptions(SessionOptions, total=False):
+    """Options of `new`, `load`, `resume` and `fork`: also what `ask` has as an argument of its own."""
+
+    output: Any
+    """What prompts will ask for, or True: their typed answers then come by a tool, where they can."""
+    reason: str
+    """Why it is not the session that was wanted, for those who watch: `SessionOpened` tells it."""
 
 
 class RemoteAgent:
-    """An agent on the other side of a link; an async context manager that starts and ends it."""
+    """An agent to open sessions with; an async context manager that starts and ends it."""
 
     def __init__(
         self,
@@ -76,12 +118,12 @@ class RemoteAgent:
         cwd: Directory,
         startup_timeout: float,
         frame_limit: int = FRAME_LIMIT,
-        offer: Offer | None = None,
+        offer: ClientOffer | None = None,
         quirks: Quirks | None = None,
         on_event: OnEvent | None = None,
         confinement: Confinement | None = None,
     ) -> None:
-        """`link` makes a way to the agent, a new one for each start."""
+        """`link` returns a new link to the agent for each start."""
         self.capabilities = AgentCapabilities()
         self.info: Implementation | None = None
         self.auth_methods: tuple[AuthMethod, ...] = ()
@@ -92,27 +134,27 @@ class RemoteAgent:
         """How it is kept to a policy, if it asks for nothing."""
         self._startup_timeout = startup_timeout
         self._frame_limit = frame_limit
-        self._offer = offer or Offer()
+        self._offer = offer or ClientOffer()
         self._quirks: Quirks = quirks or Usual()
         self._observers = Observers(*filter(None, [on_event]))
-        self._connection: Connection | None = None
-        self._beginning: Connection | None = None
+        self._connection: ClientConnection | None = None
+        self._beginning: ClientConnection | None = None
         self._is_closed = False
         self._restarting = asyncio.Lock()
 
     @property
     def peer(self) -> Peer:
-        """The connection."""
+        """The JSON-RPC peer of the running connection."""
         return self._started.peer
 
     @property
     def is_running(self) -> bool:
-        """Whether the agent is there; one that has died is started again when a session is wanted."""
+        """Whether the agent runs; one that has died is started again when a session is opened."""
         return self._connection is not None and not self._connection.is_over
 
     @property
     def wanted_files(self) -> FileAccess | None:
-        """What it was asked to be offered of files; None if nobody has said."""
+        """The file access that was asked for with `files=`; None if it was left out."""
         return self._offer.wanted_files
 
     def offers(self, gate: str) -> bool:
@@ -139,56 +181,59 @@ class RemoteAgent:
                 await self._end(connection)
 
     def kill(self) -> None:
-        """End the agent's process at once, without asking it: whoever waits for it is told that it died."""
+        """Kill the agent's process at once; pending requests fail with the kind `died`."""
         if self._connection is not None:
             self._connection.kill_soon()
 
     def start_within(self, seconds: float) -> None:
-        """Give it no more time than this to start, and to open its first session."""
+        """Limit the time to start the agent and to open its first session."""
         self._startup_timeout = min(self._startup_timeout, seconds)
 
-    def offer_instead(self, offer: Offer) -> None:
-        """Offer the agent something else, from its next start on."""
+    def offer_instead(self, offer: ClientOffer) -> None:
+        """Advertise other client capabilities from the next start on."""
         self._offer = offer
 
     async def restart(self) -> None:
-        """End the agent, if it runs, and start it again. Sessions of before can be loaded, where it can."""
+        """End the agent, if it runs, and start it again.
+
+        Earlier sessions can be loaded if the agent supports it.
+        """
         async with self._restarting:
             await self._end(self._started)
             await self._start()
 
     async def new(self, **options: Unpack[OpeningOptions]) -> RemoteSession:
         """Open a session; see `SessionOptions` and `OpeningOptions`."""
-        opening = Opening(options, self.cwd, self.confinement)
+        opening = SessionOpening(options, self.cwd, self.confinement)
         request = NewSessionRequest(opening.cwd, opening.mcp_servers, opening.additional_directories)
         return await self._open("new", request, NewSessionResponse, opening)
 
     async def load(self, session_id: str, **options: Unpack[OpeningOptions]) -> RemoteSession:
-        """Open a session of before; the agent tells its history again, which is the session's `record`."""
-        opening = Opening(options, self.cwd, self.confinement)
+        """Load an earlier session; the agent replays its history, which becomes the session's `record`."""
+        opening = SessionOpening(options, self.cwd, self.confinement)
         request = LoadSessionRequest(
             opening.mcp_servers, opening.cwd, session_id, opening.additional_directories
         )
         return await self._open("load", request, LoadSessionResponse, opening, session_id)
 
     async def resume(self, session_id: str, **options: Unpack[OpeningOptions]) -> RemoteSession:
-        """Go on with a session of before, without its history being told."""
-        opening = Opening(options, self.cwd, self.confinement)
+        """Resume an earlier session without a replay of its history."""
+        opening = SessionOpening(options, self.cwd, self.confinement)
         request = ResumeSessionRequest(
             session_id, opening.cwd, opening.additional_directories, opening.mcp_servers
         )
         return await self._open("resume", request, ResumeSessionResponse, opening, session_id)
 
     async def fork(self, session_id: str, **options: Unpack[OpeningOptions]) -> RemoteSession:
-        """A new session that begins with what another one holds."""
-        opening = Opening(options, self.cwd, self.confinement)
+        """Open a new session that begins with the context of another one."""
+        opening = SessionOpening(options, self.cwd, self.confinement)
         request = ForkSessionRequest(
             session_id, opening.cwd, opening.additional_directories, opening.mcp_servers
         )
         return await self._open("fork", request, ForkSessionResponse, opening)
 
     async def list(self, cwd: Directory | None = None) -> list[SessionInfo]:
-        """The sessions that the agent keeps, of one directory or of all."""
+        """List the sessions that the agent keeps, of one directory or of all."""
         found: builtins.list[SessionInfo] = []
         cursor: str | UnsetType | None = UNSET
         directory = UNSET if cwd is None else os.path.abspath(cwd)
@@ -201,11 +246,11 @@ class RemoteAgent:
         raise AgentError("session", f"the agent's list of sessions has no end: {MOST_PAGES} pages were read")
 
     async def delete(self, session_id: str) -> None:
-        """Let the agent forget a session."""
+        """Delete a session that the agent keeps."""
         await self._ask(DeleteSessionRequest(session_id), DeleteSessionResponse)
 
     async def authenticate(self, method_id: str) -> None:
-        """Log in by one of `auth_methods`; whoever has to look at a browser takes as long as it takes."""
+        """Log in by one of `auth_methods`; without a timeout, because a login in a browser takes its time."""
         await self._ask(AuthenticateRequest(method_id), AuthenticateResponse, is_hurried=False)
 
     async def logout(self) -> None:
@@ -213,7 +258,7 @@ class RemoteAgent:
         await self._ask(LogoutRequest(), LogoutResponse)
 
     async def _open(
-        self, how: How, request: Any, type: type[Any], opening: Opening, id: str | None = None
+        self, how: OpenedBy, request: Any, type: type[Any], opening: SessionOpening, id: str | None = None
     ) -> RemoteSession:
         try:
             connection = await self._running()
@@ -233,9 +278,14 @@ class RemoteAgent:
         return session
 
     async def _requested(
-        self, connection: Connection, request: Any, type: type[Any], opening: Opening, id: str | None
+        self,
+        connection: ClientConnection,
+        request: Any,
+        type: type[Any],
+        opening: SessionOpening,
+        id: str | None,
     ) -> RemoteSession:
-        """Ask for the session. One whose id is known hears what comes before the answer."""
+        """Send the request. A session whose id is known receives updates before the answer."""
         known = None if id is None else self._session(connection, id, opening)
         if known is not None:
             connection.adopt(known)
@@ -254,7 +304,7 @@ class RemoteAgent:
                 connection.sessions.pop(known.id, None)
             raise
 
-    def _session(self, connection: Connection, id: str, opening: Opening) -> RemoteSession:
+    def _session(self, connection: ClientConnection, id: str, opening: SessionOpening) -> RemoteSession:
         return RemoteSession(
             connection,
             id,
@@ -271,13 +321,13 @@ class RemoteAgent:
         method = method_for(request.__class__).name
         return await connection.ask("session", method, request, type, is_hurried=is_hurried)
 
-    def _refuse_unoffered(self, connection: Connection, request: Any) -> None:
+    def _refuse_unoffered(self, connection: ClientConnection, request: Any) -> None:
         method = method_for(request.__class__)
         if not connection.offers(method.gate):
             raise AgentError("session", f"the agent does not offer {method.name} (capability {method.gate})")
 
-    async def _running(self) -> Connection:
-        """The connection; an agent that has died is started again."""
+    async def _running(self) -> ClientConnection:
+        """Return the connection; an agent that has died is started again."""
         async with self._restarting:
             if self._started.is_over and not self._is_closed:
                 await self._end(self._started)
@@ -285,7 +335,7 @@ class RemoteAgent:
             return self._started
 
     @property
-    def _started(self) -> Connection:
+    def _started(self) -> ClientConnection:
         if self._connection is None:
             raise AgentError("closed", "the agent was not started: use `async with connect(…) as agent`")
         return self._connection
@@ -293,7 +343,7 @@ class RemoteAgent:
     async def _start(self) -> None:
         if self._is_closed:
             raise AgentError("closed", "the agent was closed: connect again for another one")
-        connection = Connection(
+        connection = ClientConnection(
             self._link(),
             self._offer.responders(),
             startup_timeout=self._startup_timeout,
@@ -310,7 +360,7 @@ class RemoteAgent:
         self.info = response.agent_info or None
         self.auth_methods = tuple(response.auth_methods)
 
-    async def _end(self, connection: Connection) -> None:
+    async def _end(self, connection: ClientConnection) -> None:
         try:
             for session in [*connection.sessions.values()]:
                 await session.end_belongings()
@@ -318,50 +368,8 @@ class RemoteAgent:
             await connection.close()
 
 
-# How a session is opened: where, with which servers, under which policy, and set to what.
-
-
-log = logging.getLogger("coupler.client")
-
-TEMPORARY = "temporary"
-"""As a session's directory: one is made for it, and removed when it ends."""
-
-Directory: TypeAlias = str | PathLike[str]
-
-Answered = TypeVar("Answered", bound=msgspec.Struct)
-
-
-class SessionOptions(TypedDict, total=False):
-    """What `ask`, `new`, `load`, `resume` and `fork` take."""
-
-    cwd: Directory
-    """Made absolute; by default that of the agent's process. "temporary" makes one and removes it."""
-    additional_directories: Sequence[Directory]
-    mcp_servers: Sequence[McpServer]
-    """One that the agent cannot reach by itself is bridged."""
-    tools: Sequence[Any]
-    """Python functions that the agent's model may call, or context managers that yield such."""
-    permissions: Policy | Decide | PolicyName
-    """Answers what the agent asks; by default it may read and nothing else."""
-    model: str
-    mode: str
-    options: Mapping[str, str | bool]
-    """Set, like model and mode, before the first prompt."""
-    strict: bool
-    """False: a model, mode or option that is not offered is a warning in the log, and no error."""
-
-
-class OpeningOptions(SessionOptions, total=False):
-    """What `new`, `load`, `resume` and `fork` take: also what `ask` has as an argument of its own."""
-
-    output: Any
-    """What prompts will ask for, or True: their typed answers then come by a tool, where they can."""
-    reason: str
-    """Why it is not the session that was wanted, for those who watch: `SessionOpened` tells it."""
-
-
-class Opening:
-    """The options of one session, looked at before anything is sent."""
+class SessionOpening:
+    """Checks the options of one session before anything is sent, and applies them when it is open."""
 
     def __init__(
         self, given: OpeningOptions, usual_cwd: Directory, confinement: Confinement | None = None
@@ -369,7 +377,7 @@ class Opening:
         wanted = given.get("permissions")
         self.policy = Policy.of(wanted)
         self.mcp_servers = tuple(given.get("mcp_servers", ()))
-        self._equipment = Equipment(given.get("tools", ()), self.mcp_servers, given.get("output"))
+        self._resources = ToolResources(given.get("tools", ()), self.mcp_servers, given.get("output"))
         self.roots = tuple(map(_absolute, given.get("additional_directories", ())))
         self._model = given.get("model")
         self._mode = given.get("mode")
@@ -384,23 +392,23 @@ class Opening:
 
     @property
     def additional_directories(self) -> Sequence[str] | UnsetType:
-        """As the protocol has it."""
+        """The additional directories as the protocol has them."""
         return self.roots or UNSET
 
-    def check(self, connection: Connection) -> None:
-        """Raise for what the agent has not said to take."""
+    def check(self, connection: ClientConnection) -> None:
+        """Raise for options whose capability the agent has not advertised."""
         if self.roots and not connection.offers("sessionCapabilities.additionalDirectories"):
             raise AgentError("session", "the agent does not take additional directories")
 
-    async def equip(self, connection: Connection, request: Answered) -> Answered:
-        """The request, with the servers that the agent is to know of; what they need here is opened."""
-        servers = await self._equipment.open(connection.capabilities.mcp_capabilities)
+    async def equip(self, connection: ClientConnection, request: OpeningRequest) -> OpeningRequest:
+        """Start what the session's tools and servers need, and return the request with those servers."""
+        servers = await self._resources.open(connection.capabilities.mcp_capabilities)
         return msgspec.structs.replace(request, mcp_servers=servers)
 
     async def furnish(self, session: RemoteSession) -> None:
-        """Set a session that was just opened to what was wanted."""
+        """Set the model, mode and options of a session that was just opened."""
         session.at_end(self.clear)
-        self._equipment.belong_to(session)
+        self._resources.belong_to(session)
         if self._model is not None:
             await self._wish(session.set_model(self._model))
         if self._mode is not None:
@@ -409,8 +417,8 @@ class Opening:
             await self._wish(session.set_option(option, value))
 
     async def clear(self) -> None:
-        """End what was opened, and remove the directory that was made."""
-        await self._equipment.close()
+        """Close the session's resources, and remove a temporary directory."""
+        await self._resources.close()
         if self.is_temporary:
             await asyncio.to_thread(shutil.rmtree, self.cwd, ignore_errors=True)
 
@@ -427,11 +435,11 @@ def _absolute(directory: Directory) -> str:
     return os.path.abspath(directory)  # the agent sees the path as written, links and all
 
 
-# What we offer an agent: computed once, advertised exactly so, and served by nothing else.
+class ClientOffer:
+    """The client capabilities that are advertised, and the responders that serve exactly these.
 
-
-class Offer:
-    """The client's capabilities, and who responds to them: permissions always, the rest as wanted."""
+    Permission requests are always answered; files, terminals and elicitation as they were asked for.
+    """
 
     def __init__(
         self,
@@ -454,7 +462,7 @@ class Offer:
         self._on_url = on_url
 
     def capabilities(self) -> ClientCapabilities:
-        """What is advertised."""
+        """Return the capabilities for `initialize`."""
         return ClientCapabilities(
             fs=FileSystemCapabilities(
                 read_text_file=self._files != "none", write_text_file=self._files == "write"
@@ -468,16 +476,18 @@ class Offer:
             elicitation=UNSET if (elicitation := self._elicitation()) is None else elicitation.capabilities(),
         )
 
-    def responders(self) -> Mapping[str, Responder | Listener]:
-        """Who answers which method, for one run of the agent."""
-        responders: dict[str, Responder | Listener] = {"session/request_permission": Permissions()}
-        responders |= Files(self._files).responders()
+    def responders(self) -> Mapping[str, Responder | NotificationListener]:
+        """Return the responder of each method, for one run of the agent."""
+        responders: dict[str, Responder | NotificationListener] = {
+            "session/request_permission": Permissions()
+        }
+        responders |= ClientFiles(self._files).responders()
         if (elicitation := self._elicitation()) is not None:
             responders |= elicitation.responders()
         if self._terminals:
-            from coupler.client.terminals import Terminals
+            from coupler.client.terminals import ClientTerminals
 
-            responders |= Terminals().responders()
+            responders |= ClientTerminals().responders()
         return responders
 
     # What most clients do not offer is imported on use.
@@ -490,27 +500,24 @@ class Offer:
         return Elicitation(self._on_form, self._on_url)
 
 
-# What is particular about an agent: one small protocol, so that no other code names an agent.
-
-
 class Quirks(Protocol):
-    """How to take one agent. Derive from `Usual` and change what differs."""
+    """What is particular about one agent. Derive from `Usual` and override what differs."""
 
     linger: float
     """Seconds of silence to wait for after a turn's answer, for agents that send content late; mostly 0."""
 
     def model_for(self, wanted: str, offered: Sequence[str]) -> str | None:
-        """The offered model that is meant; None if there is none."""
+        """Return the offered model that a name means; None if there is none."""
 
     def may_refuse_mode(self, mode: str) -> bool:
-        """Whether a refused mode is worth a warning and no error."""
+        """Whether a refused mode is only logged as a warning."""
 
     def is_failure(self, reply: Reply) -> bool:
-        """Whether a turn that ended well has failed all the same, as with an empty answer."""
+        """Whether a turn that ended well counts as failed, such as one with an empty answer."""
 
 
 class Usual:
-    """An agent that keeps to the protocol."""
+    """An agent that follows the protocol."""
 
     linger: float = 0.0
 
@@ -525,7 +532,7 @@ class Usual:
 
 
 class FailsEmpty(Usual):
-    """An agent that hides its failures behind an empty answer, as many do whose model was not reached."""
+    """An agent whose empty answer is a failure, as with many whose model was not reached."""
 
     def is_failure(self, reply: Reply) -> bool:
         return reply.is_complete and reply.is_empty

@@ -1,4 +1,4 @@
-"""What an agent answered to one prompt, gathered as it came."""
+"""Builds the reply to one prompt from its events, and counts what it used against a budget."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Struct, UnsetType
 
-from coupler.client.errors import AgentError, Kind
+from coupler.client.errors import AgentError, AgentErrorKind
 from coupler.events import Content, Event, Plan, Stop, Text, Thought, ToolCall, Usage
 from coupler.events.events import plain_text_of
 from coupler.schema.v1 import Diff, PlanEntry
@@ -23,7 +23,10 @@ OutputWay: TypeAlias = Literal["tool", "text"]
 
 CHANGING_KINDS = frozenset({"edit", "delete", "move"})
 
-_FAILED_STOPS: dict[str, tuple[Kind, str]] = {
+CHARACTERS_PER_TOKEN = 4
+"""The ratio for estimates, for agents that report no tokens."""
+
+_FAILED_STOPS: dict[str, tuple[AgentErrorKind, str]] = {
     "refusal": ("refused", "the agent refused the prompt"),
     "cancelled": ("cancelled", "the turn was cancelled"),
     "max_tokens": ("limit", "the agent reached its limit of tokens"),
@@ -31,15 +34,8 @@ _FAILED_STOPS: dict[str, tuple[Kind, str]] = {
 }
 
 
-# What a turn has used, from the two places where agents report it.
-#
-# One rule: tokens are those of the answer's `usage`; the context's fill is that of the last `usage_update`,
-# and the cost is what such updates, which count from the session's beginning, have grown by during the turn.
-# An agent that reports no tokens gets an estimate, marked as such.
-
-
 class TurnUsage(Struct, frozen=True, kw_only=True):
-    """Tokens and money of one prompt. `is_estimated` says that the tokens were guessed from the text."""
+    """Tokens and cost of one prompt. `is_estimated` says that the tokens were estimated from the text."""
 
     input: int = 0
     output: int = 0
@@ -54,7 +50,7 @@ class TurnUsage(Struct, frozen=True, kw_only=True):
     currency: str | None = None
 
     def __add__(self, later: TurnUsage) -> TurnUsage:
-        """Both together, for prompts that took several turns; the context is that of the later one."""
+        """Add a later turn of the same prompt; the context is that of the later one."""
         return TurnUsage(
             input=self.input + later.input,
             output=self.output + later.output,
@@ -70,16 +66,12 @@ class TurnUsage(Struct, frozen=True, kw_only=True):
         )
 
 
-def _sum(one: float | None, other: float | None) -> float | None:
-    return other if one is None else one if other is None else one + other
-
-
 class Reply(Struct, frozen=True):
-    """A whole turn. Messages of one turn are set apart by blank lines.
+    """The result of one prompt. Messages of one turn are separated by blank lines.
 
-    `content` is what came besides text, such as images. `permissions` is what the agent asked for, with the
-    decisions. `output` is there if the prompt asked for one. `rounds` counts the turns that a prompt took;
-    text, thoughts and stop reason are those of the last.
+    `content` holds blocks besides text, such as images. `permissions` are the agent's permission requests
+    with their decisions. `output` is set if the prompt asked for one. `rounds` counts the turns that a prompt
+    took; text, thoughts and stop reason are those of the last.
     """
 
     text: str
@@ -96,22 +88,22 @@ class Reply(Struct, frozen=True):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the agent says it is done; a refusal, a limit or a cancel is no success."""
+        """Whether the stop reason is `end_turn`; a refusal, a limit or a cancel is no success."""
         return self.stop_reason == "end_turn"
 
     @property
     def is_empty(self) -> bool:
-        """Whether the agent said and did nothing."""
+        """Whether the agent neither said nor did anything."""
         return not (self.text.strip() or self.tool_calls or self.content or self.output is not None)
 
     @property
     def denied(self) -> tuple[Decision, ...]:
-        """What the agent asked for and was not allowed."""
+        """The permission requests that were not allowed."""
         return tuple(decision for decision in self.permissions if not decision.is_allowed)
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The paths that the agent says it has changed, in the order of its calls."""
+        """The paths that the agent reports as changed, in the order of its tool calls."""
         paths: dict[str, None] = {}
         for call in self.tool_calls:
             if call.status != "completed":
@@ -124,7 +116,7 @@ class Reply(Struct, frozen=True):
         return tuple(paths)
 
     def raise_for_stop(self) -> Reply:
-        """The reply itself if the agent is done; else an AgentError of the kind that it stopped for."""
+        """Return the reply if it is complete, or raise an `AgentError` of the kind for its stop reason."""
         if self.is_complete:
             return self
         kind, message = _FAILED_STOPS.get(
@@ -133,11 +125,11 @@ class Reply(Struct, frozen=True):
         raise AgentError(kind, message, reply=self)
 
 
-class ReplyInProgress:
-    """Gathers events; holds what has come so far at any time."""
+class ReplyBuilder:
+    """Collects the events of a turn into a reply."""
 
     def __init__(self, asked: int = 0, before: Usage | None = None) -> None:
-        """`asked` are the characters of the prompt, `before` is the session's usage until then."""
+        """`asked` is the number of characters of the prompt, `before` the session's usage until then."""
         self._asked = asked
         self._before = before
         self._usage = before
@@ -150,7 +142,7 @@ class ReplyInProgress:
         self._permissions: list[Decision] = []
 
     def add(self, event: Event) -> None:
-        """Take an event in."""
+        """Add an event."""
         match event:
             case Text(text):
                 self._written += len(text)
@@ -171,21 +163,21 @@ class ReplyInProgress:
                 self._usage = event
 
     def decided(self, decision: Decision) -> None:
-        """Something that the agent asked for was decided."""
+        """Add a decision about a permission request."""
         self._permissions.append(decision)
 
     @property
     def usage(self) -> TurnUsage:
-        """What is known of it so far."""
+        """The usage so far."""
         return turn_usage(None, self._before, self._usage, (self._asked, self._characters()))
 
     @property
     def rough_tokens(self) -> int:
-        """An estimate that costs nothing, for every event."""
+        """A cheap estimate of the tokens so far, for every event."""
         return estimated_tokens(self._asked + self._written)
 
     def finished(self, stop: Stop) -> Reply:
-        """The reply, once its turn is over."""
+        """Return the reply of a turn that is over."""
         usage = turn_usage(stop.usage, self._before, self._usage, (self._asked, self._characters()))
         return Reply(
             self._text.joined(),
@@ -204,7 +196,7 @@ class ReplyInProgress:
 
 
 class _Messages:
-    """Pieces of text, parted where a new message begins."""
+    """Chunks of text, split into messages."""
 
     def __init__(self) -> None:
         self._messages: list[list[str]] = []
@@ -220,15 +212,15 @@ class _Messages:
         self._interrupted = False
 
     def interrupt(self) -> None:
-        """Without message ids, what comes after something else is a new message."""
+        """Begin a new message with the next chunk, if chunks have no message ids."""
         self._interrupted = True
 
     def joined(self) -> str:
         return "\n\n".join("".join(pieces) for pieces in self._messages)
 
 
-def joined_rounds(earlier: Reply, later: Reply) -> Reply:
-    """Two turns of one prompt: the later one's answer, with what both have done and used."""
+def merge_rounds(earlier: Reply, later: Reply) -> Reply:
+    """Merge two turns of one prompt: the later one's answer, with the tool calls and usage of both."""
     calls = {call.id: call for call in (*earlier.tool_calls, *later.tool_calls)}
     return msgspec.structs.replace(
         later,
@@ -241,15 +233,16 @@ def joined_rounds(earlier: Reply, later: Reply) -> Reply:
     )
 
 
-CHARACTERS_PER_TOKEN = 4
-"""What is assumed of agents that report nothing."""
-
-
 def turn_usage(
     tokens: TokenUsage | None, before: Usage | None, after: Usage | None, characters: tuple[int, int]
 ) -> TurnUsage:
-    """What a turn used. `before` and `after` are the session's usage at its ends; `characters` are those of
-    the prompt and of everything the agent wrote."""
+    """Compute the usage of a turn from the two places where agents report it.
+
+    Tokens are those of the answer's `usage`, or an estimate that is marked as such. The context is that of
+    the last `usage_update`; the cost is what such updates, which count from the session's beginning, have
+    grown by during the turn. `before` and `after` are the session's usage at the turn's ends; `characters`
+    are those of the prompt and of everything the agent wrote.
+    """
     cost, currency = _cost(before, after)
     counted = _estimated(*characters) if tokens is None else _counted(tokens)
     return TurnUsage(
@@ -263,8 +256,12 @@ def turn_usage(
 
 
 def estimated_tokens(characters: int) -> int:
-    """About as many tokens as so much text has."""
+    """Estimate the tokens of a text by its length."""
     return -(-characters // CHARACTERS_PER_TOKEN)
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return other if one is None else one if other is None else one + other
 
 
 def _counted(tokens: TokenUsage) -> dict[str, int]:
@@ -298,15 +295,12 @@ def _number(value: int | UnsetType | None) -> int:
     return value if isinstance(value, int) else 0
 
 
-# A budget: what prompts may use together, in tokens, money, turns and time.
-
-
 class Budget:
-    """May be shared by prompts, sessions and agents, also at the same time.
+    """A limit on tokens, cost, turns and time that prompts, sessions and agents may share.
 
-    A turn is charged however it ends, and counted in by estimates while it runs.
-    `cost` counts in the currency that the agent reports; agents that report no tokens are charged estimates,
-    which `is_estimated` tells. `seconds` is counted from now.
+    A turn is charged however it ends, and counted in by estimates while it runs. `cost` counts in the
+    currency that the agent reports; agents that report no tokens are charged estimates, which `is_estimated`
+    tells. `seconds` is counted from now.
     """
 
     def __init__(
@@ -336,20 +330,20 @@ class Budget:
         """What the turns have used that run now, as far as that is known."""
         self.is_estimated = False
 
-    def begin_turn(self) -> Bill:
-        """A prompt is about to be sent, and what it uses goes on a bill; raises if nothing is left for it."""
+    def begin_turn(self) -> TurnCharge:
+        """Count a turn and return its charge; raises if nothing is left for it."""
         self.refuse_if_spent()
         self.spent_turns += 1
-        return Bill(self)
+        return TurnCharge(self)
 
     def charge(self, usage: TurnUsage) -> None:
-        """A turn has used this much."""
+        """Add the usage of a turn that is over."""
         self.spent_tokens += usage.total
         self.spent_cost += usage.cost or 0.0
         self.is_estimated = self.is_estimated or usage.is_estimated
 
     def run_up(self, tokens: int, cost: float) -> None:
-        """The turns that run now have used so much more than was known, or less."""
+        """Add to the usage of the running turns, or subtract from it."""
         self.running_tokens += tokens
         self.running_cost += cost
 
@@ -363,7 +357,7 @@ class Budget:
             raise AgentError("budget", excess)
 
     def excess(self, tokens: int = 0, cost: float = 0.0) -> str | None:
-        """What is used up once the other turns that run are counted in, and so much; None if nothing is."""
+        """Say which limit is reached, counting running turns and this much more; None if none is."""
         if (
             self.tokens is not None
             and (used := self.spent_tokens + self.running_tokens + tokens) >= self.tokens
@@ -374,12 +368,12 @@ class Budget:
         return None
 
     def seconds_left(self) -> float | None:
-        """Until the deadline; None if there is none."""
+        """Return the seconds until the deadline; None if there is none."""
         return None if self.deadline is None else max(self.deadline - time.monotonic(), 0.0)
 
 
-class Bill:
-    """What one running turn has used so far. It counts for all who share the budget, and is settled once."""
+class TurnCharge:
+    """The usage of one running turn, which counts for all who share the budget until it is settled."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
@@ -388,7 +382,7 @@ class Bill:
         self._is_settled = False
 
     def note(self, tokens: int, cost: float) -> str | None:
-        """The turn has used so much by now; says what is used up by that, if anything is."""
+        """Update the turn's usage; says which limit is reached by that, if any is."""
         if self._is_settled:
             return None
         self._budget.run_up(-self._tokens, -self._cost)
@@ -398,7 +392,7 @@ class Bill:
         return excess
 
     def settle(self, usage: TurnUsage) -> None:
-        """The turn is over, however it ended, and this is what it used."""
+        """Charge the final usage of the turn, however it ended."""
         if self._is_settled:
             return
         self._is_settled = True
@@ -406,7 +400,7 @@ class Bill:
         self._budget.charge(usage)
 
     def withdraw(self) -> None:
-        """The prompt was not sent after all."""
+        """Uncount the turn: the prompt was not sent after all."""
         if not self._is_settled:
             self.settle(TurnUsage())
             self._budget.spent_turns -= 1

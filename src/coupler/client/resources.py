@@ -1,7 +1,7 @@
-"""What is opened on our side for one session's agent: functions and their context managers, and ways to them.
+"""Opens what one session needs on our side: Python tools, their context managers, and bridges to MCP servers.
 
-Nothing is opened, and the `mcp` package not imported, for a session that has no functions and no server that
-its agent could not reach itself. One task opens and closes all of it, because context managers want that.
+Nothing is opened, and the `mcp` package not imported, for a session that has no tools and no server that its
+agent could not reach itself. One task opens and closes everything, because context managers require that.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, Asyn
 from typing import TYPE_CHECKING, Any
 
 from coupler.client.errors import AgentError
-from coupler.mcp.package import is_installed, load_reception
+from coupler.mcp.package import is_installed, load_loopback
 from coupler.mcp.servers import server_name
 from coupler.schema.v1 import McpCapabilities, McpServer, McpServerHttp, McpServerSse
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession
-    from coupler.client.tools import SessionTools
+    from coupler.client.tools import ClientTools
 
 log = logging.getLogger("coupler.client")
 
-NAME = "coupler"
-"""Our server's name, unless one that the user gave has it."""
+SERVER_NAME = "coupler"
+"""The name of our MCP server, unless the user gave it to another."""
 
 CONTEXTS_CLOSE_LIMIT = 10.0
-"""Seconds that context managers have to end, when the session does."""
+"""Seconds that context managers have to exit when the session ends."""
 
 
-class Equipment:
-    """The tools and servers of one session."""
+class ToolResources:
+    """The tools and MCP servers of one session."""
 
     def __init__(self, tools: Sequence[Any], mcp_servers: Sequence[McpServer], output: Any) -> None:
         """`output` is a type, or True if that is not known yet: typed answers may come by a tool."""
         self._given = tuple(tools)
         self._servers = tuple(mcp_servers)
         self._output = output
-        self._tools: SessionTools | None = None
+        self._tools: ClientTools | None = None
         self._owner: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
 
     async def open(self, takes: McpCapabilities) -> tuple[McpServer, ...]:
-        """The servers that the agent is told of: ours first."""
+        """Open everything and return the servers for the agent: ours first."""
         far = _out_of_reach(self._servers, takes)
         if far and not is_installed():
             raise _refused(far[0])
@@ -59,13 +59,13 @@ class Equipment:
             raise
 
     def belong_to(self, session: RemoteSession) -> None:
-        """The session is there."""
+        """Tell the tools the session that they belong to."""
         if self._tools is not None:
             session.tools = self._tools
             self._tools.belong_to(session)
 
     async def close(self) -> None:
-        """End all of it; a second time nothing happens."""
+        """Close everything; a second call does nothing."""
         self._ended.set()
         owner, self._owner = self._owner, None
         if owner is None:
@@ -96,9 +96,9 @@ class Equipment:
                 functions = [each for item in self._given for each in await _entered(item, stack)]
                 if functions or self._output:
                     self._tools = self._offering(functions)
-                reception = await load_reception()
+                loopback = await load_loopback()
                 entries = await stack.enter_async_context(
-                    reception.receive(self._tools, self._name(), over_http=bool(takes.http), far=far)
+                    loopback.serve_to_agent(self._tools, self._name(), over_http=bool(takes.http), far=far)
                 )
                 if self._tools is not None:
                     stack.push_async_callback(self._tools.close)  # the first to end: calls get their answers
@@ -113,23 +113,23 @@ class Equipment:
             else:
                 raise
 
-    def _offering(self, functions: list[Any]) -> SessionTools:
-        from coupler.client.output import described, open_schema
-        from coupler.client.tools import SessionTools
+    def _offering(self, functions: list[Any]) -> ClientTools:
+        from coupler.client.output import open_schema, output_schema_of
+        from coupler.client.tools import ClientTools
 
         if self._output is None or self._output is False:
-            return SessionTools(functions)
-        schema = open_schema() if self._output is True else described(self._output).input_schema
-        return SessionTools(functions, schema)
+            return ClientTools(functions)
+        schema = open_schema() if self._output is True else output_schema_of(self._output).input_schema
+        return ClientTools(functions, schema)
 
     def _name(self) -> str:
         taken = {server_name(server) for server in self._servers}
-        names = (NAME, *(f"{NAME}-{number}" for number in range(2, len(taken) + 3)))
+        names = (SERVER_NAME, *(f"{SERVER_NAME}-{number}" for number in range(2, len(taken) + 3)))
         return next(name for name in names if name not in taken)
 
 
 async def _entered(item: Any, stack: AsyncExitStack) -> Sequence[Any]:
-    """The functions of an item: itself, or what a context manager yields."""
+    """Return the functions of an item: itself, or what its context manager yields."""
     if isinstance(item, AbstractAsyncContextManager):
         item = await stack.enter_async_context(item)
     elif isinstance(item, AbstractContextManager):
@@ -153,7 +153,10 @@ def _refused(server: McpServerHttp | McpServerSse) -> AgentError:
 
 
 def _told(error: BaseException) -> BaseException:
-    """Why nothing was opened, for who waits; a cancel is not passed on as one of theirs."""
+    """Convert the reason for which nothing was opened.
+
+    A cancel is not passed on as one of the waiting task's.
+    """
     if isinstance(error, asyncio.CancelledError):
         return AgentError("closed", "the session's tools were not opened: it was closed before")
     return error

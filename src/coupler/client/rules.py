@@ -1,6 +1,6 @@
-"""Rules for what agents ask: those of `coupler.toml`, given to a policy, and what would have allowed a call.
+"""Judges an agent's permission requests by rules as in `coupler.toml`, and says what would allow them.
 
-The judgement follows links, and so may have to wait for a disk: it belongs into a thread.
+Judging follows symbolic links and may wait for a disk: call it in a thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STRICTNESS = {"allow": 0, "ask": 1, "deny": 2}
 
 
 class Rules:
-    """Rules of a policy, and others that were read already. Raises ValueError for one that is wrong."""
+    """The rules of a policy, and others that were parsed already. Raises ValueError for a wrong one."""
 
     def __init__(
         self, allow: Sequence[str], ask: Sequence[str], deny: Sequence[str], others: Sequence[Rule] = ()
@@ -46,9 +46,9 @@ class Rules:
         self._against_names = [*against, everything]
 
     def judge(self, request: PermissionRequest, choices: Choices | None = None) -> EngineVerdict:
-        """What the rules say, and where they say nothing what was chosen for good.
+        """Judge a request by the rules, and where they say nothing by the remembered choices.
 
-        The title can speak against a call, and never for it.
+        The title can only count against a call, never for it.
         """
         verdict = _judged(self._rules, action_of(request), request, choices)
         server, name = server_and_name(request.tool_call.title)
@@ -58,7 +58,7 @@ class Rules:
 
 
 def never(request: PermissionRequest) -> str | None:
-    """Why nobody may allow a call, if that is so: no rule, policy, function or answer."""
+    """Say why a call may not be allowed by anyone: no rule, policy, function or answer. None if it may."""
     verdict = _judged([], action_of(request), request)
     return verdict.reason if verdict.is_final else None
 

@@ -1,4 +1,9 @@
-"""A session with a remote agent: prompts go out, events come in and are folded into its state."""
+"""Holds one session with an agent: sends its prompts and folds its updates into state.
+
+`RemoteSettings` are its modes, options and model, `EventRecord` all that was received; `LateEvents` tells
+which updates belong to an earlier turn, and `FinishedCalls` makes sure that the end of a tool call is told
+once.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, json
 
-from coupler.client.errors import AgentError, Kind
+from coupler.client.errors import AgentError, AgentErrorKind
 from coupler.client.observation import (
     Observers,
     OnEvent,
@@ -21,9 +26,19 @@ from coupler.client.observation import (
     TurnSpan,
 )
 from coupler.client.policy import Decision, Policy
-from coupler.client.prompt import GRACE, MOST_ROUNDS, Check, Goal, Outcome, Prompt, Questions, Terms, Until
+from coupler.client.prompt import (
+    GRACE,
+    MOST_ROUNDS,
+    Check,
+    Goal,
+    PendingDialogs,
+    Prompt,
+    PromptOptions,
+    PromptOutcome,
+    Until,
+)
 from coupler.client.reply import Budget, Reply
-from coupler.client.resources import NAME
+from coupler.client.resources import SERVER_NAME
 from coupler.events import Commands, Content, Event, Info, Mode, Options, Plan, Text, Thought, ToolCall, Usage
 from coupler.events.v1_codec import from_update
 from coupler.schema.v1 import (
@@ -53,18 +68,18 @@ from coupler.schema.v1 import (
 from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
-    from coupler.client.connection import Connection
+    from coupler.client.connection import ClientConnection
     from coupler.client.remote import Quirks
-    from coupler.client.terminals import Terminal
-    from coupler.client.tools import SessionTools
+    from coupler.client.terminals import ClientTerminal
+    from coupler.client.tools import ClientTools
 
 
 class RemoteSession:
-    """One conversation. Everything an agent reports is folded in here, prompt or no prompt."""
+    """One conversation with an agent. Updates are folded in whether a prompt runs or not."""
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ClientConnection,
         id: str,
         cwd: str,
         policy: Policy,
@@ -78,59 +93,59 @@ class RemoteSession:
         self.roots: tuple[str, ...] = (cwd, *roots)
         self.policy = policy
         self.title: str | None = None
-        self.settings = Settings()
+        self.settings = RemoteSettings()
         self.plan: tuple[PlanEntry, ...] = ()
         self.usage: Usage | None = None
         self.commands: tuple[AvailableCommand, ...] = ()
         self.tool_calls: dict[str, ToolCall] = {}
-        self.terminals: dict[str, Terminal] = {}
-        self.questions = Questions(connection.peer.start)
-        self.tools: SessionTools | None = None
+        self.terminals: dict[str, ClientTerminal] = {}
+        self.questions = PendingDialogs(connection.peer.start)
+        self.tools: ClientTools | None = None
         self._connection = connection
         self._quirks = quirks
         self._observers = observers
-        self._record = Record(id)
-        self._lateness = Lateness()
+        self._record = EventRecord(id)
+        self._late_events = LateEvents()
         self._prompt: Prompt | None = None
         self._span: TurnSpan | None = None
         self._is_closed = False
         self._has_ended = False
-        self._finished = FinishedCalls()
+        self._finished_calls = FinishedCalls()
         self._at_end: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
     @property
     def mode(self) -> str | None:
-        """The mode that the session is in."""
+        """The current mode."""
         return self.settings.mode
 
     @property
     def model(self) -> str | None:
-        """The model in use, if the agent tells."""
+        """The current model, if the agent reports it."""
         return self.settings.model
 
     @property
     def record(self) -> tuple[Received, ...]:
-        """All that the agent has reported since the session was opened, also what came late."""
+        """All events since the session was opened, including those that came late."""
         return self._record.entries()
 
     @property
     def is_over(self) -> bool:
-        """Whether the agent that held this session is gone."""
+        """Whether the agent of this session has ended."""
         return self._connection.is_over
 
     @property
     def has_ended(self) -> bool:
-        """Whether what belongs to this session is being ended: nothing more can be opened for it."""
+        """Whether the session's resources are being closed: nothing more can be opened for it."""
         return self._has_ended
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether a turn runs that was cancelled: what it asks for has been decided."""
+        """Whether the running turn was cancelled: its permission requests are answered as cancelled."""
         return self._prompt is not None and self._prompt.is_cancelled
 
     @property
     def linger(self) -> float:
-        """Seconds of silence that end a turn after its answer."""
+        """Seconds of silence after the answer that end a turn."""
         return self._quirks.linger
 
     def prompt(
@@ -145,26 +160,26 @@ class RemoteSession:
         output: Any = None,
         repairs: int | None = None,
     ) -> Prompt:
-        """A prompt, to be awaited (the reply), iterated (the events) or entered (leaving it cancels).
+        """Prepare a prompt: await it (the reply), iterate it (the events) or enter it (leaving it cancels).
 
-        `until` looks at each reply and may send the agent back to work, for as many `rounds` as are allowed.
-        After `timeout` seconds, or when the `budget` is spent, the turn is cancelled; an agent that has not
-        ended it after `grace` more seconds is ended itself. The error then has what came.
-        `output` is the type of the answer, or its JSON Schema: the reply's `output` is a value of it. An
-        answer that does not fit is sent back, `repairs` times at most (2, unless it is said).
+        `until` checks each reply and may send the agent back to work, at most `rounds` times in all. After
+        `timeout` seconds, or when the `budget` is spent, the turn is cancelled; an agent that has not ended
+        it after `grace` more seconds is ended itself. The error then has the partial reply. `output` is the
+        type of the answer, or its JSON Schema: the reply's `output` is a value of it. An answer that does not
+        fit is sent back, at most `repairs` times (2 by default).
         """
         pieces = [content] if isinstance(content, str) else content
         blocks = tuple(TextContent(piece) if isinstance(piece, str) else piece for piece in pieces)
         goals: list[Goal] = []
         if output is not None:
-            from coupler.client.output import MOST_REPAIRS, Output  # most prompts ask for none
+            from coupler.client.output import MOST_REPAIRS, OutputGoal  # most prompts ask for none
 
             if repairs is not None:
                 rounds = max(rounds, repairs + 1)
-            goals.append(Output(output, self, rounds, MOST_REPAIRS if repairs is None else repairs))
+            goals.append(OutputGoal(output, self, rounds, MOST_REPAIRS if repairs is None else repairs))
         if until is not None:
             goals.append(Until(until))
-        return Prompt(self, blocks, Terms(tuple(goals), rounds, budget, timeout, grace))
+        return Prompt(self, blocks, PromptOptions(tuple(goals), rounds, budget, timeout, grace))
 
     async def cancel(self) -> None:
         """Cancel the running turn, if there is one, and wait until it has ended."""
@@ -172,7 +187,7 @@ class RemoteSession:
             await self._prompt.cancel()
 
     async def set_mode(self, mode: str) -> None:
-        """Change the mode. One that is not offered is an error that lists those that are."""
+        """Change the mode. The error for a mode that is not offered lists those that are."""
         mode = self.settings.chosen_mode(mode)
         if not self.settings.modes and (option := self.settings.mode_option) is not None:
             await self.set_option(option.id, mode)
@@ -181,7 +196,7 @@ class RemoteSession:
         self.settings.mode = mode
 
     async def set_model(self, model: str) -> None:
-        """Change the model. One that is not offered is an error that lists those that are."""
+        """Change the model. The error for a model that is not offered lists those that are."""
         model = self.settings.chosen_model(model, self._quirks)
         if (option := self.settings.model_option) is not None:
             await self.set_option(option.id, model)
@@ -191,7 +206,7 @@ class RemoteSession:
         self.settings.model_was_set(model)
 
     async def set_option(self, id: str, value: str | bool) -> None:
-        """Change an option. A value that is not offered is an error that lists those that are."""
+        """Change a config option. The error for a value that is not offered lists those that are."""
         chosen = self.settings.chosen_value(id, value)
         request = (
             SetSessionConfigBooleanRequest(self.id, id, chosen)
@@ -202,7 +217,7 @@ class RemoteSession:
         self.settings.options = tuple(answer.config_options)
 
     async def close(self) -> None:
-        """End the session, where the agent can; what was opened for it here is ended in any case."""
+        """Close the session, if the agent supports it, and everything that was opened for it here."""
         await self.cancel()
         await self.end_belongings()
         self._is_closed = True
@@ -213,30 +228,30 @@ class RemoteSession:
             self._connection.sessions.pop(self.id, None)
 
     def on_event(self, observer: OnEvent) -> Callable[[], None]:
-        """Let a function see everything from now on; call what is returned to end that."""
+        """Call a function for every event from now on; call what is returned to stop that."""
         self._observers.add(observer)
         return lambda: self._observers.remove(observer)
 
     def at_end(self, clean_up: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """What to do when the session is closed or its agent ends."""
+        """Register a function to await when the session is closed or its agent ends."""
         self._at_end.append(clean_up)
 
     # What follows is for the parts of this layer that make up a session.
 
     def abandon(self) -> None:
-        """Nobody will have this session; the agent is told, and not waited for."""
+        """Drop a session that could not be set up; the agent is told, and not waited for."""
         self._is_closed = True
         self._connection.sessions.pop(self.id, None)
         if self._connection.offers("sessionCapabilities.close"):
             self._connection.peer.ask("session/close", CloseSessionRequest(self.id), lambda answer: None)
 
     async def cancelled_turn_ended(self) -> None:
-        """Wait for the end of a turn that was cancelled or left; one that goes on is not waited for."""
+        """Wait for the end of a cancelled turn; a turn that goes on is not waited for."""
         while self._prompt is not None and self._prompt.is_cancelled:
             await self._prompt.cancel()
 
     def take_prompt(self, prompt: Prompt) -> None:
-        """From now on this session's events are the prompt's."""
+        """Make this the running prompt, which receives the session's events."""
         if self._is_closed:
             raise AgentError("closed", "this session was closed: open another one, or load it again")
         self._connection.refuse_if_over()
@@ -247,8 +262,8 @@ class RemoteSession:
     def send_prompt(self, prompt: Prompt, blocks: tuple[ContentBlock, ...]) -> bytes:
         """Send a round of the prompt, and return the request's id."""
         self._connection.refuse_unaccepted(blocks)
-        self._lateness.turn_began()
-        self._finished.turn_began()
+        self._late_events.turn_began()
+        self._finished_calls.turn_began()
         self._record.close_text()
         self._observers.notice(PromptSent(self.id, blocks))
         request = PromptRequest(self.id, blocks)
@@ -265,22 +280,22 @@ class RemoteSession:
             self.tools.cancel_calls()
 
     def give_up(self, request: bytes, *, kill: bool) -> None:
-        """Nobody waits any longer for the answer to a prompt; the agent is ended if nobody else needs it."""
+        """Stop waiting for a prompt's answer; with `kill`, end the agent if no other session needs it."""
         self._connection.peer.give_up(request)
         others = (session for session in self._connection.sessions.values() if session is not self)
         if kill and not any(session._prompt for session in others):
             self._connection.kill_soon()
 
     def prompt_ended(self, prompt: Prompt) -> None:
-        """The session can take the next prompt."""
+        """Make room for the next prompt."""
         if self._prompt is prompt:
             self._prompt = self._span = None
-            self._lateness.turn_ended()
+            self._late_events.turn_ended()
             if self.tools is not None:
                 self.tools.expect(None)
 
-    def turn_ended(self, outcome: Outcome) -> None:
-        """A round of the prompt is over."""
+    def turn_ended(self, outcome: PromptOutcome) -> None:
+        """Tell observers that a round of the prompt is over."""
         if isinstance(outcome, Reply):
             self._observers.notice(TurnFinished(self.id, outcome))
         else:
@@ -289,37 +304,37 @@ class RemoteSession:
 
     @property
     def span(self) -> TurnSpan | None:
-        """What is traced of the running turn."""
+        """The telemetry span of the running turn."""
         return self._span
 
     def may_refuse_mode(self, mode: str) -> bool:
-        """Whether this agent may refuse a mode without that being an error."""
+        """Whether this agent may refuse a mode without an error."""
         return self._quirks.may_refuse_mode(mode)
 
     def is_failure(self, reply: Reply) -> bool:
-        """Whether the agent hides a failure behind this reply."""
+        """Whether this reply counts as a failure of the agent."""
         return self._quirks.is_failure(reply)
 
     async def silence(self) -> None:
-        """Wait until nothing has come for as long as this agent's content may be late."""
-        await self._lateness.silence(self.linger)
+        """Wait until no update has come for `linger` seconds."""
+        await self._late_events.silence(self.linger)
 
     async def room(self) -> None:
-        """Wait until there is room for a long answer to what the agent asks."""
+        """Wait until the agent has read enough for a long answer to be sent."""
         await self._connection.room()
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run something that ends with the connection."""
+        """Run a coroutine in a task that ends with the connection."""
         return self._connection.peer.start(work)
 
     def update_received(self, update: SessionUpdate, size: int) -> None:
         """Fold an update into the state and hand it to the running prompt."""
         event = from_update(update, self.tool_calls)
         if isinstance(event, Text | Thought):  # nearly all of a stream
-            late = self._lateness.is_late_text(event)
+            late = self._late_events.is_late_text(event)
             self._record.add_text(event, late)
         else:
-            late = self._lateness.is_late(event)
+            late = self._late_events.is_late(event)
             self._fold(event)
             self._record.add(event, late)
         if self._prompt is not None and not late:
@@ -332,46 +347,47 @@ class RemoteSession:
             self._call_received(event)
 
     def _call_received(self, call: ToolCall) -> None:
-        if self._finished.is_news(call):
+        if self._finished_calls.is_news(call):
             self._observers.notice(ToolFinished(self.id, call))
         elif self._prompt is not None and not call.is_open:
-            self._prompt.call_reported(self._finished.ours(call))
+            self._prompt.call_reported(self._finished_calls.ours(call))
 
     def permission_answered(self, decision: Decision) -> None:
-        """Something that the agent asked for was decided."""
+        """Note the decision about a permission request."""
         if self._prompt is not None:
             self._prompt.decided(decision)
         self._observers.notice(PermissionDecided(self.id, decision))
 
     def bridged_call_finished(self, call: ToolCall, ids: frozenset[str]) -> None:
-        """A tool of ours has ended; `ids` are what the agent may know the call by."""
-        if self._finished.is_news_of_ours(call, ids):
+        """Note that a Python tool has ended; `ids` are the ids that the agent may have for the call."""
+        if self._finished_calls.is_news_of_ours(call, ids):
             self._observers.notice(ToolFinished(self.id, call, bridged=True))
 
     def end_turn(self, reason: Exception, *, after_call: str | None = None) -> None:
         """End the running turn: its prompt raises the reason, after everything was received.
 
-        With `after_call`, a call of our own, once the agent has reported the end of that, or a moment later.
+        With `after_call`, the id of a Python tool's call, only once the agent has reported the end of that
+        call, or a moment later.
         """
         if self._prompt is not None:
             self._prompt.end_with(reason, after_call=after_call)
 
-    def failure(self, kind: Kind, what: str, error: RpcError) -> AgentError:
-        """An error of the connection or of the agent, in this layer's words."""
+    def failure(self, kind: AgentErrorKind, what: str, error: RpcError) -> AgentError:
+        """Convert an error of the connection or of the agent to an `AgentError`."""
         return self._connection.failure(kind, what, error)
 
-    async def with_last_words(self, error: AgentError) -> AgentError:
-        """The error with what the agent's process left, if it died."""
-        return await self._connection.with_last_words(error)
+    async def with_exit_details(self, error: AgentError) -> AgentError:
+        """Return the error with the exit code and stderr of the agent's process."""
+        return await self._connection.with_exit_details(error)
 
     def disconnected(self) -> None:
-        """The agent is gone, and nobody needs what was opened for it."""
+        """Close what was opened for the session: its agent has ended."""
         self.questions.withdraw()
         if self._at_end:
             self.start(self.end_belongings())
 
     async def end_belongings(self) -> None:
-        """End what was opened for this session on our side."""
+        """Close everything that was opened for this session on our side."""
         self._has_ended = True
         self.questions.withdraw()
         while self._at_end:
@@ -398,224 +414,19 @@ class RemoteSession:
                 self.title = event.title
 
 
-# The record of a session: all that an agent has reported, in order, without saying anything twice.
-
-
-class Record:
-    """Text of one message is one entry; a tool call is one entry, as it stands now, where it began."""
-
-    def __init__(self, session_id: str) -> None:
-        self._session_id = session_id
-        self._entries: list[tuple[Event, bool]] = []
-        self._calls: dict[str, int] = {}
-        self._open: tuple[type[Event], str | None, bool] | None = None
-        self._pieces: list[str] = []
-
-    def add_text(self, event: Text | Thought, late: bool) -> None:
-        """Take a piece of text in; `late` says that its turn was over."""
-        key = (event.__class__, event.message_id, late)
-        if key == self._open:
-            self._pieces.append(event.text)
-            return
-        self.close_text()
-        self._entries.append((event, late))
-        self._open, self._pieces = key, [event.text]
-
-    def add(self, event: Event, late: bool) -> None:
-        """Take anything else in."""
-        self.close_text()
-        if isinstance(event, ToolCall) and event.id in self._calls:
-            place = self._calls[event.id]
-            self._entries[place] = (event, self._entries[place][1] or late)
-            return
-        if isinstance(event, ToolCall):
-            self._calls[event.id] = len(self._entries)
-        self._entries.append((event, late))
-
-    def entries(self) -> tuple[Received, ...]:
-        """All of it so far."""
-        self._join_text()
-        return tuple(Received(self._session_id, event, late) for event, late in self._entries)
-
-    def close_text(self) -> None:
-        """What comes next is another message, as at the beginning of a turn, whether it has an id or not."""
-        self._join_text()
-        self._open, self._pieces = None, []
-
-    def _join_text(self) -> None:
-        if len(self._pieces) > 1:
-            last, late = self._entries[-1]
-            assert isinstance(last, Text | Thought)
-            self._pieces = ["".join(self._pieces)]
-            self._entries[-1] = (type(last)(self._pieces[0], last.message_id), late)
-
-
-# What comes too late: content of a turn that is over, and how long to wait for it.
-
-
-_OF_A_TURN = (Content, ToolCall, Plan)
-"""Events besides text that belong to a turn; the others tell the session's state at any time."""
-
-
-class Lateness:
-    """Knows which messages belong to turns that are over, by their ids."""
-
-    def __init__(self) -> None:
-        self._has_turns = False
-        self._is_in_turn = False
-        self._current: str | None = None
-        self._is_current_late = False
-        self._told: set[str] = set()
-        self._past: set[str] = set()
-        self._heard: asyncio.Event | None = None
-
-    def turn_began(self) -> None:
-        """A prompt goes out; what was told before it is of an earlier turn."""
-        self._has_turns = self._is_in_turn = True
-        self._past |= self._told
-        self._told.clear()
-        self._current, self._is_current_late = None, False
-
-    def turn_ended(self) -> None:
-        """What comes from now on is late."""
-        self._is_in_turn = False
-
-    def is_late_text(self, event: Text | Thought) -> bool:
-        """Whether a piece of text belongs to a turn that is over. Nearly all of a stream is text."""
-        if self._heard is not None:
-            self._heard.set()
-        if not self._is_in_turn:
-            return self._has_turns
-        named = event.message_id
-        if named is None:
-            return False
-        if named != self._current:
-            self._current, self._is_current_late = named, named in self._past
-            self._told.add(named)
-        return self._is_current_late
-
-    def is_late(self, event: Event) -> bool:
-        """The same for anything else. A call that goes on in a later turn is told there."""
-        if self._heard is not None:
-            self._heard.set()
-        return self._has_turns and not self._is_in_turn and isinstance(event, _OF_A_TURN)
-
-    async def silence(self, seconds: float) -> None:
-        """Wait until nothing has come for so long."""
-        self._heard = asyncio.Event()
-        try:
-            while True:
-                self._heard.clear()
-                async with asyncio.timeout(seconds):
-                    await self._heard.wait()
-        except TimeoutError:
-            return
-        finally:
-            self._heard = None
-
-
-# Which tool calls have ended: each is told once, whoever reports it first and however often.
-#
-# A call of a Python function is known twice: to us, who ran it, and to the agent, who reports it by its own
-# id. Some agents tell us that id; for the others the two are paired within a turn, by name, input and order.
-
-
-class FinishedCalls:
-    """The calls that have ended, as the agent reports them and as our own tools know them."""
-
-    def __init__(self) -> None:
-        self._reported: set[str] = set()
-        self._ours: dict[str, str] = {}
-        """Our own calls, by each id that the agent may know them by."""
-        self._unpaired: list[ToolCall] = []
-        """Our own calls of this turn that the agent has not reported yet, oldest first."""
-        self._unpaired_reports: list[ToolCall] = []
-
-    def turn_began(self) -> None:
-        """What was not paired by now never will be."""
-        self._unpaired.clear()
-        self._unpaired_reports.clear()
-
-    def is_news(self, call: ToolCall) -> bool:
-        """Whether what the agent reports of a call is that it has ended, and nobody knows yet."""
-        if call.is_open:
-            self._reported.discard(call.id)
-            return False
-        if call.id in self._reported:
-            return False
-        self._reported.add(call.id)
-        if call.id in self._ours:
-            self._unpaired = [each for each in self._unpaired if each.id != self._ours[call.id]]
-            return False
-        for own in self._unpaired:
-            if _is_report_of(call, own):
-                self._unpaired.remove(own)
-                self._ours[call.id] = own.id
-                return False
-        self._unpaired_reports.append(call)
-        return True
-
-    def is_news_of_ours(self, call: ToolCall, ids: frozenset[str]) -> bool:
-        """Whether nobody knows yet that a call of our own has ended; the agent may know it by `ids`."""
-        self._ours.update(dict.fromkeys(ids, call.id))
-        if not self._reported.isdisjoint(ids):
-            return False
-        for report in self._unpaired_reports:
-            if _is_report_of(report, call):
-                self._unpaired_reports.remove(report)
-                self._ours[report.id] = call.id
-                return False
-        self._unpaired.append(call)
-        return True
-
-    def ours(self, call: ToolCall) -> str | None:
-        """The id of the call of our own that the agent reports as this one; None if it is none of ours."""
-        return self._ours.get(call.id)
-
-
-def _is_report_of(report: ToolCall, own: ToolCall) -> bool:
-    return _is_named(report, own.title) and _has_input(report.raw_input, own.raw_input)
-
-
-def _is_named(report: ToolCall, name: str) -> bool:
-    """Whether a call is one of this tool, as agents write it.
-
-    `coupler_price`, `mcp__coupler__price`, `price (coupler MCP Server)`, and as an id with a number behind.
-    """
-    prefixed = rf"(.*(?<![^\W_]))?{NAME}([-_]\d+)?[\W_]+{re.escape(name)}"
-    for words in filter(None, (report.name, report.title)):
-        if words == name or re.fullmatch(rf"{prefixed}|{re.escape(name)}\W.*{NAME}.*", words, re.DOTALL):
-            return True
-    is_nameless = not report.name and not report.title
-    return is_nameless and re.match(rf"{prefixed}(?![^\W_])", report.id, re.DOTALL) is not None
-
-
-def _has_input(reported: object, given: object) -> bool:
-    """Whether the inputs are one; agents exist that tell none, or wrap it."""
-    if reported is None or reported == given:
-        return True
-    return isinstance(reported, dict) and (not reported or given in reported.values())
-
-
-# What a session can be set to, as its agent offers it: modes, options, and the model.
-#
-# A model is an option of the category "model". Agents of before offer `models` of their own, and some have
-# their modes as an option: each is set the way it wants, and whoever sets them need not know.
-
-
-ON = frozenset({"true", "on", "yes"})
-OFF = frozenset({"false", "off", "no"})
+TRUE_WORDS = frozenset({"true", "on", "yes"})
+FALSE_WORDS = frozenset({"false", "off", "no"})
 
 
 class LegacyModel(Struct, frozen=True, rename="camel"):
-    """A model as agents offered it before models were options."""
+    """A model as agents offered it before models were config options."""
 
     model_id: str
     name: str = ""
 
 
 class LegacyModels(Struct, frozen=True, rename="camel"):
-    """All of them, and the one in use."""
+    """The offered models, and the current one."""
 
     available_models: tuple[LegacyModel, ...] = ()
     current_model_id: str | None = None
@@ -625,8 +436,12 @@ class _Opened(Struct, frozen=True):
     models: LegacyModels | None = None
 
 
-class Settings:
-    """The settings of one session, kept as the agent reports them."""
+class RemoteSettings:
+    """The modes, config options and model of a session, as the agent reports them.
+
+    The model is an option of the category "model". Older agents offer `models` of their own, and some have
+    their modes as an option: each is set the way the agent wants it, and callers need not know.
+    """
 
     def __init__(self) -> None:
         self.mode: str | None = None
@@ -640,7 +455,10 @@ class Settings:
         options: Sequence[SessionConfigOption] | UnsetType | None,
         answer: Raw,
     ) -> None:
-        """A session was opened with these; `answer` may hold more than the protocol knows today."""
+        """Take over the settings from the answer that opened the session.
+
+        `answer` may hold more than the protocol knows today, such as `models`.
+        """
         if modes:
             self.modes = tuple(modes.available_modes)
             self.mode = modes.current_mode_id
@@ -653,7 +471,7 @@ class Settings:
 
     @property
     def model(self) -> str | None:
-        """The model in use, if the agent tells."""
+        """The current model, if the agent reports it."""
         option = self.model_option
         if option is not None:
             return option.current_value
@@ -661,7 +479,7 @@ class Settings:
 
     @property
     def model_option(self) -> SessionConfigSelect | None:
-        """The option that chooses the model."""
+        """The option that chooses the model, if there is one."""
         selects = [option for option in self.options if isinstance(option, SessionConfigSelect)]
         by_category = (option for option in selects if option.category == "model")
         by_id = (option for option in selects if option.id == "model")
@@ -669,14 +487,14 @@ class Settings:
 
     @property
     def offered_models(self) -> tuple[str, ...]:
-        """What the model can be set to."""
+        """The values that the model can be set to."""
         if (option := self.model_option) is not None:
             return values_of(option.options)
         return () if self.models is None else tuple(model.model_id for model in self.models.available_models)
 
     @property
     def offered_modes(self) -> tuple[str, ...]:
-        """What the mode can be set to."""
+        """The values that the mode can be set to."""
         if self.modes:
             return tuple(mode.id for mode in self.modes)
         option = self.mode_option
@@ -684,17 +502,17 @@ class Settings:
 
     @property
     def mode_option(self) -> SessionConfigSelect | None:
-        """The option that chooses the mode, of agents that have it as one."""
+        """The option that chooses the mode, of agents that have modes as an option."""
         selects = (option for option in self.options if isinstance(option, SessionConfigSelect))
         return next((option for option in selects if option.category == "mode"), None)
 
     def model_was_set(self, model: str) -> None:
-        """An agent of before has taken the model; it does not report it."""
+        """Note the model that an older agent has accepted; such agents do not report it."""
         if self.models is not None:
             self.models = LegacyModels(self.models.available_models, model)
 
     def chosen_model(self, wanted: str, quirks: Quirks) -> str:
-        """The offered model that is meant; raises with the list of them."""
+        """Return the offered model that a name means; the error lists the offered ones."""
         offered = self.offered_models
         chosen = quirks.model_for(wanted, offered)
         if chosen is None or chosen not in offered:
@@ -702,13 +520,13 @@ class Settings:
         return chosen
 
     def chosen_mode(self, wanted: str) -> str:
-        """The mode, if it is offered; raises with the list of them."""
+        """Return the mode if it is offered; the error lists the offered ones."""
         if wanted not in self.offered_modes:
             raise _not_offered("mode", wanted, self.offered_modes)
         return wanted
 
     def chosen_value(self, id: str, value: Any) -> str | bool:
-        """The value for an option, of its type; raises with what can be chosen."""
+        """Return the value for an option, in the option's type; the error lists what can be chosen."""
         option = next((option for option in self.options if _id(option) == id), None)
         match option:
             case SessionConfigBoolean():
@@ -723,7 +541,7 @@ class Settings:
 
 
 def values_of(items: Sequence[SessionConfigSelectItem]) -> tuple[str, ...]:
-    """The values of a selection, groups or no groups."""
+    """Return the values of a select option, in groups or not."""
     found: list[str] = []
     for item in items:
         match item:
@@ -743,11 +561,208 @@ def _boolean(id: str, value: Any) -> bool:
     if isinstance(value, bool):
         return value
     word = str(value).lower()
-    if word in ON | OFF:
-        return word in ON
+    if word in TRUE_WORDS | FALSE_WORDS:
+        return word in TRUE_WORDS
     raise _not_offered(f"value for {id!r}", value, ("true", "false"))
 
 
 def _not_offered(what: str, wanted: Any, offered: Sequence[str]) -> AgentError:
     choices = f"it offers {', '.join(offered)}" if offered else "it offers none"
     return AgentError("session", f"the agent does not offer the {what} {str(wanted)!r}: {choices}")
+
+
+class EventRecord:
+    """Keeps all events of a session in order: one entry a message, one a tool call, in its latest state."""
+
+    def __init__(self, session_id: str) -> None:
+        self._session_id = session_id
+        self._entries: list[tuple[Event, bool]] = []
+        self._calls: dict[str, int] = {}
+        self._open: tuple[type[Event], str | None, bool] | None = None
+        self._pieces: list[str] = []
+
+    def add_text(self, event: Text | Thought, late: bool) -> None:
+        """Add a chunk of text; `late` says that its turn was over."""
+        key = (event.__class__, event.message_id, late)
+        if key == self._open:
+            self._pieces.append(event.text)
+            return
+        self.close_text()
+        self._entries.append((event, late))
+        self._open, self._pieces = key, [event.text]
+
+    def add(self, event: Event, late: bool) -> None:
+        """Add any other event."""
+        self.close_text()
+        if isinstance(event, ToolCall) and event.id in self._calls:
+            place = self._calls[event.id]
+            self._entries[place] = (event, self._entries[place][1] or late)
+            return
+        if isinstance(event, ToolCall):
+            self._calls[event.id] = len(self._entries)
+        self._entries.append((event, late))
+
+    def entries(self) -> tuple[Received, ...]:
+        """Return all events so far."""
+        self._join_text()
+        return tuple(Received(self._session_id, event, late) for event, late in self._entries)
+
+    def close_text(self) -> None:
+        """Let the next text begin a new entry, as at the beginning of a turn, whatever its message id."""
+        self._join_text()
+        self._open, self._pieces = None, []
+
+    def _join_text(self) -> None:
+        if len(self._pieces) > 1:
+            last, late = self._entries[-1]
+            assert isinstance(last, Text | Thought)
+            self._pieces = ["".join(self._pieces)]
+            self._entries[-1] = (type(last)(self._pieces[0], last.message_id), late)
+
+
+_OF_A_TURN = (Content, ToolCall, Plan)
+"""Events besides text that belong to a turn; the others report the session's state at any time."""
+
+
+class LateEvents:
+    """Tells which events belong to a turn that is over, by the ids of their messages."""
+
+    def __init__(self) -> None:
+        self._has_turns = False
+        self._is_in_turn = False
+        self._current: str | None = None
+        self._is_current_late = False
+        self._told: set[str] = set()
+        self._past: set[str] = set()
+        self._heard: asyncio.Event | None = None
+
+    def turn_began(self) -> None:
+        """A prompt is sent: messages seen before belong to earlier turns."""
+        self._has_turns = self._is_in_turn = True
+        self._past |= self._told
+        self._told.clear()
+        self._current, self._is_current_late = None, False
+
+    def turn_ended(self) -> None:
+        """The turn is over: content that comes from now on is late."""
+        self._is_in_turn = False
+
+    def is_late_text(self, event: Text | Thought) -> bool:
+        """Whether a chunk of text belongs to a turn that is over. Most events are text."""
+        if self._heard is not None:
+            self._heard.set()
+        if not self._is_in_turn:
+            return self._has_turns
+        named = event.message_id
+        if named is None:
+            return False
+        if named != self._current:
+            self._current, self._is_current_late = named, named in self._past
+            self._told.add(named)
+        return self._is_current_late
+
+    def is_late(self, event: Event) -> bool:
+        """Whether any other event is late. A tool call that goes on in a later turn belongs to that."""
+        if self._heard is not None:
+            self._heard.set()
+        return self._has_turns and not self._is_in_turn and isinstance(event, _OF_A_TURN)
+
+    async def silence(self, seconds: float) -> None:
+        """Wait until nothing has come for this many seconds."""
+        self._heard = asyncio.Event()
+        try:
+            while True:
+                self._heard.clear()
+                async with asyncio.timeout(seconds):
+                    await self._heard.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._heard = None
+
+
+class FinishedCalls:
+    """Tells the end of each tool call once, whoever reports it first and however often.
+
+    A call of a Python tool is known twice: to us, who ran it, and to the agent, which reports it by its own
+    id. Some agents tell us that id; for the others the two are paired within a turn, by name, input and
+    order.
+    """
+
+    def __init__(self) -> None:
+        self._reported: set[str] = set()
+        self._ours: dict[str, str] = {}
+        """Our own calls, by each id that the agent may know them by."""
+        self._unpaired: list[ToolCall] = []
+        """Our own calls of this turn that the agent has not reported yet, oldest first."""
+        self._unpaired_reports: list[ToolCall] = []
+
+    def turn_began(self) -> None:
+        """Forget unpaired calls: those of an earlier turn are never paired."""
+        self._unpaired.clear()
+        self._unpaired_reports.clear()
+
+    def is_news(self, call: ToolCall) -> bool:
+        """Whether the agent reports the end of a call that was not known yet."""
+        if call.is_open:
+            self._reported.discard(call.id)
+            return False
+        if call.id in self._reported:
+            return False
+        self._reported.add(call.id)
+        if call.id in self._ours:
+            self._unpaired = [each for each in self._unpaired if each.id != self._ours[call.id]]
+            return False
+        for own in self._unpaired:
+            if _is_report_of(call, own):
+                self._unpaired.remove(own)
+                self._ours[call.id] = own.id
+                return False
+        self._unpaired_reports.append(call)
+        return True
+
+    def is_news_of_ours(self, call: ToolCall, ids: frozenset[str]) -> bool:
+        """Whether the end of a Python tool's call was not known yet.
+
+        The agent may have any of these ids for it.
+        """
+        self._ours.update(dict.fromkeys(ids, call.id))
+        if not self._reported.isdisjoint(ids):
+            return False
+        for report in self._unpaired_reports:
+            if _is_report_of(report, call):
+                self._unpaired_reports.remove(report)
+                self._ours[report.id] = call.id
+                return False
+        self._unpaired.append(call)
+        return True
+
+    def ours(self, call: ToolCall) -> str | None:
+        """Return the id of the Python tool's call that the agent reports; None if it is another tool's."""
+        return self._ours.get(call.id)
+
+
+def _is_report_of(report: ToolCall, own: ToolCall) -> bool:
+    return _is_named(report, own.title) and _has_input(report.raw_input, own.raw_input)
+
+
+def _is_named(report: ToolCall, name: str) -> bool:
+    """Whether a reported call is one of this tool, in the spellings of different agents.
+
+    `coupler_price`, `mcp__coupler__price`, `price (coupler MCP Server)`, and as an id with a number behind.
+    """
+    prefixed = rf"(.*(?<![^\W_]))?{SERVER_NAME}([-_]\d+)?[\W_]+{re.escape(name)}"
+    for words in filter(None, (report.name, report.title)):
+        if words == name or re.fullmatch(
+            rf"{prefixed}|{re.escape(name)}\W.*{SERVER_NAME}.*", words, re.DOTALL
+        ):
+            return True
+    is_nameless = not report.name and not report.title
+    return is_nameless and re.match(rf"{prefixed}(?![^\W_])", report.id, re.DOTALL) is not None
+
+
+def _has_input(reported: object, given: object) -> bool:
+    """Whether the reported input is the given one; some agents report none, or wrap it."""
+    if reported is None or reported == given:
+        return True
+    return isinstance(reported, dict) and (not reported or given in reported.values())

@@ -1,7 +1,7 @@
-"""`terminal/*`: commands that an agent lets its client run, each in a process group of its own.
+"""Serves `terminal/*`: runs an agent's commands, each in a process group of its own.
 
-A terminal is there until its agent releases it, its session ends or its agent is gone; then everything that
-the command has started is ended. To kill it ends the command, and keeps what it wrote.
+A terminal exists until its agent releases it, its session ends or its agent is gone; then everything that the
+command has started is ended. Killing it ends the command, and keeps its output.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from coupler.client.errors import (
     SESSION_ENDED,
     SPAWN_FAILED,
     TOO_MANY_TERMINALS,
+    AsyncResponder,
     Responder,
-    Work,
 )
-from coupler.runtime.commands import Job
+from coupler.runtime.commands import RunningCommand
 from coupler.runtime.environment import SpawnError
 from coupler.runtime.files import OutsideRootsError, find_inside
-from coupler.runtime.guard import Guard
-from coupler.runtime.process import Ring
+from coupler.runtime.guard import GroupGuard
+from coupler.runtime.process import RingBuffer
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import (
     CreateTerminalRequest,
@@ -50,35 +50,35 @@ if TYPE_CHECKING:
     from coupler.client.session import RemoteSession
 
 MOST_OPEN = 64
-"""Terminals of one session that are not released."""
+"""Unreleased terminals of one session."""
 
 MOST_RELEASED = 32
-"""Terminals of one session whose output is kept for us after their agent has released them."""
+"""Released terminals of one session whose output is kept for us."""
 
-USUAL_OUTPUT = 1024 * 1024
-"""Bytes of the output that are kept if the agent names no limit: the last ones."""
+DEFAULT_OUTPUT_LIMIT = 1024 * 1024
+"""Bytes of output that are kept if the agent names no limit: the last ones."""
 
-MOST_OUTPUT = 16 * 1024 * 1024
+OUTPUT_LIMIT = 16 * 1024 * 1024
 """Bytes that are kept at most, whatever limit the agent names."""
 
 GRACE = 1.0
-"""Seconds that a command has to end by itself once it is told to."""
+"""Seconds that a command has to end by itself after SIGTERM."""
 
 
-class Terminals:
-    """The terminals of one connection, each known to its session alone."""
+class ClientTerminals:
+    """The terminals of one connection, each accessible to its session alone."""
 
     def __init__(self) -> None:
-        self._open: dict[RemoteSession, dict[str, Terminal]] = {}
+        self._open: dict[RemoteSession, dict[str, ClientTerminal]] = {}
 
     def responders(self) -> dict[str, Responder]:
-        """Who answers which method."""
+        """Return the responder of each method."""
         return {
-            "terminal/create": Work(CreateTerminalRequest, self._create),
-            "terminal/output": Work(TerminalOutputRequest, self._output),
-            "terminal/wait_for_exit": Work(WaitForTerminalExitRequest, self._wait_for_exit),
-            "terminal/kill": Work(KillTerminalRequest, self._kill),
-            "terminal/release": Work(ReleaseTerminalRequest, self._release),
+            "terminal/create": AsyncResponder(CreateTerminalRequest, self._create),
+            "terminal/output": AsyncResponder(TerminalOutputRequest, self._output),
+            "terminal/wait_for_exit": AsyncResponder(WaitForTerminalExitRequest, self._wait_for_exit),
+            "terminal/kill": AsyncResponder(KillTerminalRequest, self._kill),
+            "terminal/release": AsyncResponder(ReleaseTerminalRequest, self._release),
         }
 
     async def _create(self, request: CreateTerminalRequest, session: RemoteSession) -> CreateTerminalResponse:
@@ -88,10 +88,10 @@ class Terminals:
         self._refuse_more(session)
         environment = {variable.name: variable.value for variable in request.env or ()}
         try:
-            job = Job.start(command, cwd=directory, env=environment)
+            job = RunningCommand.start(command, cwd=directory, env=environment)
         except SpawnError as error:
             raise RpcError.because(SPAWN_FAILED, str(error)) from None
-        terminal = Terminal(job, _limit(request), session)
+        terminal = ClientTerminal(job, _limit(request), session)
         name = f"terminal_{secrets.token_hex(16)}"
         self._of(session)[name] = session.terminals[name] = terminal
         return CreateTerminalResponse(name)
@@ -129,8 +129,8 @@ class Terminals:
             message = f"the session has {MOST_OPEN} terminals: release one that is no longer needed"
             raise RpcError.because(TOO_MANY_TERMINALS, message)
 
-    def _of(self, session: RemoteSession) -> dict[str, Terminal]:
-        """The terminals of a session; from the first one on they end with it."""
+    def _of(self, session: RemoteSession) -> dict[str, ClientTerminal]:
+        """Return the terminals of a session, which end with it."""
         if session not in self._open:
             self._open[session] = {}
             session.at_end(lambda: self._release_all(session))
@@ -140,7 +140,7 @@ class Terminals:
         terminals = self._open.pop(session, {}).values()
         await asyncio.gather(*(terminal.release() for terminal in terminals))
 
-    def _find(self, id: str, session: RemoteSession) -> Terminal:
+    def _find(self, id: str, session: RemoteSession) -> ClientTerminal:
         terminal = self._open.get(session, {}).get(id)
         if terminal is None:
             message = f"the session has no terminal {id[:100]!r}: it was released, or never created"
@@ -148,16 +148,16 @@ class Terminals:
         return terminal
 
 
-class Terminal:
-    """A command that runs or has run, with the last of what it wrote."""
+class ClientTerminal:
+    """A command that runs or has run, with the end of its output."""
 
-    def __init__(self, job: Job, limit: int, session: RemoteSession) -> None:
+    def __init__(self, job: RunningCommand, limit: int, session: RemoteSession) -> None:
         self.on_output: Callable[[], None] | None = None
         """Called whenever the command has written something."""
         self._job = job
         # If we are killed ourselves, nobody else would end it.
-        self._guard = Guard.over(job.pid)
-        self._last = Ring(limit)
+        self._guard = GroupGuard.over(job.pid)
+        self._last = RingBuffer(limit)
         self._hearing: asyncio.Timeout | None = None
         self._is_killed = False
         self._ended = asyncio.Event()
@@ -165,18 +165,18 @@ class Terminal:
         self._life = session.start(self._live())
 
     def output(self) -> TerminalOutputResponse:
-        """What it wrote until now; how it ended is there once all of it is."""
+        """Return the output so far; the exit status is there once all of it is."""
         has_ended = self._ended.is_set()
         text = self._last.tail(is_final=has_ended)
         return TerminalOutputResponse(text, self._last.is_cut, self._status() if has_ended else UNSET)
 
     @property
     def is_released(self) -> bool:
-        """Whether its agent needs it no longer."""
+        """Whether the agent has released it."""
         return self._released.is_set()
 
     async def wait(self) -> TerminalExitStatus:
-        """How it ended, once it has."""
+        """Wait for the exit status."""
         await self._ended.wait()
         return self._status()
 
@@ -189,7 +189,7 @@ class Terminal:
         await self._ended.wait()
 
     async def release(self) -> None:
-        """End everything, and wait until it has."""
+        """End everything, and wait until it has ended."""
         self._stop()
         self._released.set()
         await asyncio.wait([self._life])
@@ -200,7 +200,7 @@ class Terminal:
             self._hearing.reschedule(asyncio.get_running_loop().time())
 
     async def _live(self) -> None:
-        """The one task that hears the command. Cancelled, it kills at once."""
+        """Run the command in the one task that reads it. Cancelled, it kills at once."""
         grace = 0.0
         try:
             await self._hear()
@@ -237,7 +237,7 @@ class Terminal:
 
 
 def _words(request: CreateTerminalRequest) -> list[str]:
-    """The program and its arguments. Agents exist that give a line for the shell instead."""
+    """Return the program and its arguments. Some agents give a line for the shell instead."""
     arguments = [] if request.args is UNSET else [*request.args]
     is_line = not arguments and any(character.isspace() for character in request.command.strip())
     if not is_line or shutil.which(request.command) is not None:
@@ -248,7 +248,7 @@ def _words(request: CreateTerminalRequest) -> list[str]:
 
 
 def _directory(request: CreateTerminalRequest, session: RemoteSession) -> str:
-    """Where the command runs: a directory inside of the session's, by default the session's own."""
+    """Return where the command runs: a directory inside of the session's, by default the session's own."""
     directory = request.cwd or session.cwd
     if not os.path.isabs(directory):  # noqa: PTH117 - pathlib raises for a path that is too long
         message = f"cwd: expected an absolute path, got {directory!r}"
@@ -263,5 +263,5 @@ def _directory(request: CreateTerminalRequest, session: RemoteSession) -> str:
 
 def _limit(request: CreateTerminalRequest) -> int:
     if not isinstance(request.output_byte_limit, int):
-        return USUAL_OUTPUT
-    return min(request.output_byte_limit, MOST_OUTPUT)
+        return DEFAULT_OUTPUT_LIMIT
+    return min(request.output_byte_limit, OUTPUT_LIMIT)

@@ -1,7 +1,7 @@
-"""The tools that a session offers its agent: Python functions, and the one that takes a typed answer.
+"""Offers Python functions to a session's agent as tools, and one tool that takes a typed answer.
 
-A call is checked, run and answered here. Whatever goes wrong is told to the model, which may try again; only
-`EndTurn` reaches who prompted.
+A call is validated, run and answered here. Every failure is told to the model, which may try again; only
+`EndTurn` reaches whoever prompted.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from msgspec import Struct
 
 from coupler.client.errors import EndTurn
 from coupler.events import ToolCall
-from coupler.mcp.functions import DONE, Function, functions_of, result_of, text_result
+from coupler.mcp.functions import DONE, ToolFunction, text_result, tool_functions, tool_result
 from coupler.mcp.shape import ShapeError
-from coupler.mcp.tools import Tool, ToolResult, shown
+from coupler.mcp.tools import Tool, ToolResult, printable
 from coupler.schema.v1 import Content
 
 if TYPE_CHECKING:
@@ -37,17 +37,17 @@ CALLS_CLOSE_LIMIT = 1.0
 """Seconds that cancelled calls have to end, when the session does."""
 
 MOST_IDS, LONGEST_ID = 8, 256
-"""How many strings of a call's `_meta` may be its id, and how long."""
+"""How many strings of a call's `_meta` may be its id, and how long they may be."""
 
 _ID_KEYS = frozenset({"tooluseid", "toolcallid", "callid"})
 _RESERVED = "io.modelcontextprotocol/"
 
 
 class ToolContext(Struct, frozen=True):
-    """What a tool may know of its call: a parameter of this type is filled in, and hidden from the model.
+    """Context of a tool call: a parameter of this type is filled in, and hidden from the model.
 
-    `cancelled` is set when the call is of no use any more. An async tool is cancelled then anyhow; one that
-    runs in a thread is left alone, and may look.
+    `cancelled` is set when the result is no longer needed. An async tool is cancelled then anyhow; one that
+    runs in a thread goes on, and may check it.
     """
 
     session: RemoteSession
@@ -56,22 +56,22 @@ class ToolContext(Struct, frozen=True):
 
 
 class OutputTool(Protocol):
-    """Where a typed answer goes."""
+    """Receives the typed answer."""
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """The JSON Schema of the tool's arguments."""
+        """Return the JSON Schema of the tool's arguments."""
 
     def give(self, arguments: dict[str, Any]) -> ToolResult:
-        """Take what the model gave, or tell it what is wrong."""
+        """Take the model's answer, or tell it what is wrong."""
 
 
-class SessionTools:
-    """The functions of one session and their running calls."""
+class ClientTools:
+    """The tools of one session and their running calls."""
 
     def __init__(self, functions: Sequence[Any], output_schema: dict[str, Any] | None = None) -> None:
-        """With `output_schema` the tool for typed answers is offered always, and so described at first."""
-        self._functions = functions_of(functions, ToolContext)
+        """With `output_schema` the tool for typed answers is always offered, at first with this schema."""
+        self._functions = tool_functions(functions, ToolContext)
         if STRUCTURED_OUTPUT in self._functions:
             raise TypeError(f"`{STRUCTURED_OUTPUT}` is the tool that takes typed answers: rename yours")
         self._usual_output = output_schema
@@ -82,19 +82,19 @@ class SessionTools:
         self._places = asyncio.Semaphore(MOST_CALLS)
 
     def belong_to(self, session: RemoteSession) -> None:
-        """The session is there; calls that came before wait for this."""
+        """Tell the session; calls that came before wait for this."""
         self._session.set_result(session)
 
     def expect(self, output: OutputTool | None) -> None:
-        """From now on typed answers go there, or nowhere."""
+        """Send typed answers there from now on, or nowhere."""
         self._output = output
 
     def has_shown(self, output: OutputTool) -> bool:
-        """Whether the agent has asked for the tools, and what it saw last was this."""
+        """Whether the agent has listed the tools, and saw this output schema last."""
         return self._shown_output == output.input_schema
 
     def listed(self) -> Sequence[Tool]:
-        """The tools as the agent gets them."""
+        """Return the tools as the agent gets them."""
         tools = [
             Tool("coupler", function.name, function.description, function.schema)
             for function in self._functions.values()
@@ -107,7 +107,7 @@ class SessionTools:
         return tools
 
     async def call(self, name: str, arguments: dict[str, Any], meta: Mapping[str, Any]) -> ToolResult:
-        """Run a call that the agent makes, and tell who watches when it is over."""
+        """Run a call of the agent, and tell observers when it is over."""
         try:
             session = await asyncio.shield(self._session)
         except asyncio.CancelledError:
@@ -132,13 +132,13 @@ class SessionTools:
         return result
 
     def cancel_calls(self) -> None:
-        """The turn was cancelled: what runs in a thread is left behind, the rest is cancelled."""
+        """Cancel the running calls of a cancelled turn; what runs in a thread goes on unheard."""
         for call, cancelled in self._calls.items():
             cancelled.set()
             call.cancel()
 
     async def close(self) -> None:
-        """The session is over."""
+        """Cancel what runs: the session is over."""
         self._session.cancel()
         self.cancel_calls()
         if self._calls:
@@ -156,7 +156,7 @@ class SessionTools:
         function = self._functions.get(call.name)
         if function is None:
             known = ", ".join(f"`{name}`" for name in self._functions) or "none"
-            return _failed(f"there is no tool `{shown(call.name)}`; there is: {known}")
+            return _failed(f"there is no tool `{printable(call.name)}`; there is: {known}")
         try:
             arguments = function.arguments(call.arguments)
         except ShapeError as error:
@@ -167,7 +167,7 @@ class SessionTools:
 
 
 class _Call:
-    """One call: whose it is, and what it is told as."""
+    """One tool call: its ids, and what observers are told of it."""
 
     def __init__(
         self, session: RemoteSession, name: str, arguments: dict[str, Any], meta: Mapping[str, Any]
@@ -184,7 +184,7 @@ class _Call:
         self.span = None if session.span is None else session.span.bridged(self._id, name)
 
     def finish(self, result: ToolResult) -> None:
-        """It is over, and told once."""
+        """Tell observers once that the call is over."""
         if self.span is not None:
             self.span.end(has_failed=result.is_error)
         call = ToolCall(
@@ -199,9 +199,9 @@ class _Call:
         self.session.bridged_call_finished(call, frozenset(self._ids.values()))
 
 
-async def _answered(function: Function, arguments: dict[str, Any], call: _Call) -> ToolResult:
+async def _answered(function: ToolFunction, arguments: dict[str, Any], call: _Call) -> ToolResult:
     try:
-        return result_of(await function.call(arguments))
+        return tool_result(await function.call(arguments))
     except EndTurn as end:
         # Not at once: the cancel would overtake the result, which the model is to have.
         call.session.end_turn(end, after_call=call.context.call_id)
@@ -218,7 +218,7 @@ def _failed(message: str) -> ToolResult:
 
 
 def _strings(meta: Mapping[str, Any]) -> dict[str, str]:
-    """The strings that may be the agent's own id of the call: vendors have a key each."""
+    """Find the strings in `_meta` that may be the agent's own id of the call: each vendor has its own key."""
     found = {
         key: value
         for key, value in meta.items()

@@ -1,5 +1,9 @@
-"""The built-in coding agent: what `coupler serve` answers with when a prompt is for no workflow.
+"""The built-in coding agent: answers `coupler serve` when a prompt is for no workflow.
 
-`served` is what is served, `agent` is one session of it, and `assembly` builds the LangChain agent of that
-session from its parts: `model`, `tools`, `modes`, `context`, and what a `profile` makes of them.
+`served` is what is served, `agent` is one session of it. A session's `setup` is its profile (`profiles`), its
+model (`model`) and the configuration; `assembly` puts the LangChain agent of it together.
+
+Its tools are the editor's, `shell` with `background_jobs` and `sandbox`, `web` with `page_text`, `questions`,
+`skills`, and `sub_agents` with `other_agents`. Around the model stand `prompt` with `instructions`, `modes`,
+`hooks`, and `compaction`, which keeps the conversation within the window; long results are kept by `outputs`.
 """

@@ -1,7 +1,7 @@
-"""One session of the coder: a prompt runs a workflow if it names one; any other is the model's.
+"""One session of the coder: a prompt runs a workflow if it names one; any other goes to the model.
 
-What asks the model is in the making as soon as there is a session, and made again when what it was made of
-has changed.
+The agent that asks the model is being built as soon as there is a session (`AgentBuild`), and built again
+when its setup has changed. What the session works with meanwhile stays (`SessionResources`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from coupler.agent.agent import Agent, Select
 from coupler.agent.errors import TurnFailedError
 from coupler.agent.startup.loading import import_in_thread
 from coupler.coder.background_jobs import BackgroundJobs
-from coupler.coder.model.credentials import client_package
-from coupler.coder.outputs import Outputs
+from coupler.coder.model.credentials import ModelError, client_package
+from coupler.coder.outputs import SessionOutputs
 from coupler.coder.profiles import ProfileError, modes_of
 from coupler.coder.sandbox import Sandbox
-from coupler.coder.served import Described
-from coupler.coder.setup import keep, recalled, setup_of
-from coupler.runtime.extras import MissingExtraError, need
+from coupler.coder.served import CoderCapabilities
+from coupler.coder.setup import set_state_value, setup_of, state_value
+from coupler.runtime.extras import MissingExtraError, import_extra
 from coupler.runtime.threads import in_thread
 from coupler.workflow.editor.workflow_agent import WorkflowAgent
 
@@ -31,11 +31,10 @@ if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.startup.serve_options import ServeOptions
     from coupler.agent.turn import Turn
-    from coupler.coder.setup import Setup
+    from coupler.coder.setup import CoderSetup
     from coupler.coder.skills import Skills
     from coupler.langchain.graph_agent import GraphAgent
     from coupler.schema.v1 import ContentBlock, StopReason
-
 
 MODEL = "model"
 """The id of the option that the model is chosen by, which editors know."""
@@ -45,11 +44,19 @@ OWN_CLIENT = "coupler"
 
 NO_MODEL = "No model is set: run `coupler login coder` in a terminal, or set COUPLER_MODEL."
 
+ASSEMBLY = "coupler.coder.assembly"
+
+FILES_KEY = "files"
+"""Where the session's state has what the coder has seen in files."""
+
+MOST_FILES = 500
+"""Files that are remembered so, the last ones."""
+
 
 class CoderAgent(Agent):
-    """Of one session."""
+    """The coder in one session."""
 
-    accepts = Described.accepts
+    accepts = CoderCapabilities.accepts
 
     def __init__(
         self,
@@ -64,8 +71,8 @@ class CoderAgent(Agent):
         self._model = model
         self._store = options.store
         self._workflows = WorkflowAgent(None, options.store) if has_workflows else None
-        self._making: Making | None = None
-        self._workplace: Workplace | None = None
+        self._making: AgentBuild | None = None
+        self._resources: SessionResources | None = None
         self._setup = self._looked_at(session)
         if self._setup is not None and self._setup.choice is not None:
             self.modes = modes_of(self._setup)
@@ -92,16 +99,13 @@ class CoderAgent(Agent):
             await self._workflows.closed(session)
         if self._making is not None:
             await self._making.close()
-        if self._workplace is not None:
-            await self._workplace.close()
+        if self._resources is not None:
+            await self._resources.close()
 
     async def perform(self, turn: Turn) -> StopReason | None:
         """Give the prompt to a workflow, or to the model if there is one."""
         if self._workflows is not None and await self._workflows.is_for_workflows(turn):
             return await self._workflows.perform(turn)
-        # Imported on use: who has no model may have none of its packages either.
-        from coupler.coder.model.credentials import ModelError
-
         try:
             setup = await in_thread(lambda: setup_of(turn.session, self._profile, self._model))
             if setup.choice is None:
@@ -111,7 +115,7 @@ class CoderAgent(Agent):
             # No refusal with words: editors take back what a refused prompt was answered with.
             raise TurnFailedError(str(error), kind="setup", retryable=False) from error
 
-    async def _answered(self, agent: GraphAgent, setup: Setup, turn: Turn) -> StopReason | None:
+    async def _answered(self, agent: GraphAgent, setup: CoderSetup, turn: Turn) -> StopReason | None:
         try:
             return await agent.perform(turn)
         except TurnFailedError as error:
@@ -121,19 +125,17 @@ class CoderAgent(Agent):
             assert choice is not None, "a model was asked"
             raise with_remedy(error, choice) from error
         finally:
-            if self._workplace is not None:
-                self._workplace.remember()
+            if self._resources is not None:
+                self._resources.remember()
 
-    def _looked_at(self, session: Session) -> Setup | None:
-        """How the session begins; what is wrong is told when the first prompt needs it."""
-        from coupler.coder.model.credentials import ModelError
-
+    def _looked_at(self, session: Session) -> CoderSetup | None:
+        """Return how the session begins; what is wrong is told when the first prompt needs it."""
         try:
             return setup_of(session, self._profile, self._model)
         except (ProfileError, ModelError, MissingExtraError):
             return None
 
-    async def _made_for(self, setup: Setup, session: Session) -> GraphAgent:
+    async def _made_for(self, setup: CoderSetup, session: Session) -> GraphAgent:
         if self._making is not None and (self._making.setup != setup or self._making.has_failed):
             await self._making.close()
             self._making = None
@@ -142,10 +144,12 @@ class CoderAgent(Agent):
             session.declare(modes=modes_of(setup), options=_options(setup))
         return await self._making.made()
 
-    def _begun(self, setup: Setup, session: Session) -> Making:
-        if self._workplace is None:
-            self._workplace = Workplace(session)
-        return Making(setup, self._workplace, self._store, lambda commands: self._offer(session, commands))
+    def _begun(self, setup: CoderSetup, session: Session) -> AgentBuild:
+        if self._resources is None:
+            self._resources = SessionResources(session)
+        return AgentBuild(
+            setup, self._resources, self._store, lambda commands: self._offer(session, commands)
+        )
 
     def _offer(self, session: Session, commands: Sequence[Command]) -> None:
         if self._workflows is not None:
@@ -167,39 +171,33 @@ class CoderAgent(Agent):
 
 
 def _is_read_by_program(turn: Turn) -> bool:
-    """Whether the answer may be a step's or a script's: these must not go on as if it were one."""
+    """True if the answer may be a step's or a script's: these must not go on as if it were one."""
     client = turn.editor.info
     return client is not None and client.name == OWN_CLIENT
 
 
-def _options(setup: Setup) -> tuple[Option, ...]:
+def _options(setup: CoderSetup) -> tuple[Option, ...]:
     """The models that can be chosen."""
-    from coupler.agent.agent import Select
-
     return (Select(MODEL, [*setup.models], name="Model", category="model"),)
 
 
-# The making of a session's LangChain agent.
-#
-# LangChain takes seconds to import. So that begins as soon as there is a session, in a thread, and then it is
-# known which commands there are. The agent itself is made for the first prompt, or when somebody says so.
+class AgentBuild:
+    """Builds the LangChain agent of one setup. `offer` is told its commands.
 
-
-ASSEMBLY = "coupler.coder.assembly"
-
-
-class Making:
-    """Of the agent of one setup. `offer` is told its commands."""
+    LangChain takes seconds to import. So that begins as soon as there is a session, in a thread, and then it
+    is known which commands there are. The agent itself is made for the first prompt, or when somebody says
+    so.
+    """
 
     def __init__(
         self,
-        setup: Setup,
-        workplace: Workplace,
+        setup: CoderSetup,
+        resources: SessionResources,
         store: str | None,
         offer: Callable[[Sequence[Command]], None],
     ) -> None:
         self.setup = setup
-        self._workplace = workplace
+        self._resources = resources
         self._store = store
         self._offer = offer
         self._preparing = asyncio.create_task(self._prepare())
@@ -214,11 +212,11 @@ class Making:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it could not be made; what was missing may be there by now."""
+        """True if it could not be made; what was missing may be there by now."""
         return self._making is not None and self._making.done() and self.agent is None
 
     def begin(self) -> None:
-        """Make it now: it may have servers to connect to."""
+        """Begin to make the agent: it may have servers to connect to."""
         if self._making is None:
             self._making = asyncio.create_task(self._make())
 
@@ -231,22 +229,22 @@ class Making:
         return self._making.result()
 
     async def close(self) -> None:
-        """Let go of it."""
+        """Cancel what is being made, and close the agent."""
         tasks = [task for task in (self._preparing, self._making) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
         if (agent := self.agent) is not None:
-            await agent.closed(self._workplace.session)
+            await agent.closed(self._resources.session)
 
     async def _prepare(self) -> Skills:
         clients = {client_package(choice.provider) for choice in self.setup.models.values()}
         await import_in_thread([ASSEMBLY, *clients])
-        need("langchain", extra="coder", feature="The coder")
+        import_extra("langchain", extra="coder", feature="The coder")
         from coupler.coder.compaction import COMMAND
         from coupler.coder.skills import Skills
 
-        skills = Skills(self._workplace.session, self.setup.profile.skills)
+        skills = Skills(self._resources.session, self.setup.profile.skills)
         await in_thread(skills.look)
         self._offer([COMMAND, *skills.commands(taken=(COMMAND.name,))])
         return skills
@@ -256,11 +254,11 @@ class Making:
         skills = self._preparing.result()
         from coupler.coder.assembly import assembled
 
-        session, profile = self._workplace.session, self.setup.profile
+        session, profile = self._resources.session, self.setup.profile
         session.env.update(profile.env)
         await session.use_servers(profile.mcp)
         # LangChain looks at every tool and reads certificates: other sessions go on meanwhile.
-        agent = await in_thread(lambda: assembled(self.setup, self._workplace, skills, self._store))
+        agent = await in_thread(lambda: assembled(self.setup, self._resources, skills, self._store))
         offered = [value for option in agent.options if isinstance(option, Select) for value in option.values]
         if offered != [*self.setup.models]:
             # Some of the models cannot be used here: the log says why, and nobody can choose them.
@@ -269,32 +267,22 @@ class Making:
         return agent
 
 
-# What the coder of a session works with while it is open; its agent may be made anew meanwhile.
-
-
-FILES = "files"
-"""Where the session's state has what the coder has seen in files."""
-
-MOST_FILES = 500
-"""Files that are remembered so, the last ones."""
-
-
-class Workplace:
-    """Of one session."""
+class SessionResources:
+    """The jobs, outputs and sandbox of one session; they stay when its agent is made anew."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.outputs = Outputs(session)
+        self.outputs = SessionOutputs(session)
         self.jobs = BackgroundJobs(session, self.outputs)
         self.sandbox = Sandbox(session, [self.outputs.directory])
-        session.known_files.restore(recalled(session, FILES))
+        session.known_files.restore(state_value(session, FILES_KEY))
 
     def remember(self) -> None:
-        """A turn is over: who goes on with the session elsewhere knows its files, too."""
+        """Store which files were seen: who goes on with the session elsewhere knows them, too."""
         if files := self.session.known_files.saved(MOST_FILES):
-            keep(self.session, FILES, files)
+            set_state_value(self.session, FILES_KEY, files)
 
     async def close(self) -> None:
-        """The session is left."""
+        """End the session's jobs and its sandbox."""
         await self.jobs.close()
         self.sandbox.close()

@@ -1,4 +1,4 @@
-"""The LangChain agent of a session, put together from its parts.
+"""Puts the LangChain agent of a session together from its parts.
 
 The order of middleware is what each of them sees. Hooks come first, so that nobody is asked about what one
 forbids. What writes the system prompt and offers tools comes before what shortens the conversation, which
@@ -7,24 +7,24 @@ counts all that the model gets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import TodoListMiddleware
 from langchain.agents.middleware.types import AgentMiddleware
+from langchain_core.messages import HumanMessage, ToolMessage
 
 from coupler import acp
 from coupler.coder.compaction import CompactionMiddleware
 from coupler.coder.hooks import HooksMiddleware
 from coupler.coder.instructions import NestedInstructions
-from coupler.coder.middleware import JobNews, KeptOutputs
 from coupler.coder.model.chat_model import chat_models, model_middleware
-from coupler.coder.model.choice import chosen
+from coupler.coder.model.choice import chosen_model
 from coupler.coder.model.credentials import Keyring
-from coupler.coder.model.middleware import Keyless
+from coupler.coder.model.middleware import KeyRedactingAgent
 from coupler.coder.modes import mode_middleware
-from coupler.coder.profiles import CODER, Profile
+from coupler.coder.profiles import CODER, CoderProfile
 from coupler.coder.prompt import PromptMiddleware
 from coupler.coder.questions import ask_tools, plan_tools
 from coupler.coder.shell import shell_tools
@@ -32,34 +32,51 @@ from coupler.coder.skills import SkillCommands, Skills, skill_tools
 from coupler.coder.sub_agents import delegate_tools
 from coupler.coder.web import fetch_tools
 from coupler.langchain.editor_tools.tools import file_tools
-from coupler.langchain.messages import Look
+from coupler.langchain.messages import DisplayOptions
+from coupler.langchain.middleware import M, with_text
+from coupler.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
     from langchain_core.tools import BaseTool
+    from langgraph.prebuilt.tool_node import ToolCallRequest
     from langgraph.pregel import Pregel
 
-    from coupler.coder.agent import Workplace
-    from coupler.coder.setup import Setup
+    from coupler.coder.agent import SessionResources
+    from coupler.coder.background_jobs import BackgroundJobs
+    from coupler.coder.outputs import SessionOutputs
+    from coupler.coder.setup import CoderSetup
     from coupler.coder.sub_agents import SubAgent
 
+if TYPE_CHECKING:
     Graph: TypeAlias = Pregel[Any, Any, Any, Any]
     Middleware: TypeAlias = AgentMiddleware[Any, Any, Any]
 
 ORIGIN = ("coupler.coder", CODER)
 """What names the agent where LangChain's agents are named by their modules."""
 
+LONGEST = 30_000
+"""Characters of a result that a model gets whole."""
 
-def assembled(setup: Setup, workplace: Workplace, skills: Skills, store: str | None) -> Keyless:
-    """The agent of a session."""
+HEAD, TAIL = 10_000, 15_000
+"""Characters of the beginning and of the end of a longer one."""
+
+IN_PARTS = frozenset({"read_file"})
+"""Tools that bound what they return, and say how to go on: a file of a part of a file helps nobody."""
+
+
+def assembled(
+    setup: CoderSetup, resources: SessionResources, skills: Skills, store: str | None
+) -> KeyRedactingAgent:
+    """Return the agent of a session."""
     keyring = Keyring()
-    keyring.conceal(workplace.session, [*setup.models.values()])
-    assembly = _Assembly(setup, workplace, skills, chat_models(setup.models, keyring), keyring)
-    return Keyless(
+    keyring.conceal(resources.session, [*setup.models.values()])
+    assembly = _Assembly(setup, resources, skills, chat_models(setup.models, keyring), keyring)
+    return KeyRedactingAgent(
         assembly.graph(),
         ORIGIN,
         setup.profile.name,
-        look=Look(),
+        look=DisplayOptions(),
         store=store,
         keeps_cut_off=True,
         keys=keyring.concealed,
@@ -71,27 +88,27 @@ class _Assembly:
 
     def __init__(
         self,
-        setup: Setup,
-        workplace: Workplace,
+        setup: CoderSetup,
+        resources: SessionResources,
         skills: Skills,
         models: Mapping[str, BaseChatModel],
         keyring: Keyring,
     ) -> None:
         self._setup = setup
-        self._workplace = workplace
+        self._resources = resources
         self._skills = skills
         self._models = models
         self._keyring = keyring
-        self._modes = mode_middleware(workplace.session, setup.profile, setup.mode, setup.profiles)
-        workplace.sandbox.setting = setup.sandbox
+        self._modes = mode_middleware(resources.session, setup.profile, setup.mode, setup.profiles)
+        resources.sandbox.setting = setup.sandbox
 
     def graph(self) -> Graph:
         """The agent that talks to the user."""
-        session = self._workplace.session
+        session = self._resources.session
         talking = [*ask_tools(session), *plan_tools(session)]
         delegating = delegate_tools(self._for_sub_agent, session, self._setup.profile)
         tools = [*self._tools(), *talking, *delegating]
-        news = JobNews(self._workplace.jobs)
+        news = JobNews(self._resources.jobs)
         own = [SkillCommands(self._skills), news, acp.plan(), acp.models(self._models)]
         return self._made(self._setup.profile, self._models, tools, own)
 
@@ -101,21 +118,21 @@ class _Assembly:
         own = [acp.models(models)]
         return self._made(sub_agent.profile, models, [*self._tools()], own, sub_agent.middleware)
 
-    def _models_of(self, profile: Profile) -> Mapping[str, BaseChatModel]:
-        """Those of the session, unless a profile wants one of its own."""
+    def _models_of(self, profile: CoderProfile) -> Mapping[str, BaseChatModel]:
+        """Return the models of the session, unless a profile wants one of its own."""
         used = self._setup.profile
         wanted = profile.model, profile.base_url
         if wanted in ((None, None), (used.model, used.base_url)):
             return self._models
-        session = self._workplace.session
-        choice = chosen(session.project.config, profile)
+        session = self._resources.session
+        choice = chosen_model(session.project.config, profile)
         assert choice is not None, "the profile, or the session, has one"
         self._keyring.conceal(session, [choice])
         return chat_models({choice.name: choice}, self._keyring)
 
     def _made(
         self,
-        profile: Profile,
+        profile: CoderProfile,
         models: Mapping[str, BaseChatModel],
         tools: list[BaseTool],
         own: Sequence[Middleware],
@@ -128,7 +145,7 @@ class _Assembly:
             TodoListMiddleware(),
             PromptMiddleware(self._skills, profile.system, profile.context),
             NestedInstructions(),
-            KeptOutputs(self._workplace.outputs),
+            KeptOutputs(self._resources.outputs),
             acp.tools(),
             # Behind what adds tools: a mode says which of them there are.
             self._modes,
@@ -139,9 +156,98 @@ class _Assembly:
         return create_agent(model, tools, middleware=middleware, name=profile.name)
 
     def _tools(self) -> Iterator[BaseTool]:
-        """What every agent of the session has."""
-        place = self._workplace
+        """Return the tools that every agent of the session has."""
+        place = self._resources
         yield from file_tools(place.session)
         yield from shell_tools(place.session, place.jobs, place.outputs, place.sandbox)
         yield from fetch_tools(place.session)
         yield from skill_tools(self._skills)
+
+
+class KeptOutputs(AgentMiddleware[Any, Any, Any]):
+    """Cuts what any tool returns to what a model can take, and keeps the whole in a file.
+
+    The tools of MCP servers and delegates return as much as they like. A model that gets all of it has no
+    room for anything else; one that gets the beginning, the end and the name of a file looks up what it
+    needs.
+    """
+
+    def __init__(self, outputs: SessionOutputs) -> None:
+        super().__init__()
+        self._outputs = outputs
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
+    ) -> Any:
+        """Run the tool, and shorten what it returns."""
+        result = await handler(request)
+        if not isinstance(result, ToolMessage) or request.tool_call["name"] in IN_PARTS:
+            return result
+        content = await self._shortened(result.content, request.tool_call["name"])
+        return result if content is result.content else result.model_copy(update={"content": content})
+
+    async def _shortened(self, content: Any, tool: str) -> Any:
+        """Return the content with texts cut that are too long; the very same if there are none."""
+        if isinstance(content, str):
+            return await self._shortened_text(content, tool)
+        if not isinstance(content, list):
+            return content
+        blocks = [await self._shortened_block(block, tool) for block in content]
+        is_same = all(new is old for new, old in zip(blocks, content, strict=True))
+        return content if is_same else blocks
+
+    async def _shortened_block(self, block: Any, tool: str) -> Any:
+        if isinstance(block, str):
+            return await self._shortened_text(block, tool)
+        if isinstance(block, dict) and isinstance(text := block.get("text"), str):
+            short = await self._shortened_text(text, tool)
+            return block if short is text else {**block, "text": short}
+        return block
+
+    async def _shortened_text(self, text: str, tool: str) -> str:
+        if len(text) <= LONGEST:
+            return text
+        path = await in_thread(lambda: self._outputs.keep(text, tool))
+        left_out = len(text) - HEAD - TAIL
+        return f"{text[:HEAD]}\n[… {left_out:,} characters left out …]\n{text[-TAIL:]}\n({_whole(path)})"
+
+
+def _whole(path: str | None) -> str:
+    if path is None:
+        return "this is the beginning and the end; the rest could not be kept"
+    return f"this is the beginning and the end: all of it is in {path}, which read_file and search can read"
+
+
+class JobNews(AgentMiddleware[Any, Any, Any]):
+    """Tells the model which background jobs have ended, with the next prompt or a tool's result.
+
+    The news is put into a message that is there anyway: two messages of the user in a row, or one in the
+    middle of a turn, are more than the templates of some models take.
+    """
+
+    def __init__(self, jobs: BackgroundJobs) -> None:
+        super().__init__()
+        self._jobs = jobs
+
+    async def abefore_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        """Add what happened since the last turn to the prompt."""
+        messages = state["messages"]
+        if not messages or not isinstance(messages[-1], HumanMessage):
+            return None
+        news = self._jobs.take_news()
+        # A message with the same id takes the place of the one that is there.
+        return {"messages": [_with(messages[-1], news)]} if news else None
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
+    ) -> Any:
+        """Add what happened meanwhile to the result."""
+        result = await handler(request)
+        if not isinstance(result, ToolMessage):
+            return result
+        news = self._jobs.take_news()
+        return _with(result, news) if news else result
+
+
+def _with(message: M, news: str) -> M:
+    return with_text(message, f"[Note of Coupler, not of the user: {news}]")

@@ -1,4 +1,4 @@
-"""Commands that outlive the turn that started them: servers to try things against, watchers, long builds.
+"""Runs commands that outlive the turn that started them: servers, watchers, long builds.
 
 They run here and never in an editor's terminal. The protocol tells of a terminal what it shows, not what is
 new, and ties it to a tool call that is over when the turn is; and an editor that is killed would leave them
@@ -15,15 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from coupler.coder.outputs import one_line
-from coupler.coder.setup import keep, recalled
-from coupler.runtime.commands import Capture, Job
+from coupler.coder.setup import set_state_value, state_value
+from coupler.runtime.commands import Capture, RunningCommand
 from coupler.runtime.environment import Environment
-from coupler.runtime.guard import Guard
+from coupler.runtime.guard import GroupGuard
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
-    from coupler.coder.outputs import OutputFile, Outputs
-
+    from coupler.coder.outputs import OutputFile, SessionOutputs
 
 MOST_RUNNING = 16
 """Jobs of a session that run at once."""
@@ -40,14 +39,21 @@ LAST_GRACE = 0.5
 LONGEST_SHOWN = 100
 """Characters of a command where it only reminds of which one it was."""
 
-JOBS = "jobs"
+JOBS_KEY = "jobs"
 """Where the session's state says which jobs ran when it was stored."""
+
+HEAD, TAIL = 8_000, 16_000
+"""Bytes that a model gets at once: errors stand at the end, and what they are about at the beginning."""
+
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
+)
 
 
 class BackgroundJobs:
-    """The jobs of one session."""
+    """The background jobs of one session."""
 
-    def __init__(self, session: Session, outputs: Outputs) -> None:
+    def __init__(self, session: Session, outputs: SessionOutputs) -> None:
         self._session = session
         self._outputs = outputs
         self._jobs: dict[str, BackgroundJob] = {}
@@ -60,7 +66,7 @@ class BackgroundJobs:
         """Run the words, which carry out the command; raises `SpawnError`, or ValueError if too many run."""
         if sum(job.is_running for job in self._jobs.values()) >= MOST_RUNNING:
             raise ValueError(f"{MOST_RUNNING} jobs run already: end one with stop_command\n{self.listed()}")
-        job = Job.start(words, cwd=directory, env=Environment.exact(self._session.env))
+        job = RunningCommand.start(words, cwd=directory, env=Environment.exact(self._session.env))
         self._count += 1
         started = BackgroundJob(f"job_{self._count}", command, job, self._outputs, self._remember)
         self._jobs[started.id] = started
@@ -82,7 +88,7 @@ class BackgroundJobs:
         return "\n".join(f"{job.id}: `{job.in_short}` {job.state}" for job in self._jobs.values())
 
     def take_news(self) -> str:
-        """What the model has not been told yet of jobs that have ended."""
+        """Return what the model has not been told yet of jobs that have ended."""
         ended = [
             f"The background job {job.id} (`{job.in_short}`) {job.state}. "
             f'command_output("{job.id}") gives what it wrote last.'
@@ -97,7 +103,7 @@ class BackgroundJobs:
         return "\n".join(news)
 
     async def close(self) -> None:
-        """The session is left: end all of them."""
+        """End all jobs: the session is left."""
         # What is remembered is what ran when the session was left.
         self._is_left = True
         await asyncio.gather(*(job.stop(LAST_GRACE) for job in self._jobs.values()))
@@ -108,10 +114,10 @@ class BackgroundJobs:
             return
         mask = self._session.secrets.mask
         running = {job.id: mask(job.in_short) for job in self._jobs.values() if job.is_running}
-        keep(self._session, JOBS, {"count": self._count, "running": running})
+        set_state_value(self._session, JOBS_KEY, {"count": self._count, "running": running})
 
     def _recall(self) -> None:
-        kept = recalled(self._session, JOBS)
+        kept = state_value(self._session, JOBS_KEY)
         if not isinstance(kept, Mapping):
             return
         count, running = kept.get("count"), kept.get("running")
@@ -131,7 +137,12 @@ class BackgroundJob:
     """A command that runs, or has run, with what it wrote."""
 
     def __init__(
-        self, id: str, command: str, job: Job, outputs: Outputs, when_over: Callable[[], None]
+        self,
+        id: str,
+        command: str,
+        job: RunningCommand,
+        outputs: SessionOutputs,
+        when_over: Callable[[], None],
     ) -> None:
         self.id = id
         self.command = command
@@ -139,8 +150,8 @@ class BackgroundJob:
         """Whether it has ended by itself, and nobody has been told."""
         self._job = job
         # If we are killed ourselves, nobody else would end it.
-        self._guard = Guard.over(job.pid)
-        self._written = Written(outputs, id)
+        self._guard = GroupGuard.over(job.pid)
+        self._written = CommandOutput(outputs, id)
         self._when_over = when_over
         self._begun = time.monotonic()
         self._took = 0.0
@@ -162,7 +173,7 @@ class BackgroundJob:
 
     @property
     def state(self) -> str:
-        """Whether it runs, or how it ended, in words."""
+        """True if it runs, or how it ended, in words."""
         if self.is_running:
             return f"runs, for {time.monotonic() - self._begun:.0f} s by now"
         exit_code, signal = self._job.ending
@@ -171,7 +182,7 @@ class BackgroundJob:
 
     @property
     def outcome(self) -> dict[str, Any]:
-        """The same, for programs."""
+        """True if it runs, or how it ended, for programs."""
         exit_code, signal = self._job.ending
         is_over = not self.is_running
         return {
@@ -182,7 +193,7 @@ class BackgroundJob:
         }
 
     def take_output(self) -> str:
-        """What it has written since the last look; who looks has seen how it ended, too."""
+        """Return what it has written since the last look; who looks has seen how it ended, too."""
         if not self.is_running:
             self.has_news = False
         return self._written.take()
@@ -239,21 +250,13 @@ class BackgroundJob:
         self._when_over()
 
 
-# What a command writes, as a model is told it: beginning and end, and the whole in a file if it is long.
+class CommandOutput:
+    """The output of one command as a model is told it: beginning and end, and the whole in a file.
 
+    The file is there only if the output is long. Memory is bounded; whoever made it has to close it.
+    """
 
-HEAD, TAIL = 8_000, 16_000
-"""Bytes that a model gets at once: errors stand at the end, and what they are about at the beginning."""
-
-_ESCAPES = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
-)
-
-
-class Written:
-    """The output of one command. Memory is bounded; whoever made it has to close it."""
-
-    def __init__(self, outputs: Outputs, of: str) -> None:
+    def __init__(self, outputs: SessionOutputs, of: str) -> None:
         self.size = 0
         """Bytes that were written."""
         self._outputs = outputs
@@ -263,7 +266,7 @@ class Written:
         self._file: OutputFile | None = None
 
     def append(self, chunk: bytes) -> None:
-        """It has written a piece more."""
+        """Take another piece of the output."""
         self.size += len(chunk)
         self._new.append(chunk)
         if self._file is not None:
@@ -276,13 +279,13 @@ class Written:
             self._whole.clear()
 
     def take(self) -> str:
-        """What was written since the last time, shortened if it is long; then it says where the whole is."""
+        """Return what was written since the last time; if it is cut, it says where the whole is."""
         new, self._new = self._new, Capture(HEAD, TAIL)
-        text = plain(new.content().decode("utf-8", "replace")).strip("\n")
+        text = terminal_text(new.content().decode("utf-8", "replace")).strip("\n")
         return f"{text}\n{self._where_the_rest_is()}" if new.is_cut else text
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Close the file, after the last piece."""
         if self._file is not None:
             self._file.close()
 
@@ -293,8 +296,8 @@ class Written:
         return f"(this is not all: the whole is in {path}, which read_file and search can read)"
 
 
-def plain(text: str) -> str:
-    """The text as a terminal would show it at last: without colours, and of progress bars the last state."""
+def terminal_text(text: str) -> str:
+    """Return the text as a terminal shows it at last: without colours, of progress bars the last state."""
     text = _ESCAPES.sub("", text)
     return "\n".join(map(_last_state, text.split("\n"))) if "\r" in text else text
 

@@ -1,4 +1,4 @@
-"""Hooks of a profile: commands that run before and after tools, and when sessions and turns begin and end.
+"""Runs the hooks of a profile: commands around tools, and when sessions and turns begin and end.
 
 Only the user's own settings and those of a trusted project have any. A hook can object to a tool call and to
 the end of a turn; the model is told why. One that fails is told to the user, and holds nothing up.
@@ -20,12 +20,12 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from coupler.agent.errors import describe
-from coupler.coder.outputs import cut, fenced, one_line
-from coupler.coder.setup import tell_note
+from coupler.coder.outputs import fenced, one_line, truncated
+from coupler.coder.setup import notify_user
 from coupler.langchain.current import Current, current
 from coupler.langchain.middleware import with_prompt, with_text
-from coupler.langchain.permission import refusal
-from coupler.runtime.commands import Result, result_of
+from coupler.langchain.permission import refusal_message
+from coupler.runtime.commands import CommandResult, run_command
 from coupler.runtime.environment import Environment, SpawnError
 
 if TYPE_CHECKING:
@@ -33,11 +33,20 @@ if TYPE_CHECKING:
     from coupler.agent.turn import Turn
     from coupler.config.agent_tables import HookEvent
 
-
-ToolResult: TypeAlias = ToolMessage | Command[Any]
+HookedResult: TypeAlias = ToolMessage | Command[Any]
 
 MOST_OBJECTIONS = 3
 """How often hooks can send a model on in one turn."""
+
+LIMIT = 60.0
+"""Seconds that a hook has."""
+
+LONGEST = 20_000
+"""Characters that a hook can say to the model."""
+
+LARGEST_OUTPUT = 256 * 1024
+OBJECTION_CODE = 2
+"""The exit code that objects."""
 
 
 class HooksMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -70,8 +79,8 @@ class HooksMiddleware(AgentMiddleware[Any, Any, Any]):
         return await handler(request.override(system_message=prompt))
 
     async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolResult]]
-    ) -> ToolResult:
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[HookedResult]]
+    ) -> HookedResult:
         """Run the tool, unless a hook objects."""
         served = current()
         if served is None:
@@ -80,7 +89,7 @@ class HooksMiddleware(AgentMiddleware[Any, Any, Any]):
         about = {"tool": call["name"], "input": call["args"], "call_id": call["id"]}
         before = await self._run(served, "before_tool", about)
         if before.objection is not None:
-            return refusal(call, f"a hook of the user objects: {before.objection}")
+            return refusal_message(call, f"a hook of the user objects: {before.objection}")
         try:
             result = await handler(request)
         except GraphBubbleUp:
@@ -117,7 +126,7 @@ class HooksMiddleware(AgentMiddleware[Any, Any, Any]):
         for line in self._hooks.get(event, ()):
             result = await run_hook(line, served.session, {"event": event, **about})
             if result.kind == "failed":
-                await tell_note(served.turn, f"The hook {line!r:.200} for {event} failed", result.text)
+                await notify_user(served.turn, f"The hook {line!r:.200} for {event} failed", result.text)
             elif result.kind == "objects":
                 replies.objection = result.text
                 break
@@ -130,7 +139,7 @@ class HooksMiddleware(AgentMiddleware[Any, Any, Any]):
 
 
 class _Replies:
-    """What the hooks of one event said together; the first objection ends it."""
+    """The replies of all hooks of one event; the first objection ends it."""
 
     def __init__(self) -> None:
         self.context: list[str] = []
@@ -148,14 +157,14 @@ def _at_the_top() -> Current | None:
     return served if served is not None and served.call_id is None else None
 
 
-def _message_in(result: ToolResult) -> ToolMessage | None:
+def _message_in(result: HookedResult) -> ToolMessage | None:
     if isinstance(result, ToolMessage):
         return result
     update = result.update if isinstance(result.update, Mapping) else {}
     return next((each for each in update.get("messages", ()) if isinstance(each, ToolMessage)), None)
 
 
-def _with_more(result: ToolResult, texts: Sequence[str]) -> ToolResult:
+def _with_more(result: HookedResult, texts: Sequence[str]) -> HookedResult:
     if not texts or not isinstance(result, ToolMessage):
         return result
     return with_text(result, "\n\n".join(map(_said, texts)))
@@ -165,32 +174,20 @@ def _said(text: str) -> str:
     return fenced("hook", text)
 
 
-# One run of a hook: a command of the user's that is told what happens, and may object or add something.
-#
-# It gets JSON on stdin. Exit code 0 lets things go on, and JSON on stdout may hold a `context` for the model;
-# 2 objects, with what is written to stderr as the reason; any other says that the hook itself has failed.
-
-
-LIMIT = 60.0
-"""Seconds that a hook has."""
-
-LONGEST = 20_000
-"""Characters that a hook can say to the model."""
-
-LARGEST_OUTPUT = 256 * 1024
-OBJECTS = 2
-"""The exit code that objects."""
-
-
 class HookResult(NamedTuple):
-    """How it ended: with what the model is to know, a reason against it, or what was wrong with the hook."""
+    """The end of a hook: with text for the model, a reason against the call, or a failure of its own."""
 
     kind: Literal["goes on", "objects", "failed"]
     text: str
 
 
 async def run_hook(line: str, session: Session, event: Mapping[str, Any]) -> HookResult:
-    """Run a command line, for a shell, in the session's directory and environment."""
+    """Run a hook's command line, for a shell, in the session's directory and environment.
+
+    It gets JSON on stdin. Exit code 0 lets things go on, and JSON on stdout may hold a `context` for the
+    model; 2 objects, with what is written to stderr as the reason; any other says that the hook itself has
+    failed.
+    """
     told = {"session_id": session.id, "cwd": session.cwd, "mode": session.mode, **event}
     try:
         async with asyncio.timeout(LIMIT):
@@ -201,26 +198,26 @@ async def run_hook(line: str, session: Session, event: Mapping[str, Any]) -> Hoo
         return HookResult("failed", str(error))
     if code == 0:
         return HookResult("goes on", _context(output))
-    if code == OBJECTS:
-        return HookResult("objects", cut(errors.strip(), LONGEST) or "no reason was given")
+    if code == OBJECTION_CODE:
+        return HookResult("objects", truncated(errors.strip(), LONGEST) or "no reason was given")
     why = one_line(errors, 500)
     return HookResult("failed", f"it ended with {code}" + (f": {why}" if why else ""))
 
 
-async def _run(line: str, session: Session, told: bytes) -> Result:
+async def _run(line: str, session: Session, told: bytes) -> CommandResult:
     shell = ["cmd", "/c"] if sys.platform == "win32" else ["/bin/sh", "-c"]
     # The session's own variables: those that are withheld, such as the keys of models, are not among them.
     environ = Environment.exact({**session.env})
-    return await result_of(
+    return await run_command(
         [*shell, line], cwd=session.cwd, env=environ, largest=LARGEST_OUTPUT, input=told, hears_stderr=True
     )
 
 
 def _context(output: str) -> str:
-    """What the hook wants the model to know; what is no JSON was printed for people."""
+    """Return what the hook wants the model to know; what is no JSON was printed for people."""
     try:
         told = msgspec.json.decode(output.encode()) if output.strip() else None
     except msgspec.DecodeError:
         return ""
     context = told.get("context") if isinstance(told, dict) else None
-    return cut(context.strip(), LONGEST) if isinstance(context, str) else ""
+    return truncated(context.strip(), LONGEST) if isinstance(context, str) else ""

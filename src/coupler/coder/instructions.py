@@ -1,4 +1,4 @@
-"""The project's instructions: AGENTS.md and CLAUDE.md, from the user's own down to where the session works.
+"""Finds the project's instructions, AGENTS.md and CLAUDE.md, from the user's own down to the session's.
 
 Where both say the same, AGENTS.md is given and CLAUDE.md is not: it may be a link to it, a copy of it, or
 import it.
@@ -21,7 +21,7 @@ from langgraph.types import Command
 from coupler.agent.errors import EditorError
 from coupler.agent.files import EditorFiles
 from coupler.coder.compaction import visible_messages
-from coupler.coder.outputs import cut, fenced
+from coupler.coder.outputs import fenced, truncated
 from coupler.config.lookup import is_repository
 from coupler.langchain.current import current
 from coupler.langchain.middleware import with_text
@@ -29,23 +29,34 @@ from coupler.langchain.tool_arguments import paths_in
 from coupler.permission.patterns import is_sensitive
 from coupler.runtime import files
 from coupler.runtime.directories import config_directory, home_directory
-from coupler.runtime.files import FilePath, OutsideRootsError, UnsuitableFileError, find_inside
+from coupler.runtime.files import OutsideRootsError, SessionPath, UnsuitableFileError, find_inside
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
-
 
 AGENTS, CLAUDE = "AGENTS.md", "CLAUDE.md"
 
 LONGEST = 40_000
 """Characters of one file that are given."""
 
+PATIENCE = 2.0
+"""Seconds that an editor may take for a file; then the disk is read."""
+
+GIVEN_KEY = "coupler_instructions"
+"""Where a tool's message says which files are in it, with digests of their texts."""
+
+NESTED_LEAD = "Instructions for this part of the project:"
+
+BYTE_ORDER_MARK = "\ufeff"
+
+Result: TypeAlias = ToolMessage | Command[Any]
+
 _IMPORT = re.compile(r"^[ \t]*@(?:\./)?AGENTS\.md[ \t]*$", re.MULTILINE)
 
 
 class Instruction(NamedTuple):
-    """One file."""
+    """One file of instructions."""
 
     path: str
     text: str
@@ -60,44 +71,46 @@ class Instruction(NamedTuple):
 
 
 async def standing_instructions(
-    reader: Reader, cwd: str, roots: Sequence[str], environ: Mapping[str, str], room: int
+    reader: InstructionReader, cwd: str, roots: Sequence[str], environ: Mapping[str, str], room: int
 ) -> list[Instruction]:
-    """What holds for the whole session, the most general first; together they fill no more than `room`."""
-    own = user_ground(environ)
-    grounds = [*([own] if own is not None else []), *project_grounds(cwd, roots, environ)]
-    return _fitted(await instructions_at(reader, grounds), room, reader)
+    """Return what holds for the whole session, the most general first; at most `room` characters."""
+    own = user_directory(environ)
+    sources = [*([own] if own is not None else []), *project_directories(cwd, roots, environ)]
+    return _fitted(await instructions_at(reader, sources), room, reader)
 
 
-async def instructions_at(reader: Reader, grounds: Iterable[Ground]) -> list[Instruction]:
-    """What holds in these directories, in their order."""
+async def instructions_at(
+    reader: InstructionReader, sources: Iterable[InstructionDirectory]
+) -> list[Instruction]:
+    """Return the instructions in these directories, in their order."""
     found: dict[str, Instruction] = {}
-    for ground in grounds:
-        for each in await _in_ground(reader, ground):
+    for source in sources:
+        for each in await _instructions_in(reader, source):
             found.setdefault(os.path.realpath(each.path), each)  # noqa: ASYNC240 - a look at a few links
     return [*found.values()]
 
 
-async def _in_ground(reader: Reader, ground: Ground) -> list[Instruction]:
-    agents = await reader.read(ground, AGENTS)
-    claude = await reader.read(ground, CLAUDE)
+async def _instructions_in(reader: InstructionReader, source: InstructionDirectory) -> list[Instruction]:
+    agents = await reader.read(source, AGENTS)
+    claude = await reader.read(source, CLAUDE)
     if claude is not None and agents is not None:
         claude = _without_agents(claude, agents)
     texts = {AGENTS: agents, CLAUDE: claude}
     return [
-        Instruction(str(Path(ground.directory, name)), cut(text.strip(), LONGEST), ground.is_users)
+        Instruction(str(Path(source.directory, name)), truncated(text.strip(), LONGEST), source.is_users)
         for name, text in texts.items()
         if text is not None and text.strip()
     ]
 
 
 def _without_agents(claude: str, agents: str) -> str:
-    """What CLAUDE.md says besides: it may be the same text, or import it."""
+    """Return what CLAUDE.md says besides: it may be the same text, or import it."""
     if claude.strip() == agents.strip():
         return ""
     return _IMPORT.sub("", claude)
 
 
-def _fitted(found: list[Instruction], room: int, reader: Reader) -> list[Instruction]:
+def _fitted(found: list[Instruction], room: int, reader: InstructionReader) -> list[Instruction]:
     """The nearest ones are the most wanted, so the others give way."""
     kept: list[Instruction] = []
     for each in reversed(found):
@@ -106,27 +119,17 @@ def _fitted(found: list[Instruction], room: int, reader: Reader) -> list[Instruc
             continue
         if len(each.text) > room:
             reader.notes.append(f"{each.path} was cut: there are too many instructions")
-        kept.append(each._replace(text=cut(each.text, room)))
+        kept.append(each._replace(text=truncated(each.text, room)))
         room -= len(each.text)
     return kept[::-1]
 
 
-# Instructions of the directories below: given with the result of the first tool call that touches them.
-#
-# Whether they were given is seen in the messages themselves. So a session that is loaded or forked knows it,
-# and what has changed, or was taken from the model's sight by a compaction, is given again.
-
-
-Result: TypeAlias = ToolMessage | Command[Any]
-
-GIVEN = "coupler_instructions"
-"""Where a tool's message says which files are in it, with digests of their texts."""
-
-WORDS = "Instructions for this part of the project:"
-
-
 class NestedInstructions(AgentMiddleware[Any, Any, Any]):
-    """Watches what tools touch."""
+    """Gives the instructions of directories below with the first tool result that touches them.
+
+    Whether they were given is seen in the messages themselves. So a session that is loaded or forked knows
+    it, and what has changed, or was taken from the model's sight by a compaction, is given again.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,35 +160,35 @@ class NestedInstructions(AgentMiddleware[Any, Any, Any]):
 
 
 async def _found(turn: Turn, arguments: Mapping[str, Any], given: Mapping[str, str]) -> list[Instruction]:
-    grounds = await asyncio.to_thread(_grounds, turn.session, arguments)
-    if not grounds:
+    sources = await asyncio.to_thread(_sources, turn.session, arguments)
+    if not sources:
         return []
-    reader = Reader(turn)
-    found = await instructions_at(reader, grounds)
+    reader = InstructionReader(turn)
+    found = await instructions_at(reader, sources)
     known = _digests(found)
     return [each for each in found if given.get(each.path) != known[each.path]]
 
 
-def _grounds(session: Session, arguments: Mapping[str, Any]) -> list[Ground]:
+def _sources(session: Session, arguments: Mapping[str, Any]) -> list[InstructionDirectory]:
     """The directories around the paths in the arguments, without those that hold for the whole session."""
-    standing = {ground.directory for ground in project_grounds(session.cwd, session.roots, session.env)}
-    grounds: dict[str, Ground] = {}
+    standing = {source.directory for source in project_directories(session.cwd, session.roots, session.env)}
+    sources: dict[str, InstructionDirectory] = {}
     for path in paths_in(arguments, "read"):
         try:
             inside = Path(find_inside(path, session.cwd, session.roots).shown)
         except (OutsideRootsError, ValueError):
             continue
         around = inside if inside.is_dir() else inside.parent
-        for ground in directories_down(around, session.roots):
-            if ground.directory not in standing:
-                grounds.setdefault(ground.directory, ground)
-    return [*grounds.values()]
+        for source in directories_down(around, session.roots):
+            if source.directory not in standing:
+                sources.setdefault(source.directory, source)
+    return [*sources.values()]
 
 
 def _named_in(messages: Iterable[BaseMessage]) -> dict[str, str]:
     named: dict[str, str] = {}
     for message in messages:
-        given = message.additional_kwargs.get(GIVEN)
+        given = message.additional_kwargs.get(GIVEN_KEY)
         named |= given if isinstance(given, dict) else {}
     return named
 
@@ -197,25 +200,17 @@ def _digests(found: Iterable[Instruction]) -> dict[str, str]:
 
 
 def _with_instructions(result: ToolMessage, found: list[Instruction], cwd: str) -> ToolMessage:
-    text = "\n\n".join([WORDS, *(each.shown(cwd) for each in found)])
-    named = {**result.additional_kwargs, GIVEN: _digests(found)}
+    text = "\n\n".join([NESTED_LEAD, *(each.shown(cwd) for each in found)])
+    named = {**result.additional_kwargs, GIVEN_KEY: _digests(found)}
     return with_text(result, text).model_copy(update={"additional_kwargs": named})
 
 
-# Reads the texts that a model is given unasked: as the editor has them, else from the disk.
-#
-# A file of the project must not lead out of it, nor to something that is usually kept secret: a link called
-# AGENTS.md would otherwise send anything to the model's provider. What cannot be read is noted.
+class InstructionReader:
+    """Reads, for one turn, texts that a model is given unasked: as the editor has them, else from the disk.
 
-
-PATIENCE = 2.0
-"""Seconds that an editor may take for a file; then the disk is read."""
-
-MARK = "\ufeff"
-
-
-class Reader:
-    """Reads for one turn."""
+    A file of the project must not lead out of it, nor to something that is usually kept secret: a link called
+    AGENTS.md would otherwise send anything to the model's provider. What cannot be read is noted.
+    """
 
     def __init__(self, turn: Turn) -> None:
         self.notes: list[str] = []
@@ -223,11 +218,11 @@ class Reader:
         self._session = turn.session
         self._editor = EditorFiles(turn)
 
-    async def read(self, ground: Ground, *names: str) -> str | None:
+    async def read(self, source: InstructionDirectory, *names: str) -> str | None:
         """The text of a file below this directory; None if there is none that can be read."""
-        path = str(Path(ground.directory, *names))
+        path = str(Path(source.directory, *names))
         try:
-            place = await asyncio.to_thread(_find, path, ground.bounds)
+            place = await asyncio.to_thread(_find, path, source.bounds)
             if place is None:
                 return None
             text = await self._unsaved(path)
@@ -240,7 +235,7 @@ class Reader:
         except (OSError, UnsuitableFileError, OutsideRootsError, ValueError) as error:
             self.notes.append(f"{path} was not read: {_reason(error, path)}")
             return None
-        return text.removeprefix(MARK)
+        return text.removeprefix(BYTE_ORDER_MARK)
 
     async def _unsaved(self, path: str) -> str | None:
         """The text as the editor has it, for files that it can know."""
@@ -262,7 +257,7 @@ class Reader:
 
 
 def text_on_disk(path: str, bounds: str | None) -> str:
-    """The same without an editor; raises OSError or ValueError with a reason for people. This blocks."""
+    """Return a text without asking an editor; raises OSError or ValueError with a reason. This blocks."""
     try:
         place = _find(path, bounds)
         if place is None:
@@ -275,7 +270,7 @@ def text_on_disk(path: str, bounds: str | None) -> str:
     return content.decode("utf-8", "replace")
 
 
-def _find(path: str, bounds: str | None) -> FilePath | None:
+def _find(path: str, bounds: str | None) -> SessionPath | None:
     """The file that the path means, if there is something; raises if that is not to be read."""
     if not os.path.lexists(path):
         return None
@@ -293,35 +288,34 @@ def _reason(error: Exception, path: str) -> str:
     return str(error).removeprefix(f"{path!r} ")
 
 
-# The directories that have a say in a session: the user's own, and those of the project, top down.
-
-
-class Ground(NamedTuple):
-    """A directory, and the one that links in it must not lead out of: None for what is the user's own."""
+class InstructionDirectory(NamedTuple):
+    """A directory with instructions, and the one that its links must not leave: None for the user's own."""
 
     directory: str
     bounds: str | None
 
     @property
     def is_users(self) -> bool:
-        """Whether the user has put there what is in it."""
+        """True if the user has put there what is in it."""
         return self.bounds is None
 
 
-def project_grounds(cwd: str, roots: Sequence[str], environ: Mapping[str, str]) -> list[Ground]:
-    """From the repository's root down to each of the session's directories, each only once."""
+def project_directories(
+    cwd: str, roots: Sequence[str], environ: Mapping[str, str]
+) -> list[InstructionDirectory]:
+    """Return the directories from the repository's root down to each of the session's, each once."""
     home = home_directory(environ)
-    grounds = (ground for root in (cwd, *roots) for ground in _down_to(root, home))
-    return [*{os.path.realpath(ground.directory): ground for ground in grounds}.values()]
+    sources = (source for root in (cwd, *roots) for source in _down_to(root, home))
+    return [*{os.path.realpath(source.directory): source for source in sources}.values()]
 
 
-def user_ground(environ: Mapping[str, str]) -> Ground | None:
-    """Coupler's directory of settings; nowhere for a user without a home."""
+def user_directory(environ: Mapping[str, str]) -> InstructionDirectory | None:
+    """Return Coupler's directory of settings; None for a user without a home."""
     directory = config_directory(environ)
-    return None if directory is None else Ground(directory, None)
+    return None if directory is None else InstructionDirectory(directory, None)
 
 
-def directories_down(directory: Path, roots: Sequence[str]) -> Iterator[Ground]:
+def directories_down(directory: Path, roots: Sequence[str]) -> Iterator[InstructionDirectory]:
     """The directories on the way from the session's innermost root, without it, down to this one."""
     around = [root for root in roots if directory.is_relative_to(root)]
     if not around:
@@ -330,16 +324,16 @@ def directories_down(directory: Path, roots: Sequence[str]) -> Iterator[Ground]:
     reached = Path(root)
     for name in directory.relative_to(root).parts:
         reached /= name
-        yield Ground(str(reached), root)
+        yield InstructionDirectory(str(reached), root)
 
 
-def _down_to(directory: str, home: str | None) -> list[Ground]:
+def _down_to(directory: str, home: str | None) -> list[InstructionDirectory]:
     """Without a repository around it the directory stands for itself; a home is nobody's project."""
     chain = [Path(directory)]
     while not is_repository(str(chain[-1])):
         parent = chain[-1].parent
         if parent == chain[-1] or str(chain[-1]) == home:
-            return [Ground(directory, directory)]
+            return [InstructionDirectory(directory, directory)]
         chain.append(parent)
     top = str(chain[-1])
-    return [Ground(str(each), top) for each in reversed(chain)]
+    return [InstructionDirectory(str(each), top) for each in reversed(chain)]

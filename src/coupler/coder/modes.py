@@ -1,4 +1,4 @@
-"""What each mode of the coder allows: rules for the session's one permission engine, and the tools offered.
+"""The rules and tools of each mode of the coder, for the session's one permission engine.
 
 A mode never goes beyond what is written: ask and deny rules, what was rejected for good, secrets, places
 outside of the session's directories, what cannot be judged and the hard floor hold in all of them. A switch
@@ -14,15 +14,15 @@ from coupler import acp
 from coupler.coder.profiles import (
     ACCEPT_EDITS,
     AGENTIC,
+    DEFAULT_PROFILE,
     INTERACTIVE,
     MODES,
     PLANNING,
     READ_ONLY,
-    USUAL,
-    Profile,
+    CoderProfile,
     mode_of_profile,
 )
-from coupler.langchain.permission import KIND
+from coupler.langchain.permission import KIND_PREFIX
 from coupler.permission.rules import NO_MODE, ModeRules
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PRESENT_PLAN = "present_plan"
 
-STEERING = tuple(
+ASKED_FILES = tuple(
     f"{kind}(**/{name})"
     for kind in ("edit", "delete", "move")
     for name in (
@@ -43,7 +43,7 @@ STEERING = tuple(
 )
 """What runs something elsewhere or later, unseen: it is asked about also where edits are accepted."""
 
-INSTRUCTIONS = tuple(
+INSTRUCTION_FILES = tuple(
     f"{kind}(**/{name})"
     for kind in ("edit", "delete", "move")
     for name in (
@@ -130,19 +130,21 @@ _SEARCH = "search"
 
 RULES: Mapping[str, ModeRules] = {
     INTERACTIVE: ModeRules.parse("Ask", allow=(_SEARCH,)),
-    ACCEPT_EDITS: ModeRules.parse("Accept edits", allow=(_SEARCH, "edit"), ask=(*STEERING, *INSTRUCTIONS)),
+    ACCEPT_EDITS: ModeRules.parse(
+        "Accept edits", allow=(_SEARCH, "edit"), ask=(*ASKED_FILES, *INSTRUCTION_FILES)
+    ),
     READ_ONLY: ModeRules.parse("Read only", allow=(_SEARCH,), deny=_CHANGES),
     PLANNING: ModeRules.parse("Plan", allow=(_SEARCH,), deny=_CHANGES),
     AGENTIC: ModeRules.parse(
-        "Auto", allow=("*", *_RUNNERS), ask=(*STEERING, *CREDENTIALS, *IRREVERSIBLE, *_OWN)
+        "Auto", allow=("*", *_RUNNERS), ask=(*ASKED_FILES, *CREDENTIALS, *IRREVERSIBLE, *_OWN)
     ),
 }
 """By the mode's id; to ask is what the engine does about all that is in none of them."""
 
-_LOOKING_TOOLS = (*(f"{KIND}{kind}" for kind in ("read", "search", "think")), "ask_user")
+_READ_ONLY_TOOLS = (*(f"{KIND_PREFIX}{kind}" for kind in ("read", "search", "think")), "ask_user")
 _TOOLS = {
-    READ_ONLY: _LOOKING_TOOLS,
-    PLANNING: (*_LOOKING_TOOLS, f"{KIND}fetch", "write_todos", PRESENT_PLAN),
+    READ_ONLY: _READ_ONLY_TOOLS,
+    PLANNING: (*_READ_ONLY_TOOLS, f"{KIND_PREFIX}fetch", "write_todos", PRESENT_PLAN),
 }
 _PROMPTS = {
     READ_ONLY: "You are in read-only mode: you can read and search, and change nothing. Answer with what you "
@@ -161,29 +163,29 @@ _PLANNING_IN_PROFILE = (
 )
 
 
-class CoderMode(acp.Mode):
-    """A mode of the coder; plans are presented in the one that is for planning, and nowhere else."""
+class CoderSessionMode(acp.Mode):
+    """A mode of the coder; plans are presented in the one for planning, and nowhere else."""
 
     # Where nothing may change, what a server claims of its tools earns them nothing.
     believes_servers = False
 
     def offers(self, name: str, kind: str) -> bool:
-        """Whether the mode has a tool of this name and kind."""
+        """True if the mode has a tool of this name and kind."""
         if name == PRESENT_PLAN and self.id != PLANNING:
             return False
         return super().offers(name, kind)
 
     @property
     def offers_all(self) -> bool:
-        """Whether it has all tools: each lacks one that another has."""
+        """True if it has all tools: each lacks one that another has."""
         return False
 
 
 def mode_middleware(
     session: Session,
-    profile: Profile = USUAL,
+    profile: CoderProfile = DEFAULT_PROFILE,
     first: str = INTERACTIVE,
-    profiles: Iterable[Profile] = (),
+    profiles: Iterable[CoderProfile] = (),
 ) -> ModesMiddleware:
     """The modes of a session, which begins in the `first`, with profiles that are offered as modes.
 
@@ -194,7 +196,7 @@ def mode_middleware(
     rules |= {each.name: _rules_of(each, each.mode or INTERACTIVE) for each in offered}
     session.project.permitting().follow(lambda: rules.get(session.mode or first, NO_MODE))
     modes = [
-        CoderMode(
+        CoderSessionMode(
             mode.id, mode.description, name=mode.name, prompt=_PROMPTS.get(mode.id), tools=_TOOLS.get(mode.id)
         )
         for mode in MODES
@@ -202,11 +204,11 @@ def mode_middleware(
     return acp.modes(*modes, *map(_mode_of, offered), default=first)
 
 
-def _mode_of(profile: Profile) -> CoderMode:
+def _mode_of(profile: CoderProfile) -> CoderSessionMode:
     """A profile that is a mode, with what the mode allows that it begins in. Its agent has the rest of it."""
     base = profile.mode or INTERACTIVE
     offered = mode_of_profile(profile)
-    return CoderMode(
+    return CoderSessionMode(
         offered.id,
         offered.description,
         name=offered.name,
@@ -215,7 +217,7 @@ def _mode_of(profile: Profile) -> CoderMode:
     )
 
 
-def _rules_of(profile: Profile, mode: str) -> ModeRules:
+def _rules_of(profile: CoderProfile, mode: str) -> ModeRules:
     """The rules of a profile, on top of those of a mode."""
     own = ModeRules.parse(profile.name, allow=profile.allow, deny=profile.deny)
     base = RULES.get(mode, NO_MODE)

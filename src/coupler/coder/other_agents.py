@@ -1,4 +1,4 @@
-"""Another agent that a task can be given to: one of the catalogue, or a profile that stands on such a one."""
+"""Gives tasks to other agents: those of the catalogue, and profiles that stand on such a one."""
 
 from __future__ import annotations
 
@@ -33,34 +33,34 @@ from coupler.events import (
     ToolCall,
     Usage,
 )
-from coupler.mcp.servers import merged
-from coupler.providers.catalogue import ENTRIES, chosen_for
-from coupler.relay.editor import RelayedQuestions, release
+from coupler.mcp.servers import merge_servers
+from coupler.providers.catalogue import ENTRIES, resolve
+from coupler.relay.editor import RelayedElicitations, release
 from coupler.relay.errors import NOT_PERMITTED
-from coupler.relay.mirror import Mirror
-from coupler.relay.permission import REJECTING, Guard
+from coupler.relay.mirror import TurnMirror
+from coupler.relay.permission import REJECTING, RelayPermissions
 from coupler.relay.relay import RelayOffer
 from coupler.runtime.threads import in_thread
 from coupler.schema.methods import offers
 from coupler.schema.v1 import AuthCapabilities, ClientCapabilities, Terminal
 from coupler.wire.messages import RpcError
-from coupler.workflow.agents.agent_start import instructed
+from coupler.workflow.agents.agent_start import with_instructions
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
-    from coupler.client.errors import Listener, Responder
+    from coupler.client.errors import NotificationListener, Responder
     from coupler.client.files import FileAccess
     from coupler.client.policy import PermissionRequest
     from coupler.client.remote import RemoteAgent
     from coupler.client.reply import Reply
     from coupler.client.session import RemoteSession
-    from coupler.coder.sub_agents import Denials
+    from coupler.coder.sub_agents import ProfileDenials
     from coupler.config.agent_tables import AgentTable
     from coupler.langchain.current import Current
     from coupler.langchain.tool_calls import ToolCalls
     from coupler.permission.action import Action
-    from coupler.relay.errors import Behind
+    from coupler.relay.errors import RelayContext
     from coupler.schema.v1 import (
         CreateElicitationResponse,
         CreateFormElicitationRequest,
@@ -69,13 +69,46 @@ if TYPE_CHECKING:
         ToolCallContent,
     )
 
+log = logging.getLogger("coupler.coder")
+
+TaskStatus: TypeAlias = Literal["completed", "stopped", "failed", "cancelled"]
+"""Stopped is an agent that has answered, and would have needed more turns or tokens for it."""
+
+LONGEST_TASK = 2 * 60 * 60.0
+"""Seconds that an agent may work on one task."""
+
+CANCEL_LIMIT = 2.0
+"""Seconds that an agent has at most to end its turn when the user cancels; then its processes are ended."""
 
 LONGEST_FILE = 100_000
 """Characters of a file that an agent is told before its task."""
 
+LONGEST_TEXT = 100_000
+"""Characters of a report that the model gets."""
+
+LOGIN_WANTED = -32000
+"""The code by which agents say that somebody has to log in first."""
+
+DELEGATED = "COUPLER_DELEGATED"
+"""The variable that tells a Coupler behind this one that it works for another agent."""
+
+ADDITIONAL_DIRECTORIES = "sessionCapabilities.additionalDirectories"
+
+TERMINAL = "terminal"
+
+SAID_NOTHING = "(It has said nothing.)"
+
+_WORDS: dict[TaskStatus, str] = {"completed": "done"}
+_STOPPED = {
+    "max_turn_requests": "It was stopped because it has used all turns that it had.",
+    "max_tokens": "It was stopped because its answer became too long.",
+    "refusal": "It refused to go on.",
+    "cancelled": "It was cancelled.",
+}
+
 
 class OtherAgent(Struct, frozen=True, kw_only=True):
-    """How one is set up; what is None or empty is as the agent itself has it."""
+    """The setup of another agent; what is None or empty is as the agent itself has it."""
 
     name: str
     title: str
@@ -112,7 +145,7 @@ class OtherAgent(Struct, frozen=True, kw_only=True):
         system = "\n\n".join(filter(None, [self.system, *map(_text_of, self.skills)]))
         files = [f"[The file {path}:]\n\n{_text_of(path)}\n\n[End of {path}.]" for path in self.context]
         whole = "\n\n".join([*files, task])
-        return instructed(system, whole) if system else whole
+        return with_instructions(system, whole) if system else whole
 
 
 def _text_of(path: str) -> str:
@@ -120,48 +153,29 @@ def _text_of(path: str) -> str:
         return file.read(LONGEST_FILE).strip()
 
 
-# Another agent at work: started for one task, shown below the tool call, ended with it.
-#
-# It works in the session's directories, with the editor's files. What it wants to do, the session's engine
-# decides, and the user where that does not. It gets none of the keys that the session withholds. A program
-# that asks for nothing could not be kept to any of this, so it may only read.
+class RemoteTask:
+    """One task of another agent: started for it, shown below the tool call, ended with it.
 
+    The agent works in the session's directories, with the editor's files. What it wants to do, the session's
+    engine decides, and the user where that does not. It gets none of the keys that the session withholds. A
+    program that asks for nothing could not be kept to any of this, so it may only read.
+    """
 
-log = logging.getLogger("coupler.coder")
-
-LONGEST_TASK = 2 * 60 * 60.0
-"""Seconds that an agent may work on one task."""
-
-CANCEL_LIMIT = 2.0
-"""Seconds that an agent has at most to end its turn when the user cancels; then its processes are ended."""
-
-LOGIN_WANTED = -32000
-"""The code by which agents say that somebody has to log in first."""
-
-DELEGATED = "COUPLER_DELEGATED"
-"""The variable that tells a Coupler behind this one that it works for another agent."""
-
-ADDITIONAL_DIRECTORIES = "sessionCapabilities.additionalDirectories"
-
-
-class RemoteWork:
-    """One task of one agent. It has the agent behind it, as responders of the relay know it."""
-
-    def __init__(self, other: OtherAgent, prompt: Current, key: str, denials: Denials) -> None:
+    def __init__(self, other: OtherAgent, prompt: Current, key: str, denials: ProfileDenials) -> None:
         self.session: Session = prompt.session
         self.turn: Turn | None = prompt.turn
         self.editor_terminals: set[str] = set()
-        self.guard: Guard = DelegatedGuard(self, other.name, denials)
+        self.guard: RelayPermissions = DelegatedGuard(self, other.name, denials)
         self._shown = NestedMirror(
             prompt.turn, prompt.calls, key, terminal=self._terminal, overflowed=self._overflowed
         )
-        self.mirror: Mirror | None = self._shown
+        self.mirror: TurnMirror | None = self._shown
         self._other = other
         self._remote: RemoteSession | None = None
         self._shown_terminals: set[str] = set()
 
     def can_ask_editor(self, gate: str) -> bool:
-        """Whether the editor offers something."""
+        """True if the editor offers something."""
         return self.session.editor.offers(gate)
 
     def editor_made(self, terminal_id: str) -> None:
@@ -170,9 +184,9 @@ class RemoteWork:
         self._shown_terminals.add(terminal_id)
 
     def show_output(self, terminal_id: str, text: str) -> None:
-        """There are no terminals but the editor's."""
+        """Do nothing: there are no terminals but the editor's."""
 
-    async def done(self, task: str) -> Outcome:
+    async def done(self, task: str) -> TaskOutcome:
         """Have the task carried out; only a cancel is raised."""
         try:
             words = await in_thread(lambda: self._other.prompt(task))
@@ -188,7 +202,7 @@ class RemoteWork:
         finally:
             await self._leave(agent)
         is_done = reply.stop_reason == "end_turn"
-        return Outcome("completed" if is_done else "stopped", reply.text, self.turns, reply.stop_reason)
+        return TaskOutcome("completed" if is_done else "stopped", reply.text, self.turns, reply.stop_reason)
 
     @property
     def turns(self) -> int:
@@ -197,7 +211,7 @@ class RemoteWork:
     def _connected(self) -> RemoteAgent:
         """The agent, not started yet; raises `AgentError` if it is not installed. Looks at the disk."""
         session, other = self.session, self._other
-        chosen = chosen_for(other.name, session.cwd)
+        chosen = resolve(other.name, session.cwd)
         if chosen is None:
             raise AgentError("spawn", f"there is no agent {other.name!r} in the catalogue")
         is_in_process = chosen.form == "native" and ENTRIES[chosen.entry.native or ""].program is None
@@ -222,7 +236,7 @@ class RemoteWork:
         if len(self.session.roots) > 1 and agent.offers(ADDITIONAL_DIRECTORIES):
             options["additional_directories"] = self.session.roots[1:]
         if other.mcp:
-            configured = merged(self.session.project.mcp_servers, ())
+            configured = merge_servers(self.session.project.mcp_servers, ())
             options["mcp_servers"] = [configured[name] for name in other.mcp if name in configured]
         if other.model is not None:
             options["model"] = other.model
@@ -267,7 +281,7 @@ class RemoteWork:
             self.mirror = None
             await agent.close()
 
-    def _failed(self, error: Exception) -> Outcome:
+    def _failed(self, error: Exception) -> TaskOutcome:
         reason = str(error)
         if isinstance(error, AgentError) and error.code == LOGIN_WANTED:
             reason = f"{reason}\nThe user has to log in first: `coupler login {self._other.name}`"
@@ -275,7 +289,9 @@ class RemoteWork:
         reply = error.reply if isinstance(error, AgentError) else None
         said = f"\n\nBefore that it said:\n{reply.text}" if reply is not None and reply.text.strip() else ""
         kind = error.kind if isinstance(error, AgentError) else None
-        return Outcome("failed", f"{reason}{said}", self.turns, "deadline" if kind == "deadline" else None)
+        return TaskOutcome(
+            "failed", f"{reason}{said}", self.turns, "deadline" if kind == "deadline" else None
+        )
 
     def _terminal(self, id: str) -> ToolCallContent:
         return Terminal(id) if id in self._shown_terminals else text_content("")
@@ -290,7 +306,7 @@ async def _reply(remote: RemoteSession, words: str) -> Reply:
 
 
 def _environment(session: Session, own: Mapping[str, str]) -> dict[str, str | None]:
-    """What the agent's environment has otherwise than ours: the session's changes, and no keys of models."""
+    """Return the changes to the agent's environment: the session's own, and no keys of models."""
     changes: dict[str, Any] = {
         name: value for name, value in session.env.items() if os.environ.get(name) != value
     }
@@ -299,14 +315,12 @@ def _environment(session: Session, own: Mapping[str, str]) -> dict[str, str | No
     return {**changes, **missing, **withheld, DELEGATED: "1"}
 
 
-# What another agent says and does, shown below the tool call that it works for.
-#
-# Its text is output of that call, its tool calls are nested in it. Its plan, its thoughts and how full its
-# context is are nobody's: the session shows those of its own agent.
+class NestedMirror(TurnMirror):
+    """Shows one turn of another agent in the call with the key `key`.
 
-
-class NestedMirror(Mirror):
-    """Shows one turn of another agent in the call with the key `key`."""
+    Its text is output of that call, its tool calls are nested in it. Its plan, its thoughts and how full its
+    context is are nobody's: the session shows those of its own agent.
+    """
 
     def __init__(
         self,
@@ -377,16 +391,15 @@ class NestedMirror(Mirror):
         return {**(meta or {}), "coupler": {**own, "parent": known or self._model_calls.client_id(self._key)}}
 
 
-# What an agent may do that works for another one: what the session allows its own agent, and no more.
-#
-# Where it asks, the user sees who does. What it does through us without having asked is asked about as well,
-# unless rules, choices or the mode allow it: that the user has let it work is no word about what it does.
+class DelegatedGuard(RelayPermissions):
+    """Decides what an agent may do on a delegated task: what the session allows its own agent, and no more.
 
+    Where it asks, the user sees who does. What it does through us without having asked is asked about as
+    well, unless rules, choices or the mode allow it: that the user has let it work is no word about what it
+    does.
+    """
 
-class DelegatedGuard(Guard):
-    """Decides for one delegated task."""
-
-    def __init__(self, behind: Behind, name: str, denials: Denials) -> None:
+    def __init__(self, behind: RelayContext, name: str, denials: ProfileDenials) -> None:
         super().__init__(behind)
         self._name = name
         self._denials = denials
@@ -413,20 +426,17 @@ class DelegatedGuard(Guard):
         return msgspec.structs.replace(asked, title=f"{self._name}: {asked.title}")
 
 
-# What an agent is offered that works for another one: the editor's files, terminals and forms.
-
-
-TERMINAL = "terminal"
-
-
 class DelegatedOffer(RelayOffer):
-    """Terminals only where the editor has them: other commands an agent runs in its own environment."""
+    """Offers an agent with a delegated task the editor's files, terminals and forms.
+
+    Terminals only where the editor has them: other commands an agent runs in its own environment.
+    """
 
     def __init__(
         self,
         name: str,
         editor: ClientCapabilities,
-        find: Callable[[str], Behind | None],
+        find: Callable[[str], RelayContext | None],
         files: FileAccess | None,
     ) -> None:
         super().__init__(editor, find, files)
@@ -438,7 +448,7 @@ class DelegatedOffer(RelayOffer):
             super().capabilities(), terminal=has_terminals, auth=AuthCapabilities()
         )
 
-    def responders(self) -> Mapping[str, Responder | Listener]:
+    def responders(self) -> Mapping[str, Responder | NotificationListener]:
         responders = dict(super().responders())
         if not offers(self._editor, TERMINAL):
             responders = {each: who for each, who in responders.items() if not each.startswith("terminal/")}
@@ -447,44 +457,24 @@ class DelegatedOffer(RelayOffer):
         return responders
 
 
-class NamedQuestions(RelayedQuestions):
+class NamedQuestions(RelayedElicitations):
     """Questions that say whose they are: the user talks to another agent."""
 
-    def __init__(self, name: str, find: Callable[[str], Behind | None]) -> None:
+    def __init__(self, name: str, find: Callable[[str], RelayContext | None]) -> None:
         super().__init__(find)
         self._name = name
 
     async def _passed_on(
-        self, asked: CreateFormElicitationRequest | CreateUrlElicitationRequest, relayed: Behind
+        self, asked: CreateFormElicitationRequest | CreateUrlElicitationRequest, relayed: RelayContext
     ) -> CreateElicitationResponse:
         worded = msgspec.structs.replace(asked, message=f"{self._name} asks: {asked.message}")
         return await super()._passed_on(worded, relayed)
 
 
-# What came of a task that was given to another agent.
+class TaskOutcome(NamedTuple):
+    """The way in which a task has ended, and what the agent reports."""
 
-
-Status: TypeAlias = Literal["completed", "stopped", "failed", "cancelled"]
-"""Stopped is an agent that has answered, and would have needed more turns or tokens for it."""
-
-LONGEST_TEXT = 100_000
-"""Characters of a report that the model gets."""
-
-SAID_NOTHING = "(It has said nothing.)"
-
-_WORDS: dict[Status, str] = {"completed": "done"}
-_STOPPED = {
-    "max_turn_requests": "It was stopped because it has used all turns that it had.",
-    "max_tokens": "It was stopped because its answer became too long.",
-    "refusal": "It refused to go on.",
-    "cancelled": "It was cancelled.",
-}
-
-
-class Outcome(NamedTuple):
-    """How an agent has ended its work, and what it reports."""
-
-    status: Status
+    status: TaskStatus
     text: str
     turns: int
     """How often its model was asked; of another program, how often it spoke or acted after a tool."""
@@ -492,12 +482,12 @@ class Outcome(NamedTuple):
 
     @property
     def in_short(self) -> str:
-        """For the end of a title."""
+        """The status and the turns, for the end of a title."""
         turns = f"{self.turns} turn{'' if self.turns == 1 else 's'}"
         return f"{_WORDS.get(self.status, self.status)}, {turns}"
 
     def for_model(self, agent: str) -> str:
-        """What the model that has given the task reads."""
+        """Return what the model that has given the task reads."""
         text = self.text.strip() or SAID_NOTHING
         if len(text) > LONGEST_TEXT:
             left = len(text) - LONGEST_TEXT
@@ -508,7 +498,7 @@ class Outcome(NamedTuple):
         return text if note is None else f"{text}\n\n({note} What it says may be incomplete.)"
 
     def for_programs(self, agent: str) -> dict[str, Any]:
-        """What clients get as the call's raw output."""
+        """Return what clients get as the call's raw output."""
         return {
             "agent": agent,
             "status": self.status,
@@ -517,14 +507,14 @@ class Outcome(NamedTuple):
         }
 
 
-class Work(Protocol):
-    """A task in the hands of an agent."""
+class DelegatedTask(Protocol):
+    """A task that an agent carries out."""
 
     @property
     def turns(self) -> int:
-        """How many turns it has taken so far."""
+        """The number of turns that it has taken so far."""
         ...
 
-    async def done(self, task: str) -> Outcome:
+    async def done(self, task: str) -> TaskOutcome:
         """Have the task carried out; whatever goes wrong is an outcome, and only a cancel is raised."""
         ...

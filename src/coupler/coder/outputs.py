@@ -1,4 +1,4 @@
-"""Outputs that are too long for a model, kept in files that it can read in parts.
+"""Keeps outputs that are too long for a model in files that it can read in parts.
 
 Each session has a directory of them below Coupler's own. They are the user's alone, hold no secrets, and are
 bounded: one file, all files of a session, and the time that they are kept. A disk that is full or missing
@@ -18,14 +18,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coupler.redaction.masker import Masker, Stream
+from coupler.redaction.masker import Masker, StreamMasker
 from coupler.runtime.directories import NoHomeError, data_directory
-from coupler.runtime.process import Ring
+from coupler.runtime.process import RingBuffer
 
 if TYPE_CHECKING:
-    from coupler.agent.output import Veil
+    from coupler.agent.output import SessionRedactor
     from coupler.agent.session import Session
-
 
 log = logging.getLogger("coupler.coder")
 
@@ -38,17 +37,19 @@ LAST = 256 * 1024
 MOST_OF_SESSION = 128 * 1024 * 1024
 """Bytes of a session's files; the oldest make room."""
 
-OLDEST = 7 * 24 * 3600
+LONGEST_KEPT = 7 * 24 * 3600
 """Seconds that a file is kept."""
+
+CUT = "\n[cut here: {left} more characters]"
 
 _FIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
-class Outputs:
+class SessionOutputs:
     """The kept outputs of one session."""
 
     def __init__(self, session: Session) -> None:
-        self.directory = directory_of(session.id)
+        self.directory = outputs_directory(session.id)
         """Where the files are. It need not exist."""
         self._secrets = session.secrets
         session.readable_places.add(str(self.directory))
@@ -67,16 +68,16 @@ class Outputs:
 
 
 class OutputFile:
-    """An output on its way to the disk; whoever began it has to close it."""
+    """An output that is being written to the disk; whoever began it has to close it."""
 
-    def __init__(self, directory: Path, of: str, secrets: Veil) -> None:
+    def __init__(self, directory: Path, of: str, secrets: SessionRedactor) -> None:
         self.path: str | None = None
         """Where it is; None if it cannot be kept."""
         self._secrets = secrets
-        self._stream = Stream(secrets.masker or Masker())
+        self._stream = StreamMasker(secrets.masker or Masker())
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._room = LARGEST
-        self._last = Ring(LAST)
+        self._last = RingBuffer(LAST)
         self._left_out = 0
         self._descriptor: int | None = None
         try:
@@ -90,7 +91,7 @@ class OutputFile:
             self._put(self._decoder.decode(chunk), is_last=False)
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Write the end of the output, and close the file."""
         if self._descriptor is None:
             return
         self._put(self._decoder.decode(b"", final=True), is_last=True)
@@ -126,7 +127,7 @@ class OutputFile:
             self._give_up()
 
     def _give_up(self) -> None:
-        """What is half there misleads: it goes."""
+        """Delete the file: what is half there misleads."""
         assert self._descriptor is not None
         assert self.path is not None
         os.close(self._descriptor)
@@ -134,8 +135,8 @@ class OutputFile:
         self._descriptor = self.path = None
 
 
-def directory_of(session_id: str) -> Path:
-    """Where the outputs of a session are kept."""
+def outputs_directory(session_id: str) -> Path:
+    """Return the directory of a session's outputs."""
     # Ids are ours, but a client says which one it means.
     is_fit = _FIT_NAME.fullmatch(session_id) is not None
     name = session_id if is_fit else hashlib.sha256(session_id.encode()).hexdigest()
@@ -143,13 +144,13 @@ def directory_of(session_id: str) -> Path:
 
 
 def delete_outputs(session_id: str) -> None:
-    """The session was deleted, and so are its outputs."""
-    shutil.rmtree(directory_of(session_id), ignore_errors=True)
+    """Delete the outputs of a session that was deleted."""
+    shutil.rmtree(outputs_directory(session_id), ignore_errors=True)
 
 
 def delete_old_outputs() -> None:
     """Delete what was kept for long enough, of all sessions."""
-    before = time.time() - OLDEST
+    before = time.time() - LONGEST_KEPT
     for directory in _entries(_all_outputs()):
         for file in _entries(directory):
             if _changed(file) < before:
@@ -219,27 +220,21 @@ def _remove_if_empty(directory: Path) -> None:
         log.debug("%s is still in use", directory)
 
 
-# Texts that are too long for where they are shown or read: as one line, or without their end or middle.
-
-
-CUT = "\n[cut here: {left} more characters]"
-
-
 def one_line(text: str, longest: int) -> str:
-    """A text as one line of a list or a title, with nothing in it that does not print."""
+    """Return a text as one line of a list or a title, with nothing in it that does not print."""
     line = " ".join("".join(each if each.isprintable() else " " for each in text).split())
     return line if len(line) <= longest else f"{line[: longest - 1].rstrip()}…"
 
 
-def cut(text: str, longest: int) -> str:
-    """The beginning of a text that is too long, with a word on what is missing."""
+def truncated(text: str, longest: int) -> str:
+    """Return the beginning of a text that is too long, with a word on what is missing."""
     if len(text) <= longest:
         return text
     return f"{text[:longest]}{CUT.format(left=len(text) - longest)}"
 
 
 def without_middle(text: str, longest: int) -> str:
-    """The beginning and the end of a text that is too long."""
+    """Return the beginning and the end of a text that is too long."""
     if len(text) <= longest:
         return text
     head, tail = longest * 2 // 3, longest - longest * 2 // 3
@@ -247,11 +242,11 @@ def without_middle(text: str, longest: int) -> str:
     return f"{text[:head]}\n[… {left} characters left out here …]\n{text[len(text) - tail :]}"
 
 
-# Fences around texts of others: a model sees where they begin and end, and they cannot pretend to end.
-
-
 def fenced(tag: str, text: str, **attributes: str) -> str:
-    """The text between `<tag …>` and `</tag>`; tags of that name in it are made harmless."""
+    """Return a text of others between `<tag …>` and `</tag>`, so that a model sees where it begins and ends.
+
+    Tags of that name in it are made harmless: it cannot pretend to end.
+    """
     harmless = re.sub(rf"<(?=\s*/?\s*{re.escape(tag)}\b)", "&lt;", text, flags=re.IGNORECASE)
     words = "".join(f' {name}="{_attribute(value)}"' for name, value in attributes.items())
     return f"<{tag}{words}>\n{harmless.strip()}\n</{tag}>"

@@ -1,4 +1,4 @@
-"""Turns a page of HTML into text that reads well: a program of its own, of the standard library only.
+"""Program that turns a page of HTML into text that reads well; of the standard library only.
 
 It is given the page's address, reads the page from stdin and writes Markdown to stdout: headings, lists,
 links, code and tables. What is not said to readers (scripts, styles, menus of the site) is left out.
@@ -37,7 +37,7 @@ LONGEST_LINK = 500
 
 
 def main() -> None:
-    """Do what stdin says."""
+    """Convert the page on stdin, from the address that is given."""
     page = sys.stdin.buffer.read().decode("utf-8", "replace")
     sys.stdout.buffer.write(readable(page, sys.argv[1]).encode("utf-8", "replace"))
 
@@ -65,13 +65,13 @@ class _Reader(HTMLParser):
         self._in_pre = 0
 
     def text(self) -> str:
-        """What was read, without empty lines in a row."""
+        """Return what was read, without empty lines in a row."""
         text = "".join(self._pieces)
         text = re.sub(r"[ \t]+\n", "\n", text)
         return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
     def title(self) -> str:
-        """What the page is called."""
+        """Return the title of the page."""
         return " ".join("".join(self._title).split())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -1,7 +1,8 @@
-"""Profiles: what makes one coder another one than the next.
+"""Profiles and modes of the coder.
 
 A profile is an agent of `coupler.toml` that stands on `coder`, directly or by others; what it leaves open is
-as the one below has it, and in the end as `[coder]` says. `coder` itself is the profile without a table.
+as the one below has it, and in the end as `[coder]` says. `coder` itself is the profile without a table. The
+modes are here as users see them; what each allows is in `modes`, which imports LangChain.
 """
 
 from __future__ import annotations
@@ -16,24 +17,36 @@ from coupler.agent.agent import Mode
 from coupler.config import keys
 from coupler.config.agent_tables import whole_table
 from coupler.mcp.servers import server_name
-from coupler.providers.catalogue import is_coder, joined
+from coupler.providers.catalogue import is_coder, merged_entries
 
 if TYPE_CHECKING:
-    from coupler.coder.setup import Setup
+    from coupler.coder.setup import CoderSetup
     from coupler.config import Config
     from coupler.config.agent_tables import HookEvent
-
 
 CODER = "coder"
 """The name of the built-in coding agent."""
 
+INTERACTIVE, ACCEPT_EDITS, READ_ONLY = "interactive", "accept-edits", "read-only"
+PLANNING, AGENTIC = "planning", "agentic"
 
-class ProfileError(Exception):
-    """There is no such profile; the message says what there is instead."""
+READ_ONLY_MODES = frozenset({READ_ONLY, PLANNING})
+"""Modes in which nothing is changed."""
+
+MODES = (
+    Mode(INTERACTIVE, "Asks before it changes anything or runs a command", name="Ask"),
+    Mode(
+        ACCEPT_EDITS, "Edits files of the project without asking, and asks for the rest", name="Accept edits"
+    ),
+    Mode(READ_ONLY, "Reads and searches, and changes nothing", name="Read only"),
+    Mode(PLANNING, "Makes a plan, and carries it out when you approve it", name="Plan"),
+    Mode(AGENTIC, "Works on its own, and asks only where it has to", name="Auto"),
+)
+"""All of them, in the order of lists."""
 
 
-class Profile(Struct, frozen=True, kw_only=True):
-    """How a coder is set up; what is None or empty is as usual."""
+class CoderProfile(Struct, frozen=True, kw_only=True):
+    """The setup of a coder by its profile; what is None or empty is as usual."""
 
     name: str = CODER
     title: str | None = None
@@ -51,19 +64,23 @@ class Profile(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] = {}
 
 
-USUAL = Profile()
+DEFAULT_PROFILE = CoderProfile()
 """The coder without anything of its own."""
 
 
-def profile_of(name: str, config: Config) -> Profile:
+class ProfileError(Exception):
+    """There is no such profile; the message says what there is instead."""
+
+
+def profile_of(name: str, config: Config) -> CoderProfile:
     """The profile of this name; raises `ProfileError` if it does not stand on the coder."""
     if name not in profile_names(config):
         raise ProfileError(_no_profile(name, config))
     table = whole_table(name, {table.name: table for table in config[keys.AGENTS]})
     if table is None:
-        return Profile(name=name)
+        return CoderProfile(name=name)
     _check_servers(name, table.mcp or (), config)
-    return Profile(
+    return CoderProfile(
         name=name,
         title=table.title,
         system=table.system,
@@ -82,7 +99,7 @@ def profile_of(name: str, config: Config) -> Profile:
 
 def profile_names(config: Config) -> list[str]:
     """All profiles that there are, the coder itself first."""
-    return [name for name, entry in joined(config).items() if is_coder(entry)]
+    return [name for name, entry in merged_entries(config).items() if is_coder(entry)]
 
 
 def _check_servers(name: str, servers: Iterable[str], config: Config) -> None:
@@ -103,36 +120,15 @@ def _no_profile(name: str, config: Config) -> str:
     return f'there is no profile {name!r}: write [agents.{name}] with agent = "coder", or {hint}'
 
 
-# The coder's modes as users see them. What each allows is in `modes`, which brings LangChain along.
-
-
-INTERACTIVE, ACCEPT_EDITS, READ_ONLY = "interactive", "accept-edits", "read-only"
-PLANNING, AGENTIC = "planning", "agentic"
-
-LOOKING = frozenset({READ_ONLY, PLANNING})
-"""Modes in which nothing is changed."""
-
-MODES = (
-    Mode(INTERACTIVE, "Asks before it changes anything or runs a command", name="Ask"),
-    Mode(
-        ACCEPT_EDITS, "Edits files of the project without asking, and asks for the rest", name="Accept edits"
-    ),
-    Mode(READ_ONLY, "Reads and searches, and changes nothing", name="Read only"),
-    Mode(PLANNING, "Makes a plan, and carries it out when you approve it", name="Plan"),
-    Mode(AGENTIC, "Works on its own, and asks only where it has to", name="Auto"),
-)
-"""All of them, in the order of lists."""
-
-
-def modes_of(setup: Setup) -> tuple[Mode, ...]:
-    """Those that a session can be in, with profiles that are modes; it begins in the first."""
+def modes_of(setup: CoderSetup) -> tuple[Mode, ...]:
+    """Return the modes that a session can be in, with profiles that are modes; it begins in the first."""
     return (
         *sorted(MODES, key=lambda mode: mode.id != setup.mode),
         *(mode_of_profile(profile) for profile in setup.profiles),
     )
 
 
-def first_mode(profile: Profile) -> str | None:
+def first_mode(profile: CoderProfile) -> str | None:
     """The mode that a profile begins in, if it says so; raises `ProfileError` if there is no such mode."""
     known = [mode.id for mode in MODES]
     if profile.mode is None or profile.mode in known:
@@ -144,6 +140,6 @@ def first_mode(profile: Profile) -> str | None:
     )
 
 
-def mode_of_profile(profile: Profile) -> Mode:
+def mode_of_profile(profile: CoderProfile) -> Mode:
     """A profile that is offered as a mode."""
     return Mode(profile.name, f"The profile {profile.name}", name=profile.title)

@@ -1,4 +1,4 @@
-"""The system prompt: who the coder is, how it works, and what it knows of the place it works in.
+"""Writes the system prompt: who the coder is, how it works, and what it knows of its place.
 
 What never changes stands first, what changes with the project after it, and what changes with the day last:
 providers recognize the beginning of what they have read before. It is put together once a turn, so changed
@@ -8,36 +8,72 @@ instructions count from the next prompt on; the state of the repository is that 
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
-from collections.abc import Awaitable, Callable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 from langchain.agents.middleware.types import AgentMiddleware, ModelRequest
 from langchain_core.messages import SystemMessage
 
-from coupler.coder.git import git_state
-from coupler.coder.instructions import Ground, Reader, standing_instructions
+from coupler.coder.instructions import InstructionDirectory, InstructionReader, standing_instructions
 from coupler.coder.model.choice import window_of
-from coupler.coder.outputs import cut, fenced
-from coupler.coder.setup import tell_note
+from coupler.coder.outputs import fenced, one_line, truncated
+from coupler.coder.setup import notify_user
 from coupler.langchain.current import current
+from coupler.runtime.commands import run_command
+from coupler.runtime.environment import Environment, SpawnError, find_program_outside
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
     from coupler.coder.skills import Skills
 
-SHARE = 0.6
+INSTRUCTIONS_SHARE = 0.6
 """Characters of instructions for each token of the window: about a sixth of it."""
 
-WHO = """\
+GIT_TIMEOUT = 3.0
+"""Seconds that all of it has."""
+
+LARGEST_OUTPUT = 64 * 1024
+MOST_CHANGES = 20
+MOST_COMMITS = 5
+LONGEST_LINE = 160
+
+SAFE_GIT_CONFIG = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "core.pager": "cat",
+    "core.attributesFile": os.devnull,
+    "core.sshCommand": "false",
+    "core.gitProxy": "",
+    "credential.helper": "",
+    "diff.external": "",
+    "diff.ignoreSubmodules": "all",
+    "log.showSignature": "false",
+    "protocol.allow": "never",
+    "safe.bareRepository": "explicit",
+    "status.submoduleSummary": "false",
+}
+"""Settings that go before the repository's own: with these git runs nothing but itself."""
+
+KEPT_VARIABLES = (
+    *("PATH", "HOME", "XDG_CONFIG_HOME", "USER", "LOGNAME", "TMPDIR"),
+    *("USERPROFILE", "APPDATA", "LOCALAPPDATA", "SYSTEMROOT", "TEMP", "TMP"),
+)
+"""What git gets of the environment: others would lead it to other repositories, or are no business of its."""
+
+_FILTER = re.compile(r"filter\.(.+)\.(?:clean|smudge|process|required)", re.DOTALL | re.IGNORECASE)
+
+IDENTITY = """\
 You are Coupler, a coding agent. You work in the user's editor, in their project, with their files and \
 on their machine. The user sees your answers, your plan and every tool call as it happens."""
 
-HOW = """\
+WORKING_RULES = """\
 # How you work
 
 - Do what was asked, all of it, and no more. Small things you notice on the way you mention; you do not \
@@ -114,7 +150,7 @@ class PromptMiddleware(AgentMiddleware[Any, Any, Any]):
         served = current()
         if served is None:
             return await handler(request)
-        text = await self._of_turn(served.turn, int(window_of(request.model) * SHARE))
+        text = await self._of_turn(served.turn, int(window_of(request.model) * INSTRUCTIONS_SHARE))
         given = request.system_message.text if request.system_message is not None else ""
         whole = "\n\n".join(part for part in (text, str(given)) if part)
         return await handler(request.override(system_message=SystemMessage(whole)))
@@ -127,7 +163,7 @@ class PromptMiddleware(AgentMiddleware[Any, Any, Any]):
             return self._made[1]
 
     async def _written(self, turn: Turn, room: int) -> str:
-        reader = Reader(turn)
+        reader = InstructionReader(turn)
         session = turn.session
         instructions = await standing_instructions(reader, session.cwd, session.roots, session.env, room)
         await asyncio.to_thread(self._skills.look)
@@ -136,8 +172,8 @@ class PromptMiddleware(AgentMiddleware[Any, Any, Any]):
         texts = [each.shown(session.cwd) for each in instructions]
         skills = self._skills.as_text()
         parts = [
-            WHO,
-            HOW,
+            IDENTITY,
+            WORKING_RULES,
             self._own,
             "\n\n".join([PRECEDENCE, *texts]) if texts else None,
             f"{SKILLS}\n\n{skills}" if skills else None,
@@ -147,7 +183,7 @@ class PromptMiddleware(AgentMiddleware[Any, Any, Any]):
         return "\n\n".join(part for part in parts if part)
 
     async def _where(self, session: Session) -> str:
-        """Looked at once a day: it stands at the end of what providers recognize."""
+        """Return where the session works, looked at once a day: it ends what providers recognize."""
         today = datetime.now().astimezone().date()
         if self._place is None or self._place[0] != today:
             self._place = today, await _place(session, today)
@@ -158,19 +194,19 @@ class PromptMiddleware(AgentMiddleware[Any, Any, Any]):
         new = [note for note in dict.fromkeys(notes) if note not in self._told]
         self._told.update(new)
         if new:
-            await tell_note(turn, "Not all instructions and skills can be used", "\n".join(new))
+            await notify_user(turn, "Not all instructions and skills can be used", "\n".join(new))
 
 
-async def _given_file(reader: Reader, path: str, longest: int) -> str:
-    text = await reader.read(Ground(str(Path(path).parent), None), Path(path).name)
+async def _given_file(reader: InstructionReader, path: str, longest: int) -> str:
+    text = await reader.read(InstructionDirectory(str(Path(path).parent), None), Path(path).name)
     if text is None:
         reader.notes.append(f"{path} is named as context, and cannot be read")
         return ""
-    return fenced("file", cut(text, longest), path=path)
+    return fenced("file", truncated(text, longest), path=path)
 
 
 async def _place(session: Session, today: date) -> str:
-    """Where and when the session takes place."""
+    """Return where and when the session takes place."""
     others = session.roots[1:]
     state = await git_state(session.cwd, session.roots, session.env)
     lines = [
@@ -184,3 +220,127 @@ async def _place(session: Session, today: date) -> str:
         return f"# Where you are\n\n{about}\nNot a git repository."
     lead = "The repository at the beginning of the session; look again before you rely on it:"
     return f"# Where you are\n\n{about}\n\n{lead}\n{fenced('git', state.as_text())}"
+
+
+class GitState(NamedTuple):
+    """The state of a repository: branch, changes, last commits."""
+
+    branch: str | None
+    changes: tuple[str, ...] | None
+    """As `git status --short` has them; None if that took too long."""
+    more_changes: int
+    commits: tuple[str, ...]
+
+    def as_text(self) -> str:
+        """For the model."""
+        lines = [f"Branch: {self.branch or 'none (detached)'}"]
+        if self.changes is None:
+            lines.append("Changes: unknown, because looking took too long")
+        elif not self.changes:
+            lines.append("Changes: none")
+        else:
+            lines += ["Changes:", *self.changes]
+            lines += [f"… and {self.more_changes} more"] if self.more_changes else []
+        if self.commits:
+            lines += ["Last commits:", *self.commits]
+        return "\n".join(lines)
+
+
+async def git_state(cwd: str, roots: Sequence[str], environ: Mapping[str, str | None]) -> GitState | None:
+    """Return what git says of a directory; None if there is no git, or no repository.
+
+    A repository can name programs that git runs: monitors, hooks, filters, pagers. It was written by others,
+    so none of them may run before the user asks for anything. What takes too long is left out.
+    """
+    program = await asyncio.to_thread(
+        find_program_outside, "git", roots, path=environ.get("PATH") or os.defpath
+    )
+    if program is None:
+        return None
+    git = _Git(program, cwd, {name: value for name in KEPT_VARIABLES if (value := environ.get(name))})
+    try:
+        async with asyncio.timeout(GIT_TIMEOUT):
+            if await git.run("rev-parse", "--is-inside-work-tree") is None:
+                return None
+            git.disarm(await git.run("config", "-z", "--name-only", "--get-regexp", r"^filter\.") or "")
+    except (TimeoutError, SpawnError, OSError):
+        return None
+    branch, status, commits = await asyncio.gather(
+        git.in_time("symbolic-ref", "-q", "--short", "HEAD"),
+        git.in_time("status", "--porcelain=v1", "--untracked-files=normal", "--ignore-submodules=all"),
+        git.in_time("log", f"-{MOST_COMMITS}", "--no-show-signature", "--no-decorate", "--format=%h %s"),
+    )
+    changes = None if status is None else _lines(status)
+    return GitState(
+        one_line(branch, LONGEST_LINE) if branch else None,
+        None if changes is None else changes[:MOST_CHANGES],
+        0 if changes is None else max(len(changes) - MOST_CHANGES, 0),
+        _lines(commits or ""),
+    )
+
+
+class _Git:
+    """Runs git in a directory, without what others want to be run."""
+
+    def __init__(self, program: str, cwd: str, environ: dict[str, str]) -> None:
+        self._program = program
+        self._cwd = cwd
+        self._environ = environ
+        self._settings = dict(SAFE_GIT_CONFIG)
+
+    def disarm(self, names: str) -> None:
+        """These are the names of all settings of filters: none of them is to run."""
+        for name in names.split("\0"):
+            found = _FILTER.fullmatch(name)
+            if found is not None:
+                for key in ("clean", "smudge", "process"):
+                    self._settings[f"filter.{found[1]}.{key}"] = ""
+                self._settings[f"filter.{found[1]}.required"] = "false"
+
+    async def in_time(self, *words: str) -> str | None:
+        """Run git; None also for what takes too long."""
+        try:
+            async with asyncio.timeout(GIT_TIMEOUT):
+                return await self.run(*words)
+        except (TimeoutError, SpawnError, OSError):
+            return None
+
+    async def run(self, *words: str) -> str | None:
+        """Return what git prints, or the beginning of that; None if it fails."""
+        result = await run_command(
+            [self._program, "--no-optional-locks", "--no-pager", *words],
+            cwd=self._cwd,
+            env=self._environment(),
+            largest=LARGEST_OUTPUT,
+            hears_stderr=True,
+        )
+        return result.output if result.code == 0 else None
+
+    def _environment(self) -> Environment:
+        # As variables, because a filter may have any name, and words of the command line split at `=`.
+        numbered = enumerate(self._settings.items())
+        settings = {
+            variable: text
+            for number, (key, value) in numbered
+            for variable, text in ((f"GIT_CONFIG_KEY_{number}", key), (f"GIT_CONFIG_VALUE_{number}", value))
+        }
+        own = {
+            "GIT_CONFIG_COUNT": str(len(self._settings)),
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_NO_LAZY_FETCH": "1",
+            "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_ATTR_NOSYSTEM": "1",
+            "LC_ALL": "C",
+        }
+        return Environment.exact({**self._environ, **own, **settings})
+
+
+def _lines(text: str) -> tuple[str, ...]:
+    """Lines of git's own making, with names in them that others have chosen."""
+    return tuple(_line(line) for line in text.splitlines() if line.strip())
+
+
+def _line(line: str) -> str:
+    # The two first columns of a status mean something, blanks too.
+    indent = len(line) - len(line.lstrip(" "))
+    return " " * indent + one_line(line, LONGEST_LINE)

@@ -1,8 +1,8 @@
-"""`ask_user`: a question of the model to the user, in the middle of its work.
+"""The tools `ask_user` and `present_plan`: questions of the model to the user, in the middle of its work.
 
-It is a form where the client shows forms, else a dialog with the choices. Where neither can be shown, the
-question is said in the chat and the turn ends: the next prompt is the answer, also in a session that was
-loaded again meanwhile. To decline is an answer that the model reads.
+A question is a form where the client shows forms, else a dialog with the choices. Where neither can be shown,
+it is said in the chat and the turn ends: the next prompt is the answer, also in a session that was loaded
+again meanwhile. To decline is an answer that the model reads. A plan that is approved ends the planning mode.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from coupler import acp
 from coupler.agent.elicitation import MOST_CHOICES, Answer, Form, FormError, ask_in_call, asks_for_secret
 from coupler.coder.outputs import one_line
 from coupler.coder.profiles import ACCEPT_EDITS, INTERACTIVE, PLANNING
-from coupler.coder.setup import forget, keep, recalled
+from coupler.coder.setup import remove_state_value, set_state_value, state_value
 from coupler.fields.form_fields import ChoiceField, ChoicesField, Field, Option, TextField
-from coupler.langchain.current import steps_in
 from coupler.langchain.editor_tools.tool_use import ToolUse, session_tool, tool_use
-from coupler.langchain.presentation import naming_text
+from coupler.langchain.plan import plan_steps
+from coupler.langchain.presentation import title_with_text
 from coupler.permission.action import Action
 from coupler.schema.v1 import PermissionOption, PermissionToolCall
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
     from coupler.langchain.current import Current
-
 
 LONGEST_QUESTION = 4000
 """Characters of a question."""
@@ -45,7 +44,12 @@ LONGEST_ANSWER = 20_000
 LONGEST_TITLE = 100
 """Characters of a question that stand in the title of the call."""
 
-WAITING = "question"
+LONGEST_PLAN = 30_000
+"""Characters of a plan: nobody reads a longer one before saying yes."""
+LONGEST_REMARK = 4000
+"""Characters of what the user wants to be different."""
+
+WAITING_KEY = "question"
 """Where the session's state names the call whose question the next prompt answers."""
 
 NO_SECRETS = (
@@ -62,10 +66,33 @@ DECLINED = (
 )
 CANCELLED = "The user closed the question without an answer. Go on without it, or stop and say what you need."
 
+PLAN_TITLE = "Present the plan"
+KEEP_PLANNING = PermissionOption("keep-planning", "Keep planning", "reject_once")
+PLAN_OPTIONS = (
+    PermissionOption(INTERACTIVE, "Approve, and ask before edits", "allow_once"),
+    PermissionOption(ACCEPT_EDITS, "Approve, and accept edits", "allow_once"),
+    KEEP_PLANNING,
+)
+WHAT_ELSE = "What should be different in the plan?"
+
+APPROVED = {
+    INTERACTIVE: "The user has approved the plan, and is asked before each change. Carry it out now.",
+    ACCEPT_EDITS: "The user has approved the plan, and accepts edits of the project's files without being "
+    "asked; commands are asked about. Carry it out now.",
+}
+NOT_APPROVED = "The user has not approved the plan, and wants you to keep planning."
+UNANSWERED = (
+    "The plan was shown, but nobody has approved it: {reason}. End your turn with one sentence that says so; "
+    "the user can answer in the chat, or choose another mode to have it carried out."
+)
+
+_asked_in_chat: WeakKeyDictionary[Turn, str | None] = WeakKeyDictionary()
+"""The call whose question was put into the chat of a turn."""
+
 
 def ask_tools(session: Session | None = None) -> list[BaseTool]:
-    """The tool to ask the user something; given a session, it works in no other."""
-    return [session_tool(ask_user, "think", session, title=naming_text("Ask:", "question"))]
+    """Return the tool to ask the user something; given a session, it works in no other."""
+    return [session_tool(ask_user, "think", session, title=title_with_text("Ask:", "question"))]
 
 
 async def ask_user(
@@ -91,8 +118,43 @@ async def ask_user(
         return _answered(asked, answer)
 
 
+def plan_tools(session: Session | None = None) -> list[BaseTool]:
+    """Return the tool to present a plan; given a session, it works in no other."""
+    return [session_tool(present_plan, "switch_mode", session, title=lambda told: PLAN_TITLE)]
+
+
+async def present_plan(
+    plan: Annotated[
+        str, "The whole plan in Markdown: a numbered list, one step a line, with files and checks."
+    ],
+) -> str:
+    """Show the user your plan and ask whether to carry it out. Only in planning mode, once the plan is done.
+
+    If it is approved you can change things from the next call on; if not, you are told what to change.
+    """
+    text = plan.strip()
+    if not text:
+        raise ValueError("the plan is empty: write its steps as a numbered list")
+    if len(text) > LONGEST_PLAN:
+        raise ValueError(f"the plan is too long: write it in at most {LONGEST_PLAN} characters")
+    async with tool_use(PLAN_TITLE, "switch_mode") as use:
+        if use.prompt.session.mode != PLANNING:
+            raise ValueError("there is nothing to approve: you are not in planning mode any more, so go on")
+        acp.emit_plan(plan_steps(text) or _lines(text))
+        await use.block.output(f"{text}\n\n")
+        permission = await _asked(use)
+        if permission.is_given and permission.option in APPROVED:
+            use.prompt.session.set_mode(permission.option)
+            use.block.start()
+            return APPROVED[permission.option]
+        if permission.option == KEEP_PLANNING.option_id:
+            remark = await _remark(use)
+            raise ValueError(f"{NOT_APPROVED} {remark}".rstrip())
+        raise ValueError(UNANSWERED.format(reason=permission.reason))
+
+
 class _Question:
-    """What is asked, within bounds; ValueError tells the model what is wrong with it."""
+    """A question within bounds; ValueError tells the model what is wrong with it."""
 
     def __init__(self, text: str, options: list[str], multiple: bool) -> None:
         self.text = text.strip()
@@ -133,7 +195,7 @@ class _Question:
         return Form([*self._choice(), own_words], _joined)
 
     def dialog(self) -> Form[str] | None:
-        """The same as mere choices; None if it is no such question."""
+        """Return the form as mere choices; None if it is no such question."""
         if not self.options or self.multiple or len(self.options) > MOST_CHOICES:
             return None
         return Form([*self._choice()], _joined)
@@ -171,6 +233,39 @@ def _joined(values: dict[str, Any]) -> str:
     return "\n".join([*chosen, *([written] if written else [])])
 
 
+async def _asked(use: ToolUse) -> Permission:
+    """Ask the user about the plan; a rule may be against it."""
+    prompt, call = use.prompt, use.block
+    session = prompt.session
+    if (key := prompt.call_id) is not None and key in prompt.calls:
+        prompt.calls.wait(key)
+    shown = PermissionToolCall(
+        call.id,
+        kind="switch_mode",
+        status="pending",
+        title=PLAN_TITLE,
+        name="present_plan",
+        content=session.outlet.ledger.content(call.id),
+    )
+    action = Action(kind="switch_mode", name="present_plan", cwd=session.cwd, roots=session.roots)
+    return await session.project.permitting().decide(prompt.turn, shown, action, None, PLAN_OPTIONS, ())
+
+
+async def _remark(use: ToolUse) -> str:
+    """Return what the user wants to be different, if the client can ask for it and the user says so."""
+    if not use.prompt.turn.editor.offers("elicitation.form"):
+        return "Ask what should be different, or end your turn and wait for it."
+    answer = await ask_in_call(use.prompt.turn, use.block, WHAT_ELSE, str)
+    if answer is None or not answer.accepted or not str(answer.value).strip():
+        return "They have not said what should be different: ask, or end your turn."
+    return f"They say: {str(answer.value).strip()[:LONGEST_REMARK]}"
+
+
+def _lines(text: str) -> list[str]:
+    """A plan without a list, as what is shown of it."""
+    return [line.strip("#-* ") for line in text.splitlines() if line.strip("#-* ")]
+
+
 async def _ask_now(use: ToolUse, asked: _Question) -> Answer[str] | None:
     """The answer by a form or a dialog; None if the client can show neither for this question."""
     prompt, key = use.prompt, use.prompt.call_id
@@ -196,20 +291,16 @@ async def _ask_in_chat(use: ToolUse, asked: _Question) -> Answer[str]:
         # It has done what it can: the answer comes by another prompt, and there by another call.
         prompt.calls.append(key, "The question was put into the chat: the next prompt is the answer.")
         prompt.calls.settle(key, "completed")
-        keep(prompt.session, WAITING, key)
+        set_state_value(prompt.session, WAITING_KEY, key)
     return _answer_in_prompt(asked)
 
 
-_asked_in_chat: WeakKeyDictionary[Turn, str | None] = WeakKeyDictionary()
-"""The call whose question was put into the chat of a turn."""
-
-
 def _is_answered_by_prompt(prompt: Current) -> bool:
-    """Whether the prompt that runs is the answer: the call began in an earlier one."""
-    waiting = recalled(prompt.session, WAITING)
+    """True if the prompt that runs is the answer: the call began in an earlier one."""
+    waiting = state_value(prompt.session, WAITING_KEY)
     if waiting is None or waiting != prompt.call_id:
         return False
-    forget(prompt.session, WAITING)
+    remove_state_value(prompt.session, WAITING_KEY)
     return True
 
 
@@ -218,7 +309,7 @@ def _answer_in_prompt(asked: _Question) -> Answer[str]:
 
 
 def _answered(asked: _Question, answer: Answer[str]) -> str:
-    """What the model reads; the call shows it to the user as well."""
+    """Return what the model reads; the call shows it to the user as well."""
     if answer.accepted and answer.value is not None:
         return _in_words(asked, answer.value.strip()[:LONGEST_ANSWER])
     told = CANCELLED if answer.action == "cancel" else DECLINED
@@ -230,100 +321,3 @@ def _in_words(asked: _Question, answer: str) -> str:
     if answer.isdecimal() and 1 <= int(answer) <= len(asked.options) and answer not in asked.options:
         answer = asked.options[int(answer) - 1]
     return f"The user answered: {answer}" if answer else "The user answered nothing."
-
-
-# `present_plan`: how the mode for planning is left. The user reads the plan, and says how to go on.
-
-
-LONGEST_PLAN = 30_000
-"""Characters of a plan: nobody reads a longer one before saying yes."""
-LONGEST_REMARK = 4000
-"""Characters of what the user wants to be different."""
-
-TITLE = "Present the plan"
-KEEP_PLANNING = PermissionOption("keep-planning", "Keep planning", "reject_once")
-ANSWERS = (
-    PermissionOption(INTERACTIVE, "Approve, and ask before edits", "allow_once"),
-    PermissionOption(ACCEPT_EDITS, "Approve, and accept edits", "allow_once"),
-    KEEP_PLANNING,
-)
-WHAT_ELSE = "What should be different in the plan?"
-
-APPROVED = {
-    INTERACTIVE: "The user has approved the plan, and is asked before each change. Carry it out now.",
-    ACCEPT_EDITS: "The user has approved the plan, and accepts edits of the project's files without being "
-    "asked; commands are asked about. Carry it out now.",
-}
-NOT_APPROVED = "The user has not approved the plan, and wants you to keep planning."
-UNANSWERED = (
-    "The plan was shown, but nobody has approved it: {reason}. End your turn with one sentence that says so; "
-    "the user can answer in the chat, or choose another mode to have it carried out."
-)
-
-
-def plan_tools(session: Session | None = None) -> list[BaseTool]:
-    """The tool to present a plan; given a session, it works in no other."""
-    return [session_tool(present_plan, "switch_mode", session, title=lambda told: TITLE)]
-
-
-async def present_plan(
-    plan: Annotated[
-        str, "The whole plan in Markdown: a numbered list, one step a line, with files and checks."
-    ],
-) -> str:
-    """Show the user your plan and ask whether to carry it out. Only in planning mode, once the plan is done.
-
-    If it is approved you can change things from the next call on; if not, you are told what to change.
-    """
-    text = plan.strip()
-    if not text:
-        raise ValueError("the plan is empty: write its steps as a numbered list")
-    if len(text) > LONGEST_PLAN:
-        raise ValueError(f"the plan is too long: write it in at most {LONGEST_PLAN} characters")
-    async with tool_use(TITLE, "switch_mode") as use:
-        if use.prompt.session.mode != PLANNING:
-            raise ValueError("there is nothing to approve: you are not in planning mode any more, so go on")
-        acp.emit_plan(steps_in(text) or _lines(text))
-        await use.block.output(f"{text}\n\n")
-        permission = await _asked(use)
-        if permission.is_given and permission.option in APPROVED:
-            use.prompt.session.set_mode(permission.option)
-            use.block.start()
-            return APPROVED[permission.option]
-        if permission.option == KEEP_PLANNING.option_id:
-            remark = await _remark(use)
-            raise ValueError(f"{NOT_APPROVED} {remark}".rstrip())
-        raise ValueError(UNANSWERED.format(reason=permission.reason))
-
-
-async def _asked(use: ToolUse) -> Permission:
-    """What the user, or a rule against it, says."""
-    prompt, call = use.prompt, use.block
-    session = prompt.session
-    if (key := prompt.call_id) is not None and key in prompt.calls:
-        prompt.calls.wait(key)
-    shown = PermissionToolCall(
-        call.id,
-        kind="switch_mode",
-        status="pending",
-        title=TITLE,
-        name="present_plan",
-        content=session.outlet.ledger.content(call.id),
-    )
-    action = Action(kind="switch_mode", name="present_plan", cwd=session.cwd, roots=session.roots)
-    return await session.project.permitting().decide(prompt.turn, shown, action, None, ANSWERS, ())
-
-
-async def _remark(use: ToolUse) -> str:
-    """What the user wants to be different, if the client can ask for it and the user says so."""
-    if not use.prompt.turn.editor.offers("elicitation.form"):
-        return "Ask what should be different, or end your turn and wait for it."
-    answer = await ask_in_call(use.prompt.turn, use.block, WHAT_ELSE, str)
-    if answer is None or not answer.accepted or not str(answer.value).strip():
-        return "They have not said what should be different: ask, or end your turn."
-    return f"They say: {str(answer.value).strip()[:LONGEST_REMARK]}"
-
-
-def _lines(text: str) -> list[str]:
-    """A plan without a list, as what is shown of it."""
-    return [line.strip("#-* ") for line in text.splitlines() if line.strip("#-* ")]

@@ -1,4 +1,4 @@
-"""The sandbox that commands of the coder can run in: bubblewrap, where the system has it.
+"""The sandbox for commands of the coder: bubblewrap, where the system has it.
 
 In it the whole system can be read but not written, except for the session's directories. The home is an empty
 one, which is forgotten after each command, with the user's tools put back into it, read-only: keys, tokens
@@ -25,16 +25,15 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from coupler.runtime.commands import result_of
+from coupler.runtime.commands import run_command
 from coupler.runtime.directories import NoHomeError, config_directory, data_directory, home_directory
-from coupler.runtime.environment import Environment, SpawnError, find_outside
+from coupler.runtime.environment import Environment, SpawnError, find_program_outside
 from coupler.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
 
-
-Setting = Literal["off", "auto", "on"]
+SandboxSetting = Literal["off", "auto", "on"]
 
 PATIENCE = 5.0
 """Seconds that a sandbox has to show that it works."""
@@ -42,15 +41,42 @@ PATIENCE = 5.0
 LARGEST_COMPLAINT = 1000
 """Bytes of what bubblewrap says that are read."""
 
+TOOLS = (
+    *(".local/bin", ".local/lib", ".local/pipx", ".local/share/uv", ".local/share/pipx", ".local/share/mise"),
+    *(".local/share/fnm", ".local/share/pnpm", ".local/share/virtualenvs", ".nvm", ".volta", ".bun"),
+    *(".deno", ".pyenv", ".rbenv", ".asdf", ".sdkman", ".jenv", ".rustup", ".nix-profile", ".gem"),
+    *(".cargo/bin", ".cargo/registry", ".cargo/git", ".cargo/config.toml", ".cargo/env", "go"),
+    *(".m2/repository", ".gradle/wrapper", "miniconda3", "miniforge3", "anaconda3"),
+    *(".gitconfig", ".config/git/config", ".config/git/ignore"),
+)
+"""What is put back into the home, if it is there: programs, what they need, and how git calls the user."""
 
-class SandboxError(OSError):
-    """There is no sandbox here, and commands are to run in nothing else."""
+SECRETS = (
+    *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".oci", ".config/gcloud", ".config/gh"),
+    *(".config/hub", ".config/op", ".config/sops", ".config/rclone", ".password-store", ".vault-token"),
+    *(".local/share/keyrings", ".mozilla", ".config/google-chrome", ".config/chromium", ".terraformrc"),
+    *(".netrc", ".npmrc", ".yarnrc.yml", ".pypirc", ".git-credentials", ".config/git/credentials"),
+    *(".pgpass", ".my.cnf", ".cargo/credentials", ".cargo/credentials.toml", ".m2/settings.xml"),
+    *(".gradle/gradle.properties", ".bash_history", ".zsh_history", ".python_history"),
+    *(".claude", ".claude.json", ".codex", ".gemini"),
+)
+"""What is taken out of the home where all of it is a directory of the session."""
+
+SOCKETS = ("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
+"""Variables that name what is not there."""
+
+PROTECTED_GIT_FILES = ("hooks", "config")
+"""What of a repository git runs or obeys, also for the user, who is in no sandbox: it cannot be changed."""
+
+TEMPORARY = "/tmp"
 
 
 class Sandbox:
     """The sandbox of one session's commands, as the user has set it."""
 
-    def __init__(self, session: Session, readable: Sequence[Path] = (), *, setting: Setting = "off") -> None:
+    def __init__(
+        self, session: Session, readable: Sequence[Path] = (), *, setting: SandboxSetting = "off"
+    ) -> None:
         self.setting = setting
         """Whether commands run in it: never, where there is one, or only in one."""
         self._session = session
@@ -77,18 +103,18 @@ class Sandbox:
         return [*command]
 
     def take_warning(self) -> str | None:
-        """Why there is no sandbox, for the user who wanted one where there is one; told once."""
+        """Return why there is no sandbox, for the user who wanted one where there is one; told once."""
         warning, self._warning = self._warning, None
         return warning if self.setting == "auto" else None
 
     def close(self) -> None:
-        """The session is over."""
+        """Delete the session's temporary directory."""
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
             self._temporary = None
 
     async def _looked_for(self) -> str | None:
-        """Why there is no sandbox, if there is none."""
+        """Return why there is no sandbox, if there is none."""
         if sys.platform != "linux":
             return f"there is no sandbox for {sys.platform}"
         problem = await in_thread(self._hindrance)
@@ -105,7 +131,7 @@ class Sandbox:
 
     def _program(self) -> str | None:
         """bubblewrap, but not one that came with the project."""
-        return find_outside("bwrap", self._session.roots)
+        return find_program_outside("bwrap", self._session.roots)
 
     def _line(self) -> list[str]:
         program = self._program()
@@ -115,9 +141,9 @@ class Sandbox:
             self._temporary = tempfile.mkdtemp(prefix="coupler-sandbox-")
         variables = self._session.env
         home = home_directory(variables)
-        return sandbox_line(
+        return bubblewrap_arguments(
             program,
-            View(
+            SandboxView(
                 roots=self._session.roots,
                 temporary=self._temporary,
                 home=None if home is None else Path(home),
@@ -128,8 +154,12 @@ class Sandbox:
         )
 
 
+class SandboxError(OSError):
+    """There is no sandbox here, and commands are to run in nothing else."""
+
+
 def _own_directories(variables: Mapping[str, str]) -> list[Path]:
-    """Where Coupler keeps sessions, keys and settings."""
+    """Return where Coupler keeps sessions, keys and settings."""
     settings = config_directory(variables)
     own = [] if settings is None else [Path(settings)]
     with contextlib.suppress(NoHomeError):
@@ -138,10 +168,10 @@ def _own_directories(variables: Mapping[str, str]) -> list[Path]:
 
 
 async def _trial(words: Sequence[str], session: Session) -> str | None:
-    """Why the sandbox does not work: containers and hardened systems do not let everybody make one."""
+    """Return why the sandbox does not work: containers and hardened systems do not let everybody make one."""
     try:
         async with asyncio.timeout(PATIENCE):
-            result = await result_of(
+            result = await run_command(
                 words, cwd="/", env=Environment.exact(session.env), largest=LARGEST_COMPLAINT
             )
     except SpawnError as error:
@@ -154,43 +184,8 @@ async def _trial(words: Sequence[str], session: Session) -> str | None:
     return f"bubblewrap does not work here: {why or 'it does not say why'}"
 
 
-# The options of bubblewrap: what a command in the sandbox sees, and what of it can be written.
-#
-# Later options cover earlier ones: first the whole system, then what is hidden of it, then what is put back.
-
-
-TOOLS = (
-    *(".local/bin", ".local/lib", ".local/pipx", ".local/share/uv", ".local/share/pipx", ".local/share/mise"),
-    *(".local/share/fnm", ".local/share/pnpm", ".local/share/virtualenvs", ".nvm", ".volta", ".bun"),
-    *(".deno", ".pyenv", ".rbenv", ".asdf", ".sdkman", ".jenv", ".rustup", ".nix-profile", ".gem"),
-    *(".cargo/bin", ".cargo/registry", ".cargo/git", ".cargo/config.toml", ".cargo/env", "go"),
-    *(".m2/repository", ".gradle/wrapper", "miniconda3", "miniforge3", "anaconda3"),
-    *(".gitconfig", ".config/git/config", ".config/git/ignore"),
-)
-"""What is put back into the home, if it is there: programs, what they need, and how git calls the user."""
-
-SECRETS = (
-    *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".oci", ".config/gcloud", ".config/gh"),
-    *(".config/hub", ".config/op", ".config/sops", ".config/rclone", ".password-store", ".vault-token"),
-    *(".local/share/keyrings", ".mozilla", ".config/google-chrome", ".config/chromium", ".terraformrc"),
-    *(".netrc", ".npmrc", ".yarnrc.yml", ".pypirc", ".git-credentials", ".config/git/credentials"),
-    *(".pgpass", ".my.cnf", ".cargo/credentials", ".cargo/credentials.toml", ".m2/settings.xml"),
-    *(".gradle/gradle.properties", ".bash_history", ".zsh_history", ".python_history"),
-    *(".claude", ".claude.json", ".codex", ".gemini"),
-)
-"""What is taken out of the home where all of it is a directory of the session."""
-
-SOCKETS = ("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
-"""Variables that name what is not there."""
-
-RUNS_OUTSIDE = ("hooks", "config")
-"""What of a repository git runs or obeys, also for the user, who is in no sandbox: it cannot be changed."""
-
-TEMPORARY = "/tmp"
-
-
-class View(Struct, frozen=True, kw_only=True):
-    """What commands of a session see."""
+class SandboxView(Struct, frozen=True, kw_only=True):
+    """The part of the system that the commands of a session see."""
 
     roots: Sequence[str]
     """The directories that they can write."""
@@ -205,8 +200,12 @@ class View(Struct, frozen=True, kw_only=True):
     """Where programs are looked for."""
 
 
-def sandbox_line(program: str, view: View) -> list[str]:
-    """bubblewrap with all its options, as they come before `--` and the command."""
+def bubblewrap_arguments(program: str, view: SandboxView) -> list[str]:
+    """Return bubblewrap with all its options, as they come before `--` and the command.
+
+    Later options cover earlier ones: first the whole system, then what is hidden of it, then what is put
+    back.
+    """
     return [
         program,
         *("--die-with-parent", "--new-session", "--unshare-user-try", "--unshare-pid", "--unshare-ipc"),
@@ -238,14 +237,14 @@ def _homes(home: Path | None) -> list[Path]:
 
 
 def _empty(places: Iterable[Path]) -> Iterator[str]:
-    """Nothing is in these directories; what is in one that is empty already need not be told."""
+    """Make these directories empty; what is in one that is empty already need not be told."""
     real = [*dict.fromkeys(place.resolve() for place in places if place.is_dir())]
     for place in real:
         if not any(place != other and place.is_relative_to(other) for other in real):
             yield from ("--tmpfs", str(place))
 
 
-def _tools(view: View) -> Iterator[str]:
+def _tools(view: SandboxView) -> Iterator[str]:
     home = view.home
     if home is None:
         return
@@ -256,7 +255,7 @@ def _tools(view: View) -> Iterator[str]:
         yield from ("--ro-bind-try", str(tool), str(tool))
 
 
-def _writable(root: str, view: View) -> Iterator[str]:
+def _writable(root: str, view: SandboxView) -> Iterator[str]:
     """A directory of the session, but for what is secret, or would do something outside of the sandbox."""
     real = Path(root).resolve()
     # Its own name may go by a link in a home that is empty now.
@@ -277,7 +276,7 @@ def _git(root: Path) -> Iterator[str]:
     if git.is_file() and (main := _main_repository(git)) is not None:
         git = main
         yield from ("--bind", str(git), str(git))
-    for name in RUNS_OUTSIDE:
+    for name in PROTECTED_GIT_FILES:
         if git.is_dir() and (git / name).exists():
             yield from ("--ro-bind", str(git / name), str(git / name))
 

@@ -1,4 +1,4 @@
-"""What `coupler serve` serves without a target: the workflows of each session's project, and the coder.
+"""The agent that `coupler serve` serves without a target: each project's workflows, and the coder.
 
 Imports next to nothing, because an editor waits for the first answer.
 """
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from coupler.__about__ import __version__
 from coupler.agent.agent import Agent
-from coupler.agent.capabilities import introduce
-from coupler.agent.factory import Blueprint
+from coupler.agent.capabilities import initialize_response
+from coupler.agent.factory import AgentFactory
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
@@ -20,8 +20,8 @@ IDENTITY = "coder"
 """What the sessions are found by in the store, in the editor as in a terminal."""
 
 
-class Described(Agent):
-    """What is told of it before there is one."""
+class CoderCapabilities(Agent):
+    """The coder's capabilities, which are told before there is a session."""
 
     accepts = ("image", "resource")
 
@@ -36,8 +36,8 @@ class Coder:
         self._model = model
         self._has_workflows = has_workflows
 
-    def blueprint(self, options: ServeOptions) -> Blueprint:
-        """How each session gets its agent."""
+    def blueprint(self, options: ServeOptions) -> AgentFactory:
+        """Return how each session gets its agent."""
         is_profile = self._profile != IDENTITY
         told = options._replace(
             name=options.name or "coupler",
@@ -55,10 +55,14 @@ class Coder:
             from coupler.coder.outputs import delete_outputs
             from coupler.runtime.threads import in_thread
 
-            await factory.forget_adopted(session_id, state, options)
+            await factory.delete_framework_state(session_id, state, options)
             await in_thread(lambda: delete_outputs(session_id))
 
         identity = f"{IDENTITY}:{self._profile}" if is_profile else IDENTITY
-        return Blueprint(
-            introduce(Described, told), agent_for, identity=identity, store=options.store, forget=forget
+        return AgentFactory(
+            initialize_response(CoderCapabilities, told),
+            agent_for,
+            identity=identity,
+            store=options.store,
+            forget=forget,
         )

@@ -1,7 +1,7 @@
-"""How the coder of one session is set up: its profile, its model, and what the configuration says besides.
+"""Reads how the coder of a session is set up: its profile, its model, and the configuration.
 
-Read again before every prompt, so that a model that was set meanwhile is used. Two that are equal make the
-same agent.
+Read again before every prompt, so that a model that was set meanwhile is used. Two setups that are equal make
+the same agent. Besides, what every part of the coder uses: values in the session's state, and notices.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from coupler.agent.session import configuration_of
 from coupler.agent.turn import NOTICES
-from coupler.coder.profiles import Profile, first_mode, profile_of
+from coupler.coder.profiles import CoderProfile, first_mode, profile_of
 from coupler.config import keys
 
 if TYPE_CHECKING:
@@ -23,11 +23,27 @@ if TYPE_CHECKING:
     from coupler.coder.model.choice import ModelChoice
     from coupler.config import Config
 
+log = logging.getLogger("coupler.coder")
 
-class Setup(Struct, frozen=True, kw_only=True):
-    """What an agent is assembled from."""
 
-    profile: Profile
+async def notify_user(turn: Turn, title: str, description: str) -> None:
+    """Tell the user, and log, what is not part of an answer: as a notice, else as a thought.
+
+    Not as a message: what the agent answers may be read by a program.
+    """
+    log.warning("%s: %s", title, description)
+    if turn.editor.offers(NOTICES):
+        await turn.notice(title, description, severity="warning")
+    else:
+        turn.begin_new_message()
+        await turn.think(f"{title}: {description}")
+        turn.begin_new_message()
+
+
+class CoderSetup(Struct, frozen=True, kw_only=True):
+    """The setup that an agent is assembled from."""
+
+    profile: CoderProfile
     choice: ModelChoice | None
     """The model that it begins with; None if none is set."""
     others: tuple[ModelChoice, ...] = ()
@@ -35,7 +51,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     mode: str
     """The mode that sessions begin in."""
     sandbox: Literal["off", "auto", "on"] = "off"
-    profiles: tuple[Profile, ...] = ()
+    profiles: tuple[CoderProfile, ...] = ()
     """Profiles that are offered as modes."""
 
     @property
@@ -44,8 +60,8 @@ class Setup(Struct, frozen=True, kw_only=True):
         return {choice.name: choice for choice in (self.choice, *self.others) if choice is not None}
 
 
-def setup_of(session: Session, profile: str, model: str | None) -> Setup:
-    """What holds in a session's directory now. Raises `ProfileError`, `ModelError`, or what is wrong.
+def setup_of(session: Session, profile: str, model: str | None) -> CoderSetup:
+    """Return what holds in a session's directory now. Raises `ProfileError`, `ModelError`, or what is wrong.
 
     `profile` is the one that is served; a profile that is the session's mode goes before it.
     """
@@ -55,18 +71,18 @@ def setup_of(session: Session, profile: str, model: str | None) -> Setup:
     return _setup(config, profile_of(chosen or profile, config), model)
 
 
-def _setup(config: Config, profile: Profile, model: str | None) -> Setup:
+def _setup(config: Config, profile: CoderProfile, model: str | None) -> CoderSetup:
     # Imported on use: a session of workflows alone needs none of it.
-    from coupler.coder.model.choice import chosen, named
+    from coupler.coder.model.choice import chosen_model, named_model
     from coupler.coder.model.credentials import Keyring
 
     profiles = tuple(profile_of(entry.text, config) for entry in config[keys.CODER_PROFILES])
     for offered in profiles:
         first_mode(offered)
-    others = (named(entry.text, config, profile, model) for entry in config[keys.CODER_MODELS])
-    return Setup(
+    others = (named_model(entry.text, config, profile, model) for entry in config[keys.CODER_MODELS])
+    return CoderSetup(
         profile=profile,
-        choice=chosen(config, profile, model),
+        choice=chosen_model(config, profile, model),
         others=tuple(filter(Keyring().has_what_is_needed, others)),
         mode=first_mode(profile) or config[keys.CODER_MODE],
         sandbox=config[keys.CODER_SANDBOX],
@@ -74,45 +90,24 @@ def _setup(config: Config, profile: Profile, model: str | None) -> Setup:
     )
 
 
-# What the coder keeps in a session's state, which is stored with every turn, each under a name of its own.
-#
-# Others keep theirs there as well, and what is stored may be anybody's: so entries are replaced one at a
-# time, and whoever recalls one looks at what it is.
+def state_value(session: Session, name: str) -> Any:
+    """Return what the coder has stored in the session's state under this name; None if nothing.
+
+    The state is stored with every turn. Others keep theirs there as well, and what is stored may be
+    anybody's: so entries are replaced one at a time, and whoever reads one looks at what it is.
+    """
+    return _state(session).get(name)
 
 
-def recalled(session: Session, name: str) -> Any:
-    """What was kept under this name; None if nothing was."""
-    return _kept(session).get(name)
+def set_state_value(session: Session, name: str, value: Any) -> None:
+    """Store what JSON can hold under this name, in the place of what was there."""
+    session.state = {**_state(session), name: value}
 
 
-def keep(session: Session, name: str, value: Any) -> None:
-    """Keep what JSON can hold, in the place of what was there."""
-    session.state = {**_kept(session), name: value}
+def remove_state_value(session: Session, name: str) -> None:
+    """Store nothing under this name any more."""
+    session.state = {each: value for each, value in _state(session).items() if each != name}
 
 
-def forget(session: Session, name: str) -> None:
-    """Keep nothing under this name any more."""
-    session.state = {each: value for each, value in _kept(session).items() if each != name}
-
-
-def _kept(session: Session) -> Mapping[str, Any]:
+def _state(session: Session) -> Mapping[str, Any]:
     return session.state if isinstance(session.state, Mapping) else {}
-
-
-# Tells the user what is not part of an answer: as a notice, else as a thought.
-#
-# Not as a message: what the agent answers may be read by a program.
-
-
-log = logging.getLogger("coupler.coder")
-
-
-async def tell_note(turn: Turn, title: str, description: str) -> None:
-    """Tell and log it."""
-    log.warning("%s: %s", title, description)
-    if turn.editor.offers(NOTICES):
-        await turn.notice(title, description, severity="warning")
-    else:
-        turn.begin_new_message()
-        await turn.think(f"{title}: {description}")
-        turn.begin_new_message()

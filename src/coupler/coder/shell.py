@@ -1,4 +1,4 @@
-"""Commands: run to their end, or in the background, where they can be looked at and stopped.
+"""The command tools: run commands to their end, or in the background, where they can be looked at.
 
 A command that is waited for runs in the editor's terminal where there is one, and its user sees it live.
 Nobody is there to answer what it asks: it reads from nothing, and is told so in the ways that there are.
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from langchain_core.tools import BaseTool
 
-from coupler.coder.background_jobs import Written
+from coupler.coder.background_jobs import CommandOutput
 from coupler.langchain.editor_tools.tool_use import ToolUse, session_tool, tool_use
-from coupler.langchain.presentation import naming_text
+from coupler.langchain.presentation import title_with_text
 from coupler.runtime.files import find_inside
 from coupler.runtime.threads import in_thread
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.terminal import Finished
     from coupler.coder.background_jobs import BackgroundJob, BackgroundJobs
-    from coupler.coder.outputs import Outputs
+    from coupler.coder.outputs import SessionOutputs
     from coupler.coder.sandbox import Sandbox
 
 USUAL_TIME, LONGEST_TIME = 120.0, 3600.0
@@ -55,21 +55,25 @@ UNATTENDED = {
 """What tells programs that nobody pages, edits or answers; not `CI`, which changes what some of them do."""
 
 
-def shell_tools(session: Session, jobs: BackgroundJobs, outputs: Outputs, sandbox: Sandbox) -> list[BaseTool]:
-    """`run_command`, `command_output` and `stop_command` for one session."""
+def shell_tools(
+    session: Session, jobs: BackgroundJobs, outputs: SessionOutputs, sandbox: Sandbox
+) -> list[BaseTool]:
+    """Return `run_command`, `command_output` and `stop_command` for one session."""
     session.env.update(UNATTENDED)
-    shell = Shell(session, jobs, outputs, sandbox)
+    shell = ShellTools(session, jobs, outputs, sandbox)
     return [
-        session_tool(shell.run_command, "execute", session, title=naming_text("Run", "command")),
-        session_tool(shell.command_output, "read", session, title=naming_text("Output of", "id")),
-        session_tool(shell.stop_command, "execute", session, title=naming_text("Stop", "id")),
+        session_tool(shell.run_command, "execute", session, title=title_with_text("Run", "command")),
+        session_tool(shell.command_output, "read", session, title=title_with_text("Output of", "id")),
+        session_tool(shell.stop_command, "execute", session, title=title_with_text("Stop", "id")),
     ]
 
 
-class Shell:
-    """The tools of a session that have to do with commands."""
+class ShellTools:
+    """The command tools of one session."""
 
-    def __init__(self, session: Session, jobs: BackgroundJobs, outputs: Outputs, sandbox: Sandbox) -> None:
+    def __init__(
+        self, session: Session, jobs: BackgroundJobs, outputs: SessionOutputs, sandbox: Sandbox
+    ) -> None:
         self._session = session
         self._jobs = jobs
         self._outputs = outputs
@@ -128,7 +132,7 @@ class Shell:
     async def _run(
         self, call: ToolUse, words: list[str], place: str, seconds: float
     ) -> tuple[str, dict[str, Any]]:
-        written = Written(self._outputs, "run_command")
+        written = CommandOutput(self._outputs, "run_command")
         try:
             finished = await call.prompt.turn.terminal.run(
                 *words, cwd=place, timeout=seconds, output_limit=EDITOR_OUTPUT, heard=written.append

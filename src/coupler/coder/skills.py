@@ -19,16 +19,22 @@ from langchain_core.messages import HumanMessage
 from langchain_core.tools import BaseTool
 from langgraph.runtime import Runtime
 
-from coupler.agent.agent import Command, invoked
+from coupler.agent.agent import Command, find_invocation
 from coupler.agent.session import Session
-from coupler.coder.instructions import Ground, Reader, project_grounds, text_on_disk, user_ground
-from coupler.coder.outputs import cut, fenced, one_line
+from coupler.coder.instructions import (
+    InstructionDirectory,
+    InstructionReader,
+    project_directories,
+    text_on_disk,
+    user_directory,
+)
+from coupler.coder.outputs import fenced, one_line, truncated
 from coupler.langchain.current import current
 from coupler.langchain.editor_tools.tool_use import running_prompt, session_tool, tool_use
-from coupler.langchain.presentation import naming_text
+from coupler.langchain.presentation import title_with_text
 from coupler.runtime.directories import home_directory
 
-FILE = "SKILL.md"
+SKILL_FILE = "SKILL.md"
 FOLDERS = (".coupler/skills", ".agents/skills", ".claude/skills")
 OWN_FOLDERS = (".agents/skills", ".claude/skills")
 """Below the user's home, beside `skills` in Coupler's own directory."""
@@ -45,12 +51,25 @@ LONGEST_LIST = 16_000
 MOST_FILES = 200
 """Files of a skill's folder that are named."""
 
+COMMAND_LEAD = (
+    "The user has asked for this skill by its command: do as it says, with what stands behind the command."
+)
+
+ARGUMENTS = "$ARGUMENTS"
+"""What stands in many skills for the words behind the command."""
+
 _NAME = re.compile(r"[a-z0-9]+(?:[-_.][a-z0-9]+)*")
 _YES, _NO = ("true", "yes", "on"), ("false", "no", "off")
 
+_FENCE = re.compile(r"\A\s*---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+_ENTRY = re.compile(r"([A-Za-z_][\w-]*)[ \t]*:(?:[ \t]+(.*))?")
+_BLOCK = re.compile(r"([>|])[+-]?\d?[+-]?(?:[ \t]+#.*)?")
+_QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')(?:[ \t]+#.*)?""")
+_ESCAPED = re.compile(r"\\(.)")
+
 
 class Skill(NamedTuple):
-    """One folder, or one file of a profile."""
+    """A skill: one folder, or one file of a profile."""
 
     name: str
     description: str
@@ -78,7 +97,7 @@ class Skills:
         """What is wrong with those that are broken or hidden by others."""
 
     def look(self) -> None:
-        """Look what there is now. This blocks: the event loop has threads for it."""
+        """Look for the skills that there are now. This blocks: the event loop has threads for it."""
         found: dict[str, Skill] = {}
         notes: list[str] = []
         seen: set[str] = set()
@@ -125,9 +144,9 @@ class Skills:
         for path in self._of_profile:
             yield from ((each, None) for each in _of_profile(Path(path)))
         environ, session = self._session.env, self._session
-        for ground in reversed(project_grounds(session.cwd, session.roots, environ)):
+        for source in reversed(project_directories(session.cwd, session.roots, environ)):
             for folder in FOLDERS:
-                yield from ((path, ground.bounds) for path in _in_folder(Path(ground.directory, folder)))
+                yield from ((path, source.bounds) for path in _in_folder(Path(source.directory, folder)))
         yield from ((path, None) for folder in _own_folders(environ) for path in _in_folder(folder))
 
 
@@ -146,19 +165,45 @@ def skill_tools(skills: Skills) -> list[BaseTool]:
         async with tool_use("Use skill", "read", skill.path, about=skill.name) as use:
             await use.ask()
             use.works_in((skill.path, None))
-            return await skill_text(skill, Reader(use.prompt.turn))
+            return await skill_text(skill, InstructionReader(use.prompt.turn))
 
-    return [session_tool(use_skill, "read", title=naming_text("Use skill", "name"))]
+    return [session_tool(use_skill, "read", title=title_with_text("Use skill", "name"))]
 
 
-async def skill_text(skill: Skill, reader: Reader) -> str:
-    """The skill as a model gets it."""
+class SkillCommands(AgentMiddleware[Any, Any, Any]):
+    """Adds a skill to a prompt that names it by its slash command: `/name what to do`."""
+
+    def __init__(self, skills: Skills) -> None:
+        super().__init__()
+        self._skills = skills
+
+    async def abefore_agent(self, state: Any, runtime: Runtime[Any]) -> dict[str, Any] | None:
+        """Put the skill behind what the user has typed."""
+        served = current()
+        if served is None or served.call_id is not None:
+            return None
+        typed = find_invocation(self._skills.commands(), served.turn.blocks)
+        prompt = state["messages"][-1]
+        if typed is None or not isinstance(prompt, HumanMessage):
+            return None
+        skill = self._skills.named(typed.name)
+        served.session.readable_places.add(skill.folder)
+        body = await skill_text(skill, InstructionReader(served.turn))
+        text = f"{COMMAND_LEAD}\n\n{body.replace(ARGUMENTS, typed.arguments.strip())}"
+        content: Any = prompt.content
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        whole = HumanMessage([*blocks, {"type": "text", "text": text}], id=prompt.id)
+        return {"messages": [whole]}
+
+
+async def skill_text(skill: Skill, reader: InstructionReader) -> str:
+    """Return the skill as a model gets it."""
     folder, name = os.path.split(skill.path)
-    text = await reader.read(Ground(folder, skill.bounds), name)
+    text = await reader.read(InstructionDirectory(folder, skill.bounds), name)
     if text is None:
         raise ValueError("; ".join(reader.notes) or f"{skill.path} is not there any more")
-    document = read_document(text) or Document({}, text)
-    shown = fenced("skill", cut(document.body, LONGEST_BODY), name=skill.name, folder=skill.folder)
+    document = read_document(text) or SkillDocument({}, text)
+    shown = fenced("skill", truncated(document.body, LONGEST_BODY), name=skill.name, folder=skill.folder)
     files = [*_files_of(skill)]
     if not files:
         return shown
@@ -172,7 +217,7 @@ def _skill(path: str, bounds: str | None, notes: list[str]) -> Skill | None:
     except (OSError, ValueError) as error:
         notes.append(f"{path} is not used: {error}")
         return None
-    is_plain = Path(path).name != FILE
+    is_plain = Path(path).name != SKILL_FILE
     usual = Path(path).stem.lower() if is_plain else Path(path).parent.name
     if document is None and not is_plain:
         notes.append(f"{path} is not used: it has to begin with name and description between lines of ---")
@@ -205,28 +250,30 @@ def _of_profile(path: Path) -> Iterable[str]:
     """A skill, a folder of skills, or a file with instructions."""
     if not path.is_dir():
         return [str(path)]
-    own = path / FILE
+    own = path / SKILL_FILE
     return [str(own)] if own.is_file() else _in_folder(path)
 
 
 def _own_folders(environ: Mapping[str, str]) -> Iterator[Path]:
-    ground, home = user_ground(environ), home_directory(environ)
-    if ground is not None:
-        yield Path(ground.directory, "skills")
+    source, home = user_directory(environ), home_directory(environ)
+    if source is not None:
+        yield Path(source.directory, "skills")
     if home is not None:
         yield from (Path(home, folder) for folder in OWN_FOLDERS)
 
 
 def _in_folder(folder: Path) -> list[str]:
     try:
-        return sorted(str(each / FILE) for each in folder.iterdir() if os.path.lexists(each / FILE))
+        return sorted(
+            str(each / SKILL_FILE) for each in folder.iterdir() if os.path.lexists(each / SKILL_FILE)
+        )
     except OSError:
         return []
 
 
 def _files_of(skill: Skill) -> Iterator[str]:
     """The other files of the folder, without hidden ones; links to directories are not followed."""
-    if Path(skill.path).name != FILE:
+    if Path(skill.path).name != SKILL_FILE:
         return
     count = 0
     for parent, directories, files in os.walk(skill.folder):
@@ -240,69 +287,26 @@ def _files_of(skill: Skill) -> Iterator[str]:
                     return
 
 
-# Skills as slash commands: `/name what to do` gives the model the skill with the prompt.
+class SkillDocument(NamedTuple):
+    """A SKILL.md with its front matter.
 
-
-LEAD = "The user has asked for this skill by its command: do as it says, with what stands behind the command."
-
-ARGUMENTS = "$ARGUMENTS"
-"""What stands in many skills for the words behind the command."""
-
-
-class SkillCommands(AgentMiddleware[Any, Any, Any]):
-    """Adds a skill to the prompt that names it."""
-
-    def __init__(self, skills: Skills) -> None:
-        super().__init__()
-        self._skills = skills
-
-    async def abefore_agent(self, state: Any, runtime: Runtime[Any]) -> dict[str, Any] | None:
-        """Put the skill behind what the user has typed."""
-        served = current()
-        if served is None or served.call_id is not None:
-            return None
-        typed = invoked(self._skills.commands(), served.turn.blocks)
-        prompt = state["messages"][-1]
-        if typed is None or not isinstance(prompt, HumanMessage):
-            return None
-        skill = self._skills.named(typed.name)
-        served.session.readable_places.add(skill.folder)
-        body = await skill_text(skill, Reader(served.turn))
-        text = f"{LEAD}\n\n{body.replace(ARGUMENTS, typed.arguments.strip())}"
-        content: Any = prompt.content
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        whole = HumanMessage([*blocks, {"type": "text", "text": text}], id=prompt.id)
-        return {"messages": [whole]}
-
-
-# The front matter of SKILL.md files: a few lines of YAML, of which texts are all that is wanted.
-#
-# Read without a parser of YAML: many that are in use are not quite YAML, such as a description with a colon
-# in it, and everybody knows what they mean.
-
-
-_FENCE = re.compile(r"\A\s*---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
-_ENTRY = re.compile(r"([A-Za-z_][\w-]*)[ \t]*:(?:[ \t]+(.*))?")
-_BLOCK = re.compile(r"([>|])[+-]?\d?[+-]?(?:[ \t]+#.*)?")
-_QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')(?:[ \t]+#.*)?""")
-_ESCAPED = re.compile(r"\\(.)")
-
-
-class Document(NamedTuple):
-    """A text with front matter."""
+    Front matter is a few lines of YAML, of which texts are all that is wanted. It is read without a parser of
+    YAML: many that are in use are not quite YAML, such as a description with a colon in it, and everybody
+    knows what they mean.
+    """
 
     fields: dict[str, str]
     """Texts by their keys in small letters; lists and tables are left out."""
     body: str
 
 
-def read_document(text: str) -> Document | None:
-    """The parts of a text; None if it has no front matter."""
+def read_document(text: str) -> SkillDocument | None:
+    """Return the parts of a text; None if it has no front matter."""
     found = _FENCE.match(text.removeprefix("\ufeff"))
     if found is None:
         return None
     fields = {key.lower(): value for key, value in _entries(found[1].splitlines()) if value}
-    return Document(fields, text.removeprefix("\ufeff")[found.end() :].strip())
+    return SkillDocument(fields, text.removeprefix("\ufeff")[found.end() :].strip())
 
 
 def _entries(lines: list[str]) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""`delegate`: a task for somebody else, whose report is the result.
+"""The tool `delegate`: gives a task to a sub-agent or another agent, whose report is the result.
 
 The call shows who has it, what it is, how it ended and after how many turns; what is said and done meanwhile
 is nested below it. Several can work at once, and a cancel ends all of them. Another program is started only
@@ -23,22 +23,30 @@ from langgraph.runtime import Runtime
 from msgspec import structs
 
 from coupler.agent.errors import describe
-from coupler.coder.other_agents import OtherAgent, Outcome, Work
+from coupler.coder.other_agents import DELEGATED, DelegatedTask, OtherAgent, RemoteTask, TaskOutcome
 from coupler.coder.outputs import one_line
-from coupler.coder.profiles import CODER, LOOKING, USUAL, Profile, ProfileError, profile_names, profile_of
+from coupler.coder.profiles import (
+    CODER,
+    DEFAULT_PROFILE,
+    READ_ONLY_MODES,
+    CoderProfile,
+    ProfileError,
+    profile_names,
+    profile_of,
+)
 from coupler.config import keys
 from coupler.config.agent_tables import HookEvent
 from coupler.langchain.current import current
 from coupler.langchain.editor_tools.tool_use import running_prompt, session_tool, tool_use
 from coupler.langchain.errors import failure_of
-from coupler.langchain.middleware import Result, requested_tool, with_prompt
-from coupler.langchain.permission import action_of, refusal
-from coupler.langchain.presentation import about_tool, kind_of
+from coupler.langchain.middleware import ToolResult, requested_tool, with_prompt
+from coupler.langchain.permission import refusal_message, tool_action
+from coupler.langchain.presentation import kind_of, tool_metadata
 from coupler.langchain.tool_guard import guarded
 from coupler.permission.action import Action
 from coupler.permission.engine import Choices, Permissions
 from coupler.permission.rules import Rule
-from coupler.providers.catalogue import has_native, is_coder, is_installed, joined
+from coupler.providers.catalogue import is_coder, is_installed, is_native_available, merged_entries
 from coupler.runtime.threads import in_thread
 
 if TYPE_CHECKING:
@@ -49,9 +57,14 @@ if TYPE_CHECKING:
     from coupler.config import Config
     from coupler.config.agent_tables import AgentTable
     from coupler.langchain.current import Current
-    from coupler.langchain.presentation import Told
-    from coupler.providers.catalogue import Entry
+    from coupler.langchain.presentation import TitleArguments
+    from coupler.providers.catalogue import CatalogueEntry
 
+log = logging.getLogger("coupler.coder")
+
+Graph: TypeAlias = "Pregel[Any, Any, Any, Any]"
+MakeGraph: TypeAlias = "Callable[[SubAgent], Graph]"
+"""Puts a coder together for a sub-agent."""
 
 LONGEST_TASK = 20_000
 """Characters of a task."""
@@ -62,31 +75,79 @@ LONGEST_SHOWN = 4000
 LONGEST_TITLE = 100
 """Characters of a task in a title."""
 
+LONGEST_DESCRIPTION = 150
+"""Characters of what is told of one agent."""
+
 MOST_AT_ONCE = 4
 """Tasks of one session that are worked on at the same time; others wait."""
 
+MOST_LINES = 40
+"""Agents that the model is told of; others it can name all the same."""
 
-def delegate_tools(make_graph: MakeGraph, session: Session, profile: Profile = USUAL) -> list[BaseTool]:
-    """The tool to give a task to somebody else; nothing in an agent that works for another one itself.
+MOST_TURNS = 60
+"""How often the model of a sub-agent is asked for one task."""
+
+STEPS_A_TURN = 40
+"""Steps of the graph that one turn may take: one for each node, and middleware has some."""
+
+EXPLORE = "explore"
+"""The sub-agent that only reads."""
+
+CONNECTION_FORMS = ("", "acp", "native")
+
+TOOL_EVENTS: tuple[HookEvent, ...] = ("before_tool", "after_tool")
+"""The events of sub-agents that hooks hear of: sessions and turns are those of who talks to the user."""
+
+NOT_FOR_SUB_AGENTS = frozenset({"delegate", "ask_user", "present_plan"})
+"""Tools of whoever talks to the user."""
+
+READING_KINDS = frozenset({"read", "search", "fetch", "think"})
+"""The kinds of tools of a sub-agent that only looks."""
+
+_OWN_DESCRIPTIONS = {
+    CODER: "works as you do, with the same tools and permissions, and knows only the task that you write",
+    EXPLORE: "the same, but it only reads and searches: for questions about the code that take many looks",
+}
+
+PROMPT = (
+    "You are a sub-agent: another agent has given you one task, and the user does not see what you say. "
+    "Nobody answers questions. Do the task and nothing else, as far as it can be done; where something is "
+    "open, choose the most sensible way and say so. Your last message is your report, and all that the other "
+    "agent gets: what you have found or changed, with paths and lines, how you have checked it, and what is "
+    "left or went wrong."
+)
+
+READ_ONLY_PROMPT = (
+    "You only look: you can read and search, and change nothing. Report what is there, and what you did not "
+    "find."
+)
+
+LAST_TURN = (
+    "You have used all turns for this task. Call no tools any more: report now what you have found or done, "
+    "and what is left."
+)
+
+
+def delegate_tools(
+    make_graph: MakeGraph, session: Session, profile: CoderProfile = DEFAULT_PROFILE
+) -> list[BaseTool]:
+    """Return the tool to give a task away; nothing in an agent that works for another one itself.
 
     `make_graph` puts the coder together for a sub-agent. `profile` is that of the agent which has the tool:
     its sub-agents are set up in the same way. Nothing is read but which programs there are.
     """
-    # Imported on use: what starts other programs is not needed to offer it.
-    from coupler.coder.other_agents import DELEGATED
-
     if os.environ.get(DELEGATED):
         return []
-    desk = _Desk(make_graph, session, profile)
+    desk = _DelegateTool(make_graph, session, profile)
     tool = session_tool(desk.delegate, "think", session, title=_title_of)
     tool.description = f"{tool.description}\n\nAgents:\n" + "\n".join(desk.roster.lines())
     return [tool]
 
 
-class _Desk:
-    """Gives out the tasks of one session."""
+class _DelegateTool:
+    """The `delegate` tool of one session."""
 
-    def __init__(self, make_graph: MakeGraph, session: Session, profile: Profile) -> None:
+    def __init__(self, make_graph: MakeGraph, session: Session, profile: CoderProfile) -> None:
         self.roster = Roster(session.project.config, profile)
         self._make_graph = make_graph
         self._session = session
@@ -118,17 +179,17 @@ class _Desk:
             async with self._places:
                 outcome = await work.done(task)
         except asyncio.CancelledError:
-            _tell(Outcome("cancelled", "", work.turns, "cancelled"), name, title, prompt)
+            _tell(TaskOutcome("cancelled", "", work.turns, "cancelled"), name, title, prompt)
             raise
         return _settled(outcome, name, title, prompt)
 
-    def _found(self, name: str) -> Profile | OtherAgent:
+    def _found(self, name: str) -> CoderProfile | OtherAgent:
         try:
             return self.roster.find(name)
         except ProfileError as error:
             raise ValueError(str(error)) from None
 
-    async def _permitted(self, who: Profile | OtherAgent, name: str, task: str, title: str) -> None:
+    async def _permitted(self, who: CoderProfile | OtherAgent, name: str, task: str, title: str) -> None:
         """Go on only if the task may be given away; raises what the model reads.
 
         A sub-agent asks for each thing that it does. Another program may do things on its own: that it is
@@ -136,9 +197,9 @@ class _Desk:
         """
         async with tool_use("Delegate to", "think", about=title) as use:
             await use.ask()
-        if isinstance(who, Profile):
+        if isinstance(who, CoderProfile):
             return
-        if self._session.mode in LOOKING:
+        if self._session.mode in READ_ONLY_MODES:
             raise ValueError(
                 f"{name} is another program, and may change things: in this mode only sub-agents can look"
             )
@@ -151,21 +212,19 @@ class _Desk:
             await use.block.output(f"{task[:LONGEST_SHOWN]}\n\n")
             await use.ask()
 
-    def _work(self, who: Profile | OtherAgent, name: str, prompt: Current) -> Work:
-        denials = Denials(name, who.deny, self._session.project.directory)
-        if isinstance(who, Profile):
-            is_read_only = self.roster.is_explorer(name) or who.mode in LOOKING
+    def _work(self, who: CoderProfile | OtherAgent, name: str, prompt: Current) -> DelegatedTask:
+        denials = ProfileDenials(name, who.deny, self._session.project.directory)
+        if isinstance(who, CoderProfile):
+            is_read_only = self.roster.is_explorer(name) or who.mode in READ_ONLY_MODES
             limits = SubAgentMiddleware(is_read_only=is_read_only, denials=denials)
-            return SubAgentWork(SubAgent(name, who, is_read_only, (limits,)), self._make_graph, limits)
-        from coupler.coder.other_agents import RemoteWork
-
+            return SubAgentTask(SubAgent(name, who, is_read_only, (limits,)), self._make_graph, limits)
         if prompt.call_id is None:
             raise ToolException("other agents work for calls of a model only")
-        return RemoteWork(who, prompt, prompt.call_id, denials)
+        return RemoteTask(who, prompt, prompt.call_id, denials)
 
 
-def _settled(outcome: Outcome, name: str, title: str, prompt: Current) -> tuple[str, Any]:
-    """What the model and programs get; a call that failed is ended here, with all that is to be told."""
+def _settled(outcome: TaskOutcome, name: str, title: str, prompt: Current) -> tuple[str, Any]:
+    """Return what the model and programs get; a call that failed is ended here, with its report."""
     _tell(outcome, name, title, prompt)
     text, key = outcome.for_model(name), prompt.call_id
     if outcome.status != "failed":
@@ -175,7 +234,7 @@ def _settled(outcome: Outcome, name: str, title: str, prompt: Current) -> tuple[
     raise ToolException(text)
 
 
-def _tell(outcome: Outcome, name: str, title: str, prompt: Current) -> None:
+def _tell(outcome: TaskOutcome, name: str, title: str, prompt: Current) -> None:
     """Show how it went, in the call that is still open."""
     key = prompt.call_id
     if key is not None and prompt.turn.is_alive and prompt.calls.is_open(key):
@@ -186,7 +245,7 @@ def _tell(outcome: Outcome, name: str, title: str, prompt: Current) -> None:
         )
 
 
-def _title_of(told: Told) -> str | None:
+def _title_of(told: TitleArguments) -> str | None:
     task = told.text("task")
     return (
         None
@@ -206,46 +265,24 @@ def _checked(task: str) -> str:
     return task
 
 
-# Who a task can be given to: the coder in a context of its own, its profiles, and the agents installed here.
-#
-# Only names count that the user or a trusted project has set, or that the catalogue knows: a model can start
-# no command line. Nothing is started for the list, and agents that would have to be fetched first are not in
-# it.
-
-
-EXPLORE = "explore"
-"""The sub-agent that only reads."""
-
-TOOL_EVENTS: tuple[HookEvent, ...] = ("before_tool", "after_tool")
-"""The events of sub-agents that hooks hear of: sessions and turns are those of who talks to the user."""
-
-FORMS = ("", "acp", "native")
-
-LONGEST_DESCRIPTION = 150
-"""Characters of what is told of one agent."""
-
-MOST_LINES = 40
-"""Agents that the model is told of; others it can name all the same."""
-
-_OWN = {
-    CODER: "works as you do, with the same tools and permissions, and knows only the task that you write",
-    EXPLORE: "the same, but it only reads and searches: for questions about the code that take many looks",
-}
-
-
 class Roster:
-    """The agents of one session."""
+    """The agents that a task can be given to: the coder, its profiles, and the agents installed here.
 
-    def __init__(self, config: Config, own: Profile) -> None:
+    Only names count that the user or a trusted project has set, or that the catalogue knows: a model can
+    start no command line. Nothing is started for the list, and agents that would have to be fetched first are
+    not in it.
+    """
+
+    def __init__(self, config: Config, own: CoderProfile) -> None:
         """`own` is the profile of whoever gives the tasks."""
         self._config = config
         self._own = own
         self._tables: Mapping[str, AgentTable] = {table.name: table for table in config[keys.AGENTS]}
-        self._entries = joined(config)
+        self._entries = merged_entries(config)
         self._profiles = profile_names(config)
 
     def lines(self) -> Iterator[str]:
-        """Each agent that can be had at once, with what it is for."""
+        """Return a line for each agent that can be had at once, with what it is for."""
         for name in self.names()[:MOST_LINES]:
             yield one_line(f"- {name}: {self._described(name)}", LONGEST_DESCRIPTION)
 
@@ -256,27 +293,27 @@ class Roster:
         ]
         return [*dict.fromkeys([CODER, EXPLORE, *self._profiles, *others])]
 
-    def find(self, name: str) -> Profile | OtherAgent:
+    def find(self, name: str) -> CoderProfile | OtherAgent:
         """The agent of a name; ValueError tells the model which ones there are."""
         base, _, form = name.partition(":")
         if name == CODER or self.is_explorer(name):
             return as_sub_agent(self._own, self._own)
         if name in self._profiles:
             return as_sub_agent(profile_of(name, self._config), self._own)
-        if base in self._entries and not self._is_ours(base) and form in FORMS:
+        if base in self._entries and not self._is_ours(base) and form in CONNECTION_FORMS:
             return OtherAgent.of(name, self._entries[base].title, self._tables)
         raise ValueError(self._unknown(name))
 
     def is_explorer(self, name: str) -> bool:
-        """Whether this is the sub-agent that only reads, and not something else that is called so."""
+        """True if this is the sub-agent that only reads, and not something else that is called so."""
         return name == EXPLORE and name not in self._entries
 
     def _is_ours(self, name: str) -> bool:
         return name in self._profiles or is_coder(self._entries[name])
 
     def _described(self, name: str) -> str:
-        if name in _OWN and (name == CODER or self.is_explorer(name)):
-            return _OWN[name]
+        if name in _OWN_DESCRIPTIONS and (name == CODER or self.is_explorer(name)):
+            return _OWN_DESCRIPTIONS[name]
         entry = self._entries[name]
         table = self._tables.get(name)
         what = (table.system or "").strip() if table is not None else ""
@@ -291,8 +328,8 @@ class Roster:
         return f"there is no agent {name[:100]!r}: {hint}"
 
 
-def as_sub_agent(profile: Profile, giver: Profile) -> Profile:
-    """A profile as one who works for another: what the giver denies and checks holds there as well."""
+def as_sub_agent(profile: CoderProfile, giver: CoderProfile) -> CoderProfile:
+    """Return a profile for a sub-agent: what the giver of the task denies and checks holds there as well."""
     hooks = {
         event: tuple(dict.fromkeys((*giver.hooks.get(event, ()), *profile.hooks.get(event, ()))))
         for event in TOOL_EVENTS
@@ -303,49 +340,69 @@ def as_sub_agent(profile: Profile, giver: Profile) -> Profile:
     )
 
 
-def _is_here(entry: Entry) -> bool:
-    return any(is_installed(command[0]) for command in entry.programs) or has_native(entry)
+def _is_here(entry: CatalogueEntry) -> bool:
+    return any(is_installed(command[0]) for command in entry.programs) or is_native_available(entry)
 
 
-# A sub-agent: a coder that works on one task for another one, in the same process and session.
-#
-# It has the tools, the mode and the permissions of the session, and never more. It cannot ask the user, give
-# work to others or change the mode, and it has so many turns and no more; in the last one it has to report.
+class SubAgentTask:
+    """One task of one sub-agent: a graph of its own inside of the tool call, in the same session.
+
+    It knows nothing of the conversation. What its models say and its tools do is nested below the call that
+    is running, because it runs in there. The middleware `limits` keeps it within its bounds.
+    """
+
+    def __init__(self, sub_agent: SubAgent, make_graph: MakeGraph, limits: SubAgentMiddleware) -> None:
+        self._sub_agent = sub_agent
+        self._make_graph = make_graph
+        self._limits = limits
+        self._said = ""
+
+    @property
+    def turns(self) -> int:
+        return self._limits.turns
+
+    async def done(self, task: str) -> TaskOutcome:
+        """Have the task carried out; what stops the graph around this one is raised as well."""
+        try:
+            await self._run(task)
+        except GraphBubbleUp:
+            raise
+        except Exception as error:
+            return self._failed(error)
+        if self._limits.is_stopped:
+            return TaskOutcome("stopped", self._said, self.turns, "max_turn_requests")
+        return TaskOutcome("completed", self._said, self.turns, "end_turn")
+
+    async def _run(self, task: str) -> None:
+        # Without a checkpointer: what a sub-agent knows ends with its task.
+        graph = guarded(self._make_graph(self._sub_agent)).copy({"checkpointer": False})
+        steps: RunnableConfig = {"recursion_limit": STEPS_A_TURN * (self._limits.most_turns + 1)}
+        given = {"messages": [HumanMessage(task)]}
+        async for values in graph.astream(given, steps, stream_mode="values"):
+            self._said = _last_said(values) or self._said
+
+    def _failed(self, error: Exception) -> TaskOutcome:
+        failure = failure_of(error)
+        reason = failure.message if failure is not None else describe(error)
+        log.warning("the sub-agent %s failed: %s", self._sub_agent.name, reason)
+        report = f"{reason}\n\nBefore that it said:\n{self._said}" if self._said else reason
+        return TaskOutcome("failed", report, self.turns)
 
 
-NOT_FOR_SUB_AGENTS = frozenset({"delegate", "ask_user", "present_plan"})
-"""Tools of whoever talks to the user."""
-
-READING_KINDS = frozenset({"read", "search", "fetch", "think"})
-"""The kinds of tools of a sub-agent that only looks."""
-
-MOST_TURNS = 60
-"""How often the model of a sub-agent is asked for one task."""
-
-PROMPT = (
-    "You are a sub-agent: another agent has given you one task, and the user does not see what you say. "
-    "Nobody answers questions. Do the task and nothing else, as far as it can be done; where something is "
-    "open, choose the most sensible way and say so. Your last message is your report, and all that the other "
-    "agent gets: what you have found or changed, with paths and lines, how you have checked it, and what is "
-    "left or went wrong."
-)
-
-READ_ONLY_PROMPT = (
-    "You only look: you can read and search, and change nothing. Report what is there, and what you did not "
-    "find."
-)
-
-LAST_TURN = (
-    "You have used all turns for this task. Call no tools any more: report now what you have found or done, "
-    "and what is left."
-)
+def _last_said(values: Any) -> str:
+    """The last text of the model."""
+    messages = values.get("messages") if isinstance(values, dict) else None
+    for message in reversed(messages or []):
+        if isinstance(message, AIMessage) and message.text.strip():
+            return str(message.text)
+    return ""
 
 
 class SubAgent(NamedTuple):
-    """What a sub-agent's graph is made of: the coder's own parts, and `middleware` behind all of theirs."""
+    """The parts of a sub-agent's graph: the coder's own, and `middleware` behind all of theirs."""
 
     name: str
-    profile: Profile
+    profile: CoderProfile
     is_read_only: bool
     middleware: tuple[AgentMiddleware[Any, Any, Any], ...]
 
@@ -353,10 +410,12 @@ class SubAgent(NamedTuple):
 class SubAgentMiddleware(AgentMiddleware[Any, Any, Any]):
     """Keeps one sub-agent at one task within its bounds. It has to be the last of all middleware.
 
-    Behind all others, it sees every tool that they have added, and what they want of the model.
+    A sub-agent has the tools, the mode and the permissions of the session, and never more. It cannot ask the
+    user, give work to others or change the mode, and it has so many turns and no more; in the last one it has
+    to report. Behind all others, this sees every tool that they have added, and what they want of the model.
     """
 
-    def __init__(self, *, is_read_only: bool, denials: Denials, most_turns: int = MOST_TURNS) -> None:
+    def __init__(self, *, is_read_only: bool, denials: ProfileDenials, most_turns: int = MOST_TURNS) -> None:
         super().__init__()
         self.turns = 0
         """How often the model was asked."""
@@ -395,18 +454,18 @@ class SubAgentMiddleware(AgentMiddleware[Any, Any, Any]):
         return await handler(request.override(**changes))
 
     async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
-    ) -> Result:
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolResult]]
+    ) -> ToolResult:
         """Run a tool that it has; models call others, too."""
         served = current()
         call = request.tool_call
         tool = request.tool if served is None else requested_tool(served, request)
         if self.is_stopped:
-            return refusal(call, "all turns for this task are used")
+            return refusal_message(call, "all turns for this task are used")
         if tool is not None and not self._offers(tool):
             return _refused(served, request, "a sub-agent does not have this tool")
         if served is not None:
-            action = action_of(served, call["name"], tool, call["args"], is_gated=False)
+            action = tool_action(served, call["name"], tool, call["args"], is_gated=False)
             if (reason := await self._denials.reason(action)) is not None:
                 return _refused(served, request, f"not permitted: {reason}")
         return await handler(request)
@@ -417,14 +476,14 @@ class SubAgentMiddleware(AgentMiddleware[Any, Any, Any]):
         if tool.name in NOT_FOR_SUB_AGENTS:
             return False
         # What a server claims of its tools earns them nothing.
-        is_reading = kind_of(tool.name, tool) in READING_KINDS and "server" not in about_tool(tool)
+        is_reading = kind_of(tool.name, tool) in READING_KINDS and "server" not in tool_metadata(tool)
         return is_reading or not self._only_reads
 
     @property
     def _only_reads(self) -> bool:
-        """Whether it changes nothing: because of what it is, or because the session changes nothing now."""
+        """True if it changes nothing: because of what it is, or because the session changes nothing now."""
         served = current()
-        return self._is_read_only or (served is not None and served.session.mode in LOOKING)
+        return self._is_read_only or (served is not None and served.session.mode in READ_ONLY_MODES)
 
 
 def _refused(served: Current | None, request: ToolCallRequest, reason: str) -> ToolMessage:
@@ -433,88 +492,22 @@ def _refused(served: Current | None, request: ToolCallRequest, reason: str) -> T
         parent = served.call_id
         key = served.calls.key(call["id"] or "", parent)
         served.calls.announce(key, call["name"], dict(call["args"]), parent=parent)
-    return refusal(call, reason)
+    return refusal_message(call, reason)
 
 
 def _begin_paragraph(served: Current) -> None:
-    """What it says next is shown below what it said before."""
+    """Show what it says next below what it said before."""
     key = served.call_id
     if key is not None and served.calls.is_open(key):
         served.calls.append(key, "\n\n")
 
 
-# A sub-agent at work: a graph of its own inside of the tool call, which knows nothing of the conversation.
-#
-# What its models say and its tools do is nested below the call that is running, because it runs in there.
+class ProfileDenials:
+    """The rules of a profile that deny its agent more than the session does, as in `permissions.deny`.
 
-
-log = logging.getLogger("coupler.coder")
-
-Graph: TypeAlias = "Pregel[Any, Any, Any, Any]"
-MakeGraph: TypeAlias = "Callable[[SubAgent], Graph]"
-"""Puts a coder together for a sub-agent."""
-
-STEPS_A_TURN = 40
-"""Steps of the graph that one turn may take: one for each node, and middleware has some."""
-
-
-class SubAgentWork:
-    """One task of one sub-agent, which the middleware `limits` keeps within its bounds."""
-
-    def __init__(self, sub_agent: SubAgent, make_graph: MakeGraph, limits: SubAgentMiddleware) -> None:
-        self._sub_agent = sub_agent
-        self._make_graph = make_graph
-        self._limits = limits
-        self._said = ""
-
-    @property
-    def turns(self) -> int:
-        return self._limits.turns
-
-    async def done(self, task: str) -> Outcome:
-        """Have the task carried out; what stops the graph around this one is raised as well."""
-        try:
-            await self._run(task)
-        except GraphBubbleUp:
-            raise
-        except Exception as error:
-            return self._failed(error)
-        if self._limits.is_stopped:
-            return Outcome("stopped", self._said, self.turns, "max_turn_requests")
-        return Outcome("completed", self._said, self.turns, "end_turn")
-
-    async def _run(self, task: str) -> None:
-        # Without a checkpointer: what a sub-agent knows ends with its task.
-        graph = guarded(self._make_graph(self._sub_agent)).copy({"checkpointer": False})
-        steps: RunnableConfig = {"recursion_limit": STEPS_A_TURN * (self._limits.most_turns + 1)}
-        given = {"messages": [HumanMessage(task)]}
-        async for values in graph.astream(given, steps, stream_mode="values"):
-            self._said = _last_said(values) or self._said
-
-    def _failed(self, error: Exception) -> Outcome:
-        failure = failure_of(error)
-        reason = failure.message if failure is not None else describe(error)
-        log.warning("the sub-agent %s failed: %s", self._sub_agent.name, reason)
-        report = f"{reason}\n\nBefore that it said:\n{self._said}" if self._said else reason
-        return Outcome("failed", report, self.turns)
-
-
-def _last_said(values: Any) -> str:
-    """The last text of the model."""
-    messages = values.get("messages") if isinstance(values, dict) else None
-    for message in reversed(messages or []):
-        if isinstance(message, AIMessage) and message.text.strip():
-            return str(message.text)
-    return ""
-
-
-# What a profile denies its agent, besides what holds for the session: rules as in `permissions.deny`.
-#
-# They can only take away. What they do not deny is judged by the session's engine, as ever.
-
-
-class Denials:
-    """Of one profile; raises ValueError for a rule that is wrong."""
+    They can only take away. What they do not deny is judged by the session's engine, as ever. Raises
+    ValueError for a rule that is wrong.
+    """
 
     def __init__(self, agent: str, rules: Sequence[str], project: str) -> None:
         origin = f"the profile {agent}"
@@ -522,7 +515,7 @@ class Denials:
         self._permissions = Permissions(self._rules, Choices(project), project)
 
     async def reason(self, action: Action) -> str | None:
-        """Why it may not be done; None if no rule is against it, or might be."""
+        """Return why something may not be done; None if no rule is against it, or might be."""
         if not self._rules:
             return None
         verdict = await in_thread(lambda: self._permissions.judge(action))

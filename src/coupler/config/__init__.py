@@ -1,8 +1,11 @@
-"""What users and projects set in `coupler.toml`: found, checked, merged, and trusted where that is needed.
+"""The configuration: what users and projects set in `coupler.toml`, found, checked and merged.
 
-The table of keys is `keys.py`: a key is declared there once, and gets its validation, its place in the
-order of precedence and its line in the manual from that. Nothing here opens the store: whether a project
-is trusted is asked of whoever is handed to `load`.
+`lookup` finds the files that count, `files` reads them with the line and column of every key, `keys` checks
+them against the table of keys, and `config` merges them by precedence with the environment and the command
+line, leaving out what a project may not set. A key is declared once, in `keys`: its validation, its place in
+the order of precedence and its line in the manual follow from that, with `value_kinds` for what a value can
+be and `agent_tables` for `[agents]` and `[mcp]`. Nothing here opens the store: whether a project is trusted
+is asked of whoever is handed to `load`.
 """
 
 from __future__ import annotations
@@ -10,15 +13,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coupler.config.config import Config, Note, TrustedFiles, load
-    from coupler.config.files import Entry, Origin
+    from coupler.config.config import Config, IgnoredSetting, TrustedFiles, load
+    from coupler.config.files import ListItem, Origin
     from coupler.config.lookup import ConfigError
 
-__all__ = ["Config", "ConfigError", "Entry", "Note", "Origin", "TrustedFiles", "load"]
+__all__ = ["Config", "ConfigError", "IgnoredSetting", "ListItem", "Origin", "TrustedFiles", "load"]
 
 _HOMES = {"ConfigError": "coupler.config.lookup"}
-_HOMES |= dict.fromkeys(("Entry", "Origin"), "coupler.config.files")
-_HOMES |= dict.fromkeys(("Config", "Note", "TrustedFiles", "load"), "coupler.config.config")
+_HOMES |= dict.fromkeys(("ListItem", "Origin"), "coupler.config.files")
+_HOMES |= dict.fromkeys(("Config", "IgnoredSetting", "TrustedFiles", "load"), "coupler.config.config")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Agents and MCP servers as `coupler.toml` defines them.
+"""Agents and MCP servers as `coupler.toml` defines them: `[agents.NAME]` and `[mcp.NAME]`.
 
 A value that is wrong is never repeated: it may be a token.
 """
@@ -15,11 +15,10 @@ from msgspec import structs
 
 from coupler.config.files import Origin
 from coupler.config.lookup import suggestion
-from coupler.config.value_kinds import Source, TableKey, WrongValueError, address_problem, type_words
+from coupler.config.value_kinds import TableKey, ValueSource, WrongValueError, address_problem, type_words
 
 if TYPE_CHECKING:
     from coupler.schema.v1 import McpServer
-
 
 AGENT_KEYS: Mapping[str, TableKey] = {
     "command": TableKey(
@@ -75,7 +74,7 @@ _UNFIT = re.compile("[\x00-\x1f\x7f]")
 
 
 class AgentTable(msgspec.Struct, frozen=True):
-    """What somebody has set for one agent; what is None is as the catalogue has it."""
+    """The settings of one agent; what is None is as the catalogue has it."""
 
     name: str
     origin: Origin
@@ -108,7 +107,7 @@ class AgentTables(msgspec.Struct, frozen=True):
 
     words: str = "a table for each agent"
 
-    def read(self, value: object, source: Source) -> tuple[AgentTable, ...]:
+    def read(self, value: object, source: ValueSource) -> tuple[AgentTable, ...]:
         if not isinstance(value, dict):
             raise WrongValueError(f"must be {self.words}: write [agents.NAME], not {type_words(value)}")
         return tuple(_agent(name, table, source) for name, table in value.items())
@@ -119,7 +118,7 @@ class AgentTables(msgspec.Struct, frozen=True):
         return (*{table.name: table for table in (*weaker, *stronger)}.values(),)
 
 
-def _agent(name: str, table: object, source: Source) -> AgentTable:
+def _agent(name: str, table: object, source: ValueSource) -> AgentTable:
     if not _AGENT_NAME.fullmatch(name):
         raise WrongValueError("must be called by letters, digits, `_`, `-` and `.`, at most 64 of them", name)
     if not isinstance(table, dict):
@@ -154,7 +153,7 @@ def _agent(name: str, table: object, source: Source) -> AgentTable:
     )
 
 
-def _command(name: str, value: object, source: Source) -> tuple[str, ...]:
+def _command(name: str, value: object, source: ValueSource) -> tuple[str, ...]:
     """A command line, or the list of its words; its program may be a path that starts where the file is."""
     words = _split(name, value) if isinstance(value, str) else value
     if not isinstance(words, list):
@@ -179,7 +178,7 @@ def _split(name: str, value: str) -> list[str]:
         raise WrongValueError("cannot be split into words: a quote is open", name, "command") from None
 
 
-def _program(program: str, name: str, source: Source) -> str:
+def _program(program: str, name: str, source: ValueSource) -> str:
     if program.startswith("~/"):
         if source.home is None:
             raise WrongValueError("begins with ~, but this user has no home directory", name, "command")
@@ -236,12 +235,12 @@ def _texts(name: str, keys: tuple[str, ...], value: object) -> tuple[str, ...]:
     return (*value,)
 
 
-def _paths(name: str, key: str, value: object, source: Source) -> tuple[str, ...]:
+def _paths(name: str, key: str, value: object, source: ValueSource) -> tuple[str, ...]:
     """Files, from the directory on that the configuration is in."""
     return tuple(_path(path, name, key, source) for path in _texts(name, (key,), value))
 
 
-def _path(path: str, name: str, key: str, source: Source) -> str:
+def _path(path: str, name: str, key: str, source: ValueSource) -> str:
     if path.startswith("~/"):
         if source.home is None:
             raise WrongValueError("begins with ~, but this user has no home directory", name, key)
@@ -303,14 +302,11 @@ def _variables(name: str, value: object) -> dict[str, str]:
     return value
 
 
-# An agent's table together with those that it stands on: what it leaves open is as the one below has it.
-
-
 T = TypeVar("T")
 
 
 def whole_table(name: str, tables: Mapping[str, AgentTable]) -> AgentTable | None:
-    """What holds for the agent of this name, by all tables below it; None if it has none itself.
+    """Merge the table of an agent with those that it stands on; None if it has none itself.
 
     Of texts the nearest counts. Lists are added up, those from below first, and so are tables, in which the
     nearest entry of a name counts.
@@ -354,11 +350,6 @@ def _added_up(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for some in lists for each in some))
 
 
-# MCP servers as `coupler.toml` has them: `[mcp.NAME]` with a command, or with an address.
-#
-# A value that is wrong is never repeated: it may be a token.
-
-
 _OF_COMMANDS = {
     "command": TableKey("a text", "The program: a name on the `PATH`, or a path."),
     "args": TableKey("a list of texts", "Its arguments."),
@@ -387,7 +378,7 @@ class ServerTables(msgspec.Struct, frozen=True):
 
     words: str = "a table for each server"
 
-    def read(self, value: object, source: Source) -> tuple[McpServer, ...]:
+    def read(self, value: object, source: ValueSource) -> tuple[McpServer, ...]:
         if not isinstance(value, dict):
             raise WrongValueError(f"must be {self.words}: write [mcp.NAME], not {type_words(value)}")
         return tuple(_server(name, table, source) for name, table in value.items())
@@ -401,7 +392,7 @@ def _name(server: Any) -> str:
     return name
 
 
-def _server(name: str, table: object, source: Source) -> McpServer:
+def _server(name: str, table: object, source: ValueSource) -> McpServer:
     # Imported on use: a configuration without servers needs no types of the protocol.
     from coupler.schema import v1
 
@@ -473,7 +464,7 @@ def _texts_by_name(name: str, key: str, table: Mapping[str, object]) -> dict[str
     return value
 
 
-def _server_command(command: str, name: str, source: Source) -> str:
+def _server_command(command: str, name: str, source: ValueSource) -> str:
     """A program by its name, or a path; relative ones start where the file is, as all paths in it do."""
     if command.startswith("~/"):
         if source.home is None:

@@ -1,8 +1,8 @@
-"""The configuration of one session: the user's file and the project's, merged by precedence.
+"""Loads the configuration of one session: the user's file and the project's, merged by precedence.
 
-The command line wins over the environment, that over the project as far as it may say anything, and that
-over the user's file. Lists add up instead, also those of files above the project's nearest one. What a
-project may not say is left out, and told in the notes.
+The command line wins over the environment, that over the project as far as it may say anything, and that over
+the user's file. Lists add up instead, also those of files above the project's nearest one. What a project may
+not set is left out, and reported in the notes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from coupler.config import keys
-from coupler.config.files import COMMAND_LINE, FILES_REMEMBERED, ConfigFile, Layer, Origin, read
+from coupler.config.files import COMMAND_LINE, FILES_CACHED, ConfigFile, Layer, Origin, read_config_file
 from coupler.config.lookup import ConfigError, project_files, user_file
-from coupler.config.value_kinds import Key, Schema, Setting, Source, WrongValueError
+from coupler.config.value_kinds import ConfigKey, ConfigSchema, ConfigSetting, ValueSource, WrongValueError
 from coupler.runtime.directories import home_directory
 
 T = TypeVar("T")
@@ -27,12 +27,12 @@ class TrustedFiles(Protocol):
     """Knows which projects' files the user has trusted; the store's `Trust` does."""
 
     def is_trusted(self, path: str, content: bytes) -> bool:
-        """Whether the file at this real path was trusted with exactly this content."""
+        """Tell whether the file at this real path was trusted with exactly this content."""
         ...
 
 
-class Note(msgspec.Struct, frozen=True):
-    """Something that a project's file says and that is not used, and why."""
+class IgnoredSetting(msgspec.Struct, frozen=True):
+    """A setting of a project's file that is not used, and why."""
 
     key: str
     origin: Origin
@@ -43,17 +43,17 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class Config(msgspec.Struct, frozen=True, eq=False):
-    """What holds for one session. Never changes: a file that did is read by the next `load`."""
+    """The settings of one session. Never changes: a file that did is read by the next `load`."""
 
-    settings: Mapping[str, Setting]
+    settings: Mapping[str, ConfigSetting]
     """What somebody has set, by the names of the keys; a list's origin is the strongest that added to it."""
-    notes: tuple[Note, ...] = ()
+    notes: tuple[IgnoredSetting, ...] = ()
     project: ConfigFile | None = None
     """The project's nearest file, if there is one."""
-    untrusted: tuple[Setting, ...] = ()
+    untrusted: tuple[ConfigSetting, ...] = ()
     """What the project's file sets that the user would have to trust first."""
 
-    def __getitem__(self, key: Key[T]) -> T:
+    def __getitem__(self, key: ConfigKey[T]) -> T:
         """A key's value, or its default."""
         setting = self.settings.get(key.name)
         value: T = key.default if setting is None else setting.value
@@ -66,9 +66,9 @@ def load(
     environ: Mapping[str, str],
     command_line: Mapping[str, object] | None = None,
     trust: TrustedFiles | None = None,
-    schema: Schema | None = None,
+    schema: ConfigSchema | None = None,
 ) -> Config:
-    """The configuration for a session in this directory; without one, the user's alone.
+    """Load the configuration for a session in this directory; without one, the user's alone.
 
     Raises ConfigError if a file or a value is wrong. `command_line` has values by the names of their keys;
     without `trust` no project is trusted.
@@ -76,7 +76,7 @@ def load(
     schema = schema or keys.SCHEMA
     home = home_directory(environ)
     own = user_file(environ)
-    user = None if own is None else read(own)
+    user = None if own is None else read_config_file(own)
     files = () if cwd is None else _read_project(cwd, environ)
     project = files[0] if files else None
     said = () if project is None else _settings(project, "project", schema, home)
@@ -97,34 +97,44 @@ def load(
 
 def _read_project(cwd: str, environ: Mapping[str, str]) -> tuple[ConfigFile, ...]:
     """The project's files, the nearest first."""
-    found = [read(*each) for each in project_files(cwd, environ)]
+    found = [read_config_file(*each) for each in project_files(cwd, environ)]
     return tuple(file for file in found if file is not None)
 
 
-def _said_above(files: Sequence[ConfigFile], schema: Schema, home: str | None) -> Iterator[Setting]:
-    """What the files above the nearest one tighten, the farthest first; what needs trust they cannot set."""
+def _said_above(
+    files: Sequence[ConfigFile], schema: ConfigSchema, home: str | None
+) -> Iterator[ConfigSetting]:
+    """The settings of the files above the nearest one, the farthest first.
+
+    What needs trust they cannot set.
+    """
     for file in reversed(files):
         for setting in _settings(file, "project", schema, home):
             if setting.key.setter != "trusted project":
                 yield setting
 
 
-@lru_cache(maxsize=FILES_REMEMBERED)
-def _settings(file: ConfigFile, layer: Layer, schema: Schema, home: str | None) -> tuple[Setting, ...]:
-    """Files are remembered as objects, so an unchanged one is checked once."""
-    from coupler.config.keys import read_settings
+@lru_cache(maxsize=FILES_CACHED)
+def _settings(
+    file: ConfigFile, layer: Layer, schema: ConfigSchema, home: str | None
+) -> tuple[ConfigSetting, ...]:
+    """Check a file, once: unchanged files are cached as objects."""
+    return keys.read_settings(file, layer, schema, home)
 
-    return read_settings(file, layer, schema, home)
 
+def _is_trusted(
+    project: ConfigFile | None, said: tuple[ConfigSetting, ...], trust: TrustedFiles | None
+) -> bool:
+    """Tell whether the project is trusted.
 
-def _is_trusted(project: ConfigFile | None, said: tuple[Setting, ...], trust: TrustedFiles | None) -> bool:
-    """Asks only if something depends on it: looking into the store takes longer than all the rest."""
+    Asks only if something depends on it: the store is slow to open.
+    """
     if project is None or trust is None or not any(each.key.setter == "trusted project" for each in said):
         return False
     return trust.is_trusted(project.real_path, project.content)
 
 
-def _may_be_used(setting: Setting, is_trusted: bool) -> bool:
+def _may_be_used(setting: ConfigSetting, is_trusted: bool) -> bool:
     match setting.key.setter:
         case "project":
             return True
@@ -134,42 +144,46 @@ def _may_be_used(setting: Setting, is_trusted: bool) -> bool:
             return False
 
 
-def _from_environment(environ: Mapping[str, str], schema: Schema, home: str | None) -> Iterator[Setting]:
+def _from_environment(
+    environ: Mapping[str, str], schema: ConfigSchema, home: str | None
+) -> Iterator[ConfigSetting]:
     for key in schema.keys:
         value = environ.get(key.variable) if key.variable is not None else None
         if value:
-            yield _setting(key, value, Source(Origin("environment", variable=key.variable), home=home))
+            yield _setting(key, value, ValueSource(Origin("environment", variable=key.variable), home=home))
 
 
-def _from_command_line(given: Mapping[str, object], schema: Schema, home: str | None) -> Iterator[Setting]:
+def _from_command_line(
+    given: Mapping[str, object], schema: ConfigSchema, home: str | None
+) -> Iterator[ConfigSetting]:
     for name, value in given.items():
         key = schema.find(name)
         if key is None:
             raise LookupError(f"there is no key {name!r}")
-        yield _setting(key, value, Source(COMMAND_LINE, home=home))
+        yield _setting(key, value, ValueSource(COMMAND_LINE, home=home))
 
 
-def _setting(key: Key[Any], value: object, source: Source) -> Setting:
+def _setting(key: ConfigKey[Any], value: object, source: ValueSource) -> ConfigSetting:
     try:
-        return Setting(key, key.kind.read(value, source), source.origin)
+        return ConfigSetting(key, key.kind.read(value, source), source.origin)
     except WrongValueError as error:
         raise ConfigError("invalid", [f"`{key.name}` from {source.origin} {error}"]) from None
 
 
-def _joined(settings: Iterable[Setting]) -> Mapping[str, Setting]:
-    """One setting a key, from those of all origins, the weakest first."""
-    joined: dict[str, Setting] = {}
+def _joined(settings: Iterable[ConfigSetting]) -> Mapping[str, ConfigSetting]:
+    """Merge the settings of all origins, the weakest first, to one for each key."""
+    joined: dict[str, ConfigSetting] = {}
     for key, value, origin in settings:
         weaker = joined[key.name].value if key.name in joined else key.default
-        joined[key.name] = Setting(key, key.kind.join(weaker, value), origin)
+        joined[key.name] = ConfigSetting(key, key.kind.join(weaker, value), origin)
     return MappingProxyType(joined)
 
 
-def _note(setting: Setting) -> Note:
+def _note(setting: ConfigSetting) -> IgnoredSetting:
     key, _, origin = setting
     reason = (
         "until you have trusted the project: run `coupler trust` in its directory"
         if key.setter == "trusted project"
         else "because a project can only tighten: only your own coupler.toml can set it"
     )
-    return Note(key.name, origin, f"`{key.name}` in {origin} is ignored, {reason}")
+    return IgnoredSetting(key.name, origin, f"`{key.name}` in {origin} is ignored, {reason}")

@@ -1,4 +1,9 @@
-"""Reads `coupler.toml`, with the line and column of every key."""
+"""Reads `coupler.toml`, with the line and column of every key.
+
+`read_config_file` reads and caches a file, `parse_toml` makes values and positions of its text,
+`TextPositions` finds where each key is written, and an `Origin` says where a value comes from, so that
+whoever it surprises can find it.
+"""
 
 from __future__ import annotations
 
@@ -12,31 +17,89 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from coupler.config.lookup import ConfigError, shown
+from coupler.config.lookup import ConfigError, printable
 
-LARGEST = 1024 * 1024
+LARGEST_FILE = 1024 * 1024
 """Bytes of a file."""
 
-SETTLED = 2.0
+SETTLED_SECONDS = 2.0
 """Seconds without a change after which a file's date tells two versions apart on every file system."""
 
-FILES_REMEMBERED = 64
+FILES_CACHED = 64
 
 Fingerprint = tuple[int, int, int, int]
 
+KeyPath = tuple[str | int, ...]
+"""A key with its tables; numbers are the places in lists."""
+
+MOST_PARTS = 16
+"""Parts of a dotted key."""
+
+DEEPEST = 32
+"""Lists and tables inside each other."""
+
+Layer = Literal["user", "project", "environment", "command line"]
+"""Who can set a value, from the weakest to the strongest."""
+
+_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+_BLANK = re.compile(r"[ \t]*")
+
+# A group that is repeated possessively has no alternatives and no lookahead: the first releases of 3.11 match
+# those wrongly. Those that need them can be read in one way only, so that nothing is tried twice.
+_BETWEEN = re.compile(r"[ \t\r\n]*+(?:#[^\n]*+[ \t\r\n]*+)*+")
+_NAME = re.compile(r"""[A-Za-z0-9_-]++|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|'[^'\n]*+'""")
+_TEXT = re.compile(
+    r'''"""[^"\\]*+(?:(?:\\[\s\S]|"(?!""))[^"\\]*+)*"{3,5}'''
+    r"""|\'\'\'[^']*+(?:'(?!'')[^']*+)*'{3,5}"""
+    r"""|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|'[^'\n]*+'"""
+)
+_SCALAR = re.compile(r"[^,\]}\n#]++")
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """The place where a value was set: the layer, and where in it."""
+
+    layer: Layer
+    file: str | None = None
+    line: int | None = None
+    variable: str | None = None
+
+    @property
+    def directory(self) -> str | None:
+        """The directory that relative paths of this origin start from."""
+        return None if self.file is None else os.path.dirname(self.file)
+
+    def __str__(self) -> str:
+        if self.file is not None:
+            line = "" if self.line is None else f" line {self.line}"
+            return f"{printable(self.file, 1000)}{line}"
+        if self.variable is not None:
+            return f"the variable {self.variable}"
+        return f"the {self.layer}"
+
+
+COMMAND_LINE = Origin("command line")
+
+
+class ListItem(msgspec.Struct, frozen=True):
+    """One text of a list that several origins have added to, with its own origin."""
+
+    text: str
+    origin: Origin
+
 
 class ConfigFile(msgspec.Struct, frozen=True, eq=False):
-    """A file that is TOML; what its keys mean is not yet looked at."""
+    """A parsed file; what its keys mean is not yet looked at."""
 
     path: str
     real_path: str
     content: bytes
     values: dict[str, Any]
-    positions: Positions
+    positions: TextPositions
 
 
-def read(path: str, root: str | None = None) -> ConfigFile | None:
-    """The file, from memory if it has not changed; None if there is none.
+def read_config_file(path: str, root: str | None = None) -> ConfigFile | None:
+    """Read a file, from memory if it has not changed; None if there is none.
 
     With a root, the file must not lead out of that directory. The user's own may be a link to anywhere, as
     those who keep their settings in a repository have it.
@@ -54,7 +117,7 @@ def read(path: str, root: str | None = None) -> ConfigFile | None:
     if not stat.S_ISREG(status.st_mode):
         raise _unreadable(path, "it is not a regular file")
     fingerprint = (status.st_mtime_ns, status.st_size, status.st_ctime_ns, status.st_ino)
-    if abs(time.time() - status.st_mtime) < SETTLED:
+    if abs(time.time() - status.st_mtime) < SETTLED_SECONDS:
         return _read(path, real_path, fingerprint)
     return _remembered(path, real_path, fingerprint)
 
@@ -71,16 +134,15 @@ def _follow(path: str, root: str | None) -> tuple[str, os.stat_result]:
 
 def _read(path: str, real_path: str, fingerprint: Fingerprint) -> ConfigFile:
     """Read and parse. The fingerprint is older than what is read, so a change in between shows next time."""
-    # Imported on use: most sessions have no file at all, and must not wait for a parser.
     content = _content(path, real_path)
-    return ConfigFile(path, real_path, content, *parse(path, content))
+    return ConfigFile(path, real_path, content, *parse_toml(path, content))
 
 
-_remembered = lru_cache(maxsize=FILES_REMEMBERED)(_read)
+_remembered = lru_cache(maxsize=FILES_CACHED)(_read)
 
 
-def content_of(real_path: str) -> bytes:
-    """The bytes of a file at a path without links, as they would be trusted."""
+def read_content(real_path: str) -> bytes:
+    """Read the bytes of a file at a path without links, as they would be trusted."""
     return _content(real_path, real_path)
 
 
@@ -97,33 +159,27 @@ def _content(path: str, real_path: str) -> bytes:
         with open(descriptor, "rb") as stream:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise _unreadable(path, "it is not a regular file")
-            content = stream.read(LARGEST + 1)
+            content = stream.read(LARGEST_FILE + 1)
     except OSError as error:
         raise _unreadable(path, error.strerror or "reading failed") from None
-    if len(content) > LARGEST:
-        raise _unreadable(path, f"it is larger than {LARGEST // 1024 // 1024} MiB")
+    if len(content) > LARGEST_FILE:
+        raise _unreadable(path, f"it is larger than {LARGEST_FILE // 1024 // 1024} MiB")
     return content
 
 
 def _unreadable(path: str, problem: str) -> ConfigError:
-    return ConfigError("unreadable", [f"{shown(path, 1000)} cannot be used: {problem}"])
+    return ConfigError("unreadable", [f"{printable(path, 1000)} cannot be used: {problem}"])
 
 
-# The text of a `coupler.toml` as values and places, or a sentence with line and column.
-
-
-_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
-
-
-def parse(path: str, content: bytes) -> tuple[dict[str, Any], Positions]:
-    """What the file says, and where; raises ConfigError. The path is for the message only."""
+def parse_toml(path: str, content: bytes) -> tuple[dict[str, Any], TextPositions]:
+    """Parse the text of a file into values and positions; raises ConfigError, whose message has the path."""
     # Imported on use: most directories have no such file.
     import tomllib
 
     # A byte order mark, as some editors write it, is no part of the text.
     text = _decoded(path, content).removeprefix("\ufeff").replace("\r\n", "\n")
     try:
-        positions = Positions.of(text)
+        positions = TextPositions.of(text)
         return tomllib.loads(text), positions
     except TooComplexError as error:
         raise _no_toml(path, str(error), error.position) from None
@@ -139,57 +195,28 @@ def _decoded(path: str, content: bytes) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         before = content[: error.start].decode("utf-8")
-        position = Position(before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
+        position = TextPosition(before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
         raise _no_toml(path, "it is not UTF-8", position) from None
 
 
-def _place(message: str, text: str) -> tuple[str, Position]:
-    """What `tomllib` says, and where."""
+def _place(message: str, text: str) -> tuple[str, TextPosition]:
+    """Split a message of `tomllib` into what is wrong and where."""
     found = _PLACE.search(message)
     if found is None or found[1] is None:
         lines = text.rstrip("\n").split("\n")
-        position = Position(len(lines), len(lines[-1]) + 1)
+        position = TextPosition(len(lines), len(lines[-1]) + 1)
     else:
-        position = Position(int(found[1]), int(found[2]))
+        position = TextPosition(int(found[1]), int(found[2]))
     return message[: found.start()] if found else message, position
 
 
-def _no_toml(path: str, problem: str, position: Position | None) -> ConfigError:
+def _no_toml(path: str, problem: str, position: TextPosition | None) -> ConfigError:
     place = "" if position is None else f" line {position.line}, column {position.column}"
-    sentence = shown(problem[:1].lower() + problem[1:])
-    return ConfigError("syntax", [f"{shown(path, 1000)}{place}: {sentence}"])
+    sentence = printable(problem[:1].lower() + problem[1:])
+    return ConfigError("syntax", [f"{printable(path, 1000)}{place}: {sentence}"])
 
 
-# Where each key of a TOML text is written, which `tomllib` does not tell.
-#
-# One tolerant pass that runs before `tomllib` and checks what that would choke on: it needs minutes for a key
-# of many thousand parts, and overflows the stack on deep nesting. What the scanner does not understand it
-# leaves to `tomllib` to complain about, which reads the same text from its beginning.
-
-
-Path = tuple[str | int, ...]
-"""A key with its tables; numbers are the places in lists."""
-
-MOST_PARTS = 16
-"""Parts of a dotted key."""
-
-DEEPEST = 32
-"""Lists and tables inside each other."""
-
-_BLANK = re.compile(r"[ \t]*")
-# A group that is repeated possessively has no alternatives and no lookahead: the first releases of 3.11 match
-# those wrongly. Those that need them can be read in one way only, so that nothing is tried twice.
-_BETWEEN = re.compile(r"[ \t\r\n]*+(?:#[^\n]*+[ \t\r\n]*+)*+")
-_NAME = re.compile(r"""[A-Za-z0-9_-]++|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|'[^'\n]*+'""")
-_TEXT = re.compile(
-    r'''"""[^"\\]*+(?:(?:\\[\s\S]|"(?!""))[^"\\]*+)*"{3,5}'''
-    r"""|\'\'\'[^']*+(?:'(?!'')[^']*+)*'{3,5}"""
-    r"""|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|'[^'\n]*+'"""
-)
-_SCALAR = re.compile(r"[^,\]}\n#]++")
-
-
-class Position(NamedTuple):
+class TextPosition(NamedTuple):
     """A place in a text, counted from 1."""
 
     line: int
@@ -199,57 +226,62 @@ class Position(NamedTuple):
 class TooComplexError(ValueError):
     """The text is built so that reading it would cost too much."""
 
-    def __init__(self, message: str, position: Position) -> None:
+    def __init__(self, message: str, position: TextPosition) -> None:
         super().__init__(message)
         self.position = position
 
 
 class _NotUnderstoodError(Exception):
-    """Probably no TOML."""
+    """The scanner does not understand the text: it is probably no TOML."""
 
 
-class Positions:
-    """Where the keys and the items of lists are."""
+class TextPositions:
+    """The positions of keys and of items of lists in a text, which `tomllib` does not tell."""
 
     def __init__(self, text: str) -> None:
         self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
-        self._places: dict[Path, int] = {}
+        self._places: dict[KeyPath, int] = {}
 
     @classmethod
-    def of(cls, text: str) -> Positions:
+    def of(cls, text: str) -> TextPositions:
         """Find all keys of a text; raises TooComplexError."""
         positions = cls(text)
         _Scanner(text, positions).scan()
         return positions
 
-    def find(self, path: Path) -> Position | None:
-        """Where this key or item is written first."""
+    def find(self, path: KeyPath) -> TextPosition | None:
+        """The position where this key or item is written first."""
         place = self._places.get(path)
         return None if place is None else self.at(place)
 
-    def at(self, place: int) -> Position:
+    def at(self, place: int) -> TextPosition:
         """The line and column of a character."""
         line = bisect_right(self._line_starts, place)
-        return Position(line, place - self._line_starts[line - 1] + 1)
+        return TextPosition(line, place - self._line_starts[line - 1] + 1)
 
-    def note(self, path: Path, place: int) -> None:
+    def note(self, path: KeyPath, place: int) -> None:
         """Remember where a path is written, unless it was before."""
         self._places.setdefault(path, place)
 
 
 class _Scanner:
-    """One walk over a text. Each method starts at `self._at` and leaves it behind what it has read."""
+    """One walk over a text. Each method starts at `self._at` and leaves it behind what it has read.
 
-    def __init__(self, text: str, positions: Positions) -> None:
+    It is tolerant, runs before `tomllib` and checks what that would choke on: `tomllib` needs minutes for a
+    key of many thousand parts, and overflows the stack on deep nesting. What the scanner does not understand
+    it leaves to `tomllib` to complain about, which reads the same text from its beginning.
+    """
+
+    def __init__(self, text: str, positions: TextPositions) -> None:
         self._text = text
         self._positions = positions
         self._at = 0
         # How many tables each [[list]] has so far.
-        self._tables: dict[Path, int] = {}
+        self._tables: dict[KeyPath, int] = {}
 
     def scan(self) -> None:
         """Read the whole text, or as much of it as is understood."""
-        table: Path = ()
+        table: KeyPath = ()
         try:
             while self._skip(_BETWEEN) < len(self._text):
                 if self._text.startswith("[", self._at):
@@ -259,11 +291,11 @@ class _Scanner:
         except _NotUnderstoodError:
             return
 
-    def _header(self) -> Path:
+    def _header(self) -> KeyPath:
         is_list = self._text.startswith("[[", self._at)
         start = self._at
         self._at += 2 if is_list else 1
-        path: Path = ()
+        path: KeyPath = ()
         names = self._names()
         for number, name in enumerate(names, 1):
             path = (*path, name)
@@ -276,7 +308,7 @@ class _Scanner:
         self._expect("]]" if is_list else "]")
         return path
 
-    def _pair(self, table: Path, depth: int) -> None:
+    def _pair(self, table: KeyPath, depth: int) -> None:
         self._skip(_BLANK)
         start = self._at
         path = table
@@ -300,7 +332,7 @@ class _Scanner:
                 return names
             self._at += 1
 
-    def _value(self, path: Path, depth: int) -> None:
+    def _value(self, path: KeyPath, depth: int) -> None:
         self._skip(_BLANK)
         if depth > DEEPEST:
             message = f"lists and tables are nested more than {DEEPEST} deep"
@@ -315,7 +347,7 @@ class _Scanner:
             case _:
                 self._take(_SCALAR)
 
-    def _list(self, path: Path, depth: int) -> None:
+    def _list(self, path: KeyPath, depth: int) -> None:
         self._at += 1
         index = 0
         self._skip(_BETWEEN)
@@ -330,7 +362,7 @@ class _Scanner:
             index += 1
         self._at += 1
 
-    def _inline_table(self, path: Path, depth: int) -> None:
+    def _inline_table(self, path: KeyPath, depth: int) -> None:
         self._at += 1
         self._skip(_BETWEEN)
         while not self._text.startswith("}", self._at):
@@ -375,42 +407,3 @@ def _plain(name: str) -> str:
         return str(tomllib.loads(f"name = {name}")["name"])
     except tomllib.TOMLDecodeError:
         raise _NotUnderstoodError from None
-
-
-# Where a value comes from, so that whoever it surprises can find it.
-
-
-Layer = Literal["user", "project", "environment", "command line"]
-"""From the weakest to the strongest."""
-
-
-class Origin(msgspec.Struct, frozen=True):
-    """The layer, and the place in it."""
-
-    layer: Layer
-    file: str | None = None
-    line: int | None = None
-    variable: str | None = None
-
-    @property
-    def directory(self) -> str | None:
-        """The directory that relative paths of this origin start from."""
-        return None if self.file is None else os.path.dirname(self.file)
-
-    def __str__(self) -> str:
-        if self.file is not None:
-            line = "" if self.line is None else f" line {self.line}"
-            return f"{shown(self.file, 1000)}{line}"
-        if self.variable is not None:
-            return f"the variable {self.variable}"
-        return f"the {self.layer}"
-
-
-COMMAND_LINE = Origin("command line")
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """One text of a list that several origins have added to."""
-
-    text: str
-    origin: Origin

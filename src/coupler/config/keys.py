@@ -9,22 +9,22 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from coupler.config.agent_tables import AgentTable, AgentTables, ServerTables
-from coupler.config.files import ConfigFile, Entry, Layer, Origin, Path
-from coupler.config.lookup import MOST_PROBLEMS, ConfigError, shown_key, suggestion
+from coupler.config.files import ConfigFile, KeyPath, Layer, ListItem, Origin
+from coupler.config.lookup import MOST_PROBLEMS, ConfigError, printable_key, suggestion
 from coupler.config.value_kinds import (
-    Address,
-    AgentNames,
-    Choice,
-    Count,
-    FilePath,
-    Key,
-    ModelName,
-    ModelNames,
-    Schema,
-    Setting,
-    Source,
-    Texts,
-    VariableNames,
+    AddressKind,
+    AgentNamesKind,
+    ChoiceKind,
+    ConfigKey,
+    ConfigSchema,
+    ConfigSetting,
+    CountKind,
+    ModelNameKind,
+    ModelNamesKind,
+    PathKind,
+    TextsKind,
+    ValueSource,
+    VariableNamesKind,
     WrongValueError,
     type_words,
 )
@@ -32,8 +32,7 @@ from coupler.config.value_kinds import (
 if TYPE_CHECKING:
     from coupler.schema.v1 import McpServer
 
-
-Entries = tuple[Entry, ...]
+Entries = tuple[ListItem, ...]
 
 CoderMode = Literal["interactive", "accept-edits", "read-only", "planning", "agentic"]
 """The modes of the coder, by their ids."""
@@ -41,28 +40,28 @@ CoderMode = Literal["interactive", "accept-edits", "read-only", "planning", "age
 SMALLEST_WINDOW, LARGEST_WINDOW = 4_000, 100_000_000
 """Tokens that a model takes in: with less than that its instructions do not fit."""
 
-ALLOW: Key[Entries] = Key(
+ALLOW: ConfigKey[Entries] = ConfigKey(
     "permissions.allow",
-    Texts("a list of rules"),
+    TextsKind("a list of rules"),
     (),
     "user",
     "What agents may do without asking.",
 )
-ASK: Key[Entries] = Key(
+ASK: ConfigKey[Entries] = ConfigKey(
     "permissions.ask",
-    Texts("a list of rules"),
+    TextsKind("a list of rules"),
     (),
     "project",
     "What they must ask for, even if another rule allows it.",
 )
-DENY: Key[Entries] = Key(
+DENY: ConfigKey[Entries] = ConfigKey(
     "permissions.deny",
-    Texts("a list of rules"),
+    TextsKind("a list of rules"),
     (),
     "project",
     "What they may never do, whatever else allows it.",
 )
-AGENTS: Key[tuple[AgentTable, ...]] = Key(
+AGENTS: ConfigKey[tuple[AgentTable, ...]] = ConfigKey(
     "agents",
     AgentTables(),
     (),
@@ -71,7 +70,7 @@ AGENTS: Key[tuple[AgentTable, ...]] = Key(
     "catalogue's or besides.",
     default_words="those of the catalogue",
 )
-MCP: Key[tuple[McpServer, ...]] = Key(
+MCP: ConfigKey[tuple[McpServer, ...]] = ConfigKey(
     "mcp",
     ServerTables(),
     (),
@@ -79,79 +78,79 @@ MCP: Key[tuple[McpServer, ...]] = Key(
     "MCP servers by name, whose tools agents can use.",
     default_words="none",
 )
-CODER_MODEL: Key[str | None] = Key(
+CODER_MODEL: ConfigKey[str | None] = ConfigKey(
     "coder.model",
-    ModelName(),
+    ModelNameKind(),
     None,
     "trusted project",
     "The model that the coder works with.",
     default_words="what `coupler login coder` stored",
     variable="COUPLER_MODEL",
 )
-CODER_BASE_URL: Key[str | None] = Key(
+CODER_BASE_URL: ConfigKey[str | None] = ConfigKey(
     "coder.base_url",
-    Address(),
+    AddressKind(),
     None,
     "trusted project",
     "The server that has the model, if it is not the provider's own.",
     default_words="the provider's",
     variable="COUPLER_BASE_URL",
 )
-CODER_CONTEXT_WINDOW: Key[int | None] = Key(
+CODER_CONTEXT_WINDOW: ConfigKey[int | None] = ConfigKey(
     "coder.context_window",
-    Count(SMALLEST_WINDOW, LARGEST_WINDOW, "tokens"),
+    CountKind(SMALLEST_WINDOW, LARGEST_WINDOW, "tokens"),
     None,
     "trusted project",
     "How much the model can take in at once.",
     default_words="what is known of the model",
 )
-CODER_MODELS: Key[Entries] = Key(
+CODER_MODELS: ConfigKey[Entries] = ConfigKey(
     "coder.models",
-    ModelNames("a list of models"),
+    ModelNamesKind("a list of models"),
     (),
     "trusted project",
     "Models that can be chosen in the editor, besides the one that is set.",
 )
-CODER_MODE: Key[CoderMode] = Key(
+CODER_MODE: ConfigKey[CoderMode] = ConfigKey(
     "coder.mode",
-    Choice(get_args(CoderMode)),
+    ChoiceKind(get_args(CoderMode)),
     "interactive",
     "user",
     "The mode that the coder's sessions begin in.",
 )
-CODER_SANDBOX: Key[Literal["off", "auto", "on"]] = Key(
+CODER_SANDBOX: ConfigKey[Literal["off", "auto", "on"]] = ConfigKey(
     "coder.sandbox",
-    Choice(("off", "auto", "on")),
+    ChoiceKind(("off", "auto", "on")),
     "off",
     "user",
     "Whether the coder's commands run in a sandbox: never, where the system has one, or only in one.",
 )
-CODER_PROFILES: Key[Entries] = Key(
+CODER_PROFILES: ConfigKey[Entries] = ConfigKey(
     "coder.profiles",
-    AgentNames("a list of names of agents"),
+    AgentNamesKind("a list of names of agents"),
     (),
     "trusted project",
     "Agents that stand on `coder` and can be chosen in the editor, as modes.",
 )
-SECRET_NAMES: Key[Entries] = Key(
+SECRET_NAMES: ConfigKey[Entries] = ConfigKey(
     "secrets.names",
-    VariableNames("a list of variable names"),
+    VariableNamesKind("a list of variable names"),
     (),
     "project",
     "Environment variables whose values are never shown, whatever they are called.",
 )
-STORE: Key[str | None] = Key(
+STORE: ConfigKey[str | None] = ConfigKey(
     "sessions.store",
-    FilePath(),
+    PathKind(),
     None,
     "user",
     "The file that keeps sessions, remembered choices and trust.",
     default_words="`coupler.db` in the data directory",
     variable="COUPLER_STORE",
 )
-SYNCHRONOUS: Key[Literal["normal", "full"]] = Key(
+SYNCHRONOUS: ConfigKey[Literal["normal", "full"]] = ConfigKey(
     "sessions.synchronous",
-    Choice(("normal", "full")),
+    ChoiceKind(("normal", "full")),
     "normal",
     "user",
     "How durable a write is: `normal` survives the death of the process, `full` also a power cut.",
@@ -163,14 +162,13 @@ _CODER = (
     *(CODER_MODE, CODER_SANDBOX, CODER_PROFILES),
 )
 
-SCHEMA = Schema((ALLOW, ASK, DENY, AGENTS, MCP, *_CODER, SECRET_NAMES, STORE, SYNCHRONOUS))
+SCHEMA = ConfigSchema((ALLOW, ASK, DENY, AGENTS, MCP, *_CODER, SECRET_NAMES, STORE, SYNCHRONOUS))
 
 
-# A file against the schema: every key known, every value of its kind, or a sentence for each that is not.
-
-
-def read_settings(file: ConfigFile, layer: Layer, schema: Schema, home: str | None) -> tuple[Setting, ...]:
-    """What the file sets; raises ConfigError with all that is wrong with it."""
+def read_settings(
+    file: ConfigFile, layer: Layer, schema: ConfigSchema, home: str | None
+) -> tuple[ConfigSetting, ...]:
+    """Check a file against the schema and return what it sets; raises ConfigError with all that is wrong."""
     reading = _Reading(file, layer, schema, home)
     settings = (*reading.table(file.values, ()),)
     if reading.problems:
@@ -181,14 +179,14 @@ def read_settings(file: ConfigFile, layer: Layer, schema: Schema, home: str | No
 class _Reading:
     """One walk over the tables of a file, which gathers problems instead of ending at the first."""
 
-    def __init__(self, file: ConfigFile, layer: Layer, schema: Schema, home: str | None) -> None:
+    def __init__(self, file: ConfigFile, layer: Layer, schema: ConfigSchema, home: str | None) -> None:
         self.problems: list[str] = []
         self._file = file
         self._layer: Layer = layer
         self._schema = schema
         self._home = home
 
-    def table(self, table: Mapping[str, Any], path: Path) -> Iterator[Setting]:
+    def table(self, table: Mapping[str, Any], path: KeyPath) -> Iterator[ConfigSetting]:
         """What a table and those in it set."""
         for name, value in table.items():
             here = (*path, name)
@@ -204,22 +202,22 @@ class _Reading:
             else:
                 self._complain(here, f"must be a table, not {type_words(value)}")
 
-    def _setting(self, key: Key[Any], value: object, path: Path) -> Iterator[Setting]:
+    def _setting(self, key: ConfigKey[Any], value: object, path: KeyPath) -> Iterator[ConfigSetting]:
         items = [self._origin((*path, i)) for i in range(len(value))] if isinstance(value, list) else ()
-        source = Source(self._origin(path), items, self._home)
+        source = ValueSource(self._origin(path), items, self._home)
         try:
-            yield Setting(key, key.kind.read(value, source), source.origin)
+            yield ConfigSetting(key, key.kind.read(value, source), source.origin)
         except WrongValueError as error:
             self._complain((*path, *error.below), str(error))
 
-    def _complain(self, path: Path, problem: str) -> None:
+    def _complain(self, path: KeyPath, problem: str) -> None:
         item = f"item {path[-1] + 1} of " if isinstance(path[-1], int) else ""
-        self.problems.append(f"{item}`{shown_key(path)}` in {self._origin(path)} {problem}")
+        self.problems.append(f"{item}`{printable_key(path)}` in {self._origin(path)} {problem}")
 
-    def _complain_of_unknown(self, name: str, path: Path) -> None:
+    def _complain_of_unknown(self, name: str, path: KeyPath) -> None:
         if len(self.problems) >= MOST_PROBLEMS:
             # Only counted: a file may have a hundred thousand of them, and comparing words takes its time.
-            self.problems.append(f"unknown key `{shown_key(path)}`")
+            self.problems.append(f"unknown key `{printable_key(path)}`")
             return
         section = ".".join(map(str, path[:-1]))
         valid = self._schema.words_below(section)
@@ -227,8 +225,8 @@ class _Reading:
             # Who forgets the section's heading still means one of its keys.
             valid += [key.name for key in self._schema.keys]
         near = suggestion(name, valid, self._schema.words_below(section))
-        self.problems.append(f"unknown key `{shown_key(path)}` in {self._origin(path)}; {near}")
+        self.problems.append(f"unknown key `{printable_key(path)}` in {self._origin(path)}; {near}")
 
-    def _origin(self, path: Path) -> Origin:
+    def _origin(self, path: KeyPath) -> Origin:
         position = self._file.positions.find(path)
         return Origin(self._layer, self._file.path, None if position is None else position.line)

@@ -1,4 +1,8 @@
-"""Kinds of values in `coupler.toml`: what is accepted, and how two files' values are merged."""
+"""The kinds of values in `coupler.toml`, and the declaration of its keys.
+
+A `ValueKind` checks a value and joins those of two origins; a `ConfigKey` has a name, a kind, a default and
+who may set it; a `ConfigSchema` is all keys together. The keys themselves are in `keys`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from coupler.config.files import Entry, Origin
+from coupler.config.files import ListItem, Origin
 from coupler.config.lookup import suggestion
 
 T = TypeVar("T")
@@ -29,6 +33,9 @@ _TYPE_WORDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     ((date, time), "a date or time"),
 )
 
+Setter = Literal["user", "trusted project", "project"]
+"""Who may set a key: only the user's own file; a project's too, once the user trusted it; any project's."""
+
 
 class TableKey(NamedTuple):
     """A key of the tables that somebody names, as `[mcp.NAME]`: its value in words, and what it does."""
@@ -46,8 +53,8 @@ class WrongValueError(ValueError):
         """Where in the value: the names and numbers that lead there."""
 
 
-class Source(msgspec.Struct, frozen=True):
-    """Where a value was read, and where each item of it was, if it is a list in a file."""
+class ValueSource(msgspec.Struct, frozen=True):
+    """The place where a value was read, and that of each item, if it is a list in a file."""
 
     origin: Origin
     items: Sequence[Origin] = ()
@@ -59,34 +66,85 @@ class Source(msgspec.Struct, frozen=True):
         return self.items[index] if index < len(self.items) else self.origin
 
 
-class Kind(Protocol[T]):
-    """What a key's value must be."""
+class ValueKind(Protocol[T]):
+    """The check of a key's value, and the way in which values of two origins are joined."""
 
     @property
     def words(self) -> str:
-        """What it is, for people: "a list of rules"."""
+        """The kind in words, for people: "a list of rules"."""
         ...
 
-    def read(self, value: object, source: Source) -> T:
+    def read(self, value: object, source: ValueSource) -> T:
         """The value as the program uses it; raises WrongValueError."""
         ...
 
     def join(self, weaker: T, stronger: T) -> T:
-        """What holds if two origins have said something."""
+        """Join the values of two origins."""
         ...
 
 
-class Texts(msgspec.Struct, frozen=True):
+class ConfigKey(msgspec.Struct, Generic[T], frozen=True):
+    """One key, declared once: all that is known about it follows from here."""
+
+    name: str
+    """With its section: "permissions.deny"."""
+    kind: ValueKind[Any]
+    default: T
+    setter: Setter
+    sentence: str
+    """What it does, for the manual."""
+    default_words: str | None = None
+    """The default for the manual, where the value itself says too little."""
+    variable: str | None = None
+    """An environment variable that sets it too."""
+
+
+class ConfigSetting(NamedTuple):
+    """A key with a value that somebody gave it."""
+
+    key: ConfigKey[Any]
+    value: Any
+    origin: Origin
+
+
+class ConfigSchema:
+    """All keys, in the order of the manual."""
+
+    def __init__(self, keys: Sequence[ConfigKey[Any]]) -> None:
+        self.keys = (*keys,)
+        self._keys = {key.name: key for key in keys}
+        self._sections = {key.name[:end] for key in keys for end in _dots(key.name)}
+
+    def find(self, name: str) -> ConfigKey[Any] | None:
+        """The key with this full name."""
+        return self._keys.get(name)
+
+    def is_section(self, name: str) -> bool:
+        """Tell whether there are keys below this name."""
+        return name in self._sections
+
+    def words_below(self, section: str) -> list[str]:
+        """The names that may be written directly in a section; "" is the whole file."""
+        start = f"{section}." if section else ""
+        names = [key.name[len(start) :] for key in self.keys if key.name.startswith(start)]
+        return [*dict.fromkeys(name.partition(".")[0] for name in names)]
+
+
+def _dots(name: str) -> list[int]:
+    return [place for place, char in enumerate(name) if char == "."]
+
+
+class TextsKind(msgspec.Struct, frozen=True):
     """A list of texts; those of all origins hold together."""
 
     words: str
 
-    def read(self, value: object, source: Source) -> tuple[Entry, ...]:
+    def read(self, value: object, source: ValueSource) -> tuple[ListItem, ...]:
         if not isinstance(value, list):
             raise WrongValueError(f"must be {self.words}, not {type_words(value)}")
-        return tuple(Entry(self._item(each, i), source.of_item(i)) for i, each in enumerate(value))
+        return tuple(ListItem(self._item(each, i), source.of_item(i)) for i, each in enumerate(value))
 
-    def join(self, weaker: tuple[Entry, ...], stronger: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    def join(self, weaker: tuple[ListItem, ...], stronger: tuple[ListItem, ...]) -> tuple[ListItem, ...]:
         return weaker + stronger
 
     def _item(self, item: object, index: int) -> str:
@@ -99,7 +157,7 @@ class Texts(msgspec.Struct, frozen=True):
         return item
 
 
-class VariableNames(Texts, frozen=True):
+class VariableNamesKind(TextsKind, frozen=True):
     """A list of names of environment variables. A wrong one is not repeated: it may be a secret's value."""
 
     def _item(self, item: object, index: int) -> str:
@@ -111,7 +169,7 @@ class VariableNames(Texts, frozen=True):
         return name
 
 
-class ModelNames(Texts, frozen=True):
+class ModelNamesKind(TextsKind, frozen=True):
     """A list of models, each with its provider."""
 
     def _item(self, item: object, index: int) -> str:
@@ -121,7 +179,7 @@ class ModelNames(Texts, frozen=True):
         return name
 
 
-class AgentNames(Texts, frozen=True):
+class AgentNamesKind(TextsKind, frozen=True):
     """A list of names of agents."""
 
     def _item(self, item: object, index: int) -> str:
@@ -131,12 +189,12 @@ class AgentNames(Texts, frozen=True):
         return name
 
 
-class ModelName(msgspec.Struct, frozen=True):
+class ModelNameKind(msgspec.Struct, frozen=True):
     """One model with its provider. A wrong one is not repeated: somebody may have put a key there."""
 
     words: str = 'a model as "provider:name"'
 
-    def read(self, value: object, source: Source) -> str:
+    def read(self, value: object, source: ValueSource) -> str:
         if not isinstance(value, str):
             raise WrongValueError(f"must be {self.words}, not {type_words(value)}")
         if problem := model_problem(value):
@@ -147,12 +205,12 @@ class ModelName(msgspec.Struct, frozen=True):
         return stronger
 
 
-class Address(msgspec.Struct, frozen=True):
+class AddressKind(msgspec.Struct, frozen=True):
     """The address of a server."""
 
     words: str = "an address"
 
-    def read(self, value: object, source: Source) -> str:
+    def read(self, value: object, source: ValueSource) -> str:
         if not isinstance(value, str):
             raise WrongValueError(f"must be {self.words}, not {type_words(value)}")
         if problem := address_problem(value):
@@ -163,7 +221,7 @@ class Address(msgspec.Struct, frozen=True):
         return stronger
 
 
-class Count(msgspec.Struct, frozen=True):
+class CountKind(msgspec.Struct, frozen=True):
     """A whole number between two others."""
 
     least: int
@@ -174,7 +232,7 @@ class Count(msgspec.Struct, frozen=True):
     def words(self) -> str:
         return f"a number of {self.unit}"
 
-    def read(self, value: object, source: Source) -> int:
+    def read(self, value: object, source: ValueSource) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise WrongValueError(f"must be {self.words}, not {type_words(value)}")
         if not self.least <= value <= self.most:
@@ -185,7 +243,7 @@ class Count(msgspec.Struct, frozen=True):
         return stronger
 
 
-class Choice(msgspec.Struct, frozen=True):
+class ChoiceKind(msgspec.Struct, frozen=True):
     """One of a few words."""
 
     options: tuple[str, ...]
@@ -194,7 +252,7 @@ class Choice(msgspec.Struct, frozen=True):
     def words(self) -> str:
         return " or ".join(f'"{option}"' for option in self.options)
 
-    def read(self, value: object, source: Source) -> str:
+    def read(self, value: object, source: ValueSource) -> str:
         if not isinstance(value, str):
             raise WrongValueError(f"must be {self.words}, not {type_words(value)}")
         if value not in self.options:
@@ -205,12 +263,12 @@ class Choice(msgspec.Struct, frozen=True):
         return stronger
 
 
-class FilePath(msgspec.Struct, frozen=True):
+class PathKind(msgspec.Struct, frozen=True):
     """A file: absolute, below `~`, or relative to the file that names it."""
 
     words: str = "a path"
 
-    def read(self, value: object, source: Source) -> str:
+    def read(self, value: object, source: ValueSource) -> str:
         if not isinstance(value, str):
             raise WrongValueError(f"must be {self.words}, not {type_words(value)}")
         if not value.strip() or _CONTROL_CHARACTERS.search(value):
@@ -220,7 +278,7 @@ class FilePath(msgspec.Struct, frozen=True):
     def join(self, weaker: str | None, stronger: str) -> str:
         return stronger
 
-    def _absolute(self, path: str, source: Source) -> str:
+    def _absolute(self, path: str, source: ValueSource) -> str:
         if path == "~" or path.startswith("~/"):
             if source.home is None:
                 raise WrongValueError("begins with ~, but this user has no home directory: write it whole")
@@ -235,7 +293,10 @@ class FilePath(msgspec.Struct, frozen=True):
 
 
 def model_problem(text: str) -> str | None:
-    """What keeps a text from naming a model and its provider, as the end of a sentence."""
+    """The problem with the name of a model and its provider, as the end of a sentence.
+
+    None if it is right.
+    """
     if _CONTROL_CHARACTERS.search(text):
         return "must be one line without control characters"
     if not _MODEL.fullmatch(text):
@@ -244,7 +305,7 @@ def model_problem(text: str) -> str | None:
 
 
 def address_problem(text: str) -> str | None:
-    """What keeps a text from being the address of a server, as the end of a sentence."""
+    """The problem with the address of a server, as the end of a sentence; None if it is right."""
     # Imported on use: hardly any file has an address.
     from urllib.parse import urlsplit
 
@@ -265,63 +326,5 @@ def address_problem(text: str) -> str | None:
 
 
 def type_words(value: object) -> str:
-    """What kind of value this is in TOML."""
+    """The TOML type of a value in words."""
     return next((words for types, words in _TYPE_WORDS if isinstance(value, types)), "this")
-
-
-# What a key is, and all keys together. The keys themselves are in `keys.py`.
-
-
-Setter = Literal["user", "trusted project", "project"]
-"""Who may set a key: only the user's own file; a project's too, once the user trusted it; any project's."""
-
-
-class Key(msgspec.Struct, Generic[T], frozen=True):
-    """One key, declared once: all that is known about it follows from here."""
-
-    name: str
-    """With its section: "permissions.deny"."""
-    kind: Kind[Any]
-    default: T
-    setter: Setter
-    sentence: str
-    """What it does, for the manual."""
-    default_words: str | None = None
-    """The default for the manual, where the value itself says too little."""
-    variable: str | None = None
-    """An environment variable that sets it too."""
-
-
-class Setting(NamedTuple):
-    """A key with a value that somebody gave it."""
-
-    key: Key[Any]
-    value: Any
-    origin: Origin
-
-
-class Schema:
-    """All keys, in the order of the manual."""
-
-    def __init__(self, keys: Sequence[Key[Any]]) -> None:
-        self.keys = (*keys,)
-        self._keys = {key.name: key for key in keys}
-        self._sections = {key.name[:end] for key in keys for end in _dots(key.name)}
-
-    def find(self, name: str) -> Key[Any] | None:
-        """The key with this full name."""
-        return self._keys.get(name)
-
-    def is_section(self, name: str) -> bool:
-        """Whether there are keys below this name."""
-        return name in self._sections
-
-    def words_below(self, section: str) -> list[str]:
-        """What may be written directly in a section; "" is the whole file."""
-        start = f"{section}." if section else ""
-        names = [key.name[len(start) :] for key in self.keys if key.name.startswith(start)]
-        return [*dict.fromkeys(name.partition(".")[0] for name in names)]
-
-
-def _dots(name: str) -> list[int]:
-    return [place for place, char in enumerate(name) if char == "."]

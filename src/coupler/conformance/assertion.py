@@ -1,9 +1,11 @@
-"""An assertion: one sentence of the protocol, and the function that finds out whether it is kept.
+"""Registers assertions, each a sentence of the protocol with the function that checks it, and scenarios.
 
-There are two kinds. A *probe* drives the candidate itself: it returns if all is well, raises `Fault` if not,
-and `Skip` if it does not apply. A *rule* looks at a trace, whoever made it: it yields one case for each thing
-that it judged, None for a good one, and so can also grade a recording. One assertion may have both, under the
-same id and with the same sentence.
+There are two kinds of assertions. A *probe* drives the candidate itself: it returns if all is well, raises
+`Fault` if not, and `Skip` if it does not apply. A *rule* looks at a trace, whoever made it: it yields one
+case for each thing that it judged, None for a good one, and so can also grade a recording. One assertion may
+have both, under the same id and with the same sentence. A *scenario* is what an agent does to provoke
+something in a client; rules then judge how the client took it. Scenarios stand beside the rules that need
+them, in the modules of `conformance.client`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from enum import Enum
 from typing import Any, TypeAlias
 
 from coupler.conformance.scripted_agent import ScriptedAgent
-from coupler.recording.traces import Entry, Side, Trace
+from coupler.recording.traces import Side, Trace, TraceEntry
 
 
 class Level(Enum):
@@ -31,13 +33,16 @@ class Level(Enum):
 MUST, SHOULD, ROBUST = Level
 
 NEAREST = 3
-"""How many ids are offered for one that there is not."""
+"""How many similar ids are suggested for an unknown one."""
+
+PLAIN_TURN = "plain-turn"
+"""The scenario that every client must be able to go through; it comes first."""
 
 
 class Fault(Exception):  # noqa: N818
-    """The assertion does not hold. `level` is for one whose parts matter differently."""
+    """The assertion fails. `level` is for one whose parts matter differently."""
 
-    def __init__(self, message: str, *entries: Entry, level: Level | None = None) -> None:
+    def __init__(self, message: str, *entries: TraceEntry, level: Level | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.entries = entries
@@ -45,33 +50,35 @@ class Fault(Exception):  # noqa: N818
 
 
 class UnknownAssertionError(LookupError):
-    """An id that no assertion has."""
+    """No assertion has this id."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 class Skip(Exception):  # noqa: N818
-    """The assertion does not apply, and why."""
+    """The assertion does not apply, with the reason."""
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What a rule found. A note is worth knowing, but no fault."""
+class RuleFinding:
+    """A fault that a rule found, or a note: worth knowing, but no fault."""
 
     message: str
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[TraceEntry, ...] = ()
     is_note: bool = False
 
 
-Case: TypeAlias = Finding | None
+Case: TypeAlias = RuleFinding | None
 Rule: TypeAlias = Callable[[Trace], Iterator[Case]]
 Probe: TypeAlias = Callable[[Any], Awaitable[None]]
+
+ScenarioScript: TypeAlias = Callable[[ScriptedAgent], Awaitable[None]]
 
 
 @dataclass(frozen=True)
 class Assertion:
-    """What is asserted. `absent` says, for a rule, what was not seen if it had nothing to judge."""
+    """One assertion. `absent` says, for a rule, what was not seen if it had nothing to judge."""
 
     id: str
     level: Level
@@ -89,7 +96,7 @@ _assertions: dict[Side, dict[str, Assertion]] = {"agent": {}, "client": {}}
 def probe(
     id: str, level: Level, sentence: str, section: str, *, side: Side = "agent"
 ) -> Callable[[Probe], Probe]:
-    """Make a function an assertion that drives the candidate."""
+    """Register a function as an assertion that drives the candidate."""
 
     def register(function: Probe) -> Probe:
         _add(Assertion(id, level, sentence, section, side, probe=function))
@@ -101,7 +108,7 @@ def probe(
 def rule(
     id: str, level: Level, sentence: str, section: str, *, absent: str, side: Side = "agent"
 ) -> Callable[[Rule], Rule]:
-    """Make a function an assertion that judges a trace."""
+    """Register a function as an assertion that judges a trace."""
 
     def register(function: Rule) -> Rule:
         _add(Assertion(id, level, sentence, section, side, rule=function, absent=absent))
@@ -111,7 +118,7 @@ def rule(
 
 
 def catalogue(side: Side) -> list[Assertion]:
-    """All assertions about agents, or about clients, by their ids."""
+    """Return all assertions about agents, or about clients, by their ids."""
     package = importlib.import_module(f"coupler.conformance.{side}")
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)
@@ -119,7 +126,7 @@ def catalogue(side: Side) -> list[Assertion]:
 
 
 def chosen(side: Side, ids: Collection[str] = ()) -> list[Assertion]:
-    """The assertions with these ids, or all; raises UnknownAssertionError."""
+    """Return the assertions with these ids, or all; raises UnknownAssertionError."""
     known = {assertion.id: assertion for assertion in catalogue(side)}
     for wanted in ids:
         if wanted not in known:
@@ -129,15 +136,15 @@ def chosen(side: Side, ids: Collection[str] = ()) -> list[Assertion]:
     return [assertion for assertion in known.values() if not ids or assertion.id in ids]
 
 
-def require(condition: object, message: str, *entries: Entry, level: Level | None = None) -> None:
+def require(condition: object, message: str, *entries: TraceEntry, level: Level | None = None) -> None:
     """Raise a fault unless the condition holds."""
     if not condition:
         raise Fault(message, *entries, level=level)
 
 
-def fault_unless(condition: object, message: str, *entries: Entry) -> Case:
-    """A rule's case: good if the condition holds."""
-    return None if condition else Finding(message, entries)
+def fault_unless(condition: object, message: str, *entries: TraceEntry) -> Case:
+    """Return a rule's case: None if the condition holds."""
+    return None if condition else RuleFinding(message, entries)
 
 
 def _add(assertion: Assertion) -> None:
@@ -154,20 +161,9 @@ def _merged(one: Assertion, other: Assertion) -> Assertion:
     )
 
 
-# A scenario: what an agent does to provoke something in a client. Rules then judge how the client took it.
-#
-# Scenarios stand beside the rules that need them, in the modules of `conformance.client`.
-
-
-Play: TypeAlias = Callable[[ScriptedAgent], Awaitable[None]]
-
-PLAIN = "plain-turn"
-"""The scenario that every client must be able to go through; it comes first."""
-
-
 @dataclass(frozen=True)
 class Scenario:
-    """`look` tells a person at the screen what to do or see.
+    """What a scripted agent does to a client. `look` tells a person at the screen what to do or see.
 
     `needs_connection`: it changes the handshake or ends the agent, so it cannot be one turn of a chat.
     `needs_person`: only somebody who sees the screen can judge it.
@@ -176,7 +172,7 @@ class Scenario:
     name: str
     sentence: str
     judged_by: tuple[str, ...]
-    play: Play
+    play: ScenarioScript
     look: str = ""
     needs_connection: bool = False
     needs_person: bool = False
@@ -192,10 +188,10 @@ def scenario(
     look: str = "",
     needs_connection: bool = False,
     needs_person: bool = False,
-) -> Callable[[Play], Play]:
-    """Make a function a scenario, named for the command line and judged by these assertions."""
+) -> Callable[[ScenarioScript], ScenarioScript]:
+    """Register a function as a scenario, named for the command line and judged by these assertions."""
 
-    def register(play: Play) -> Play:
+    def register(play: ScenarioScript) -> ScenarioScript:
         if name in _scenarios:
             raise ValueError(f"there are two scenarios {name}")
         _scenarios[name] = Scenario(name, sentence, judged_by, play, look, needs_connection, needs_person)
@@ -205,6 +201,6 @@ def scenario(
 
 
 def scenarios() -> list[Scenario]:
-    """All of them, the plain turn first."""
+    """Return all scenarios, the plain turn first."""
     catalogue("client")
-    return sorted(_scenarios.values(), key=lambda each: (each.name != PLAIN, each.name))
+    return sorted(_scenarios.values(), key=lambda each: (each.name != PLAIN_TURN, each.name))

@@ -1,7 +1,8 @@
-"""The agent under test: how it is started, and what makes it stream, call tools and run long.
+"""Starts the agent or the client under test.
 
-What a probe needs done first (a handshake, a login, a session) is done here in one way. Once a basic thing
-has failed to answer, probes that need it are skipped at once, instead of each waiting for it in vain.
+What a probe needs done first (a handshake, a login, a session) is done here in one way. Once a basic request
+has failed, probes that need it are skipped at once, instead of each waiting for it in vain. A client is
+started once a scenario, with the scripted agent as its agent.
 """
 
 from __future__ import annotations
@@ -18,27 +19,40 @@ from typing import Any, TypeAlias, TypeVar
 from coupler.conformance.assertion import Fault, Scenario, Skip
 from coupler.conformance.peers import FULL_CAPABILITIES, ScriptError
 from coupler.conformance.play import command_of
-from coupler.conformance.reading import CONTENT, items, part
+from coupler.conformance.reading import CONVERSATION_UPDATES, items, value_at
 from coupler.conformance.scripted_agent import CLIENT_PID
-from coupler.conformance.scripted_client import Answer, ScriptedClient, Turn
+from coupler.conformance.scripted_client import RequestAnswer, ScriptedClient, ScriptedTurn
 from coupler.recording.traces import AUTH_REQUIRED, Trace, TraceError
-from coupler.runtime.process import Child, Ring
+from coupler.runtime.process import Child, RingBuffer
 from coupler.wire.pipe_transport import PipeTransport
 
 T = TypeVar("T")
 
 NO_SUCH_SESSION = "coupler-check-no-such-session"
-"""The id of a session that no agent has."""
+"""A session id that no agent has."""
 
 BASICS = ("initialize", "session/new", "session/prompt")
-"""What nearly every assertion needs, each of them what comes before it."""
+"""The requests that nearly every assertion needs, each after the one before it."""
 
-GREETING = 0.3
-"""Seconds in which an agent that speaks first has done so."""
+GREETING_SECONDS = 0.3
+"""Seconds in which an agent that sends something first has done so."""
+
+AGENT_WORD = "{agent}"
+AGENT_WORDS = "{agent...}"
+DIRECTORY = "{dir}"
+
+STDOUT_LIMIT = 1024 * 1024
+"""Bytes of the end of a client's output that are kept."""
+
+CLIENT_PATIENCE = 3
+"""How many times longer a client may take for a whole scenario than for one answer."""
+
+KILLED = -9
+"""The exit code noted for a client that did not end by itself, however it was ended."""
 
 
 class Candidate:
-    """Starts a fresh process of the agent for each conversation, and keeps the traces."""
+    """The agent under test: starts a fresh process for each conversation, and keeps the traces."""
 
     def __init__(
         self,
@@ -65,14 +79,14 @@ class Candidate:
         self.label = ""
         self.greets = False
         self._broken: dict[str, str] = {}
-        self._done: dict[Deed, Fault | Skip | ScriptError | None] = {}
+        self._done: dict[CandidateAction, Fault | Skip | ScriptError | None] = {}
         self._doing = asyncio.Lock()
 
     @asynccontextmanager
     async def start(
         self, capabilities: Mapping[str, Any] = FULL_CAPABILITIES
     ) -> AsyncIterator[ScriptedClient]:
-        """A process that was told nothing yet."""
+        """Start a process and send nothing yet."""
         client = ScriptedClient(
             self.command,
             directory=self.project,
@@ -89,7 +103,7 @@ class Candidate:
     async def ready(
         self, capabilities: Mapping[str, Any] = FULL_CAPABILITIES
     ) -> AsyncIterator[ScriptedClient]:
-        """A process that has been greeted and, if `auth` says how, logged in to."""
+        """Start a process that is initialized and, if `auth` says how, logged in."""
         self.need_working("initialize")
         async with self.start(capabilities) as client:
             await self.greet(client)
@@ -114,34 +128,34 @@ class Candidate:
                 raise Fault(f"authenticate with {self.auth!r} was refused: {answer.error}", answer.entry)
 
     async def open_session(self, client: ScriptedClient, **params: Any) -> str:
-        """A session, by its id; skips if the agent wants a login that it was not given."""
+        """Open a session and return its id; skips if the agent wants a login that was not given."""
         answer = await self._basic("session/new", client.new_session(**params))
         self.skip_without_login(client, answer)
         session = answer.result.get("sessionId") if isinstance(answer.result, dict) else None
         if not isinstance(session, str):
             raise self._note_broken("session/new", f"session/new gave no session: {answer.error}")
         if self.greets:
-            await client.quiet(GREETING)
+            await client.quiet(GREETING_SECONDS)
         return session
 
-    def skip_without_login(self, client: ScriptedClient, answer: Answer) -> None:
-        """Skip if the agent answers that it wants a login, and it was not given one."""
+    def skip_without_login(self, client: ScriptedClient, answer: RequestAnswer) -> None:
+        """Skip if the agent answers that it wants a login, and none was given."""
         if answer.code == AUTH_REQUIRED and self.auth is None:
-            methods = [str(part(each, "id")) for each in items(client.introduction.get("authMethods"))]
+            methods = [str(value_at(each, "id")) for each in items(client.introduction.get("authMethods"))]
             reason = f"the agent wants a login: pass --auth with one of {', '.join(methods)}"
             self._broken.setdefault("session/new", reason)
             raise Skip(reason)
 
     async def hear_greeting(self, client: ScriptedClient, session: str) -> None:
-        """Learn whether the agent speaks before it is asked, which is not forbidden.
+        """Find out whether the agent sends something unasked, which is not forbidden.
 
-        From then on it is left the time for that, so that nobody takes its greeting for words of a turn.
+        From then on it gets the time for that, so that its greeting is not taken for a part of a turn.
         """
-        await client.quiet(GREETING)
-        self.greets = bool(client.trace.updates(session, *CONTENT))
+        await client.quiet(GREETING_SECONDS)
+        self.greets = bool(client.trace.updates(session, *CONVERSATION_UPDATES))
 
-    async def take_turn(self, client: ScriptedClient, session: str, text: str | None = None) -> Turn:
-        """A prompt and its end, of which nothing else is demanded."""
+    async def take_turn(self, client: ScriptedClient, session: str, text: str | None = None) -> ScriptedTurn:
+        """Send a prompt and wait for its end, without any other demand."""
         text = self.prompt if text is None else text
         return await self._basic("session/prompt", client.prompt(session, text))
 
@@ -149,30 +163,30 @@ class Candidate:
     async def conversation(
         self, capabilities: Mapping[str, Any] = FULL_CAPABILITIES
     ) -> AsyncIterator[tuple[ScriptedClient, str]]:
-        """A process with an open session."""
+        """Start a process with an open session."""
         self.need_working("session/new")
         async with self.ready(capabilities) as client:
             yield client, await self.open_session(client)
 
     @property
     def obstacle(self) -> str:
-        """Why whole parts of the protocol were out of reach; empty if they were not."""
+        """Explain why whole parts of the protocol were out of reach; empty if they were not."""
         for what in BASICS:
             if what in self._broken:
                 return f"{what} does not work: {self._broken[what]}"
         return ""
 
     def need_working(self, what: str) -> None:
-        """Skip if this was seen not to work, instead of waiting for it again."""
+        """Skip if this is known not to work, instead of waiting for it again."""
         if what in self._broken:
             raise Skip(f"needs {what}, and {self._broken[what]}")
 
-    def note_failing_prompt(self, answer: Answer) -> None:
-        """An agent without its key, say, refuses every prompt: that says nothing about the protocol."""
+    def note_failing_prompt(self, answer: RequestAnswer) -> None:
+        """Note that prompts fail, as with an agent without its key: that says nothing of the protocol."""
         self._broken["session/prompt"] = f"the prompt got {describe(answer)}; pass a --prompt that works"
 
-    async def do_once(self, deed: Deed) -> None:
-        """Do what several assertions need, the first time only; for the others it ends as it did then."""
+    async def do_once(self, deed: CandidateAction) -> None:
+        """Do what several assertions need only once; later calls end as the first did."""
         async with self._doing:
             if deed not in self._done:
                 self._done[deed] = await self._trouble_with(deed)
@@ -180,7 +194,7 @@ class Candidate:
         if trouble is not None:
             raise trouble
 
-    async def _trouble_with(self, deed: Deed) -> Fault | Skip | ScriptError | None:
+    async def _trouble_with(self, deed: CandidateAction) -> Fault | Skip | ScriptError | None:
         try:
             await deed(self)
         except (Fault, Skip, ScriptError) as error:
@@ -188,7 +202,7 @@ class Candidate:
         return None
 
     async def _basic(self, what: str, answer: Coroutine[Any, Any, T]) -> T:
-        """Wait for something that nearly every probe needs."""
+        """Wait for a request that nearly every probe needs."""
         try:
             self.need_working(what)
             return await answer
@@ -204,11 +218,11 @@ class Candidate:
         return Fault(reason)
 
 
-Deed: TypeAlias = Callable[[Candidate], Awaitable[None]]
+CandidateAction: TypeAlias = Callable[[Candidate], Awaitable[None]]
 
 
 def need(client: ScriptedClient, capability: str) -> None:
-    """Skip unless the agent advertises this, given as a path such as `sessionCapabilities.list`."""
+    """Skip unless the agent advertises a capability, given as a path such as `sessionCapabilities.list`."""
     if not advertises(client, capability):
         raise Skip(f"the agent does not advertise {capability}")
 
@@ -221,32 +235,18 @@ def advertises(client: ScriptedClient, capability: str) -> bool:
     return value is True or isinstance(value, dict)
 
 
-def describe(answer: Answer) -> str:
-    """An answer in a few words, for a fault's message."""
+def describe(answer: RequestAnswer) -> str:
+    """Describe an answer in a few words, for a fault's message."""
     if answer.error is None:
         return f"the result {answer.result!r:.200}"
     return f"the error {answer.code}: {str(answer.error)[:200]}"
 
 
-# The client under test: started once a scenario, with the scripted agent as its agent.
-
-
-AGENT_WORD = "{agent}"
-AGENT_WORDS = "{agent...}"
-DIRECTORY = "{dir}"
-
-STDOUT_LIMIT = 1024 * 1024
-"""Bytes of the end of a client's output that are kept."""
-
-CLIENT_PATIENCE = 3
-"""How many times longer a client may take for a whole scenario than for one answer."""
-
-KILLED = -9
-"""The exit code noted for a client that did not end by itself, however it took being ended."""
-
-
 class ClientCandidate:
-    """`folder` is empty, and is kept by whoever made it; `timeout` is in seconds, for one answer."""
+    """The client under test.
+
+    `folder` is empty, and is kept by whoever made it; `timeout` is in seconds, for one answer.
+    """
 
     def __init__(
         self,
@@ -263,7 +263,7 @@ class ClientCandidate:
         self._env = dict(env or {})
 
     async def perform(self, scenario: Scenario) -> list[Trace]:
-        """Let the client go through a scenario: a trace for each time that it started the agent."""
+        """Run the client through a scenario; returns a trace for each time that it started the agent."""
         folder, project = self._folder / scenario.name, self._folder / scenario.name / "project"
         project.mkdir(parents=True)
         agent = command_of(scenario, folder, self.timeout / 2)
@@ -286,7 +286,7 @@ class ClientCandidate:
 
 
 def fill_in(command: Sequence[str], agent: Sequence[str], project: Path) -> list[str]:
-    """The client's command with the agent's in its place, to be started in another directory."""
+    """Insert the agent's command into the client's, to be started in another directory."""
     joined = subprocess.list2cmdline(agent) if os.name == "nt" else shlex.join(agent)
     words: list[str] = []
     for word in command:
@@ -298,9 +298,9 @@ def fill_in(command: Sequence[str], agent: Sequence[str], project: Path) -> list
 
 
 def _from_here(word: str) -> str:
-    """A file that was named relative to the current directory, by its full name.
+    """Make a file name that is relative to the current directory absolute.
 
-    A word without a directory and an ending is no file's name, even if there is one: it may be a prompt.
+    A word without a directory and a suffix is no file's name, even if there is one: it may be a prompt.
     """
     path = Path(word)
     is_name = os.sep in word or path.suffix != ""
@@ -322,13 +322,13 @@ class _Output:
 
     def __init__(self, transport: PipeTransport) -> None:
         self._transport = transport
-        self._ring = Ring(STDOUT_LIMIT)
+        self._ring = RingBuffer(STDOUT_LIMIT)
         self._ended = asyncio.Event()
         transport.open(self)
         transport.end_output()
 
     async def text(self) -> str:
-        """What was written, once the client has ended; a process that it left behind is not waited for."""
+        """Return the output once the client has ended; a process that it left behind is not waited for."""
         try:
             async with asyncio.timeout(1.0):
                 await self._ended.wait()

@@ -1,4 +1,4 @@
-"""An examination of a client: it goes through the scenarios, and the rules judge what it sent."""
+"""Examines a client: it goes through the scenarios, and the rules judge what it sent."""
 
 from __future__ import annotations
 
@@ -14,17 +14,24 @@ from coupler.conformance.candidate import KILLED, ClientCandidate
 from coupler.conformance.client.screen import MODES, config_options
 from coupler.conformance.examination import CannotStart, judge
 from coupler.conformance.peers import ScriptError
-from coupler.conformance.report import Report, Result
-from coupler.conformance.scripted_agent import ScriptedAgent, Turn
-from coupler.recording.traces import Entry, Trace
+from coupler.conformance.report import AssertionResult, ConformanceReport
+from coupler.conformance.scripted_agent import HeldPrompt, ScriptedAgent
+from coupler.recording.traces import Trace, TraceEntry
 from coupler.runtime.environment import SpawnError
 from coupler.wire.transport import Transport
 
 AT_A_TIME = 2
 """How many scenarios run at once."""
 
+PERSON_PATIENCE = 600.0
+"""Seconds in which a person answers a question."""
 
-async def examine_client(candidate: ClientCandidate, assertions: Iterable[Assertion]) -> Report:
+FOR_EVER = 7 * 24 * 3600.0
+
+HANDSHAKE = ("initialize", "session/new", "session/load", "session/resume")
+
+
+async def examine_client(candidate: ClientCandidate, assertions: Iterable[Assertion]) -> ConformanceReport:
     """Judge a client; raises CannotStart if it never speaks to the agent."""
     began = time.monotonic()
     chosen = [*assertions]
@@ -32,18 +39,20 @@ async def examine_client(candidate: ClientCandidate, assertions: Iterable[Assert
     plain, *others = [each for each in scenarios() if not each.needs_person]
     traces = await _meet(candidate, plain)
     traces += await _perform_all(candidate, [each for each in others if ids.intersection(each.judged_by)])
-    report = Report(" ".join(candidate.command), "client")
+    report = ConformanceReport(" ".join(candidate.command), "client")
     report.results += [judge_scenarios(assertion, traces) for assertion in chosen]
     report.seconds = time.monotonic() - began
     return report
 
 
-def grade_client(traces: list[Trace], assertions: Iterable[Assertion], subject: str) -> Report:
+def grade_client(traces: list[Trace], assertions: Iterable[Assertion], subject: str) -> ConformanceReport:
     """Judge recordings of scenarios, whose labels are the scenarios' names."""
-    return Report(subject, "client", [judge_scenarios(assertion, traces) for assertion in assertions])
+    return ConformanceReport(
+        subject, "client", [judge_scenarios(assertion, traces) for assertion in assertions]
+    )
 
 
-def judge_scenarios(assertion: Assertion, traces: Iterable[Trace]) -> Result:
+def judge_scenarios(assertion: Assertion, traces: Iterable[Trace]) -> AssertionResult:
     """Apply a rule to the traces of scenarios; the first failure counts and names its scenario."""
     results = [judge(assertion, [])]
     for trace in traces:
@@ -83,22 +92,13 @@ async def _perform_all(candidate: ClientCandidate, chosen: list[Scenario]) -> li
     return [trace for task in tasks for trace in task.result()]
 
 
-# A client examined by hand: a person sends prompts in an editor, and each plays the next scenario.
-#
-# The chat says what to look at or to click. What the client sent is judged as everywhere; what only shows on
-# the screen, the person is asked.
-
-
-PERSON_PATIENCE = 600.0
-"""Seconds in which a person answers a question."""
-
-FOR_EVER = 7 * 24 * 3600.0
-
-HANDSHAKE = ("initialize", "session/new", "session/load", "session/resume")
-
-
 class Chat:
-    """One connection of an editor. Each scenario has a trace of its own, which begins with the handshake."""
+    """Examines an editor with a person: each prompt that is sent in it plays the next scenario.
+
+    The chat says what to look at or to click. What the editor sends is judged as everywhere; the person is
+    asked what only shows on the screen. Each scenario has a trace of its own, which begins with the
+    handshake.
+    """
 
     def __init__(self, transport: Transport, assertions: Sequence[Assertion]) -> None:
         self._assertions = assertions
@@ -131,15 +131,15 @@ class Chat:
             finally:
                 self._agent.pipe.close()
 
-    def report(self) -> Report:
-        """What was found so far."""
+    def report(self) -> ConformanceReport:
+        """Return what was found so far."""
         results = [judge_scenarios(assertion, self._traces) for assertion in self._assertions]
         hello = next(iter(self._traces[0].exchanges("initialize")), None)
         info = hello.params.get("clientInfo") if hello is not None else None
         name = f"{info.get('name')} {info.get('version')}" if isinstance(info, dict) else "an editor"
-        return Report(name, "client", results)
+        return ConformanceReport(name, "client", results)
 
-    async def _answer(self, turn: Turn) -> None:
+    async def _answer(self, turn: HeldPrompt) -> None:
         wish = turn.text.strip().lower()
         if wish == "report":
             turn.say(_in_words(self.report()))
@@ -154,7 +154,7 @@ class Chat:
             )
             turn.end()
 
-    async def _play(self, scenario: Scenario, turn: Turn) -> None:
+    async def _play(self, scenario: Scenario, turn: HeldPrompt) -> None:
         if scenario.name in self._to_come:
             self._to_come.remove(scenario.name)
         played = len(self._scenarios) - len(self._to_come)
@@ -170,7 +170,7 @@ class Chat:
                 raise
             turn.end()
 
-    def _begin_trace(self, label: str, prompt: Entry) -> None:
+    def _begin_trace(self, label: str, prompt: TraceEntry) -> None:
         trace = Trace(label)
         for exchange in self._traces[0].exchanges():
             for entry in (exchange.request, exchange.answer):
@@ -181,7 +181,7 @@ class Chat:
         self._agent.pipe.trace = trace
 
 
-def _in_words(report: Report) -> str:
+def _in_words(report: ConformanceReport) -> str:
     lines = [f"**{report.verdict()}**", ""]
     for result in report.results:
         if result.outcome != "passed":

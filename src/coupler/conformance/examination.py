@@ -1,4 +1,4 @@
-"""An examination: every chosen assertion once, whatever the candidate does, and a report of it.
+"""Examines an agent: every chosen assertion once, whatever the agent does, and a report of it.
 
 Probes come first, each with fresh processes. Rules then judge everything that was said meanwhile; if no probe
 was chosen, a plain conversation is held for them.
@@ -14,37 +14,37 @@ from dataclasses import replace
 from coupler.conformance.assertion import Assertion, Case, Fault, Level, Skip
 from coupler.conformance.candidate import Candidate
 from coupler.conformance.peers import ScriptError
-from coupler.conformance.report import Outcome, Report, Result, frames_of
-from coupler.recording.traces import Entry, Trace
+from coupler.conformance.report import AssertionResult, ConformanceReport, ResultOutcome, frames_of
+from coupler.recording.traces import Trace, TraceEntry
 
 PATIENCE = 12
 """How many times the candidate's own timeout an assertion may take in all."""
 
 OWN_FAULT = "the kit itself failed"
 
-_WEIGHTS: tuple[Outcome, ...] = ("skipped", "passed", "failed")
+_WEIGHTS: tuple[ResultOutcome, ...] = ("skipped", "passed", "failed")
 
-Progress = Callable[[Result], None]
+Progress = Callable[[AssertionResult], None]
 
 
 class CannotStart(Exception):  # noqa: N818
-    """There is nothing to examine: the command does not start."""
+    """The command does not start, so there is nothing to examine."""
 
 
 async def examine(
     candidate: Candidate, assertions: Iterable[Assertion], progress: Progress = lambda result: None
-) -> Report:
+) -> ConformanceReport:
     """Judge an agent."""
     began = time.monotonic()
     chosen = [*assertions]
-    report = Report(" ".join(candidate.command), "agent")
+    report = ConformanceReport(" ".join(candidate.command), "agent")
 
-    def note(result: Result) -> None:
+    def note(result: AssertionResult) -> None:
         report.results.append(result)
         progress(result)
 
     await _hold_conversation(candidate)
-    probed = dict[str, Result]()
+    probed = dict[str, AssertionResult]()
     for assertion in chosen:
         if assertion.probe is not None:
             probed[assertion.id] = await _probe(candidate, assertion)
@@ -60,18 +60,18 @@ async def examine(
     return report
 
 
-def grade(traces: list[Trace], assertions: Iterable[Assertion], subject: str) -> Report:
-    """Judge recordings by the rules; probes are skipped, as there is nobody to drive."""
+def grade(traces: list[Trace], assertions: Iterable[Assertion], subject: str) -> ConformanceReport:
+    """Judge recordings by the rules; probes are skipped, as there is no agent to drive."""
     results = [
         judge(assertion, traces)
         if assertion.rule is not None
-        else Result(assertion, "skipped", assertion.level, "needs the agent itself, not a recording")
+        else AssertionResult(assertion, "skipped", assertion.level, "needs the agent itself, not a recording")
         for assertion in assertions
     ]
-    return Report(subject, "agent", results)
+    return ConformanceReport(subject, "agent", results)
 
 
-def judge(assertion: Assertion, traces: Iterable[Trace]) -> Result:
+def judge(assertion: Assertion, traces: Iterable[Trace]) -> AssertionResult:
     """Apply a rule to traces; the first fault counts, notes add up."""
     began = time.monotonic()
     judged, notes = 0, dict[str, None]()
@@ -84,7 +84,7 @@ def judge(assertion: Assertion, traces: Iterable[Trace]) -> Result:
             if case is None:
                 continue
             if not case.is_note:
-                return Result(
+                return AssertionResult(
                     assertion,
                     "failed",
                     assertion.level,
@@ -96,15 +96,15 @@ def judge(assertion: Assertion, traces: Iterable[Trace]) -> Result:
                 )
             notes[case.message] = None
     own_faults = [note for note in notes if note.startswith(OWN_FAULT)]
-    outcome: Outcome = "passed" if judged and not own_faults else "skipped"
+    outcome: ResultOutcome = "passed" if judged and not own_faults else "skipped"
     message = "" if outcome == "passed" else (own_faults or [assertion.absent])[0]
-    return Result(
+    return AssertionResult(
         assertion, outcome, assertion.level, message, tuple(notes), seconds=time.monotonic() - began
     )
 
 
-def _worse(probed: Result, judged: Result) -> Result:
-    """For an assertion with a probe and a rule: a fault counts more than a pass, a pass more than a skip."""
+def _worse(probed: AssertionResult, judged: AssertionResult) -> AssertionResult:
+    """Combine a probe and a rule: a fault counts more than a pass, a pass more than a skip."""
     worse = max(
         probed, judged, key=lambda result: (result.is_mandatory_failure, _WEIGHTS.index(result.outcome))
     )
@@ -112,7 +112,7 @@ def _worse(probed: Result, judged: Result) -> Result:
 
 
 def _cases(assertion: Assertion, trace: Trace) -> tuple[list[Case], str | None]:
-    """What the rule found, and whether it failed itself on the way."""
+    """Return the rule's cases, and whether the rule itself failed on the way."""
     assert assertion.rule is not None
     cases: list[Case] = []
     try:
@@ -124,12 +124,12 @@ def _cases(assertion: Assertion, trace: Trace) -> tuple[list[Case], str | None]:
 
 
 def _own_fault(error: Exception) -> str:
-    """What is said when the kit itself is wrong: nobody else is to blame, and the rest goes on."""
+    """Report a failure of the kit itself, which is nobody else's fault; the rest goes on."""
     return f"{OWN_FAULT}, please report it: {type(error).__name__}: {error}"
 
 
 async def _hold_conversation(candidate: Candidate) -> None:
-    """The plainest use of an agent: hello, a session, two prompts. The rules judge what comes of it."""
+    """Hold the plainest conversation for the rules to judge: initialize, a session, two prompts."""
     candidate.label = "conversation"
     try:
         async with candidate.conversation() as (client, session):
@@ -146,17 +146,19 @@ async def _hold_conversation(candidate: Candidate) -> None:
         return
 
 
-async def _probe(candidate: Candidate, assertion: Assertion) -> Result:
+async def _probe(candidate: Candidate, assertion: Assertion) -> AssertionResult:
     assert assertion.probe is not None
     candidate.label = assertion.id
     first_trace = len(candidate.traces)
     began = time.monotonic()
 
-    def result(outcome: Outcome, message: str = "", level: Level | None = None, *causes: Entry) -> Result:
+    def result(
+        outcome: ResultOutcome, message: str = "", level: Level | None = None, *causes: TraceEntry
+    ) -> AssertionResult:
         failed = outcome == "failed"
         traces = candidate.traces[first_trace:] if failed else []
         shown = _trace_with(causes, traces)
-        return Result(
+        return AssertionResult(
             assertion,
             outcome,
             level or assertion.level,
@@ -182,7 +184,7 @@ async def _probe(candidate: Candidate, assertion: Assertion) -> Result:
     return result("passed")
 
 
-def _trace_with(causes: tuple[Entry, ...], traces: list[Trace]) -> Trace | None:
+def _trace_with(causes: tuple[TraceEntry, ...], traces: list[Trace]) -> Trace | None:
     for trace in traces:
         if any(entry in trace.entries for entry in causes):
             return trace

@@ -1,4 +1,4 @@
-"""An MCP server with one tool that does nothing: it writes down how far a connection came.
+"""An MCP server with one tool that does nothing: it notes how far a connection came.
 
 Run as a script: `mcp_probe.py FILE`. Each method that it is asked for is a line of the file. It imports
 nothing of Coupler, so that it starts fast, from anywhere, in whatever environment an agent gives it.
@@ -33,13 +33,13 @@ def main(file: Path) -> None:
 
 
 def note(notes: Any, method: str) -> None:
-    """Write it down before it is answered."""
+    """Note a method before it is answered."""
     notes.write(f"{method}\n")
     notes.flush()
 
 
 def reply(message: dict[str, Any]) -> dict[str, Any]:
-    """The result or the error that a request is answered with."""
+    """Return the result or the error for a request."""
     match message["method"]:
         case "initialize":
             params = message.get("params")

@@ -1,4 +1,4 @@
-"""An MCP server that only bears witness: it writes down how it was started, and offers no tools.
+"""An MCP server without tools that notes how it was started.
 
 Run as a script: `mcp_witness.py FILE ARGUMENT…`. It imports nothing of Coupler, so that it starts fast, from
 anywhere, in whatever environment an agent gives it.
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 VARIABLE = "COUPLER_CHECK_WITNESS"
-"""The environment variable whose value is written down."""
+"""The environment variable whose value is noted."""
 
 VERSION = "2025-06-18"
 
 
 def main(file: Path, arguments: list[str]) -> None:
-    """Testify, then serve until the input ends."""
+    """Write the notes, then serve until the input ends."""
     testify(file, arguments)
     for line in sys.stdin.buffer:
         try:
@@ -38,7 +38,7 @@ def testify(file: Path, arguments: list[str]) -> None:
 
 
 def reply(message: dict[str, Any]) -> dict[str, Any]:
-    """The result or the error that a request is answered with."""
+    """Return the result or the error for a request."""
     match message["method"]:
         case "initialize":
             params = message.get("params")

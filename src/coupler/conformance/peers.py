@@ -1,6 +1,7 @@
-"""Lines over a transport, kept in a trace: what the scripted client and the scripted agent stand on.
+"""Sends and traces lines over a transport, for the scripted client and the scripted agent.
 
-Nothing is understood here beyond lines and answers, so that a script can send and see anything.
+Nothing is interpreted beyond lines and answers, so that a script can send and see anything. `ClientServices`
+answer what an agent asks its client.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from coupler.recording.traces import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     NOT_FOUND,
-    Entry,
     Side,
     Trace,
+    TraceEntry,
     id_key,
 )
 from coupler.wire.frames import FrameBuffer, Oversized
@@ -29,34 +30,47 @@ from coupler.wire.transport import Transport
 T = TypeVar("T")
 
 INFO = {"name": "coupler-check", "title": "Coupler's conformance kit", "version": __version__}
-"""Who a scripted peer says it is."""
+"""The name and version of a scripted peer."""
 
 LINE_LIMIT = 64 * 1024 * 1024
 """Bytes of the longest line that is kept whole."""
 
 FLOOD_LINES = 100_000
 FLOOD_BYTES = 256 * 1024 * 1024
-"""What one peer may write in all before it counts as a flood and is read no more."""
+"""The bytes that one peer may write in all before it counts as a flood and is read no more."""
 
-Kind = Literal["silent", "gone", "flood", "spawn"]
+FULL_CAPABILITIES: dict[str, Any] = {
+    "fs": {"readTextFile": True, "writeTextFile": True},
+    "terminal": True,
+    "auth": {"terminal": True},
+    "session": {"configOptions": {"boolean": {}}, "compaction": {}, "notices": {}},
+    "elicitation": {"form": {}, "url": {}},
+}
+
+TERMINAL_OUTPUT = "played by coupler check\n"
+
+ScriptErrorKind = Literal["silent", "gone", "flood", "spawn"]
+
+Service: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+"""Takes the params and returns the result, or raises RequestRefused or Unanswered."""
 
 
 class ScriptError(Exception):
     """The other side did not do what the script waited for."""
 
-    def __init__(self, kind: Kind, message: str) -> None:
+    def __init__(self, kind: ScriptErrorKind, message: str) -> None:
         super().__init__(message)
         self.kind = kind
 
 
 class LinePipe:
-    """One end of a connection: writes lines, notes lines, and wakes whoever waits for one."""
+    """One end of a connection: writes lines, traces lines, and wakes whoever waits for one."""
 
     def __init__(self, transport: Transport, us: Side, trace: Trace, timeout: float) -> None:
         self.trace = trace
         self.timeout = timeout
         self.has_ended = False
-        self.when_received: Callable[[Entry], None] = lambda entry: None
+        self.when_received: Callable[[TraceEntry], None] = lambda entry: None
         self._us: Side = us
         self._them: Side = "agent" if us == "client" else "client"
         self._transport = transport
@@ -66,7 +80,7 @@ class LinePipe:
         self._bytes_read = 0
         self._lines_read = 0
         self._is_flooded = False
-        self._answers: dict[str, Entry] = {}
+        self._answers: dict[str, TraceEntry] = {}
         self._news = asyncio.Event()
 
     def open(self) -> None:
@@ -76,18 +90,18 @@ class LinePipe:
         self._transport.close()
 
     def write(self, data: bytes) -> None:
-        """Send bytes as they are; each line of them is noted."""
+        """Send bytes as they are; each line of them is traced."""
         for line in data.splitlines():
             self.trace.append(self._now(), self._us, line)
         self._unwritten += data
         self.output_ready()
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a message, with the member that every one has."""
+        """Send a message; `jsonrpc` is added."""
         self.write(json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=False).encode() + b"\n")
 
     async def until(self, look: Callable[[], T | None], what: str, within: float | None = None) -> T:
-        """Wait until `look` finds something; it is asked again whenever a line has come."""
+        """Wait until `look` finds something; it is called again after every line."""
         limit = self.timeout if within is None else within
         try:
             async with asyncio.timeout(limit):
@@ -99,7 +113,7 @@ class LinePipe:
             raise ScriptError("silent", f"{what} did not come within {limit:g} s") from None
         return found
 
-    async def answer(self, id: Any, what: str, within: float | None = None) -> Entry:
+    async def answer(self, id: Any, what: str, within: float | None = None) -> TraceEntry:
         """Wait for the answer to the request with this id."""
         return await self.until(lambda: self._answers.get(id_key(id)), what, within)
 
@@ -152,25 +166,8 @@ class LinePipe:
         return time.monotonic() - self._began
 
 
-# A client's desk: answers what an agent asks, as far as the client advertised it.
-#
-# Files are those of one directory. Terminals are only played: nothing that an agent under test asks for is
-# run.
-
-
-FULL_CAPABILITIES: dict[str, Any] = {
-    "fs": {"readTextFile": True, "writeTextFile": True},
-    "terminal": True,
-    "auth": {"terminal": True},
-    "session": {"configOptions": {"boolean": {}}, "compaction": {}, "notices": {}},
-    "elicitation": {"form": {}, "url": {}},
-}
-
-TERMINAL_OUTPUT = "played by coupler check\n"
-
-
-class Refusal(Exception):  # noqa: N818
-    """The request is answered with an error."""
+class RequestRefused(Exception):  # noqa: N818
+    """Raised by a service to answer the request with an error."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -178,16 +175,16 @@ class Refusal(Exception):  # noqa: N818
         self.message = message
 
 
-class Held(Exception):  # noqa: N818
-    """The request is not answered, for now."""
+class Unanswered(Exception):  # noqa: N818
+    """Raised by a service to leave the request unanswered for now."""
 
 
-Service: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
-"""Gets the params and returns the result, or raises Refusal or Held."""
+class ClientServices:
+    """Answers an agent's requests, as far as the client advertised them.
 
-
-class Desk:
-    """Each service can be replaced: `desk.services["session/request_permission"] = hold`."""
+    Files are those of one directory. Terminals are only simulated: nothing that an agent under test asks for
+    is run. Each service can be replaced: `desk.services["session/request_permission"] = hold`.
+    """
 
     def __init__(self, directory: Path, capabilities: dict[str, Any]) -> None:
         self.directory = directory
@@ -211,22 +208,22 @@ class Desk:
 
     @property
     def open_terminals(self) -> list[str]:
-        """Those that were not released."""
+        """The terminals that were not released."""
         return [terminal for terminal in self.terminals if terminal != "released"]
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any] | None:
-        """The answer's message, or None to let the agent wait."""
+        """Return the answer's message, or None to let the agent wait."""
         service = self.services.get(str(request.get("method")))
         params = request.get("params")
         try:
             if service is None:
-                raise Refusal(METHOD_NOT_FOUND, f"this client has no method {request.get('method')!r}")
+                raise RequestRefused(METHOD_NOT_FOUND, f"this client has no method {request.get('method')!r}")
             if not isinstance(params, dict):
-                raise Refusal(INVALID_PARAMS, "params must be an object")
+                raise RequestRefused(INVALID_PARAMS, "params must be an object")
             return {"id": request["id"], "result": service(params)}
-        except Held:
+        except Unanswered:
             return None
-        except Refusal as refusal:
+        except RequestRefused as refusal:
             code, message = refusal.code, refusal.message
         except (ValueError, TypeError, OverflowError) as error:
             # Params may be anything: a line in words, a path with a NUL.
@@ -237,7 +234,7 @@ class Desk:
         try:
             lines = self._file(params).read_text(errors="replace").splitlines(keepends=True)
         except OSError as error:
-            raise Refusal(NOT_FOUND, f"{params.get('path')}: {error.strerror}") from None
+            raise RequestRefused(NOT_FOUND, f"{params.get('path')}: {error.strerror}") from None
         first = max(int(params.get("line") or 1), 1) - 1
         limit = params.get("limit")
         return {"content": "".join(lines[first : None if limit is None else first + int(limit)])}
@@ -248,13 +245,13 @@ class Desk:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(str(params.get("content")))
         except OSError as error:
-            raise Refusal(INTERNAL_ERROR, f"{params.get('path')}: {error.strerror}") from None
+            raise RequestRefused(INTERNAL_ERROR, f"{params.get('path')}: {error.strerror}") from None
         return {}
 
     def _file(self, params: dict[str, Any]) -> Path:
         file = Path(str(params.get("path"))).resolve()
         if not file.is_relative_to(self.directory.resolve()):
-            raise Refusal(INVALID_PARAMS, f"{file} is outside of the session's directory")
+            raise RequestRefused(INVALID_PARAMS, f"{file} is outside of the session's directory")
         return file
 
     def _create_terminal(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -276,33 +273,33 @@ class Desk:
 
     def _known_terminal(self, params: dict[str, Any]) -> dict[str, Any]:
         if params.get("terminalId") not in self.open_terminals:
-            raise Refusal(NOT_FOUND, f"there is no terminal {params.get('terminalId')!r}")
+            raise RequestRefused(NOT_FOUND, f"there is no terminal {params.get('terminalId')!r}")
         return {}
 
 
 def allow(params: dict[str, Any]) -> dict[str, Any]:
-    """Permit it this once, or in whatever way is offered."""
+    """Allow it once, or in whatever way is offered."""
     return _select(params, "allow_once", "allow_always")
 
 
 def reject(params: dict[str, Any]) -> dict[str, Any]:
-    """Do not permit it."""
+    """Reject it."""
     return _select(params, "reject_once", "reject_always")
 
 
 def cancel(params: dict[str, Any]) -> dict[str, Any]:
-    """Say that the turn was cancelled."""
+    """Answer that the turn was cancelled."""
     return {"outcome": {"outcome": "cancelled"}}
 
 
 def decline(params: dict[str, Any]) -> dict[str, Any]:
-    """Do not fill in a form."""
+    """Decline a form."""
     return {"action": "decline"}
 
 
 def hold(params: dict[str, Any]) -> dict[str, Any]:
     """Leave it unanswered."""
-    raise Held
+    raise Unanswered
 
 
 def _select(params: dict[str, Any], *kinds: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The program that a client under test starts as its agent: plays one scenario over stdin and stdout."""
+"""Plays one scenario over stdin and stdout: the program that a client under test starts as its agent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOGGED_IN = "logged-in"
 
 
 def command_of(scenario: Scenario, folder: Path, timeout: float) -> list[str]:
-    """The words that start this program. -P keeps the client's directory off the module path."""
+    """Return the command of this program. -P keeps the client's directory off the module path."""
     words = ["--scenario", scenario.name, "--folder", str(folder), "--timeout", f"{timeout:g}"]
     return [sys.executable, "-P", "-m", MODULE, *words]
 
@@ -69,7 +69,7 @@ def _next_number(folder: Path) -> int:
 
 
 def _log_in(folder: Path) -> int:
-    """Succeed only if the client gave the environment that the login method asks for."""
+    """Succeed only if the client set the environment variable that the login method asks for."""
     if os.environ.get(LOGIN_VARIABLE) != "1":
         return 1
     (folder / LOGGED_IN).touch()

@@ -1,4 +1,4 @@
-"""Reading traces in which any JSON value may stand anywhere. What is absent or of another type is None."""
+"""Reads traces in which any JSON value may stand anywhere. What is absent or of another type is None."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
 
-from coupler.recording.traces import Entry, Exchange, Side, Trace, Update
+from coupler.recording.traces import Side, Trace, TraceEntry, TraceExchange, TraceUpdate
 
-CONTENT = (
+CONVERSATION_UPDATES = (
     "user_message_chunk",
     "agent_message_chunk",
     "agent_thought_chunk",
@@ -16,9 +16,9 @@ CONTENT = (
     "tool_call_update",
     "plan",
 )
-"""The updates that are a conversation."""
+"""The updates that are part of the conversation."""
 
-BOOKKEEPING = (
+STATE_UPDATES = (
     "available_commands_update",
     "current_mode_update",
     "config_option_update",
@@ -44,7 +44,7 @@ EMPTY_RESULTS = (
 )
 """The methods of both sides whose results may be empty objects."""
 
-UPDATES_BY_CHOICE = {
+OPTIONAL_UPDATES = {
     "compaction_update": "session.compaction",
     "compaction_summary_chunk": "session.compaction",
     "notice": "session.notices",
@@ -54,57 +54,57 @@ UPDATES_BY_CHOICE = {
     "session_message": "subagents",
     "session_message_chunk": "subagents",
 }
-"""The updates that a client must have asked for, by the capability that does so."""
+"""The updates that need a client capability, by that capability."""
 
 
-class Span(NamedTuple):
+class RequestSpan(NamedTuple):
     """The time between a request about a session and its answer, in numbers of entries."""
 
     session: str
     begin: int
     end: float
-    exchange: Exchange
+    exchange: TraceExchange
 
-    def holds(self, update: Update) -> bool:
+    def holds(self, update: TraceUpdate) -> bool:
         """Whether an update of this session came in this time."""
         return update.session == self.session and self.begin < update.entry.number < self.end
 
 
-def spans(trace: Trace, *methods: str) -> list[Span]:
-    """The client's requests of some methods; one without an answer never ends."""
+def spans(trace: Trace, *methods: str) -> list[RequestSpan]:
+    """Return the spans of the client's requests of some methods; one without an answer never ends."""
     return [
-        Span(session, exchange.request.number, math.inf if answer is None else answer.number, exchange)
+        RequestSpan(session, exchange.request.number, math.inf if answer is None else answer.number, exchange)
         for exchange in trace.exchanges()
         if exchange.method in methods and isinstance(session := exchange.params.get("sessionId"), str)
         for answer in (exchange.answer,)
     ]
 
 
-def part(value: Any, path: str) -> Any:
-    """A value deep in an object, by its dotted path."""
+def value_at(value: Any, path: str) -> Any:
+    """Return a value deep in an object, by its dotted path."""
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
 def items(value: Any) -> list[Any]:
-    """The items of an array."""
+    """Return the items of an array."""
     return value if isinstance(value, list) else []
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """The objects in an array."""
+    """Return the objects in an array."""
     return [item for item in items(value) if isinstance(item, dict)]
 
 
-def said(updates: list[Update], kind: str) -> str:
-    """The text of all chunks of one kind."""
-    texts = [part(update.body, "content.text") for update in updates if update.kind == kind]
+def text_of_chunks(updates: list[TraceUpdate], kind: str) -> str:
+    """Return the text of all chunks of one kind."""
+    texts = [value_at(update.body, "content.text") for update in updates if update.kind == kind]
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def is_null_for_nothing(answer: Entry, trace: Trace) -> bool:
-    """Whether null stands for an empty object. The protocol's own pages do so, and many peers with them."""
+def is_null_for_nothing(answer: TraceEntry, trace: Trace) -> bool:
+    """Whether null stands for an empty object, as on the protocol's own pages and with many peers."""
     if answer.message.get("result", {}) is not None:
         return False
     asker: Side = "client" if answer.sender == "agent" else "agent"

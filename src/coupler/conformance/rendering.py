@@ -1,6 +1,7 @@
-"""A report for people at a terminal: what fails comes first, with the frames that show it.
+"""Renders a report for a terminal, as JSON, as JUnit XML or as one HTML file.
 
-Frames are a stranger's text: they are made legible, cut to what one reads, and never taken as markup.
+In a terminal failures come first, with the messages that show them. What the candidate wrote is untrusted
+text: it is made legible, cut to what one reads, and never taken as markup.
 """
 
 from __future__ import annotations
@@ -17,14 +18,23 @@ from rich.text import Text
 
 from coupler.__about__ import __version__
 from coupler.conformance.assertion import Assertion, Level
-from coupler.conformance.report import Frame, Report, Result
+from coupler.conformance.report import AssertionResult, ConformanceReport, ReportFrame
+
+Standing: TypeAlias = Literal["failed", "warned", "passed", "skipped"]
+"""How a result counts: a failure that is not mandatory is a warning."""
+
+LEVEL_WORDS = {Level.MUST: "must", Level.SHOULD: "should", Level.ROBUST: "robust"}
+
+PROTOCOL = "https://agentclientprotocol.com/protocol/v1/"
+
+_PAGE = re.compile(r"[a-z][a-z0-9-]*(#[a-z0-9-]+)?")
 
 FRAMES_BEFORE = 4
 FRAMES_AFTER = 1
-"""How many frames are shown around those that a failure is about, unless all are wanted."""
+"""How many messages are shown around those that a failure is about, unless all are wanted."""
 
 CAUSES = 3
-"""How many of the frames that a failure is about are shown, at least."""
+"""How many of the messages that a failure is about are shown, at least."""
 
 MESSAGE_LINES = 6
 CAUSE_LINES = 5
@@ -34,11 +44,26 @@ STDERR_LINES = 5
 NARROWEST = 20
 """Columns that text is given even if the terminal has fewer."""
 
+# What could move a cursor, reorder a line or end an XML document early. Tab and line end are no danger.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
+)
+
 SIGNS: dict[Standing, tuple[str, str]] = {"failed": ("FAIL", "bold red"), "warned": ("WARN", "bold yellow")}
 
 
-def print_report(report: Report, console: Console, *, is_verbose: bool = False) -> None:
-    """Print all of it, the verdict last, where the eye is when the command ends."""
+FORMAT = "coupler.report"
+FORMAT_VERSION = 1
+
+
+ORDER: tuple[Standing, ...] = ("failed", "warned", "passed", "skipped")
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""Even if something got through the escaping, a browser would load and run nothing."""
+
+
+def print_report(report: ConformanceReport, console: Console, *, is_verbose: bool = False) -> None:
+    """Print the whole report, the verdict last, where the eye is when the command ends."""
     for name, title in (("failed", "Failed"), ("warned", "Warnings")):
         _print_failures(console, title, _with(report, name), is_verbose)
     _print_notes(console, report)
@@ -54,11 +79,13 @@ def print_assertions(assertions: Iterable[Assertion], console: Console) -> None:
         _print_row(console, _head(assertion.id, assertion.level), sentence)
 
 
-def _with(report: Report, name: str) -> list[Result]:
+def _with(report: ConformanceReport, name: str) -> list[AssertionResult]:
     return [result for result in report.results if standing(result) == name]
 
 
-def _print_failures(console: Console, title: str, results: Sequence[Result], is_verbose: bool) -> None:
+def _print_failures(
+    console: Console, title: str, results: Sequence[AssertionResult], is_verbose: bool
+) -> None:
     if results:
         _print_title(console, title, len(results))
     for number, result in enumerate(results):
@@ -67,7 +94,7 @@ def _print_failures(console: Console, title: str, results: Sequence[Result], is_
         _print_failure(console, result, is_verbose)
 
 
-def _print_failure(console: Console, result: Result, is_verbose: bool) -> None:
+def _print_failure(console: Console, result: AssertionResult, is_verbose: bool) -> None:
     sign, style = SIGNS[standing(result)]
     head = Text.assemble((f"{sign} ", style), _head(result.assertion.id, result.level))
     _print_row(console, head, Text(result.assertion.sentence, "bold"))
@@ -81,11 +108,11 @@ def _print_failure(console: Console, result: Result, is_verbose: bool) -> None:
 
 
 def _print_section(console: Console, section: str) -> None:
-    """On one line, however long: a terminal opens an address only if it is whole."""
+    """Print it on one line, however long: a terminal opens an address only if it is whole."""
     console.print(Text(f"     {section_address(section) or section}", "dim"), soft_wrap=True)
 
 
-def _print_frames(console: Console, frames: Sequence[Frame], is_verbose: bool) -> None:
+def _print_frames(console: Console, frames: Sequence[ReportFrame], is_verbose: bool) -> None:
     expected = 0
     for index in range(len(frames)) if is_verbose else _chosen(frames):
         _print_gap(console, index - expected)
@@ -94,15 +121,15 @@ def _print_frames(console: Console, frames: Sequence[Frame], is_verbose: bool) -
     _print_gap(console, len(frames) - expected)
 
 
-def _chosen(frames: Sequence[Frame]) -> list[int]:
-    """The frames that a failure is about, and some around the last of them."""
+def _chosen(frames: Sequence[ReportFrame]) -> list[int]:
+    """Choose the messages that a failure is about, and some around the last of them."""
     causes = [index for index, frame in enumerate(frames) if frame.is_cause]
     last = causes[-1] if causes else len(frames) - 1
     around = range(max(last - FRAMES_BEFORE, 0), min(last + FRAMES_AFTER + 1, len(frames)))
     return sorted({*causes[:CAUSES], *around})
 
 
-def _print_frame(console: Console, frame: Frame, is_verbose: bool) -> None:
+def _print_frame(console: Console, frame: ReportFrame, is_verbose: bool) -> None:
     to_agent, to_client, mark = ("→", "←", "▶") if _speaks_unicode(console) else ("->", "<-", ">")
     head = Text.assemble(
         (f"  {mark if frame.is_cause else ' '}", "bold red"),
@@ -127,7 +154,7 @@ def _print_stderr(console: Console, stderr: str, is_verbose: bool) -> None:
         _print_row(console, head, Text(line if is_verbose else _cut(line, _room(console, head)), "dim"))
 
 
-def _print_notes(console: Console, report: Report) -> None:
+def _print_notes(console: Console, report: ConformanceReport) -> None:
     notes = [(result.assertion, note) for result in report.results for note in result.notes]
     if notes:
         _print_title(console, "Notes", len(notes))
@@ -135,8 +162,8 @@ def _print_notes(console: Console, report: Report) -> None:
         _print_row(console, Text(f"  {assertion.id:4} ", "bold"), Text(one_line(note)))
 
 
-def _print_skipped(console: Console, results: Sequence[Result]) -> None:
-    """By reason: a capability that is missing skips many."""
+def _print_skipped(console: Console, results: Sequence[AssertionResult]) -> None:
+    """Group skipped assertions by reason: a capability that is missing skips many."""
     if results:
         _print_title(console, "Skipped", len(results))
     reasons: dict[str, list[str]] = {}
@@ -146,7 +173,7 @@ def _print_skipped(console: Console, results: Sequence[Result]) -> None:
         _print_row(console, Text("  "), Text(f"{' '.join(ids)}: {reason}", "dim"))
 
 
-def _print_passed(console: Console, results: Sequence[Result], is_verbose: bool) -> None:
+def _print_passed(console: Console, results: Sequence[AssertionResult], is_verbose: bool) -> None:
     if not results:
         return
     _print_title(console, "Passed", len(results))
@@ -158,7 +185,7 @@ def _print_passed(console: Console, results: Sequence[Result], is_verbose: bool)
         _print_row(console, Text.assemble("  ", _head(result.assertion.id, result.level)), sentence)
 
 
-def _print_verdict(console: Console, report: Report) -> None:
+def _print_verdict(console: Console, report: ConformanceReport) -> None:
     sign, style = ("✔", "bold white on green") if report.passes else ("✘", "bold white on red")
     if not _speaks_unicode(console):
         sign = "ok:" if report.passes else "failed:"
@@ -183,7 +210,7 @@ def _blank(head: Text) -> Text:
 
 
 def _print_row(console: Console, head: Text, body: Text) -> None:
-    """The body beside the head, on as many lines as it needs."""
+    """Print the body beside the head, on as many lines as it needs."""
     lines = body.wrap(console, _room(console, head), overflow="fold")
     for number, line in enumerate(lines):
         row = Text.assemble(_blank(head) if number else head, line)
@@ -206,15 +233,11 @@ def _speaks_unicode(console: Console) -> bool:
     return console.encoding.lower().startswith("utf")
 
 
-# A report as JSON, as docs/check.md describes it. Fields may be added; none changes its meaning.
+def to_json(report: ConformanceReport) -> str:
+    """Return the whole report as JSON in ASCII, which survives every pipe and log.
 
-
-FORMAT = "coupler.report"
-FORMAT_VERSION = 1
-
-
-def to_json(report: Report) -> str:
-    """The whole report, in ASCII: so it survives every pipe and every log."""
+    docs/check.md describes it. Fields may be added; none changes its meaning.
+    """
     document = {
         "format": FORMAT,
         "version": FORMAT_VERSION,
@@ -230,7 +253,7 @@ def to_json(report: Report) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
-def _result(result: Result) -> dict[str, Any]:
+def _result(result: AssertionResult) -> dict[str, Any]:
     described: dict[str, Any] = {
         "id": result.assertion.id,
         "level": LEVEL_WORDS[result.level],
@@ -250,14 +273,12 @@ def _result(result: Result) -> dict[str, Any]:
     return described
 
 
-# A report as JUnit XML, which CI services show.
-#
-# Only a mandatory failure is a `failure`. Warnings and notes go to `system-out`: a service that counts
-# failures then agrees with the exit code.
+def to_junit(report: ConformanceReport) -> str:
+    """Return the report as JUnit XML for CI services: one suite with one case an assertion.
 
-
-def to_junit(report: Report) -> str:
-    """One suite with one case an assertion."""
+    Only a mandatory failure is a `failure`. Warnings and notes go to `system-out`: a service that counts
+    failures then agrees with the exit code.
+    """
     counts = report.count()
     totals = {
         "tests": str(len(report.results)),
@@ -278,7 +299,7 @@ def to_junit(report: Report) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(suites, encoding="unicode") + "\n"
 
 
-def _add_case(suite: Element, report: Report, result: Result) -> None:
+def _add_case(suite: Element, report: ConformanceReport, result: AssertionResult) -> None:
     test = SubElement(
         suite,
         "testcase",
@@ -303,7 +324,7 @@ def _add_case(suite: Element, report: Report, result: Result) -> None:
         SubElement(test, "system-out").text = legible(_notes(result))
 
 
-def _explanation(result: Result) -> str:
+def _explanation(result: AssertionResult) -> str:
     lines = [result.message, f"section: {result.assertion.section}"]
     for frame in result.frames:
         mark, arrow = ">" if frame.is_cause else " ", "->" if frame.sender == "client" else "<-"
@@ -313,19 +334,9 @@ def _explanation(result: Result) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _notes(result: Result) -> str:
+def _notes(result: AssertionResult) -> str:
     return "".join(f"note: {note}\n" for note in result.notes)
 
-
-# A report as one HTML file: it loads nothing, runs no script, and can be mailed or kept as a CI artefact.
-#
-# All that comes from the candidate goes through `_text`: a frame is shown, never interpreted.
-
-
-ORDER: tuple[Standing, ...] = ("failed", "warned", "passed", "skipped")
-
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""Even if something got through the escaping, a browser would load and run nothing."""
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2128; --faint: #59636e; --paper: #fff; --panel: #f6f8fa;
@@ -376,12 +387,16 @@ footer { margin-top: 2rem; }
 """
 
 
-def to_html(report: Report) -> str:
-    """The whole page."""
+def to_html(report: ConformanceReport) -> str:
+    """Return the report as one HTML file.
+
+    It loads nothing, runs no script, and can be mailed or kept as a CI artefact. All that comes from the
+    candidate goes through `_text`: it is shown, never interpreted.
+    """
     return "\n".join(_page(report)) + "\n"
 
 
-def _page(report: Report) -> Iterator[str]:
+def _page(report: ConformanceReport) -> Iterator[str]:
     verdict, badge = _text(report.verdict()), "passed" if report.passes else "failed"
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -400,8 +415,8 @@ def _page(report: Report) -> Iterator[str]:
     yield "Only what an implementation <em>must</em> do decides the verdict.</footer>\n</body>\n</html>"
 
 
-def _filters(report: Report) -> Iterator[str]:
-    """Radio buttons, next to the articles that they hide by style alone."""
+def _filters(report: ConformanceReport) -> Iterator[str]:
+    """Return radio buttons, next to the articles that they hide by style alone."""
     counts, noted = report.count(), sum(bool(result.notes) for result in report.results)
     numbers = {"all": len(report.results), **{str(name): counts[name] for name in ORDER}, "noted": noted}
     for name, number in numbers.items():
@@ -410,7 +425,7 @@ def _filters(report: Report) -> Iterator[str]:
         yield f'<label for="show-{name}">{name} ({number})</label>'
 
 
-def _article(result: Result) -> Iterator[str]:
+def _article(result: AssertionResult) -> Iterator[str]:
     name, assertion = standing(result), result.assertion
     noted = " noted" if result.notes else ""
     yield f'<article class="{name}{noted}" id="{_text(assertion.id)}">'
@@ -437,7 +452,7 @@ def _section(section: str) -> str:
     return f'<a href="{_text(address)}">{_text(section)}</a>' if address else _text(section)
 
 
-def _table(frames: Sequence[Frame]) -> Iterator[str]:
+def _table(frames: Sequence[ReportFrame]) -> Iterator[str]:
     if not frames:
         return
     yield '<table class="frames">'
@@ -453,43 +468,25 @@ def _text(text: str) -> str:
     return escape(legible(text))
 
 
-# What all forms of a report say in the same words, and how they show text that a stranger wrote.
-
-
-Standing: TypeAlias = Literal["failed", "warned", "passed", "skipped"]
-"""How a result counts: a failure that is not mandatory is a warning."""
-
-LEVEL_WORDS = {Level.MUST: "must", Level.SHOULD: "should", Level.ROBUST: "robust"}
-
-PROTOCOL = "https://agentclientprotocol.com/protocol/v1/"
-
-_PAGE = re.compile(r"[a-z][a-z0-9-]*(#[a-z0-9-]+)?")
-
-# What could move a cursor, reorder a line or end an XML document early. Tab and line end are no danger.
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
-)
-
-
-def standing(result: Result) -> Standing:
-    """How a result counts; the names are those of `Report.count`."""
+def standing(result: AssertionResult) -> Standing:
+    """Return how a result counts; the names are those of `ConformanceReport.count`."""
     if result.outcome == "failed" and not result.is_mandatory_failure:
         return "warned"
     return result.outcome
 
 
 def legible(text: str) -> str:
-    """The text with everything that is not meant to be seen written as an escape."""
+    """Escape all characters that are not meant to be seen."""
     return _UNSEEN.sub(_escape, text)
 
 
 def one_line(text: str) -> str:
-    """The text legible and without line ends."""
+    """Make the text legible and remove line ends."""
     return legible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def section_address(section: str) -> str | None:
-    """Where a section of the protocol is read; None if it is no page, as for `schema: ContentBlock`."""
+    """Return the URL of a section of the protocol; None if it is no page, as for `schema: ContentBlock`."""
     return f"{PROTOCOL}{section}" if _PAGE.fullmatch(section) else None
 
 

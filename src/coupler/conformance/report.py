@@ -1,4 +1,4 @@
-"""What an examination found: one result an assertion, and the verdict over all of them."""
+"""Holds the results of an examination, one an assertion, and the verdict over all of them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from coupler.conformance.assertion import Assertion, Level
-from coupler.recording.traces import Entry, Side, Trace
+from coupler.recording.traces import Side, Trace, TraceEntry
 
-Outcome: TypeAlias = Literal["passed", "failed", "skipped"]
+ResultOutcome: TypeAlias = Literal["passed", "failed", "skipped"]
 
 SHOWN_ENTRIES = 40
 SHOWN_CHARACTERS = 2_000
-"""How many frames of a failure are shown, and how much of each."""
+"""How many messages of a failure are shown, and how much of each."""
 
 
 @dataclass(frozen=True)
-class Frame:
-    """A line as a report shows it: not longer than people read. `is_cause` marks what a finding is about."""
+class ReportFrame:
+    """A line as a report shows it, cut if it is long. `is_cause` marks what a finding is about."""
 
     at: float
     sender: Side
@@ -27,15 +27,15 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Result:
-    """What came of one assertion. `level` may be milder than the assertion's own."""
+class AssertionResult:
+    """The result of one assertion. `level` may be milder than the assertion's own."""
 
     assertion: Assertion
-    outcome: Outcome
+    outcome: ResultOutcome
     level: Level
     message: str = ""
     notes: tuple[str, ...] = ()
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[ReportFrame, ...] = ()
     stderr: str = ""
     seconds: float = 0.0
 
@@ -45,7 +45,7 @@ class Result:
 
 
 @dataclass
-class Report:
+class ConformanceReport:
     """The results of one examination, in the order of their ids.
 
     `obstacle` says why whole parts of the protocol were out of reach, such as all that needs a session.
@@ -53,7 +53,7 @@ class Report:
 
     subject: str
     side: Side
-    results: list[Result] = field(default_factory=list)
+    results: list[AssertionResult] = field(default_factory=list)
     seconds: float = 0.0
     obstacle: str = ""
 
@@ -69,16 +69,16 @@ class Report:
 
     @property
     def is_obstructed(self) -> bool:
-        """Whether something was skipped while whole parts were out of reach: then nothing tells of those."""
+        """Whether something was skipped because whole parts of the protocol were out of reach."""
         return bool(self.obstacle) and any(result.outcome == "skipped" for result in self.results)
 
     @property
     def passes(self) -> bool:
-        """Whether all that was wanted was within reach, something was judged, and nothing mandatory fails."""
+        """Whether everything wanted was within reach, something was judged, and nothing mandatory fails."""
         return self.has_judged and not self.fails and not self.is_obstructed
 
     def count(self) -> dict[str, int]:
-        """How many passed, failed, were warned about (a failure that is not mandatory) and were skipped."""
+        """Count the passed, failed, warned (a failure that is not mandatory) and skipped results."""
         counts = Counter(
             "warned" if result.outcome == "failed" and not result.is_mandatory_failure else result.outcome
             for result in self.results
@@ -86,7 +86,7 @@ class Report:
         return {name: counts[name] for name in ("passed", "failed", "warned", "skipped")}
 
     def verdict(self) -> str:
-        """One line, for a badge or a log."""
+        """Return the verdict on one line, for a badge or a log."""
         counts = self.count()
         parts = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
         return f"ACP v1 {self.side}: {self._word()} ({parts})"
@@ -99,15 +99,15 @@ class Report:
         return "was judged only in part" if self.is_obstructed else "conforms"
 
 
-def frames_of(trace: Trace, causes: tuple[Entry, ...] = ()) -> tuple[Frame, ...]:
-    """The frames that explain a failure: the causes, and what was said around and before them."""
+def frames_of(trace: Trace, causes: tuple[TraceEntry, ...] = ()) -> tuple[ReportFrame, ...]:
+    """Return the messages that explain a failure: the causes, and what was said around and before them."""
     last = max((entry.number for entry in causes), default=len(trace.entries) - 1)
     shown = trace.entries[max(0, last + 1 - SHOWN_ENTRIES) : last + 3]
     shown = [entry for entry in causes if entry not in shown] + shown
-    return tuple(Frame(entry.at, entry.sender, _text(entry), entry in causes) for entry in shown)
+    return tuple(ReportFrame(entry.at, entry.sender, _text(entry), entry in causes) for entry in shown)
 
 
-def _text(entry: Entry) -> str:
+def _text(entry: TraceEntry) -> str:
     text = entry.line.decode(errors="backslashreplace")
     if len(text) > SHOWN_CHARACTERS:
         text = f"{text[:SHOWN_CHARACTERS]}… ({len(entry.line)} bytes)"

@@ -1,7 +1,8 @@
 """An agent that does exactly what a scenario says: right or wrong, in any order, byte by byte.
 
-It answers the handshake by itself, keeps each prompt until the scenario takes it, refuses everything else,
-and notes every line of both sides. A scenario changes what it answers with before the client comes.
+It answers the handshake by itself, holds each prompt until the scenario takes it, refuses everything else,
+and traces every line of both sides. A scenario changes the answers before the client comes. `AgentHost` runs
+a script in this process for clients in others.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
-from coupler.conformance.peers import INFO, LinePipe, Refusal, ScriptError, Service
-from coupler.recording.traces import INVALID_PARAMS, METHOD_NOT_FOUND, Entry, Trace
+from coupler.conformance.peers import INFO, LinePipe, RequestRefused, ScriptError, Service
+from coupler.recording.traces import INVALID_PARAMS, METHOD_NOT_FOUND, Trace, TraceEntry
 from coupler.wire.pipe_transport import PipeTransport
 from coupler.wire.transport import Transport
 
@@ -29,23 +30,29 @@ CLIENT_PID = "client.pid"
 STAYING = 600.0
 """Seconds without a prompt after which a client whose script is over is left."""
 
+ENDING_PATIENCE = 5.0
+"""Seconds that the scripts have to end when the host is closed."""
+
 
 class RecordedTrace(Trace):
-    """Also writes each line to a file as it is noted, because clients kill their agents without warning."""
+    """A trace that writes each line to a file at once, because clients kill their agents without warning."""
 
     def __init__(self, label: str, path: Path) -> None:
         super().__init__(label)
         self._file = path.open("wb", buffering=0)
         self._file.write(self.header() + b"\n")
 
-    def append(self, at: float, sender: Any, line: bytes) -> Entry:
+    def append(self, at: float, sender: Any, line: bytes) -> TraceEntry:
         entry = super().append(at, sender, line)
         self._file.write(entry.encode() + b"\n")
         return entry
 
 
 class ScriptedAgent:
-    """One connection. `folder` is for files of the scenario; `is_watched` says that a person is there."""
+    """A scripted agent on one connection.
+
+    `folder` is for files of the scenario; `is_watched` says that a person is there.
+    """
 
     def __init__(
         self,
@@ -74,7 +81,7 @@ class ScriptedAgent:
             "session/new": self.open_session,
         }
         self._directories: dict[str, str] = {}
-        self._kept: list[Entry] = []
+        self._kept: list[TraceEntry] = []
         self._last_id = 0
 
     @property
@@ -83,18 +90,18 @@ class ScriptedAgent:
 
     @property
     def directory(self) -> Path:
-        """Where the session works."""
+        """The session's working directory."""
         return Path(self._directories.get(self.session_id, "."))
 
     def open_session(self, params: dict[str, Any]) -> dict[str, Any]:
-        """What `session/new` is answered with: an id, and `opening`, which a scenario may fill."""
+        """Answer `session/new`: an id, and `opening`, which a scenario may fill."""
         self.session_id = f"session_{len(self._directories) + 1}"
         self._directories[self.session_id] = str(params.get("cwd"))
         return {"sessionId": self.session_id, **self.opening}
 
-    async def begin_turn(self, within: float | None = None) -> Turn:
+    async def begin_turn(self, within: float | None = None) -> HeldPrompt:
         """Wait for a prompt; its session is then the one that the scenario works in."""
-        turn = Turn(self, await self.take("session/prompt", within))
+        turn = HeldPrompt(self, await self.take("session/prompt", within))
         self.session_id = turn.session
         return turn
 
@@ -108,15 +115,15 @@ class ScriptedAgent:
             turn.say("The script is over.")
             turn.end()
 
-    async def take(self, method: str, within: float | None = None) -> Entry:
+    async def take(self, method: str, within: float | None = None) -> TraceEntry:
         """Wait for a request that is held, for the scenario to answer."""
         return await self.pipe.until(lambda: self._pop(method), f"a request {method}", within)
 
-    def put_back(self, request: Entry) -> None:
-        """Let the next `take` find this request again."""
+    def put_back(self, request: TraceEntry) -> None:
+        """Let the next `take` return this request again."""
         self._kept.insert(0, request)
 
-    def answer(self, request: Entry, result: Any) -> None:
+    def answer(self, request: TraceEntry, result: Any) -> None:
         """Answer a request that was held."""
         self.pipe.send({"id": request.message.get("id"), "result": result})
 
@@ -148,20 +155,20 @@ class ScriptedAgent:
         await self.pipe.quiet(seconds)
 
     def interrupt(self) -> None:
-        """Press Ctrl-C at the client, which is all that can make a program without a screen cancel."""
+        """Send Ctrl-C to the client, which is all that makes a program without a screen cancel."""
         if self.is_watched or os.name != "posix":
             return
         # The group is one that the kit made for this client; this agent itself ignores the signal.
         os.killpg(int((self.folder / CLIENT_PID).read_text()), signal.SIGINT)
 
-    def _pop(self, method: str) -> Entry | None:
+    def _pop(self, method: str) -> TraceEntry | None:
         for entry in self._kept:
             if entry.method == method:
                 self._kept.remove(entry)
                 return entry
         return None
 
-    def _receive(self, entry: Entry) -> None:
+    def _receive(self, entry: TraceEntry) -> None:
         if not entry.is_request:
             return
         if entry.method in self.held:
@@ -169,24 +176,24 @@ class ScriptedAgent:
             return
         try:
             self.answer(entry, self._serve(entry))
-        except Refusal as refusal:
+        except RequestRefused as refusal:
             error = {"code": refusal.code, "message": refusal.message}
             self.pipe.send({"id": entry.message["id"], "error": error})
         except (ValueError, TypeError) as fault:
             error = {"code": INVALID_PARAMS, "message": str(fault)}
             self.pipe.send({"id": entry.message["id"], "error": error})
 
-    def _serve(self, entry: Entry) -> dict[str, Any]:
+    def _serve(self, entry: TraceEntry) -> dict[str, Any]:
         service = self.services.get(entry.method or "")
         if service is None:
-            raise Refusal(METHOD_NOT_FOUND, f"this agent has no method {entry.method!r}")
+            raise RequestRefused(METHOD_NOT_FOUND, f"this agent has no method {entry.method!r}")
         return service(entry.params if isinstance(entry.params, dict) else {})
 
 
-class Turn:
+class HeldPrompt:
     """A prompt that waits for its answer."""
 
-    def __init__(self, agent: ScriptedAgent, request: Entry) -> None:
+    def __init__(self, agent: ScriptedAgent, request: TraceEntry) -> None:
         self.request = request
         self._agent = agent
         self._params: dict[str, Any] = request.params if isinstance(request.params, dict) else {}
@@ -220,22 +227,18 @@ class Turn:
         self._agent.pipe.send({"id": self.request.message.get("id"), "error": error})
 
 
-# A scripted agent in this process for clients in others: they start a command, the script is played here.
-#
-# So a test can hold a script as a function of its own, look at what it noted, and give its client a command
-# line like any other. The script runs in a thread with an event loop, once each time the command is started.
-
-
-Script: TypeAlias = Callable[[ScriptedAgent], Awaitable[None]]
-
-ENDING_PATIENCE = 5.0
-"""Seconds that the scripts have to end when the host is closed."""
+AgentScript: TypeAlias = Callable[[ScriptedAgent], Awaitable[None]]
 
 
 class AgentHost:
-    """A context manager; `command` works inside it."""
+    """Runs scripts as agents for clients in other processes; `command` works inside its context.
 
-    def __init__(self, script: Script, timeout: float = 10.0) -> None:
+    A test can so hold a script as a function of its own, look at what it noted, and give its client a command
+    line like any other. The script runs in a thread with an event loop, once each time the command is
+    started.
+    """
+
+    def __init__(self, script: AgentScript, timeout: float = 10.0) -> None:
         self.traces: list[Trace] = []
         self.failures: list[Exception] = []
         self._script = script
@@ -247,7 +250,10 @@ class AgentHost:
 
     @property
     def command(self) -> list[str]:
-        """What a client starts as its agent. -P keeps the client's directory off the module path."""
+        """The command that a client starts as its agent.
+
+        -P keeps the client's directory off the module path.
+        """
         port = str(self._listener.getsockname()[1])
         return [sys.executable, "-P", "-m", "coupler.conformance.socket_relay", port, self._token]
 
@@ -293,7 +299,7 @@ class AgentHost:
             agent.pipe.close()
 
     async def _knows_token(self, connection: socket.socket) -> bool:
-        """Whether this is our relay, and not somebody else on this machine."""
+        """Whether this is our relay, and not another program on this machine."""
         said = b""
         while not said.endswith(b"\n") and len(said) <= len(self._token):
             piece = await self._loop.sock_recv(connection, 1)

@@ -1,7 +1,8 @@
 """A client that does exactly what a script says: right or wrong, in any order, byte by byte.
 
-It starts an agent, notes every line of both sides, answers the agent's requests at its desk, and never waits
-without a limit. Leaving its context ends the agent's whole process group.
+It starts an agent, traces every line of both sides, answers the agent's requests by its services, and never
+waits without a limit. Leaving its context ends the agent's whole process group. `BlockingClient` is the same
+for code that does not await.
 """
 
 from __future__ import annotations
@@ -16,18 +17,20 @@ from typing import Any, NamedTuple, Self, TypeVar
 from coupler.client.connection import ProcessLink
 from coupler.client.errors import AgentError
 from coupler.client_api import link_to
-from coupler.conformance.peers import INFO, Desk, LinePipe, ScriptError
-from coupler.recording.traces import Entry, Trace, Update
+from coupler.conformance.peers import INFO, ClientServices, LinePipe, ScriptError
+from coupler.recording.traces import Trace, TraceEntry, TraceUpdate
 from coupler.runtime.environment import Environment
 
 TURN_PATIENCE = 6
 """How many times longer a turn may take than any other answer."""
 
+T = TypeVar("T")
 
-class Answer(NamedTuple):
-    """What a request was answered with: a result or an error."""
 
-    entry: Entry
+class RequestAnswer(NamedTuple):
+    """The answer to a request: a result or an error."""
+
+    entry: TraceEntry
 
     @property
     def result(self) -> Any:
@@ -46,11 +49,11 @@ class Answer(NamedTuple):
         return self.error.get("code") if isinstance(self.error, dict) else None
 
 
-class Turn(NamedTuple):
-    """A prompt that was answered, and the updates of its session that came before."""
+class ScriptedTurn(NamedTuple):
+    """A prompt's answer, with the updates of its session that came before."""
 
-    answer: Answer
-    updates: list[Update]
+    answer: RequestAnswer
+    updates: list[TraceUpdate]
 
     @property
     def stop_reason(self) -> Any:
@@ -59,13 +62,13 @@ class Turn(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What the agent said."""
+        """The text of the agent's messages."""
         said = [update.body.get("content") for update in self.updates if update.kind == "agent_message_chunk"]
         return "".join(str(block.get("text", "")) for block in said if isinstance(block, dict))
 
 
 class ScriptedClient:
-    """An async context manager around one agent: a command, or what `connect` takes besides."""
+    """A scripted client of one agent, given as `connect` takes it; an async context manager."""
 
     def __init__(
         self,
@@ -81,7 +84,7 @@ class ScriptedClient:
         """`directory` is where sessions work, `cwd` where the process starts, `timeout` is in seconds."""
         self.directory = Path(directory)
         self.capabilities: dict[str, Any] = dict(capabilities or {})
-        self.desk = Desk(self.directory, self.capabilities)
+        self.desk = ClientServices(self.directory, self.capabilities)
         self.trace = Trace(label)
         self.timeout = timeout
         self.introduction: dict[str, Any] = {}
@@ -104,16 +107,16 @@ class ScriptedClient:
     ) -> None:
         self._pipe.close()
         await self._link.close(grace=1.0)
-        self.trace.exit_code, self.trace.stderr = self._link.last_words()
+        self.trace.exit_code, self.trace.stderr = self._link.exit_details()
 
     @property
     def pid(self) -> int | None:
-        """The agent's process; None if it runs in this one."""
+        """The agent's process id; None if it runs in this process."""
         return self._link.pid if isinstance(self._link, ProcessLink) else None
 
     @property
     def stderr(self) -> str:
-        return self._link.last_words().stderr
+        return self._link.exit_details().stderr
 
     @property
     def has_ended(self) -> bool:
@@ -142,40 +145,44 @@ class ScriptedClient:
         """Send a prompt and go on; returns its id."""
         return self.ask("session/prompt", prompt_params(session, text))
 
-    async def answer(self, id: Any, within: float | None = None) -> Answer:
+    async def answer(self, id: Any, within: float | None = None) -> RequestAnswer:
         """Wait for the answer to a request."""
-        return Answer(await self._pipe.answer(id, f"the answer to {self._name(id)}", within))
+        return RequestAnswer(await self._pipe.answer(id, f"the answer to {self._name(id)}", within))
 
-    async def call(self, method: str, params: Any, within: float | None = None) -> Answer:
+    async def call(self, method: str, params: Any, within: float | None = None) -> RequestAnswer:
         """Send a request and wait for its answer."""
         return await self.answer(self.ask(method, params), within)
 
-    async def initialize(self, version: int = 1, within: float | None = None) -> Answer:
-        """Say hello with this client's capabilities."""
+    async def initialize(self, version: int = 1, within: float | None = None) -> RequestAnswer:
+        """Send `initialize` with this client's capabilities."""
         params = {"protocolVersion": version, "clientCapabilities": self.capabilities, "clientInfo": INFO}
         answer = await self.call("initialize", params, within)
         if isinstance(answer.result, dict):
             self.introduction = answer.result
         return answer
 
-    async def new_session(self, within: float | None = None, **params: Any) -> Answer:
+    async def new_session(self, within: float | None = None, **params: Any) -> RequestAnswer:
         """Open a session in this client's directory."""
         return await self.call(
             "session/new", {"cwd": str(self.directory), "mcpServers": [], **params}, within
         )
 
-    async def prompt(self, session: str, text: str) -> Turn:
+    async def prompt(self, session: str, text: str) -> ScriptedTurn:
         """Send a prompt and wait for its answer, which may take longer than others."""
         begin = len(self.trace.entries)
         return await self.end_of_turn(session, self.ask_prompt(session, text), begin)
 
-    async def end_of_turn(self, session: str, id: int, begin: int = 0) -> Turn:
+    async def end_of_turn(self, session: str, id: int, begin: int = 0) -> ScriptedTurn:
         """Wait for the end of a turn; its updates are those since the entry with number `begin`."""
         answer = await self.answer(id, TURN_PATIENCE * self.timeout)
         numbers = range(begin, answer.entry.number)
-        return Turn(answer, [each for each in self.trace.updates(session) if each.entry.number in numbers])
+        return ScriptedTurn(
+            answer, [each for each in self.trace.updates(session) if each.entry.number in numbers]
+        )
 
-    async def update(self, session: str, *kinds: str, since: int = 0, within: float | None = None) -> Update:
+    async def update(
+        self, session: str, *kinds: str, since: int = 0, within: float | None = None
+    ) -> TraceUpdate:
         """Wait for the first update of one of these kinds since the entry with number `since`."""
         return await self._pipe.until(
             lambda: next((u for u in self.trace.updates(session, *kinds) if u.entry.number >= since), None),
@@ -183,7 +190,7 @@ class ScriptedClient:
             within,
         )
 
-    async def request_of_agent(self, method: str, within: float | None = None) -> Entry:
+    async def request_of_agent(self, method: str, within: float | None = None) -> TraceEntry:
         """Wait for the agent's first request of this kind."""
         return await self._pipe.until(
             lambda: next((each.request for each in self.trace.exchanges(method, "agent")), None),
@@ -191,11 +198,11 @@ class ScriptedClient:
             within,
         )
 
-    async def request_in_turn(self, id: int, *methods: str, within: float | None = None) -> Entry | None:
+    async def request_in_turn(self, id: int, *methods: str, within: float | None = None) -> TraceEntry | None:
         """Wait for a request of the agent in the turn of the prompt with this id; None if it ends without."""
         prompt = next(each for each in self.trace.exchanges() if each.request.message["id"] == id)
 
-        def look() -> Entry | None:
+        def look() -> TraceEntry | None:
             for each in self.trace.exchanges(sender="agent"):
                 if each.method in methods and each.request.number > prompt.request.number:
                     return each.request
@@ -205,7 +212,7 @@ class ScriptedClient:
         return found if found.is_request else None
 
     def answer_held(self, method: str) -> None:
-        """Answer what the desk has left unanswered, in the way it does now."""
+        """Answer the requests that were left unanswered, with the current services."""
         for exchange in self.trace.exchanges(method, "agent"):
             if exchange.answer is None:
                 self._serve_desk(exchange.request)
@@ -215,20 +222,20 @@ class ScriptedClient:
         await self._pipe.quiet(seconds)
 
     def close_input(self) -> None:
-        """Leave: the agent reads the end of its input. What it still says is noted."""
+        """Close the agent's input. What it still says is traced."""
         self._transport.end_output()
 
     async def exit(self, within: float | None = None) -> int | None:
-        """Wait until the agent has ended; its process's exit code."""
+        """Wait until the agent has ended and return its exit code."""
         limit = self.timeout if within is None else within
         try:
             async with asyncio.timeout(limit):
                 await self._link.wait()
         except TimeoutError:
             raise ScriptError("silent", f"the agent's process did not end within {limit:g} s") from None
-        return self._link.last_words().exit_code
+        return self._link.exit_details().exit_code
 
-    def _serve_desk(self, entry: Entry) -> None:
+    def _serve_desk(self, entry: TraceEntry) -> None:
         if entry.is_request:
             reply = self.desk.answer(entry.message)
             if reply is not None:
@@ -242,16 +249,8 @@ class ScriptedClient:
 
 
 def prompt_params(session: str, text: str) -> dict[str, Any]:
-    """The params of a prompt that is one text."""
+    """Return the params of a prompt that is one text."""
     return {"sessionId": session, "prompt": [{"type": "text", "text": text}]}
-
-
-# The scripted client for code that does not await, such as most tests.
-#
-# The event loop runs only while a call waits. That is enough: what was said meanwhile is read by the next.
-
-
-T = TypeVar("T")
 
 
 class RefusedError(AssertionError):
@@ -259,7 +258,11 @@ class RefusedError(AssertionError):
 
 
 class BlockingClient:
-    """Drives one agent. `prompt` does by itself what has to come before it."""
+    """A scripted client for code that does not await, such as most tests.
+
+    `prompt` does by itself what has to come before it. The event loop runs only while a call waits, which is
+    enough: what was said meanwhile is read by the next call.
+    """
 
     def __init__(self, client: ScriptedClient) -> None:
         self._client = client
@@ -283,8 +286,8 @@ class BlockingClient:
         return self._client.trace
 
     @property
-    def desk(self) -> Desk:
-        """Answers what the agent asks; `desk.services[method] = function` replaces an answer."""
+    def desk(self) -> ClientServices:
+        """The services that answer the agent; `desk.services[method] = function` replaces an answer."""
         return self._client.desk
 
     @property
@@ -310,7 +313,7 @@ class BlockingClient:
         assert self.introduction
         return str(self._result("session/new", self._run(self._client.new_session(**params)))["sessionId"])
 
-    def prompt(self, text: str, session: str | None = None) -> Turn:
+    def prompt(self, text: str, session: str | None = None) -> ScriptedTurn:
         """Send a prompt and wait for the end of its turn."""
         return self._run(self._client.prompt(session or self.session, text))
 
@@ -322,11 +325,11 @@ class BlockingClient:
         """Cancel the running turn."""
         self.notify("session/cancel", {"sessionId": session or self.session})
 
-    def call(self, method: str, params: Any) -> Answer:
+    def call(self, method: str, params: Any) -> RequestAnswer:
         """Send any request and wait for its answer, whichever it is."""
         return self._run(self._client.call(method, params))
 
-    def answer(self, id: Any) -> Answer:
+    def answer(self, id: Any) -> RequestAnswer:
         """Wait for the answer to a request."""
         return self._run(self._client.answer(id))
 
@@ -338,20 +341,20 @@ class BlockingClient:
         """Send bytes as they are."""
         self._do(self._client.write, data)
 
-    def update(self, *kinds: str) -> Update:
+    def update(self, *kinds: str) -> TraceUpdate:
         """Wait for the first update of one of these kinds in this client's session."""
         return self._run(self._client.update(self.session, *kinds))
 
-    def request_of_agent(self, method: str) -> Entry:
+    def request_of_agent(self, method: str) -> TraceEntry:
         """Wait for the agent's first request of this kind."""
         return self._run(self._client.request_of_agent(method))
 
     def close_input(self) -> None:
-        """Leave: the agent reads the end of its input."""
+        """Close the agent's input."""
         self._do(self._client.close_input)
 
     def exit(self) -> int | None:
-        """Wait until the agent has ended; its process's exit code."""
+        """Wait until the agent has ended and return its exit code."""
         return self._run(self._client.exit())
 
     def _do(self, function: Callable[..., T], *arguments: Any) -> T:
@@ -365,7 +368,7 @@ class BlockingClient:
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
 
-    def _result(self, method: str, answer: Answer) -> dict[str, Any]:
+    def _result(self, method: str, answer: RequestAnswer) -> dict[str, Any]:
         if not isinstance(answer.result, dict):
             line = answer.entry.line.decode(errors="replace")
             raise RefusedError(f"{method} was answered with {line[:500]}")

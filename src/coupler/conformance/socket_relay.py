@@ -1,4 +1,4 @@
-"""A program that joins stdin and stdout to a socket: how a client's process reaches a script elsewhere.
+"""Joins stdin and stdout to a socket, so that a client's process reaches a script elsewhere.
 
 python -m coupler.conformance.socket_relay PORT TOKEN
 """

@@ -1,7 +1,8 @@
-"""What happens in a session, in Coupler's own words: one vocabulary for agents, clients and records.
+"""Typed events for what happens in a session: one vocabulary for agents, clients and the store.
 
-An agent emits events, a client receives them; how a version of the protocol spells them is known to the
-projections beside this file and to nobody else.
+An agent emits events, a client receives them. `events` has the types; `v1_codec` converts them to and from
+the updates of protocol version 1, and is the only module that knows how that version spells them; `records`
+converts them to and from what the store keeps.
 """
 
 from coupler.events.events import (

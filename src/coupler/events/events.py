@@ -22,8 +22,9 @@ from coupler.schema.v1 import Content as ToolContent
 if TYPE_CHECKING:
     from coupler.schema.unstable import Usage as TokenUsage
 
-
 Role: TypeAlias = Literal["agent", "thought", "user"]
+
+OPEN_STATUSES = frozenset({"pending", "in_progress"})
 
 
 class Text(Struct, frozen=True):
@@ -55,7 +56,7 @@ class Plan(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True):
-    """How full the context is, and what the session has cost so far."""
+    """The fill of the context, and what the session has cost so far."""
 
     used: int
     size: int
@@ -81,7 +82,7 @@ class Options(Struct, frozen=True):
 
 
 class Info(Struct, frozen=True):
-    """What changed in the session's description; None clears, UNSET leaves as it was."""
+    """A change of the session's description; None clears, UNSET leaves as it was."""
 
     title: str | UnsetType | None = UNSET
     updated_at: str | UnsetType | None = UNSET
@@ -135,12 +136,6 @@ class Stop(Struct, frozen=True):
     usage: TokenUsage | None = None
 
 
-# A tool call: its state, and what an agent reports of it.
-#
-# The first update of an id announces the call. A field left UNSET is unchanged. What a call shows grows by
-# one output after the other, so that long output is never said twice.
-
-
 class ToolCall(Struct, frozen=True, kw_only=True):
     """A tool call as it stands. Kinds and statuses that this version does not know are kept as they came."""
 
@@ -157,38 +152,17 @@ class ToolCall(Struct, frozen=True, kw_only=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether the call still waits or runs."""
+        """True while the call waits or runs."""
         return self.status in OPEN_STATUSES
 
     def updated(self, update: ToolUpdate) -> ToolCall:
         """The call after the update."""
-        changes = {name: value for name in CHANGEABLE if (value := getattr(update, name)) is not UNSET}
+        changes = {name: value for name in UPDATABLE_FIELDS if (value := getattr(update, name)) is not UNSET}
         return msgspec.structs.replace(self, **changes)
 
 
-Event: TypeAlias = (
-    Text
-    | Thought
-    | Content
-    | ToolCall
-    | Plan
-    | Usage
-    | Commands
-    | Mode
-    | Options
-    | Info
-    | Notice
-    | Compaction
-    | CompactionSummary
-    | Other
-    | Stop
-)
-
-OPEN_STATUSES = frozenset({"pending", "in_progress"})
-
-
 class ToolUpdate(Struct, frozen=True, kw_only=True):
-    """What changed in a tool call."""
+    """A change of a tool call; UNSET is unchanged. The first update of an id announces the call."""
 
     id: str
     title: str | UnsetType = UNSET
@@ -211,11 +185,30 @@ class ToolOutput(Struct, frozen=True):
 
     @property
     def text(self) -> str | None:
-        """What this adds to the text before it; None if it is an item of its own."""
+        """The text that this adds to the text before it; None if it is an item of its own."""
         return None if self.apart else plain_text_of(self.item)
 
 
-CHANGEABLE = tuple(name for name in ToolUpdate.__struct_fields__ if name != "id")
+Event: TypeAlias = (
+    Text
+    | Thought
+    | Content
+    | ToolCall
+    | Plan
+    | Usage
+    | Commands
+    | Mode
+    | Options
+    | Info
+    | Notice
+    | Compaction
+    | CompactionSummary
+    | Other
+    | Stop
+)
+
+
+UPDATABLE_FIELDS = tuple(name for name in ToolUpdate.__struct_fields__ if name != "id")
 """The fields that an update may carry."""
 
 

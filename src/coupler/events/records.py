@@ -1,4 +1,4 @@
-"""How events are kept in the store: each as a kind, a key and a body.
+"""Converts events to and from what the store keeps: a kind, a key and a body.
 
 Text is kept as text, so that the pieces of a message can be joined without being parsed; everything else is
 JSON. What the user sent is kept byte for byte, because it is replayed as it was sent.
@@ -37,7 +37,7 @@ JOINED = frozenset({TEXT, THOUGHT, OUTPUT})
 """Kinds whose bodies are text; neighbours with one key are pieces of one."""
 
 
-class Record(NamedTuple):
+class StoredEvent(NamedTuple):
     """An event as the store keeps it."""
 
     kind: str
@@ -46,20 +46,22 @@ class Record(NamedTuple):
 
 
 class UserMessage(Struct, frozen=True):
-    """What the user sent: the prompt's blocks as they came."""
+    """A prompt of the user: its blocks as they came."""
 
     message_id: str
     blocks: tuple[Raw, ...]
 
 
-class End(Struct, frozen=True):
-    """How a turn ended: a stop reason, or what went wrong."""
+class TurnEnd(Struct, frozen=True):
+    """The end of a turn: a stop reason, or an error."""
 
     reason: str | None = None
     error: str | None = None
 
 
-Recorded = Text | Thought | Content | Plan | ToolUpdate | ToolOutput | Notice | Compaction | CompactionSummary
+RecordedEvent = (
+    Text | Thought | Content | Plan | ToolUpdate | ToolOutput | Notice | Compaction | CompactionSummary
+)
 
 _KINDS: dict[type, str] = {
     Content: "content",
@@ -72,12 +74,12 @@ _KINDS: dict[type, str] = {
 }
 _TYPES: dict[str, type[Struct]] = {
     **{kind: event for event, kind in _KINDS.items()},
-    STOP: End,
+    STOP: TurnEnd,
 }
 
 
-def text_in(event: object) -> tuple[str, str, str] | None:
-    """Kind, key and text of an event that is a piece of text."""
+def text_piece(event: object) -> tuple[str, str, str] | None:
+    """Kind, key and text of an event that is a piece of text; None for any other."""
     match event:
         case Text(text, message_id):
             return TEXT, message_id or "", text
@@ -88,13 +90,26 @@ def text_in(event: object) -> tuple[str, str, str] | None:
     return None
 
 
-def to_record(event: Recorded) -> Record:
-    """Any other event as it is kept."""
-    return Record(_KINDS[type(event)], _key(event), encode(event))
+def to_record(event: RecordedEvent) -> StoredEvent:
+    """Convert an event that is not a piece of text."""
+    return StoredEvent(_KINDS[type(event)], _key(event), encode(event))
 
 
-def from_record(kind: str, key: str, body: bytes) -> Recorded | UserMessage | End | None:
-    """The event that was kept; None for what a newer version wrote, or a broken disk."""
+def end_record(end: TurnEnd) -> StoredEvent:
+    """Convert a turn's end."""
+    return StoredEvent(STOP, "", msgspec.json.encode(end))
+
+
+def _key(event: Any) -> str:
+    for name in ("id", "message_id"):
+        value = getattr(event, name, UNSET)
+        if isinstance(value, str):
+            return value
+    return ""
+
+
+def from_record(kind: str, key: str, body: bytes) -> RecordedEvent | UserMessage | TurnEnd | None:
+    """Convert a record back; None for what a newer version wrote, or a broken disk."""
     try:
         if kind in JOINED:
             return _from_text(kind, key, body.decode())
@@ -107,20 +122,7 @@ def from_record(kind: str, key: str, body: bytes) -> Recorded | UserMessage | En
     return None
 
 
-def _from_text(kind: str, key: str, text: str) -> Recorded:
+def _from_text(kind: str, key: str, text: str) -> RecordedEvent:
     if kind == OUTPUT:
         return ToolOutput(key, v1.Content(v1.TextContent(text)))
     return Thought(text, key or None) if kind == THOUGHT else Text(text, key or None)
-
-
-def end_record(end: End) -> Record:
-    """A turn's end as it is kept."""
-    return Record(STOP, "", msgspec.json.encode(end))
-
-
-def _key(event: Any) -> str:
-    for name in ("id", "message_id"):
-        value = getattr(event, name, UNSET)
-        if isinstance(value, str):
-            return value
-    return ""

@@ -1,7 +1,7 @@
-"""How version 1 of the protocol spells events, in both directions.
+"""Converts events to and from the session updates of protocol version 1.
 
-`to_update` is what an agent sends, `from_update` what a client reads. v1 announces a tool call with one
-kind of update and changes it with another, so both directions are told which calls are known.
+`to_update` is what an agent sends, `from_update` what a client reads. v1 announces a tool call with one kind
+of update and changes it with another, so both directions are told which calls are known.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from coupler.events.events import (
-    CHANGEABLE,
+    UPDATABLE_FIELDS,
     Commands,
     Compaction,
     CompactionSummary,
@@ -38,7 +38,7 @@ from coupler.schema.base import Unknown
 if TYPE_CHECKING:
     from coupler.schema.v1 import SessionUpdate
 
-Emitted: TypeAlias = (
+EmittedEvent: TypeAlias = (
     Text
     | Thought
     | Content
@@ -66,8 +66,8 @@ _ROLES: dict[type, Role] = {chunk: role for role, chunk in _CHUNKS.items()}
 _TEXTS: dict[type, type[Text | Thought]] = {v1.AgentMessageChunk: Text, v1.AgentThoughtChunk: Thought}
 
 
-def to_update(event: Emitted, announced: Container[str]) -> SessionUpdate:
-    """The update that says this event to a client."""
+def to_update(event: EmittedEvent, announced: Container[str]) -> SessionUpdate:
+    """The update that an agent sends for an event."""
     # Nearly all of a stream is text, so that is looked at before everything else.
     if isinstance(event, Text):
         return v1.AgentMessageChunk(v1.TextContent(event.text), event.message_id or UNSET)
@@ -85,7 +85,7 @@ def to_update(event: Emitted, announced: Container[str]) -> SessionUpdate:
             return _to_rarer_update(event)
 
 
-def _to_rarer_update(event: Emitted) -> SessionUpdate:
+def _to_rarer_update(event: EmittedEvent) -> SessionUpdate:
     match event:
         case Usage(used, size, cost):
             return v1.UsageUpdate(used, size, cost or UNSET)
@@ -108,15 +108,15 @@ def _to_rarer_update(event: Emitted) -> SessionUpdate:
 
 
 def from_update(update: SessionUpdate, calls: Mapping[str, ToolCall]) -> Event:
-    """The event in a client's words; `calls` are the tool calls as they stood before."""
+    """The event that a client reads from an update; `calls` are the tool calls as they stood before."""
     # Nearly all of a stream is text, so that is looked at before everything else.
     if isinstance(update, v1.ContentChunk):
         return _piece_of_message(update)
     match update:
         case v1.ToolCall(id):
-            return ToolCall(id=id).updated(patch_of(update))
+            return ToolCall(id=id).updated(tool_update_of(update))
         case v1.ToolCallUpdate(id):
-            return calls.get(id, ToolCall(id=id)).updated(patch_of(update))
+            return calls.get(id, ToolCall(id=id)).updated(tool_update_of(update))
         case v1.Plan(entries):
             return Plan(tuple(entries))
         case v1.UsageUpdate(used, size, cost):
@@ -156,10 +156,10 @@ def _rarer_event(update: SessionUpdate) -> Event:
             return Other(raw.get("sessionUpdate", ""), raw)
 
 
-def patch_of(update: v1.ToolCall | v1.ToolCallUpdate | v1.PermissionToolCall) -> ToolUpdate:
-    """What an update or a permission request says of a tool call."""
+def tool_update_of(update: v1.ToolCall | v1.ToolCallUpdate | v1.PermissionToolCall) -> ToolUpdate:
+    """The changes of a tool call in an update or in a permission request."""
     changes: dict[str, Any] = {}
-    for name in CHANGEABLE:
+    for name in UPDATABLE_FIELDS:
         value = getattr(update, name)
         # v1 has no way to clear a field: null leaves it as it was.
         if value is not UNSET and value is not None:
@@ -168,7 +168,7 @@ def patch_of(update: v1.ToolCall | v1.ToolCallUpdate | v1.PermissionToolCall) ->
 
 
 def _changes(update: ToolUpdate) -> dict[str, Any]:
-    return {name: value for name in CHANGEABLE if (value := getattr(update, name)) is not UNSET}
+    return {name: value for name in UPDATABLE_FIELDS if (value := getattr(update, name)) is not UNSET}
 
 
 def _known(value: T | UnsetType | None) -> T | None:

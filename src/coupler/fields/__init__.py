@@ -1,4 +1,8 @@
-"""The fields of forms: from a JSON Schema or a Python type, shown to a user and checked."""
+"""The fields of forms: read from a JSON Schema or a Python type, shown to a user, and checked.
+
+`type_forms` and `schema_forms` read the fields; `form_fields` describes each to clients as ACP's elicitation
+wants it, and checks what comes back; `bounded_regex` matches patterns of unknown origin in bounded time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regular expressions whose matching takes a bounded time.
+"""Matches regular expressions in bounded time.
 
 Python's own engine tries one way after the other, and a few characters can keep it, and with it the whole
 process, busy for ever. Here all ways are followed at once, one character after the other. What only
@@ -55,7 +55,7 @@ class Pattern:
         return f"Pattern({self.source!r})"
 
     def found_in(self, text: str) -> bool:
-        """Whether it occurs in the text; a text that would take too long to search counts as a no."""
+        """Tell whether it occurs in the text; False for a text that would take too long to search."""
         if len(text) > LONGEST_MATCHED:
             return False
         steps = MOST_STEPS

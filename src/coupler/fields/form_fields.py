@@ -1,4 +1,4 @@
-"""The fields a form can have, how clients are told of them, and how answers are checked.
+"""The fields that a form can have: how each is described to clients, and how answers are checked.
 
 Nothing that a client sends is believed: a value is what its field allows, or a `FormError` says what was
 expected. The value itself is never repeated there, because people mistype secrets into the wrong field.
@@ -28,7 +28,7 @@ EXACT = 2**53
 
 
 class FormError(ValueError):
-    """What came back does not fit the form; `field` is the name of the field that is wrong, if it is one."""
+    """An answer does not fit the form; `field` is the name of the field that is wrong, if it is one."""
 
     def __init__(self, message: str, field: str | None = None) -> None:
         super().__init__(f"{field}: {message}" if field is not None else message)
@@ -48,7 +48,7 @@ class Option(Struct, frozen=True):
 
 
 class Field(Struct, frozen=True, kw_only=True):
-    """What all fields have. `keyword` is the name in Python, `absent` what a field left out stands for."""
+    """The base of all fields. `keyword` is the name in Python, `absent` what a field left out stands for."""
 
     name: str
     keyword: str
@@ -71,7 +71,7 @@ class Field(Struct, frozen=True, kw_only=True):
         return value
 
     def expected(self) -> str:
-        """What may be answered, in words."""
+        """A description of what may be answered."""
         raise NotImplementedError
 
     def with_default(self, value: Any) -> Self:
@@ -88,7 +88,7 @@ class Field(Struct, frozen=True, kw_only=True):
 
 
 class TextField(Field, frozen=True, kw_only=True):
-    """Text, or what is written as text, such as a date."""
+    """A field of text, or of what is written as text, such as a date."""
 
     shortest: int | None = None
     longest: int | None = None
@@ -134,7 +134,7 @@ class TextField(Field, frozen=True, kw_only=True):
 
 
 class NumberField(Field, frozen=True, kw_only=True):
-    """A whole number, or any number. `above` and `below` are limits that are themselves left out."""
+    """A field of a number, whole or any. `above` and `below` are limits that are themselves left out."""
 
     whole: bool
     minimum: float | None = None
@@ -188,7 +188,7 @@ class NumberField(Field, frozen=True, kw_only=True):
 
 
 class SwitchField(Field, frozen=True, kw_only=True):
-    """Yes or no."""
+    """A field of yes or no."""
 
     def as_property(self) -> v1.BooleanPropertySchema:
         return v1.BooleanPropertySchema(self.title, self.description or UNSET, self.default)
@@ -203,7 +203,7 @@ class SwitchField(Field, frozen=True, kw_only=True):
 
 
 class ChoiceField(Field, frozen=True, kw_only=True):
-    """One of several values."""
+    """A field with one of several values."""
 
     options: tuple[Option, ...]
 
@@ -234,7 +234,7 @@ class ChoiceField(Field, frozen=True, kw_only=True):
 
 
 class ChoicesField(Field, frozen=True, kw_only=True):
-    """Any number of several values."""
+    """A field with any number of several values."""
 
     options: tuple[Option, ...]
     fewest: int | None = None
@@ -282,7 +282,7 @@ class ChoicesField(Field, frozen=True, kw_only=True):
 
 
 def const_of(value: Any, options: Sequence[Option]) -> str | None:
-    """What stands for a value of Python on the wire; 1 and True are not the same."""
+    """Find what stands for a value of Python on the wire; 1 and True are not the same."""
     for option in options:
         if option.value.__class__ is value.__class__ and option.value == value:
             return option.const
@@ -290,7 +290,7 @@ def const_of(value: Any, options: Sequence[Option]) -> str | None:
 
 
 def distinct(options: Iterable[Option], name: str) -> tuple[Option, ...]:
-    """The options if a client can tell them apart."""
+    """Return the options if a client can tell them apart, else raise ValueError."""
     declared = tuple(options)
     if not declared:
         raise ValueError(f"the field {name!r:.100} has nothing to choose from")
@@ -300,7 +300,7 @@ def distinct(options: Iterable[Option], name: str) -> tuple[Option, ...]:
 
 
 def pattern_of(source: str | None, name: str) -> Pattern | None:
-    """The pattern of a field, which must be one that can be matched in bounded time."""
+    """Compile the pattern of a field; one that cannot be matched in bounded time is refused."""
     try:
         return None if source is None else Pattern(source)
     except ValueError as error:
@@ -308,7 +308,7 @@ def pattern_of(source: str | None, name: str) -> Pattern | None:
 
 
 def are_titled(options: Sequence[Option]) -> bool:
-    """Whether people are shown something else than what is sent."""
+    """Tell whether people are shown something else than what is sent."""
     return any(option.title != option.const or option.description for option in options)
 
 
@@ -369,9 +369,6 @@ FORMATS: dict[str | None, _Format] = {
 """The formats that ACP knows; any other is a remark that binds nobody."""
 
 
-# Pages that a user may be asked to open: an address that hides nothing, at a host that is named plainly.
-
-
 LONGEST_URL = 2_048
 """Characters that every browser takes."""
 
@@ -379,7 +376,10 @@ LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def problem_of(url: str) -> str | None:
-    """Why an address cannot be given to a user; None if it can."""
+    """Find why an address cannot be given to a user to open; None if it can.
+
+    It must hide nothing, and name its host plainly.
+    """
     if len(url) > LONGEST_URL:
         return f"it has more than {LONGEST_URL} characters"
     if not url.isascii() or not url.isprintable() or any(character in url for character in ' \\"<>^`{|}'):

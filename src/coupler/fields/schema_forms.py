@@ -44,7 +44,7 @@ Schema = Mapping[str, Any]
 
 
 class Outline(NamedTuple):
-    """What a schema says of the form: its labels and its fields; `is_single` if it is one value."""
+    """A form's labels and fields as a schema has them; `is_single` if the form is one value."""
 
     title: str | None
     description: str | None
@@ -53,7 +53,7 @@ class Outline(NamedTuple):
 
 
 def outline(schema: Schema) -> Outline:
-    """Read a flat schema."""
+    """Read the fields of a flat schema; raises ValueError for what a form cannot express."""
     top = _resolved(schema, schema, "the form")
     if top.get("type", "object") != "object":
         return Outline(None, None, [_field(SINGLE, top, schema, is_required=True)], True)

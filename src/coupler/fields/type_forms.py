@@ -39,7 +39,7 @@ KNOWN = "text, numbers, bool, dates, an Enum or Literal, and lists of the latter
 
 
 def read_type(spec: object) -> inspect.Type:
-    """What msgspec makes of a type."""
+    """Read a type with msgspec's inspection; raises ValueError if no form can be made of it."""
     try:
         return inspect.type_info(spec)
     except (TypeError, NameError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Graphs as agents, for `serve` and for everything else that takes an agent."""
+"""Adapts LangGraph graphs to agents, for `serve` and everything else that takes an agent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from langgraph.pregel import Pregel
 
-from coupler.agent.agent import AdoptedAgent
+from coupler.agent.agent import FrameworkAgent
 from coupler.agent.factory import origin_of
 from coupler.agent.startup.serve_options import NO_OPTIONS, ServeOptions
 
@@ -17,8 +17,8 @@ UNNAMED = "LangGraph"
 """What LangGraph calls a graph that has no name."""
 
 
-def adopt(target: Any, options: ServeOptions = NO_OPTIONS) -> AdoptedAgent | None:
-    """A compiled graph as an agent, and one that was not compiled yet as well."""
+def adapt(target: Any, options: ServeOptions = NO_OPTIONS) -> FrameworkAgent | None:
+    """Return a compiled graph as an agent; one that was not compiled yet is compiled."""
     from langchain_core.runnables import Runnable
     from langgraph.graph import StateGraph
 
@@ -33,30 +33,32 @@ def adopt(target: Any, options: ServeOptions = NO_OPTIONS) -> AdoptedAgent | Non
     return None
 
 
-def is_adoptable(value: Any) -> bool:
-    """Whether this is a graph that can be run."""
+def is_adaptable(value: Any) -> bool:
+    """True if this is a graph that can be run."""
     return isinstance(value, Pregel)
 
 
 async def forget(session_id: str, state: Any, options: ServeOptions) -> None:
     """Delete the thread of a session whose graph is not here, if the bridge kept it."""
-    from coupler.langchain.checkpoints import file_beside, savers
+    from coupler.langchain.checkpoints import checkpoint_file, saver_pool
 
     thread = state.get("thread") if isinstance(state, Mapping) else None
-    path = file_beside(options.store)
+    path = checkpoint_file(options.store)
     if isinstance(thread, str) and path is not None:
-        saver = savers().take(path)
+        saver = saver_pool().take(path)
         try:
             await saver.adelete_thread(thread)
         finally:
-            await savers().leave(path)
+            await saver_pool().leave(path)
 
 
-def _adopted(graph: Pregel[Any, Any, Any, Any], target: object, options: ServeOptions) -> AdoptedAgent:
+def _adopted(graph: Pregel[Any, Any, Any, Any], target: object, options: ServeOptions) -> FrameworkAgent:
     from coupler.langchain.graph_agent import GraphAgent
-    from coupler.langchain.messages import Look
+    from coupler.langchain.messages import DisplayOptions
 
-    look = Look(text=options.text is not False, thoughts=options.thoughts is not False, blocks=options.blocks)
+    look = DisplayOptions(
+        text=options.text is not False, thoughts=options.thoughts is not False, blocks=options.blocks
+    )
     module, name = origin_of(target) or _program(graph)
     own = graph.get_name()
     called = own if own and own != UNNAMED else name
@@ -64,7 +66,7 @@ def _adopted(graph: Pregel[Any, Any, Any, Any], target: object, options: ServeOp
 
 
 def _program(graph: Pregel[Any, Any, Any, Any]) -> tuple[str, str]:
-    """Where a graph comes from that is in no variable of a module: the program that runs."""
+    """Return the program that runs as the origin of a graph that is in no variable of a module."""
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     stem = Path(file).stem if isinstance(file, str) else "agent"
     return "__main__", stem

@@ -1,7 +1,8 @@
-"""Where graphs without a checkpointer of their own keep their threads: one SQLite file for all sessions.
+"""Stores the threads of graphs without a checkpointer of their own, in one SQLite file for all sessions.
 
-It lies beside the store of the sessions, and like it is the user's alone. A thread grows by the whole state
-with every step; what no turn has ended at is removed when the next turn begins.
+The file lies beside the store of the sessions, and like it is the user's alone. A thread grows by the whole
+state with every step; what no turn has ended at is removed when the next turn begins. `repairs` mends a
+conversation that broke off before a model reads it again.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from coupler.agent.startup.serve_options import NO_STORE
 from coupler.config import keys
 from coupler.runtime.directories import store_file
 from coupler.store.database import StoreThread, make_private_directory
-from coupler.store.errors import translated
+from coupler.store.errors import translate_error
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     )
     from langgraph.pregel import Pregel
 
-
 T = TypeVar("T")
 
 IN_MEMORY = ":memory:"
@@ -50,31 +50,115 @@ IN_MEMORY = ":memory:"
 SUFFIX = ".langgraph"
 """What the file is called after the store's."""
 
-BUSY = 5.0
+BUSY_TIMEOUT = 5.0
 """Seconds to wait for another process that writes."""
 
-PATIENCE = 2 * BUSY
+CLOSE_TIMEOUT = 2 * BUSY_TIMEOUT
 """Seconds to wait for the thread when the file is closed."""
 
+MOST_LEVELS = 6
+"""Levels of a state that are looked into; what is deeper is kept as it looks."""
 
-# A graph's own checkpointer that has no coroutines, such as `SqliteSaver`: it is used in threads.
-#
-# Graphs that are served are awaited. A checkpointer that has nothing to await would end their first prompt,
-# and it is the one that a module can make before there is an event loop.
+INTERRUPTED = "This call was interrupted before it returned: it is not known how much of it was done."
+
+SaverWork = Callable[[BaseCheckpointSaver[Any]], T]
+
+_WITH_WARNINGS = frozenset({"langgraph.checkpoint.sqlite"})
+"""Modules whose savers have coroutines that only say which other saver has them."""
+
+_COLUMNS = {
+    "checkpoints": "checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata",
+    "writes": "checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value",
+}
 
 
-class SaverInThreads(BaseCheckpointSaver[Any]):
-    """Does with another saver what it is told, and holds up nobody meanwhile."""
+def checkpoint_file(store: str | None) -> str | None:
+    """Return the file for threads beside the store of the sessions; None if they are not kept."""
+    if store in (NO_STORE, IN_MEMORY):
+        return None
+    path = store or configuration_of(None, os.environ)[keys.STORE] or store_file()
+    return None if path == IN_MEMORY else f"{Path(path).absolute()}{SUFFIX}"
+
+
+class SaverPool:
+    """Shares savers among the sessions of one event loop; each is open as long as a session uses it."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, tuple[BaseCheckpointSaver[Any], int]] = {}
+
+    def take(self, path: str | None) -> BaseCheckpointSaver[Any]:
+        """The saver in this file, or one that forgets with the last session that uses it."""
+        key = path or ""
+        saver, users = self._open.get(key) or (_opened(path), 0)
+        self._open[key] = (saver, users + 1)
+        return saver
+
+    async def leave(self, path: str | None) -> None:
+        """One session less uses it."""
+        key = path or ""
+        saver, users = self._open[key]
+        if users > 1:
+            self._open[key] = (saver, users - 1)
+            return
+        del self._open[key]
+        if isinstance(saver, SessionSaver):
+            await saver.close()
+
+
+def saver_pool() -> SaverPool:
+    """Return the pool of the running event loop."""
+    return _saver_pools.setdefault(asyncio.get_running_loop(), SaverPool())
+
+
+_saver_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, SaverPool] = WeakKeyDictionary()
+
+
+def _opened(path: str | None) -> BaseCheckpointSaver[Any]:
+    if path is None:
+        return InMemorySaver(serde=TolerantSerializer())
+    _create_private(path)
+    return SessionSaver(path)
+
+
+def _create_private(path: str) -> None:
+    """Make the file, if it is new, for its owner's eyes only.
+
+    One that exists is not opened: closing it would drop the locks of another connection in this process.
+    """
+    with contextlib.suppress(FileExistsError):
+        make_private_directory(str(Path(path).parent))
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def with_async_saver(graph: Pregel[Any, Any, Any, Any]) -> Pregel[Any, Any, Any, Any]:
+    """Return the graph with a checkpointer that can be awaited, if it has any."""
+    saver = graph.checkpointer
+    if not isinstance(saver, BaseCheckpointSaver) or not _has_no_coroutines(type(saver)):
+        return graph
+    return graph.copy({"checkpointer": ThreadedSaver(saver)})
+
+
+def _has_no_coroutines(kind: type[BaseCheckpointSaver[Any]]) -> bool:
+    owner = next(each for each in kind.__mro__ if "aget_tuple" in vars(each))
+    return owner is BaseCheckpointSaver or owner.__module__ in _WITH_WARNINGS
+
+
+class ThreadedSaver(BaseCheckpointSaver[Any]):
+    """Runs a checkpointer that has no coroutines, such as `SqliteSaver`, in threads.
+
+    Graphs that are served are awaited. A checkpointer that has nothing to await would end their first prompt,
+    and it is the one that a module can make before there is an event loop.
+    """
 
     def __init__(self, saver: BaseCheckpointSaver[Any]) -> None:
         super().__init__(serde=saver.serde)
         self._saver = saver
 
-    def do(self, work: Work[T]) -> T:
+    def do(self, work: SaverWork[T]) -> T:
         """Do something with the saver, at once."""
         return work(self._saver)
 
-    async def do_aside(self, work: Work[T]) -> T:
+    async def do_aside(self, work: SaverWork[T]) -> T:
         """Do something with the saver, in a thread."""
         return await asyncio.to_thread(self.do, work)
 
@@ -159,8 +243,8 @@ class SaverInThreads(BaseCheckpointSaver[Any]):
         return [(channel, self.prepared(value)) for channel, value in writes]
 
 
-class Saver(SaverInThreads):
-    """LangGraph's own, with what sessions need: threads that are copied, and that do not grow for ever.
+class SessionSaver(ThreadedSaver):
+    """LangGraph's SQLite saver with what sessions need: threads are copied, and do not grow for ever.
 
     All sessions use one connection, in a thread of its own: what was begun there is done to its end, whoever
     is cancelled meanwhile, and it can be waited for by any loop, and by code that has none.
@@ -168,7 +252,7 @@ class Saver(SaverInThreads):
     """
 
     def __init__(self, path: str) -> None:
-        self._serializer = Serializer()
+        self._serializer = TolerantSerializer()
         # Its connection is made in the thread.
         self._file = SqliteSaver(None, serde=self._serializer)  # type: ignore[arg-type]
         super().__init__(self._file)
@@ -177,14 +261,14 @@ class Saver(SaverInThreads):
 
     async def close(self) -> None:
         """Close the file when all is done."""
-        await asyncio.to_thread(self._thread.close, PATIENCE)
+        await asyncio.to_thread(self._thread.close, CLOSE_TIMEOUT)
 
-    def do(self, work: Work[T]) -> T:
-        with _in_words(self._path):
+    def do(self, work: SaverWork[T]) -> T:
+        with _translated_errors(self._path):
             return self._submit(work).result()
 
-    async def do_aside(self, work: Work[T]) -> T:
-        with _in_words(self._path):
+    async def do_aside(self, work: SaverWork[T]) -> T:
+        with _translated_errors(self._path):
             return await asyncio.wrap_future(self._submit(work))
 
     def prepared(self, value: Any) -> Any:
@@ -220,7 +304,7 @@ class Saver(SaverInThreads):
 
         await self.do_aside(remove)
 
-    def _submit(self, work: Work[T]) -> Future[T]:
+    def _submit(self, work: SaverWork[T]) -> Future[T]:
         def do(connection: sqlite3.Connection) -> T:
             with connection:
                 return work(self._file)
@@ -229,7 +313,7 @@ class Saver(SaverInThreads):
 
     def _connect(self) -> sqlite3.Connection:
         """Open the file, in the thread; if that fails, the next one who wants something tries again."""
-        connection = sqlite3.connect(self._path, timeout=BUSY)
+        connection = sqlite3.connect(self._path, timeout=BUSY_TIMEOUT)
         self._file.conn, self._file.is_setup = connection, False
         try:
             self._file.setup()
@@ -241,43 +325,12 @@ class Saver(SaverInThreads):
         return connection
 
 
-_COLUMNS = {
-    "checkpoints": "checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata",
-    "writes": "checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value",
-}
-
-
-class Savers:
-    """The savers of one event loop, each open for as long as a session uses it."""
-
-    def __init__(self) -> None:
-        self._open: dict[str, tuple[BaseCheckpointSaver[Any], int]] = {}
-
-    def take(self, path: str | None) -> BaseCheckpointSaver[Any]:
-        """The saver in this file, or one that forgets with the last session that uses it."""
-        key = path or ""
-        saver, users = self._open.get(key) or (_opened(path), 0)
-        self._open[key] = (saver, users + 1)
-        return saver
-
-    async def leave(self, path: str | None) -> None:
-        """One session less uses it."""
-        key = path or ""
-        saver, users = self._open[key]
-        if users > 1:
-            self._open[key] = (saver, users - 1)
-            return
-        del self._open[key]
-        if isinstance(saver, Saver):
-            await saver.close()
-
-
-def savers() -> Savers:
-    """Those of the running loop."""
-    return _savers.setdefault(asyncio.get_running_loop(), Savers())
-
-
-_savers: WeakKeyDictionary[asyncio.AbstractEventLoop, Savers] = WeakKeyDictionary()
+@contextlib.contextmanager
+def _translated_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise translate_error(error, path) from error
 
 
 async def copy_thread(saver: BaseCheckpointSaver[Any], source: str, target: str) -> None:
@@ -295,91 +348,33 @@ async def copy_thread(saver: BaseCheckpointSaver[Any], source: str, target: str)
             await saver.aput_writes(copied, writes, task)
 
 
-def file_beside(store: str | None) -> str | None:
-    """Where threads are kept if sessions are kept there; None for nowhere."""
-    if store in (NO_STORE, IN_MEMORY):
-        return None
-    path = store or configuration_of(None, os.environ)[keys.STORE] or store_file()
-    return None if path == IN_MEMORY else f"{Path(path).absolute()}{SUFFIX}"
-
-
-def _opened(path: str | None) -> BaseCheckpointSaver[Any]:
-    if path is None:
-        return InMemorySaver(serde=Serializer())
-    _create_private(path)
-    return Saver(path)
-
-
-@contextlib.contextmanager
-def _in_words(path: str) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise translated(error, path) from error
-
-
-def _create_private(path: str) -> None:
-    """Make the file, if it is new, for its owner's eyes only.
-
-    One that exists is not opened: closing it would drop the locks of another connection in this process.
-    """
-    with contextlib.suppress(FileExistsError):
-        make_private_directory(str(Path(path).parent))
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-
-
-Work = Callable[[BaseCheckpointSaver[Any]], T]
-
-_WITH_WARNINGS = frozenset({"langgraph.checkpoint.sqlite"})
-"""Modules whose savers have coroutines that only say which other saver has them."""
-
-
-def awaitable(graph: Pregel[Any, Any, Any, Any]) -> Pregel[Any, Any, Any, Any]:
-    """The graph with a checkpointer that can be awaited, if it has any."""
-    saver = graph.checkpointer
-    if not isinstance(saver, BaseCheckpointSaver) or not _has_no_coroutines(type(saver)):
-        return graph
-    return graph.copy({"checkpointer": SaverInThreads(saver)})
-
-
-def _has_no_coroutines(kind: type[BaseCheckpointSaver[Any]]) -> bool:
-    owner = next(each for each in kind.__mro__ if "aget_tuple" in vars(each))
-    return owner is BaseCheckpointSaver or owner.__module__ in _WITH_WARNINGS
-
-
-# How states are written into the saver's file: also those with something in them that cannot be.
-#
-# Graphs that nobody gave a checkpointer may hold anything: a tool's artifact may be a picture that is open,
-# or refer to itself. That is no reason to fail; what can be written is kept, and of the rest what it looks
-# like.
-
-
-DEEPEST = 6
-"""Levels of a state that are looked into; what is deeper is kept as it looks."""
-
-
-class Written(dict[str, Any]):
-    """Stands for a value that was written already; of a checkpoint, with the id that is asked for."""
+class SerializedValue(dict[str, Any]):
+    """A value that is serialized already; of a checkpoint, with the id that is asked for."""
 
     def __init__(self, typed: tuple[str, bytes], value: Any) -> None:
         super().__init__(id=value["id"] if isinstance(value, dict) and "id" in value else None)
         self.typed = typed
 
 
-class Serializer(JsonPlusSerializer):
-    """LangGraph's own, for values that it refuses as well."""
+class TolerantSerializer(JsonPlusSerializer):
+    """LangGraph's serializer, which also takes states with values that it refuses.
+
+    Graphs that nobody gave a checkpointer may hold anything: a tool's artifact may be a picture that is open,
+    or refer to itself. That is no reason to fail; what can be written is kept, and of the rest what it looks
+    like.
+    """
 
     def written(self, value: Any) -> Any:
         """The value as it is now, whatever becomes of it until it is kept."""
-        return Written(self.dumps_typed(value), value)
+        return SerializedValue(self.dumps_typed(value), value)
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
-        if isinstance(obj, Written):
+        if isinstance(obj, SerializedValue):
             return obj.typed
         try:
             return super().dumps_typed(obj)
         except (TypeError, ValueError, RecursionError):
-            return super().dumps_typed(self._writable(obj, DEEPEST))
+            return super().dumps_typed(self._writable(obj, MOST_LEVELS))
 
     def _writable(self, value: Any, depth: int) -> Any:
         """The value with only those parts replaced that cannot be written."""
@@ -402,27 +397,19 @@ class Serializer(JsonPlusSerializer):
         return True
 
 
-# A conversation that broke off, mended before a model reads it again.
-#
-# Providers refuse a history in which a tool call has no result. A cancel leaves such calls behind; so does a
-# limit of steps. They get a message that says what is known of them, and an answer that was cut off gets its
-# beginning back.
-
-
-LOST = "This call was interrupted before it returned: it is not known how much of it was done."
-
-
-def mending(
+def repairs(
     messages: Sequence[BaseMessage],
     kept: Iterable[ToolMessage] = (),
     unfinished: str = "",
     more: Sequence[BaseMessage] = (),
 ) -> list[BaseMessage]:
-    """What has to be added behind the messages so that they can be gone on with; nothing for most.
+    """Return the messages that have to be added so that a conversation can go on; none for most.
 
-    `kept` are results that had come when it broke off, but had not been written into the state; `more` are
-    messages of the same kind. If calls without results are not at the end, the messages are stated anew as a
-    whole.
+    Providers refuse a history in which a tool call has no result. A cancel leaves such calls behind; so does
+    a limit of steps. They get a message that says what is known of them, and an answer that was cut off gets
+    its beginning back. `kept` are results that had come when it broke off, but had not been written into the
+    state; `more` are messages of the same kind. If calls without results are not at the end, the messages are
+    stated anew as a whole.
     """
     messages = [*messages, *more]
     results = {message.tool_call_id: message for message in kept}
@@ -437,15 +424,15 @@ def mending(
             message, has_gap = _with_ids(message), True
         mended.append(message)
         open_calls = _open_calls(message, messages, at)
-        added += [results.get(call_id) or _lost(call_id, name) for call_id, name in open_calls]
+        added += [results.get(call_id) or _interrupted_result(call_id, name) for call_id, name in open_calls]
     last = [AIMessage(unfinished, id=f"msg_{os.urandom(8).hex()}")] if unfinished else []
     if has_gap:
         return [RemoveMessage(REMOVE_ALL_MESSAGES), *mended, *added, *last]
     return [*more, *added, *last]
 
 
-def continued(messages: Sequence[BaseMessage], inside: Sequence[BaseMessage]) -> list[BaseMessage]:
-    """What was said in a graph inside of the one that has these messages, and goes on with them.
+def continuation(messages: Sequence[BaseMessage], inside: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Return the messages of an inner graph that continue these messages of the graph around it.
 
     Nothing, if it leads a conversation of its own: that of a helper is no part of this one.
     """
@@ -461,7 +448,7 @@ def calls_without_result(messages: Sequence[BaseMessage]) -> list[tuple[str, str
 
 
 def _open_calls(message: BaseMessage, messages: Sequence[BaseMessage], at: int) -> list[tuple[str, str]]:
-    """Its calls that have no result before the model says more: it may count its calls from nothing then."""
+    """Return its calls without a result before the model says more: call ids may repeat after that."""
     calls = _calls(message) if isinstance(message, AIMessage) else []
     if not calls:
         return []
@@ -474,8 +461,8 @@ def _open_calls(message: BaseMessage, messages: Sequence[BaseMessage], at: int) 
     return [call for call in calls if call[0] not in answered]
 
 
-def results_in(checkpoint: CheckpointTuple | None) -> list[ToolMessage]:
-    """Results of tools that have come, although the step that they belong to was never completed."""
+def pending_results(checkpoint: CheckpointTuple | None) -> list[ToolMessage]:
+    """Return results of tools that have come, although their step was never completed."""
     found: list[ToolMessage] = []
     for _, _, value in (checkpoint.pending_writes if checkpoint is not None else None) or ():
         values = value if isinstance(value, list | tuple) else [value]
@@ -493,5 +480,5 @@ def _with_ids(message: AIMessage) -> AIMessage:
     return message.model_copy(update={"tool_calls": calls})
 
 
-def _lost(id: str, name: str) -> ToolMessage:
-    return ToolMessage(LOST, tool_call_id=id, name=name, status="error")
+def _interrupted_result(id: str, name: str) -> ToolMessage:
+    return ToolMessage(INTERRUPTED, tool_call_id=id, name=name, status="error")

@@ -1,4 +1,4 @@
-"""Content blocks on their way: a prompt's to LangChain, and LangChain's to the client.
+"""Converts content blocks: a prompt's for LangChain, and LangChain's for the client.
 
 What neither side knows breaks nothing. Text and reasoning do not pass here on their way out, because they are
 streamed; neither do tool calls.
@@ -28,7 +28,7 @@ from coupler.schema.v1 import (
 )
 
 ANY_BYTES = "application/octet-stream"
-SILENT = frozenset(
+HANDLED_ELSEWHERE = frozenset(
     {
         "text",
         "reasoning",
@@ -57,7 +57,7 @@ _BEGINNINGS = (
 
 
 def human_message(blocks: Iterable[ContentBlock]) -> HumanMessage:
-    """The prompt as a message: plain text if it is nothing else."""
+    """Return the prompt as a message: plain text if it is nothing else."""
     said = [part for block in blocks if (part := _for_model(block)) is not None]
     if all(part["type"] == "text" for part in said):
         return HumanMessage("\n\n".join(part["text"] for part in said))
@@ -86,8 +86,8 @@ def _blob(resource: BlobResourceContents) -> dict[str, Any]:
     return {**block, "mime_type": mime, "extras": {"filename": name}}
 
 
-def for_client(block: Mapping[str, Any]) -> ContentBlock | None:
-    """One of LangChain's content blocks for the client; None for what it cannot show."""
+def client_block(block: Mapping[str, Any]) -> ContentBlock | None:
+    """Return one of LangChain's content blocks for the client; None for what it cannot show."""
     kind = block.get("type")
     if kind in ("image", "audio", "video", "file"):
         return _media(str(kind), block)
@@ -114,7 +114,7 @@ def _media(kind: str, block: Mapping[str, Any]) -> ContentBlock | None:
 
 
 def _linked(kind: str, url: object, block: Mapping[str, Any]) -> ContentBlock | None:
-    """Something that is elsewhere: a link to it, and never its bytes."""
+    """Return a link to something that is elsewhere, and never its bytes."""
     if not isinstance(url, str) or not url:
         return None
     if url.startswith("data:"):
@@ -140,7 +140,7 @@ def _plain_text(block: Mapping[str, Any]) -> ContentBlock | None:
 
 
 def citations(block: Mapping[str, Any]) -> list[ResourceLink]:
-    """The sources that a text names, as links; those without an address have nothing to follow."""
+    """Return the sources that a text names, as links; those without an address are left out."""
     found = []
     for each in block.get("annotations") or ():
         url = each.get("url") if isinstance(each, Mapping) and each.get("type") == "citation" else None
@@ -157,8 +157,8 @@ def citations(block: Mapping[str, Any]) -> list[ResourceLink]:
     return found
 
 
-def blocks_of(content: object) -> list[ContentBlock]:
-    """What a tool returns or puts out, one block or many, for the client; of unknown blocks their JSON."""
+def client_blocks(content: object) -> list[ContentBlock]:
+    """Return what a tool has put out as blocks for the client; unknown blocks as their JSON."""
     parts = content if isinstance(content, list) else [content]
     return [block for part in parts if (block := _of_tool(part)) is not None]
 
@@ -172,7 +172,7 @@ def _of_tool(part: object) -> ContentBlock | None:
         return TextContent(str(part))
     if part.get("type") == "text":
         return TextContent(str(part.get("text", "")))
-    return for_client(part) or TextContent(_as_json(part))
+    return client_block(part) or TextContent(_as_json(part))
 
 
 def _as_json(part: Mapping[str, Any]) -> str:
@@ -195,7 +195,7 @@ def _path_in(uri: str) -> str:
 
 
 def _by_beginning(kind: str, data: str) -> str | None:
-    """What the first bytes say, of which some formats of sounds and images have the same."""
+    """Return the type that the first bytes say; some formats of sounds and images begin alike."""
     found = (mime for start, mime in _BEGINNINGS if data.startswith(start))
     return next((mime for mime in found if kind == "file" or mime.startswith(f"{kind}/")), None)
 

@@ -1,4 +1,4 @@
-"""What a run of a graph ends with: a stop reason, or an error that says what to do next.
+"""Maps what ends a run of a graph to a stop reason, or to an error that says what to do next.
 
 Models report the same trouble in many words. What LangChain has sorted already is taken as it is; everything
 else is told by its status code or its name, because the packages of the providers may not be installed.
@@ -35,13 +35,22 @@ if TYPE_CHECKING:
 
     from coupler.schema.v1 import StopReason
 
-
-LONGEST_HINT = 7 * 24 * 3600
+LONGEST_RETRY_AFTER = 7 * 24 * 3600
 """Seconds after which a wish to come back later is none."""
 
+CLIENT_LOGGERS = (
+    "openai._base_client",
+    "anthropic._base_client",
+    "groq._base_client",
+    "cerebras._base_client",
+)
+"""Loggers of clients that are made in the same way."""
 
-class Trouble(NamedTuple):
-    """A kind of failure that users can do something about."""
+_RETRY = re.compile(r"Retrying request.* in ([0-9.]+) seconds")
+
+
+class FailureKind(NamedTuple):
+    """A kind of model failure that users can do something about."""
 
     kind: str
     what: str
@@ -50,39 +59,41 @@ class Trouble(NamedTuple):
     """Whether the same prompt may work later."""
 
 
-RATE_LIMIT = Trouble("rate_limit", "The model's provider limits the rate of requests", "try again", True)
-QUOTA = Trouble(
+RATE_LIMIT = FailureKind("rate_limit", "The model's provider limits the rate of requests", "try again", True)
+QUOTA = FailureKind(
     "quota",
     "The account with the model's provider has nothing left to spend",
     "check its plan and billing",
     False,
 )
-AUTH = Trouble(
+AUTH = FailureKind(
     "auth", "The model's provider refused the credentials", "check the API key of the agent", False
 )
-CONTEXT = Trouble(
+CONTEXT = FailureKind(
     "context_length",
     "The conversation is longer than the model can read",
     "begin a new session, or give the agent a middleware that summarizes",
     False,
 )
-NETWORK = Trouble(
+NETWORK = FailureKind(
     "network", "The model could not be reached", "check the network and the address, then try again", True
 )
-TIMEOUT = Trouble("timeout", "The model did not answer in time", "try again", True)
-OVERLOADED = Trouble("unavailable", "The model's provider has failed", "try again later", True)
-GARBLED = Trouble(
+TIMEOUT = FailureKind("timeout", "The model did not answer in time", "try again", True)
+OVERLOADED = FailureKind("unavailable", "The model's provider has failed", "try again later", True)
+GARBLED = FailureKind(
     "garbled",
     "What answers in the model's place cannot be understood",
     "check the address: it must be that of the API, and not of a page or another service",
     False,
 )
-REFUSED = Trouble(
+REFUSED = FailureKind(
     "refused", "The model's provider refused the request", "what it says tells why, and what to change", False
 )
-NO_MODEL = Trouble("no_model", "The provider has no such model", "check the name of the agent's model", False)
+NO_MODEL = FailureKind(
+    "no_model", "The provider has no such model", "check the name of the agent's model", False
+)
 
-_BY_TYPE: tuple[tuple[type[BaseException], Trouble], ...] = (
+_BY_TYPE: tuple[tuple[type[BaseException], FailureKind], ...] = (
     (ContextOverflowError, CONTEXT),
     (ModelRateLimitError, RATE_LIMIT),
     (ModelAuthenticationError, AUTH),
@@ -93,7 +104,7 @@ _BY_TYPE: tuple[tuple[type[BaseException], Trouble], ...] = (
     (ModelAPIError, OVERLOADED),
 )
 _BY_STATUS = {401: AUTH, 402: QUOTA, 403: AUTH, 404: NO_MODEL, 408: TIMEOUT, 413: CONTEXT, 429: RATE_LIMIT}
-_BUILT_IN: tuple[tuple[type[BaseException], Trouble], ...] = (
+_BUILT_IN: tuple[tuple[type[BaseException], FailureKind], ...] = (
     (TimeoutError, TIMEOUT),
     (ConnectionError, NETWORK),
 )
@@ -158,14 +169,14 @@ _STOPS: dict[str, StopReason] = {
 
 
 def stop_of_error(error: BaseException) -> StopReason | None:
-    """The stop reason that an exception stands for, if it is no failure."""
+    """Return the stop reason that an exception stands for, if it is no failure."""
     if isinstance(error, GraphRecursionError) or type(error).__name__ in _LIMITS:
         return "max_turn_requests"
     return "refusal" if any(map(_is_filtered, _causes(error))) else None
 
 
 def stop_of_message(message: BaseMessage) -> StopReason | None:
-    """Why the model has stopped, if it was not done."""
+    """Return why the model has stopped, if it was not done."""
     metadata = message.response_metadata
     details = metadata.get("incomplete_details")
     reasons = (
@@ -179,8 +190,8 @@ def stop_of_message(message: BaseMessage) -> StopReason | None:
     return "refusal" if message.additional_kwargs.get("refusal") else None
 
 
-def trouble_of(error: BaseException, of_model: BaseException | None = None) -> Trouble | None:
-    """What kind of trouble with a model an exception tells of, or the one that it came from.
+def failure_kind_of(error: BaseException, of_model: BaseException | None = None) -> FailureKind | None:
+    """Return the kind of failure that an exception, or one that it came from, tells of.
 
     `of_model` is what a model has failed with for certain.
     """
@@ -192,7 +203,7 @@ def trouble_of(error: BaseException, of_model: BaseException | None = None) -> T
     return next((trouble for trouble in told if trouble is not None), None)
 
 
-def _told_by(error: BaseException, *, is_of_model: bool) -> Trouble | None:
+def _told_by(error: BaseException, *, is_of_model: bool) -> FailureKind | None:
     if is_of_model and _is_garbled(error):
         return GARBLED
     if is_of_model and (by_word := _by_word(error)) is not None:
@@ -208,16 +219,16 @@ def _told_by(error: BaseException, *, is_of_model: bool) -> Trouble | None:
     return None if is_built_in else _BY_NAME.get(type(error).__name__)
 
 
-def cannot_be_read(error: BaseException, of_model: BaseException | None) -> bool:
-    """Whether a model, which failed with `of_model` for certain, will fail again at whatever is said next."""
+def is_unreadable_prompt(error: BaseException, of_model: BaseException | None) -> bool:
+    """True if a model, which failed with `of_model` for certain, will fail again at whatever is said next."""
     if of_model is None or not any(each is of_model for each in _causes(error)):
         return False
-    return trouble_of(error, of_model) in (None, CONTEXT, REFUSED)
+    return failure_kind_of(error, of_model) in (None, CONTEXT, REFUSED)
 
 
 def failure_of(error: BaseException, of_model: BaseException | None = None) -> TurnFailedError | None:
-    """The answer to the prompt for trouble with the model; None for what the agent's own code raised."""
-    trouble = trouble_of(error, of_model)
+    """Return the answer to the prompt for a model's failure; None for what the agent's own code raised."""
+    trouble = failure_kind_of(error, of_model)
     if trouble is None:
         return None
     seconds = retry_after(error)
@@ -229,7 +240,7 @@ def failure_of(error: BaseException, of_model: BaseException | None = None) -> T
 
 
 def retry_after(error: BaseException) -> float | None:
-    """Seconds after which the provider wants to be asked again, if it said so."""
+    """Return the seconds after which the provider wants to be asked again, if it said so."""
     for each in _causes(error):
         headers = getattr(getattr(each, "response", None), "headers", None)
         if headers is None:
@@ -243,7 +254,7 @@ def retry_after(error: BaseException) -> float | None:
                 seconds = read(headers.get(name))
             except (TypeError, ValueError, OverflowError):
                 continue
-            if 0 <= seconds <= LONGEST_HINT:
+            if 0 <= seconds <= LONGEST_RETRY_AFTER:
                 return seconds
     return None
 
@@ -258,7 +269,7 @@ def _until(date: str) -> float:
 
 
 def _is_garbled(error: BaseException) -> bool:
-    """Whether a model failed because what came was not what a model's server sends."""
+    """True if a model failed because what came was not what a model's server sends."""
     if isinstance(error, JSONDecodeError | UnicodeDecodeError):
         return True
     return isinstance(error, ValueError) and _NOTHING_CAME in str(error)
@@ -280,7 +291,7 @@ def _status(error: BaseException) -> int | None:
     return status if isinstance(status, int) else None
 
 
-def _by_status(error: BaseException) -> Trouble | None:
+def _by_status(error: BaseException) -> FailureKind | None:
     status = _status(error)
     if status is None:
         return None
@@ -289,8 +300,8 @@ def _by_status(error: BaseException) -> Trouble | None:
     return OVERLOADED if 500 <= status < 600 else _BY_STATUS.get(status)
 
 
-def _by_word(error: BaseException) -> Trouble | None:
-    """What a failure is called in its code, its type or its text, if its status does not tell."""
+def _by_word(error: BaseException) -> FailureKind | None:
+    """Return the kind that a failure's code, type or text names, if its status does not tell."""
     if (_status(error) or 0) >= 400:
         return None
     told = f"{getattr(error, 'code', '')} {getattr(error, 'type', '')} {error}".lower()
@@ -306,30 +317,22 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         each = each.__cause__ or each.__context__
 
 
-# Retries that the clients of providers make by themselves, and tell nobody but their logs.
-#
-# A user who waits half a minute for a busy provider should know why. What those clients log of it is told to
-# the client of the prompt that waits, and goes no further than before.
-
-
-CLIENTS = ("openai._base_client", "anthropic._base_client", "groq._base_client", "cerebras._base_client")
-"""Loggers of clients that are made in the same way."""
-
-_RETRY = re.compile(r"Retrying request.* in ([0-9.]+) seconds")
-
-
 def listen_for_retries() -> None:
-    """Hear of retries from now on; once is enough."""
-    for name in CLIENTS:
+    """Report the retries of providers' clients to the prompt that waits; once is enough.
+
+    Those clients retry by themselves, and tell nobody but their logs. A user who waits half a minute for a
+    busy provider should know why. What the clients log goes no further than before.
+    """
+    for name in CLIENT_LOGGERS:
         log = logging.getLogger(name)
-        if not any(isinstance(each, _Ear) for each in log.filters):
-            log.addFilter(_Ear(log.getEffectiveLevel()))
+        if not any(isinstance(each, _RetryFilter) for each in log.filters):
+            log.addFilter(_RetryFilter(log.getEffectiveLevel()))
             if log.getEffectiveLevel() > logging.INFO:
                 log.setLevel(logging.INFO)
 
 
-class _Ear(logging.Filter):
-    """Passes on what would have been logged anyway."""
+class _RetryFilter(logging.Filter):
+    """Reports logged retries, and passes on only what would have been logged anyway."""
 
     def __init__(self, level: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A graph as an agent: prompts run it, from the checkpoint at which the last turn ended.
+"""Serves a graph as an agent: prompts run it, from the checkpoint at which the last turn ended.
 
 The agent's state names that checkpoint, and is stored with the turn's end. So a process that is killed in
 between goes on from what its client was told, and not from what it was not.
@@ -7,45 +7,66 @@ between goes on from what its client was told, and not from what it was not.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.prebuilt import ToolNode
+from msgspec import Raw
 
-from coupler.agent.agent import AdoptedAgent
+from coupler.agent.agent import FrameworkAgent
+from coupler.agent.content import json_value
 from coupler.agent.errors import store_failed
-from coupler.langchain.checkpoints import awaitable, copy_thread, file_beside, savers
-from coupler.langchain.current import Current, enter
-from coupler.langchain.errors import cannot_be_read, failure_of, listen_for_retries, stop_of_error
-from coupler.langchain.graph_run import Graph, GraphRun, have_enough_threads
-from coupler.langchain.graph_shape import Shape
-from coupler.langchain.listener import Filters, filters_in
-from coupler.langchain.mcp_tools import begin as begin_mcp
-from coupler.langchain.mcp_tools import tell_if_unused
-from coupler.langchain.messages import Look
+from coupler.agent.factory import ExternalSession
+from coupler.events import Content, Text, Thought, ToolOutput, ToolUpdate
+from coupler.events.records import RecordedEvent, UserMessage
+from coupler.langchain.checkpoints import checkpoint_file, copy_thread, saver_pool, with_async_saver
+from coupler.langchain.content import citations, client_block, client_blocks
+from coupler.langchain.current import Current, set_current
+from coupler.langchain.errors import failure_of, is_unreadable_prompt, listen_for_retries, stop_of_error
+from coupler.langchain.graph_run import Graph, GraphRun, GraphShape, ensure_enough_threads
+from coupler.langchain.mcp_tools import begin_connecting as begin_mcp
+from coupler.langchain.mcp_tools import warn_if_unused
+from coupler.langchain.messages import DisplayOptions, StreamFilters, stream_filters
 from coupler.langchain.middleware import declared_in
 from coupler.langchain.presentation import Presentation
-from coupler.langchain.projection import Projection
-from coupler.langchain.tool_arguments import hasten_langchain
+from coupler.langchain.projection import TurnProjection
+from coupler.langchain.tool_arguments import speed_up_partial_json
 from coupler.langchain.tool_calls import STOPPED, ToolCalls
 from coupler.langchain.tool_guard import guarded
-from coupler.langchain.usage import Usage, context_sizes
+from coupler.langchain.usage import TokenUsage, context_sizes
+from coupler.schema.v1 import Content as ToolContent
 from coupler.schema.v1 import StopReason
 from coupler.store.errors import StoreError
 
 if TYPE_CHECKING:
+    from langchain_core.messages import ToolCall
     from langchain_core.tools import BaseTool
-    from langgraph.checkpoint.base import BaseCheckpointSaver
+    from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+    from langgraph.pregel import Pregel
 
-    from coupler.agent.factory import ForeignSession
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
 
 log = logging.getLogger("coupler.langchain")
 
+MOST_LISTED_THREADS = 1000
+"""Threads, those first that were begun last, of which each listing takes notice."""
 
-class GraphAgent(AdoptedAgent):
-    """One graph, for any number of sessions."""
+MOST_CHECKPOINTS = 100
+"""Checkpoints, the latest first, among which threads are looked for that have lost their beginnings."""
+
+FIRST_STEPS = (-1, 0)
+"""The steps that a thread begins with: by a run, or by an update from outside."""
+
+LONGEST_TITLE = 80
+
+
+class GraphAgent(FrameworkAgent):
+    """An agent of one graph, for any number of sessions."""
 
     def __init__(
         self,
@@ -53,39 +74,39 @@ class GraphAgent(AdoptedAgent):
         origin: tuple[str, str],
         called: str,
         *,
-        look: Look,
+        look: DisplayOptions,
         store: str | None,
         keeps_cut_off: bool = False,
     ) -> None:
         """`keeps_cut_off`: what a kill has cut off is remembered; the graph can begin in the middle of it."""
         super().__init__(origin, called)
-        self.graph = guarded(awaitable(graph))
+        self.graph = guarded(with_async_saver(graph))
         self.tools = tools_of(graph)
         self.modes, self.options = declared_in(graph)
         self._look = look
         self._store = store
         self._keeps_cut_off = keeps_cut_off
-        self._shape = Shape(graph)
+        self._shape = GraphShape(graph)
         self._sizes = context_sizes(graph)
-        self._filters = filters_in(graph)
+        self._filters = stream_filters(graph)
         listen_for_retries()
-        hasten_langchain()
+        speed_up_partial_json()
         self._saver: BaseCheckpointSaver[Any] | None = None
         self._kept: Graph | None = None
         self._sessions = 0
 
     @property
     def has_own_saver(self) -> bool:
-        """Whether the graph was compiled with a checkpointer."""
+        """True if the graph was compiled with a checkpointer."""
         return self.graph.checkpointer is not None and not isinstance(self.graph.checkpointer, bool)
 
     async def opened(self, session: Session) -> None:
         """Take the saver, and give a session that was forked a thread of its own."""
-        have_enough_threads()
+        ensure_enough_threads()
         state = session.state if isinstance(session.state, Mapping) else {}
         thread = state.get("thread")
         if not self.has_own_saver:
-            self._saver = savers().take(file_beside(self._store))
+            self._saver = saver_pool().take(checkpoint_file(self._store))
             self._sessions += 1
         if thread is not None and state.get("session") != session.id:
             try:
@@ -105,7 +126,7 @@ class GraphAgent(AdoptedAgent):
         """Let go of the saver."""
         if not self.has_own_saver and self._sessions:
             self._sessions -= 1
-            await savers().leave(file_beside(self._store))
+            await saver_pool().leave(checkpoint_file(self._store))
 
     async def forget(self, session_id: str, state: Any) -> None:
         """The session was deleted: delete its thread."""
@@ -118,30 +139,27 @@ class GraphAgent(AdoptedAgent):
             except NotImplementedError:
                 log.warning("the graph's checkpointer cannot delete the thread %s", thread)
             return
-        path = file_beside(self._store)
-        saver = savers().take(path)
+        path = checkpoint_file(self._store)
+        saver = saver_pool().take(path)
         try:
             await saver.adelete_thread(thread)
         finally:
-            await savers().leave(path)
+            await saver_pool().leave(path)
 
-    async def foreign(self, known: set[str]) -> list[ForeignSession]:
+    async def foreign(self, known: set[str]) -> list[ExternalSession]:
         """Threads that somebody else has begun in the graph's own checkpointer."""
         if not self.has_own_saver:
             return []
-        # Imported on use: most graphs have none.
-        from coupler.langchain.external_sessions import foreign_threads
-
-        return await foreign_threads(self.graph, self._checkpointer, self._shape, self.tools, known)
+        return await external_threads(self.graph, self._checkpointer, self._shape, self.tools, known)
 
     async def perform(self, turn: Turn) -> StopReason | None:
         """Run the graph for one prompt, as often as it stops to ask something."""
-        filters = Filters(self._filters) if self._filters else None
+        filters = StreamFilters(self._filters) if self._filters else None
         presentation = Presentation(turn.session.cwd, turn.session.roots, filters)
         tools: dict[str, BaseTool] = dict(self.tools)
         current = Current(turn, ToolCalls(turn, presentation, tools), presentation, tools, self._sizes)
-        projection = Projection(current, self._look, Usage(turn, current.sizes), filters)
-        enter(current)
+        projection = TurnProjection(current, self._look, TokenUsage(turn, current.sizes), filters)
+        set_current(current)
         run = GraphRun(
             self._with_saver(),
             self._checkpointer,
@@ -152,7 +170,7 @@ class GraphAgent(AdoptedAgent):
         )
         try:
             stop = await run.perform()
-            await tell_if_unused(turn)
+            await warn_if_unused(turn)
             return stop
         except Exception as error:
             return await self._end_with(error, run, projection)
@@ -160,12 +178,12 @@ class GraphAgent(AdoptedAgent):
             await run.look_where_it_stopped()
             raise
 
-    async def _end_with(self, error: Exception, run: GraphRun, projection: Projection) -> StopReason:
+    async def _end_with(self, error: Exception, run: GraphRun, projection: TurnProjection) -> StopReason:
         stop = stop_of_error(error)
         # A turn that was stopped is no failure, so that nobody else says that its calls were not made.
         projection.fail_open(STOPPED if stop is not None else None)
         # A prompt that no model can read would make an end of the conversation.
-        is_wasted = not projection.has_spoken and cannot_be_read(error, projection.model_error)
+        is_wasted = not projection.has_spoken and is_unreadable_prompt(error, projection.model_error)
         if stop == "refusal" or is_wasted:
             run.forget_prompt()
         else:
@@ -209,3 +227,130 @@ def tools_of(graph: Graph) -> dict[str, BaseTool]:
         if isinstance(node.bound, ToolNode):
             found |= node.bound.tools_by_name
     return found
+
+
+async def external_threads(
+    graph: Pregel[Any, Any, Any, Any],
+    saver: BaseCheckpointSaver[Any],
+    shape: GraphShape,
+    tools: dict[str, BaseTool],
+    known: set[str],
+) -> list[ExternalSession]:
+    """Return the threads of a graph's own checkpointer that were not begun here, as sessions."""
+    found: list[ExternalSession] = []
+    try:
+        threads = [thread for thread in await _threads(saver) if thread not in known]
+    except NotImplementedError:
+        log.info("the graph's checkpointer lists no threads")
+        return []
+    for thread in threads:
+        last = await saver.aget_tuple({"configurable": {"thread_id": thread, "checkpoint_ns": ""}})
+        if last is None:
+            continue
+        state = await graph.aget_state(last.config)
+        messages = shape.messages(state.values)
+        if messages:
+            found.append(_Thread(last, messages, tools).as_session(thread))
+    return found
+
+
+async def _threads(saver: BaseCheckpointSaver[Any]) -> list[str]:
+    """The threads by their beginnings, of which each has few, and they are small.
+
+    Their names are collected before anything else is asked for: some savers are locked as long as they list.
+    """
+    found: dict[str, None] = {}
+    looks: list[tuple[dict[str, Any] | None, int]] = [
+        ({"step": step}, MOST_LISTED_THREADS) for step in FIRST_STEPS
+    ]
+    for beginning, limit in [*looks, (None, MOST_CHECKPOINTS)]:
+        async for each in saver.alist(None, filter=beginning, limit=limit):
+            place = each.config["configurable"]
+            if not place.get("checkpoint_ns"):
+                found[str(place["thread_id"])] = None
+    return [*found]
+
+
+class _Thread:
+    """Reads one thread of a checkpointer as a session."""
+
+    def __init__(
+        self, last: CheckpointTuple, messages: Sequence[BaseMessage], tools: dict[str, BaseTool]
+    ) -> None:
+        self._last = last
+        self._messages = messages
+        self._tools = tools
+        cwd = (last.metadata or {}).get("cwd")
+        self._cwd = cwd if isinstance(cwd, str) and os.path.isabs(cwd) else os.getcwd()  # noqa: PTH109, PTH117
+        self._presentation = Presentation(self._cwd)
+        self._calls: dict[str, str] = {}
+        """By the model's ids, the ids of the calls that were made last: some models count from nothing."""
+
+    def as_session(self, thread: str) -> ExternalSession:
+        """The thread under its own id, at its latest checkpoint."""
+        checkpoint = self._last.config["configurable"]["checkpoint_id"]
+        return ExternalSession(
+            thread,
+            self._cwd,
+            self._title(),
+            int(datetime.fromisoformat(self._last.checkpoint["ts"]).timestamp() * 1000),
+            {"session": thread, "thread": thread, "checkpoint": checkpoint, "foreign": True},
+            tuple(self._turns()),
+        )
+
+    def _title(self) -> str | None:
+        for message in self._messages:
+            if isinstance(message, HumanMessage) and (words := message.text.strip()):
+                return str(words.splitlines()[0][:LONGEST_TITLE])
+        return None
+
+    def _turns(self) -> Iterator[tuple[UserMessage | RecordedEvent, ...]]:
+        turn: list[UserMessage | RecordedEvent] = []
+        for message in self._messages:
+            if isinstance(message, HumanMessage) and turn:
+                yield tuple(turn)
+                turn = []
+            turn.extend(self._told(message))
+        if turn:
+            yield tuple(turn)
+
+    def _told(self, message: BaseMessage) -> Iterator[UserMessage | RecordedEvent]:
+        """Return what a client is told of a message; of those to the model alone nothing."""
+        key = message.id or ""
+        if isinstance(message, HumanMessage):
+            blocks = client_blocks(message.content)
+            yield UserMessage(key, tuple(Raw(msgspec.json.encode(block)) for block in blocks))
+        elif isinstance(message, AIMessage):
+            for block in message.content_blocks:
+                yield from _said(dict(block), key)
+            yield from (self._call(call, f"{key}_{at}") for at, call in enumerate(message.tool_calls))
+        elif isinstance(message, ToolMessage):
+            call_id = self._calls.get(message.tool_call_id, message.tool_call_id)
+            for shown in client_blocks(message.content):
+                yield ToolOutput(call_id, ToolContent(shown))
+            status = "failed" if message.status == "error" else "completed"
+            yield ToolUpdate(id=call_id, status=status)
+
+    def _call(self, call: ToolCall, unlike: str) -> ToolUpdate:
+        name, arguments, tool = call["name"], call["args"], self._tools.get(call["name"])
+        own = call["id"] or unlike
+        self._calls[own] = f"{own}_{unlike}" if own in self._calls else own
+        return ToolUpdate(
+            id=self._calls[own],
+            title=self._presentation.title(name, tool, arguments),
+            kind=self._presentation.kind(name, tool, arguments),
+            status="pending",
+            name=name,
+            locations=self._presentation.locations(name, arguments),
+            raw_input=json_value(arguments),
+        )
+
+
+def _said(block: dict[str, Any], key: str) -> Iterator[RecordedEvent]:
+    if block["type"] == "text" and block["text"]:
+        yield Text(str(block["text"]), key)
+    elif block["type"] == "reasoning" and block.get("reasoning"):
+        yield Thought(str(block["reasoning"]), key)
+    elif (shown := client_block(block)) is not None:
+        yield Content(shown, "agent", key)
+    yield from (Content(link, "agent", key) for link in citations(block))

@@ -1,71 +1,98 @@
-"""One prompt to a graph: from the checkpoint before it to the one at which it ends."""
+"""Runs a graph for one prompt: from the checkpoint before it to the one at which it ends."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import inspect
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    NotRequired,
+    Required,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 from uuid import uuid4
 
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.channels import DeltaChannel
+from langgraph.constants import START
 from langgraph.errors import is_invalid_resume
 from langgraph.pregel import Pregel
 from langgraph.types import StateSnapshot
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from coupler.langchain import tool_calls
-from coupler.langchain.checkpoints import Saver, calls_without_result, continued, mending, results_in
-from coupler.langchain.listener import Listener
+from coupler.langchain.checkpoints import (
+    SessionSaver,
+    calls_without_result,
+    continuation,
+    pending_results,
+    repairs,
+)
+from coupler.langchain.content import human_message
+from coupler.langchain.projection import RunListener
 from coupler.langchain.tool_calls import STOPPED
-from coupler.langchain.tool_guard import gates
+from coupler.langchain.tool_guard import permission_callbacks
 from coupler.schema.v1 import StopReason
 
 if TYPE_CHECKING:
-    from langchain_core.messages import BaseMessage
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import BaseCheckpointSaver
 
+    from coupler.agent.turn import Turn
     from coupler.langchain.current import Current
-    from coupler.langchain.graph_shape import Shape
-    from coupler.langchain.projection import Projection
-
+    from coupler.langchain.projection import TurnProjection
 
 log = logging.getLogger("coupler.langchain")
 
 Graph = Pregel[Any, Any, Any, Any]
 
-LAST_LOOK = 1.0
+LAST_LOOK_TIMEOUT = 1.0
 """Seconds that a turn that was cut off may take to find out how far it came."""
 
-MOST_MISFITS = 3
+MOST_INVALID_ANSWERS = 3
 """Answers in one prompt that may be of no use to the graph before the prompt fails."""
 
-_PROGRESS = frozenset({"checkpoint", "unfinished", "asked", "below"})
-"""What the agent's state says of how far the conversation has come."""
+MOST_THREADS = 128
 
-PROMPT = "coupler_prompt"
+PROMPT_KEY = "coupler_prompt"
 """Where the metadata of checkpoints names their prompt; the last that was answered is in the state."""
 
 WAITS_FOR_ANSWER = "this waits for an answer, and goes on with the next prompt"
+
+MESSAGES = "messages"
+STRUCTURED = "structured_response"
+ROOT = "__root__"
+"""The key of a state that has no keys."""
+
+_PROGRESS = frozenset({"checkpoint", "unfinished", "asked", "below"})
+"""What the agent's state says of how far the conversation has come."""
 
 _NONE: Any = object()
 """Stands for nothing to go on with: after a breakpoint a graph goes on with `None`."""
 
 
 class GraphRun:
-    """One prompt: from the checkpoint before it to the one at which it ends."""
+    """Runs a graph for one prompt: from the checkpoint before it to the one at which it ends."""
 
     def __init__(
         self,
         graph: Graph,
         saver: BaseCheckpointSaver[Any],
-        shape: Shape,
+        shape: GraphShape,
         current: Current,
-        projection: Projection,
+        projection: TurnProjection,
         *,
         keeps_cut_off: bool = False,
     ) -> None:
@@ -77,7 +104,7 @@ class GraphRun:
         self._projection = projection
         self._keeps_cut_off = keeps_cut_off
         self._session = current.session
-        self._listener = Listener(current, projection)
+        self._listener = RunListener(current, projection)
         self._values: Any = None
         self._is_waiting = False
         self._misfits = 0
@@ -109,15 +136,17 @@ class GraphRun:
         try:
             await self._stream(given, config)
         except ValidationError as error:
-            if not is_invalid_resume(error) or self._misfits == MOST_MISFITS:
+            if not is_invalid_resume(error) or self._misfits == MOST_INVALID_ANSWERS:
                 raise
             self._misfits += 1
-            await self._current.turn.notice("The answer did not fit", _misfit(error), severity="warning")
+            await self._current.turn.notice(
+                "The answer did not fit", _validation_message(error), severity="warning"
+            )
             state = await self._graph.aget_state(_place(self._config()))
             self._projection.interrupts = [*state.interrupts]
 
     async def _answers(self) -> Any:
-        """What the graph goes on with after it has stopped in the middle; `_NONE` if it does not."""
+        """Return what the graph goes on with after it has stopped in the middle; `_NONE` if it does not."""
         # Imported on use: most graphs never stop to ask.
         interrupts, self._projection.interrupts = self._projection.interrupts, []
         if interrupts:
@@ -125,14 +154,14 @@ class GraphRun:
 
             answers = await answers_to(interrupts, self._current)
             return _NONE if answers is None else answers
-        from coupler.langchain.interrupts import may_pass
+        from coupler.langchain.interrupts import may_continue
 
         self._projection.is_at_breakpoint = False
         state = await self._graph.aget_state(_place(self._config()), subgraphs=True)
-        return None if await may_pass(state, self._current) else _NONE
+        return None if await may_continue(state, self._current) else _NONE
 
     async def _given(self) -> Any:
-        """What the graph goes on with: the prompt, as a new input or as the answer to what it has asked."""
+        """Return the prompt as the graph takes it: as a new input, or as the answer to what it has asked."""
         checkpoint, asked = self._session.state.get("checkpoint"), self._session.state.pop("asked", None)
         has_more_below = self._session.state.pop("below", False)
         if checkpoint is None:
@@ -170,15 +199,15 @@ class GraphRun:
     async def look_where_it_stopped(self) -> None:
         """The run was cut off: the next one goes on from where it came to."""
         try:
-            async with asyncio.timeout(LAST_LOOK):
+            async with asyncio.timeout(LAST_LOOK_TIMEOUT):
                 await self._note_checkpoint(self._projection.unfinished())
         except Exception as error:
             log.warning("the next prompt goes on from the turn before: %s", error)
 
     async def _stream(self, given: Any, config: RunnableConfig) -> None:
         # Asked for each time: the user may be against something by now.
-        config = {**config, "callbacks": [*await gates(self._current), self._listener]}
-        modes: Any = ["updates", "custom"] if tool_calls.IS_KNOWN else ["updates", "custom", "tools"]
+        config = {**config, "callbacks": [*await permission_callbacks(self._current), self._listener]}
+        modes: Any = ["updates", "custom"] if tool_calls.HAS_OUTPUT_WRITER else ["updates", "custom", "tools"]
         stream: AsyncIterator[Any] = self._graph.astream(
             given, config, context=self._shape.context, stream_mode=modes, subgraphs=True
         )
@@ -200,7 +229,7 @@ class GraphRun:
             place["checkpoint_id"] = checkpoint
         return {
             "configurable": place,
-            "metadata": {"session_id": self._session.id, "cwd": self._session.cwd, PROMPT: self._id},
+            "metadata": {"session_id": self._session.id, "cwd": self._session.cwd, PROMPT_KEY: self._id},
         }
 
     async def _take_what_was_cut_off(self) -> None:
@@ -208,7 +237,7 @@ class GraphRun:
         if self._session.state.pop("forked", False):
             return  # what the other session was in the middle of is not common to both
         newest = await self._saver.aget_tuple(_place(self._config()))
-        if newest is not None and newest.metadata.get(PROMPT) != self._session.state.get("answered"):
+        if newest is not None and newest.metadata.get(PROMPT_KEY) != self._session.state.get("answered"):
             noted = newest.config["configurable"]["checkpoint_id"]
             self._session.state = {**self._session.state, "checkpoint": noted}
 
@@ -225,11 +254,11 @@ class GraphRun:
         # in this one, or what was cut off be there, which has checkpoints of its own.
         grows = any(isinstance(channel, DeltaChannel) for channel in self._graph.channels.values())
         needs_more = grows or not self._session.state.keys().isdisjoint(("asked", "below"))
-        if isinstance(self._saver, Saver) and not needs_more:
+        if isinstance(self._saver, SessionSaver) and not needs_more:
             await self._saver.keep_only(self._session.state["thread"], checkpoint)
 
     async def _begin_anew(self) -> None:
-        """What the graph's checkpointer has forgotten cannot be gone on with: say so, and begin again."""
+        """Say that the graph's checkpointer has lost the conversation, and begin again."""
         self._session.state = {**self._session.state, "checkpoint": None}
         await self._current.turn.notice(
             "The agent does not remember this conversation",
@@ -244,12 +273,12 @@ class GraphRun:
         unfinished = state.pop("unfinished", "")
         if not messages:
             return []
-        kept = results_in(await self._saver.aget_tuple(_place(self._config(state["checkpoint"]))))
+        kept = pending_results(await self._saver.aget_tuple(_place(self._config(state["checkpoint"]))))
         more: dict[str | None, BaseMessage] = {}
         for each in below:
-            more |= {said.id: said for said in continued(messages, self._said_in(each))}
-            kept += results_in(await self._saver.aget_tuple(_place(each.config)))
-        return mending(messages, kept, unfinished, [*more.values()])
+            more |= {said.id: said for said in continuation(messages, self._said_in(each))}
+            kept += pending_results(await self._saver.aget_tuple(_place(each.config)))
+        return repairs(messages, kept, unfinished, [*more.values()])
 
     async def _note_checkpoint(self, unfinished: str = "") -> None:
         """The turn ends here; its row in the journal says so."""
@@ -281,7 +310,7 @@ class GraphRun:
                 calls.settle(call_id, "failed", reason=STOPPED)
 
     async def _say_output(self) -> None:
-        """What answers the prompt and is no message of a model: said, if nobody has."""
+        """Say what answers the prompt and is no message of a model, if nobody has said it."""
         # Also a function that takes messages may return a text.
         if self._shape.has_messages and isinstance(self._values, Mapping):
             text = self._direct_answer()
@@ -307,7 +336,7 @@ class GraphRun:
         return str(last.text) if tool.return_direct else ""
 
 
-def _misfit(error: ValidationError) -> str:
+def _validation_message(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     return ": ".join([*map(str, first["loc"]), first["msg"]])
 
@@ -324,17 +353,153 @@ def _place(config: RunnableConfig) -> RunnableConfig:
     return {"configurable": config["configurable"]}
 
 
-# Threads for the plain functions of graphs: enough of them that some may be left behind.
-#
-# A cancel waits for no plain function, so its thread goes on until it is done. With asyncio's own few threads
-# a handful of those would keep all other tools from running.
+def ensure_enough_threads() -> None:
+    """Give the running loop `MOST_THREADS` threads, unless somebody has chosen its threads already.
 
-
-MOST_THREADS = 128
-
-
-def have_enough_threads() -> None:
-    """Give the running loop as many threads as that, unless somebody has chosen its threads already."""
+    A cancel waits for no plain function, so its thread goes on until it is done. With asyncio's own few
+    threads a handful of those would keep all other tools from running.
+    """
     loop = asyncio.get_running_loop()
     if getattr(loop, "_default_executor", None) is None:
         loop.set_default_executor(ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="graph"))
+
+
+class GraphShape:
+    """Converts a prompt to the input of a graph, and finds the answer in its output.
+
+    Most graphs have `messages`. Others take the prompt's text: as their whole input, or as the one text that
+    they ask for. What they answer with is the text in their output, if no message said anything.
+    """
+
+    def __init__(self, graph: Pregel[Any, Any, Any, Any]) -> None:
+        schema = _input_of(graph)
+        fields = _fields_of(graph, schema)
+        self.has_messages = MESSAGES in fields
+        self._is_text = _is_text(schema)
+        self._field = None if self.has_messages else _only_text(fields, schema)
+        self.context = _context_of(graph)
+        """What the graph is run with beside its input: a prompt brings nothing but what the author preset."""
+        self._outputs = [name for name in _names(graph.output_channels) if name != self._field]
+        if not (self.has_messages or self._is_text or self._field or _is_list(schema)):
+            raise GraphShapeError(
+                f"this graph takes {', '.join(fields) or schema}, and a prompt is text: "
+                "give its state a key `messages`, or its input exactly one required key that is text; "
+                "an @entrypoint may take a `str` or a list of messages as well"
+            )
+
+    def input(self, turn: Turn, before: Sequence[BaseMessage]) -> Any:
+        """The prompt as the graph's input, behind messages that mend the conversation."""
+        if self.has_messages:
+            return {MESSAGES: [*before, human_message(turn.blocks)]}
+        if self._field is not None:
+            return {self._field: turn.text}
+        if self._is_text:
+            return turn.text
+        return [*before, human_message(turn.blocks)]
+
+    def messages(self, values: Any) -> list[BaseMessage]:
+        """The conversation in a state."""
+        found = values.get(MESSAGES) if isinstance(values, Mapping) else values
+        return [each for each in found if isinstance(each, BaseMessage)] if isinstance(found, list) else []
+
+    def answer(self, values: Any, prompt: str) -> str:
+        """The text in what a graph has returned, for graphs whose nodes say nothing themselves."""
+        if isinstance(values, str):
+            return values
+        if not isinstance(values, Mapping):
+            return ""
+        given = values.get(self._field) if self._field is not None else None
+        texts = {name: values[name] for name in self._outputs if isinstance(values.get(name), str)}
+        if not texts and isinstance(given, str) and given != prompt:
+            return given
+        if len(texts) == 1:
+            return str(*texts.values())
+        return "\n".join(f"{name}: {text}" for name, text in texts.items())
+
+    def structured_answer(self, values: Any) -> str:
+        """Return the result of a `response_format`, as the JSON that other models would write."""
+        given = values.get(STRUCTURED) if isinstance(values, Mapping) else None
+        return "" if given is None else to_json(given, serialize_unknown=True).decode()
+
+
+def _input_of(graph: Pregel[Any, Any, Any, Any]) -> Any:
+    """The schema of the input's keys; or the type of the input, if it has none."""
+    builder = getattr(graph, "builder", None)
+    if builder is None:
+        return _parameter_of(graph)
+    root = builder.schemas[builder.input_schema].get(ROOT)
+    return builder.input_schema if root is None else getattr(root, "ValueType", Any)
+
+
+def _parameter_of(graph: Pregel[Any, Any, Any, Any]) -> Any:
+    """Return the type that the function of an `@entrypoint` takes."""
+    kind = getattr(graph.channels.get(START), "ValueType", Any)
+    if not isinstance(kind, str):
+        return kind
+    # In a module that has its annotations as text LangGraph keeps no more than that.
+    for node in graph.nodes.values():
+        function: Any = getattr(node.bound, "func", None) or getattr(node.bound, "afunc", None)
+        with contextlib.suppress(NameError, TypeError, StopIteration):
+            return get_type_hints(function)[next(iter(inspect.signature(function).parameters))]
+    return kind
+
+
+def _fields_of(graph: Pregel[Any, Any, Any, Any], schema: Any) -> dict[str, Any]:
+    """The types of the input's keys."""
+    builder = getattr(graph, "builder", None)
+    if builder is None:
+        # Not asked of `typing`, which does not know the typed dictionaries of `typing_extensions`.
+        return get_type_hints(schema, include_extras=True) if hasattr(schema, "__required_keys__") else {}
+    channels = builder.schemas[builder.input_schema]
+    return {name: getattr(channel, "ValueType", Any) for name, channel in channels.items() if name != ROOT}
+
+
+def _context_of(graph: Pregel[Any, Any, Any, Any]) -> dict[str, Any] | None:
+    """The context of the graph's own schema, if there are defaults for all that is in it."""
+    schema = graph.context_schema
+    has_keys = dataclasses.is_dataclass(schema) or any(
+        hasattr(schema, mark) for mark in ("__required_keys__", "model_fields")
+    )
+    return {} if has_keys and not _required(schema, {}) else None
+
+
+def _only_text(fields: Mapping[str, Any], schema: Any) -> str | None:
+    """The one key that has to be given and is text; or the only text there is, if nothing else has to be."""
+    texts = [name for name, kind in fields.items() if _is_text(kind)]
+    required = [name for name in _required(schema, fields) if name in fields]
+    if len(required) == 1 and required[0] in texts:
+        return required[0]
+    return texts[0] if len(texts) == 1 and not set(required) - set(texts) else None
+
+
+def _required(schema: Any, fields: Mapping[str, Any]) -> list[str]:
+    """The keys that have to be given, as far as the kind of the schema tells."""
+    if (keys := getattr(schema, "__required_keys__", None)) is not None:
+        return sorted(keys)
+    if (models := getattr(schema, "model_fields", None)) is not None:
+        return [name for name, field in models.items() if field.is_required()]
+    if dataclasses.is_dataclass(schema):
+        return [field.name for field in dataclasses.fields(schema) if _has_no_default(field)]
+    return [*fields]
+
+
+def _has_no_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _is_text(type: Any) -> bool:
+    if get_origin(type) in (Union, UnionType, Annotated, Required, NotRequired):
+        return any(_is_text(option) for option in get_args(type))
+    return type is str
+
+
+def _is_list(type: Any) -> bool:
+    return type is Any or type is list or get_origin(type) in (list, Sequence)
+
+
+def _names(channels: str | Sequence[str]) -> list[str]:
+    return [channels] if isinstance(channels, str) else [*channels]
+
+
+class GraphShapeError(TypeError):
+    """The graph takes something that a prompt is not."""

@@ -1,4 +1,4 @@
-"""Interrupts of a graph, answered by the user: reviews of tool calls, and questions of the author's own.
+"""Answers the interrupts of a graph: reviews of tool calls, and questions of the author's own.
 
 Reviews (LangChain's HumanInTheLoopMiddleware, all calls of a model at once or each by itself) are
 permissions: the session's engine decides, and the user is asked under the call's own id. Any other value is
@@ -16,19 +16,18 @@ import msgspec
 from langgraph.types import Command, Interrupt, StateSnapshot
 
 from coupler.agent.content import json_value
-from coupler.agent.elicitation import ASKED_IN_CHAT, Form, FormError, is_for_chat, names_secret
-from coupler.langchain.permission import DECISIONS, USUAL, Decision, DecisionName, permit
+from coupler.agent.elicitation import ASKED_IN_CHAT, Form, FormError, names_secret, would_ask_in_chat
+from coupler.langchain.permission import DECISIONS, USUAL_DECISIONS, DecisionName, ToolDecision, permit
 
 if TYPE_CHECKING:
     from langchain_core.messages import ToolCall
 
     from coupler.langchain.current import Current
 
-
 LONGEST_QUESTION = 4000
 """Characters of a question that is made of a value."""
 
-SECRET = (
+NO_SECRETS = (
     "the question asks for a secret, and forms are no place for one: "
     "ask for secrets with `acp.current().turn.ask_url(…)`"
 )
@@ -36,9 +35,14 @@ SECRET = (
 _QUESTIONS = ("question", "message", "prompt", "query", "description", "title", "text")
 _CHOICES = ("options", "choices")
 
+GO_ON, STOP = "Go on", "Stop here"
+
+_NONE: Any = object()
+"""Stands for an answer that there is not."""
+
 
 async def answers_to(interrupts: Sequence[Interrupt[Any]], current: Current) -> Command[Any] | None:
-    """What the graph goes on with; None if it cannot go on now, because what is left has no answer.
+    """Ask the user, and return what the graph goes on with; None if what is left has no answer now.
 
     All are asked at the same time, as the calls of a model run at the same time, and those that get an
     answer go on without the others. Only then is a question put into the chat: `current.asked_in_chat` names
@@ -59,7 +63,7 @@ async def answers_to(interrupts: Sequence[Interrupt[Any]], current: Current) -> 
 
 
 def answer_in_prompt(interrupts: Sequence[Interrupt[Any]], asked: object, text: str) -> Command[Any] | None:
-    """A prompt as the answer to the question that was put into the chat; None if it does not fit."""
+    """Return a prompt as the answer to the question in the chat; None if it does not fit."""
     interrupt = next((each for each in interrupts if each.id == asked), None)
     if interrupt is None:
         return None
@@ -71,8 +75,33 @@ def answer_in_prompt(interrupts: Sequence[Interrupt[Any]], asked: object, text: 
     return Command(resume={interrupt.id: answer})
 
 
+async def may_continue(state: StateSnapshot, current: Current) -> bool:
+    """Ask the user whether a graph at a breakpoint goes on. At its end nobody is asked.
+
+    Breakpoints (`interrupt_before=`, `interrupt_after=`) carry no question of the author's and want no
+    answer, so that a yes is all there is to say.
+    """
+    waiting = list(dict.fromkeys(_waiting_nodes(state)))
+    if not waiting:
+        return False
+    question = f"The agent has stopped before {', '.join(waiting)}, as its breakpoints say. Is it to go on?"
+    answer: object = await ask(Interrupt({"question": question, "options": [GO_ON, STOP]}), current)
+    return answer == GO_ON
+
+
+def _waiting_nodes(state: StateSnapshot) -> Iterator[str]:
+    """The nodes that are next: of a graph inside of this one, its own."""
+    inner = {task.name: task.state for task in state.tasks if isinstance(task.state, StateSnapshot)}
+    for node in state.next:
+        below = inner.get(node)
+        if below is not None and below.next:
+            yield from _waiting_nodes(below)
+        else:
+            yield node
+
+
 async def ask(interrupt: Interrupt[Any], current: Current) -> Any:
-    """What the user answers to a question; something that equals no answer if there is none."""
+    """Ask the user an interrupt's question; returns something that equals no answer if there is none."""
     question, spec = _posed(interrupt)
     answer = await current.turn.ask(question, _form(spec))
     if answer.accepted:
@@ -81,10 +110,6 @@ async def ask(interrupt: Interrupt[Any], current: Current) -> Any:
         # Not the user's wish: without a word nobody would know why the turn is over.
         await current.turn.notice("The agent's question has no answer", answer.reason, severity="warning")
     return _NONE
-
-
-_NONE: Any = object()
-"""Stands for an answer that there is not."""
 
 
 async def _all(works: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
@@ -108,11 +133,11 @@ def _answer(interrupt: Interrupt[Any], current: Current) -> Coroutine[Any, Any, 
 
 def _is_for_chat(interrupt: Interrupt[Any], current: Current) -> bool:
     is_review = _is_batch(interrupt.value) or _is_single(interrupt.value)
-    return not is_review and is_for_chat(current.turn, _form(_posed(interrupt)[1]))
+    return not is_review and would_ask_in_chat(current.turn, _form(_posed(interrupt)[1]))
 
 
 def _is_batch(value: object) -> bool:
-    """Whether this is HumanInTheLoopMiddleware's request about all calls of a model."""
+    """True if this is HumanInTheLoopMiddleware's request about all calls of a model."""
     if not isinstance(value, Mapping):
         return False
     requests, configs = value.get("action_requests"), value.get("review_configs")
@@ -125,7 +150,7 @@ def _is_batch(value: object) -> bool:
 
 
 def _is_single(value: object) -> bool:
-    """Whether this is its request about one call."""
+    """True if this is its request about one call."""
     return (
         isinstance(value, Mapping)
         and value.get("type") == "tool_approval"
@@ -138,7 +163,7 @@ def _is_single(value: object) -> bool:
 async def _review_batch(value: Mapping[str, Any], current: Current) -> dict[str, Any]:
     """One decision for each of the requests, which name no call: those that wait are taken in order."""
     allowed = {
-        str(config.get("action_name")): _known(config.get("allowed_decisions") or USUAL)
+        str(config.get("action_name")): _known(config.get("allowed_decisions") or USUAL_DECISIONS)
         for config in value["review_configs"]
         if isinstance(config, Mapping)
     }
@@ -146,7 +171,7 @@ async def _review_batch(value: Mapping[str, Any], current: Current) -> dict[str,
     reviews = []
     for request in value["action_requests"]:
         call = _waiting_call(request, current, taken)
-        decisions = allowed.get(request["name"], USUAL)
+        decisions = allowed.get(request["name"], USUAL_DECISIONS)
         reviews.append(_review(call, decisions, request.get("description"), current))
     return {"decisions": await _all(reviews)}
 
@@ -157,7 +182,7 @@ async def _review_single(interrupt: Interrupt[Any], current: Current) -> dict[st
     call_id = current.calls.reviewed_key(value["tool_call_id"], name, args)
     call: ToolCall = {"name": name, "args": args, "id": call_id, "type": "tool_call"}
     allowed = _known(_decisions_in(interrupt.response_schema))
-    return await _review(call, allowed or USUAL, value.get("description"), current)
+    return await _review(call, allowed or USUAL_DECISIONS, value.get("description"), current)
 
 
 async def _review(
@@ -178,7 +203,7 @@ def _own_words(description: str | None) -> str | None:
 
 
 def _as_told(
-    decision: Decision, call: ToolCall, decisions: Sequence[DecisionName], current: Current
+    decision: ToolDecision, call: ToolCall, decisions: Sequence[DecisionName], current: Current
 ) -> dict[str, Any]:
     """The decision as the middleware takes it: its code refuses one that the review does not allow."""
     if decision.name == "respond":
@@ -230,7 +255,7 @@ def _posed(interrupt: Interrupt[Any]) -> tuple[str, Any]:
         Form.of(spec)
     except ValueError:
         if any(map(names_secret, _names_in(spec))):
-            raise ValueError(SECRET) from None
+            raise ValueError(NO_SECRETS) from None
         # No form can show it: the schema is told instead, and the answer written as JSON.
         return f"{question}\n\nAnswer with JSON of this schema: {_as_json(spec)}", _AsJson
     return question, spec
@@ -267,7 +292,7 @@ def _form(spec: Any) -> Any:
 
 
 def _spec(interrupt: Interrupt[Any]) -> Any:
-    """What is asked for: by the schema, or by choices among the value, or else a text."""
+    """Return what is asked for: by the schema, or by choices among the value, or else a text."""
     if isinstance(interrupt.response_schema, Mapping):
         return _without_null(interrupt.response_schema)
     value = interrupt.value
@@ -326,32 +351,3 @@ def _read(schema: Mapping[str, Any], text: str) -> Any:
         return form.parse(value)
     [field] = form.fields
     return form.parse({field.name: value})
-
-
-# Breakpoints of a graph (`interrupt_before=`, `interrupt_after=`): the user is asked whether it goes on.
-#
-# They carry no question of the author's and want no answer, so that a yes is all there is to say.
-
-
-GO_ON, STOP = "Go on", "Stop here"
-
-
-async def may_pass(state: StateSnapshot, current: Current) -> bool:
-    """Whether the user lets the graph go on from where it stands. At its end nobody is asked."""
-    waiting = list(dict.fromkeys(_waiting_nodes(state)))
-    if not waiting:
-        return False
-    question = f"The agent has stopped before {', '.join(waiting)}, as its breakpoints say. Is it to go on?"
-    answer: object = await ask(Interrupt({"question": question, "options": [GO_ON, STOP]}), current)
-    return answer == GO_ON
-
-
-def _waiting_nodes(state: StateSnapshot) -> Iterator[str]:
-    """The nodes that are next: of a graph inside of this one, its own."""
-    inner = {task.name: task.state for task in state.tasks if isinstance(task.state, StateSnapshot)}
-    for node in state.next:
-        below = inner.get(node)
-        if below is not None and below.next:
-            yield from _waiting_nodes(below)
-        else:
-            yield node

@@ -1,4 +1,4 @@
-"""The tools of a session's MCP servers, for graphs: connected in the background, as the servers come.
+"""Connects a session's MCP servers in the background, and offers their tools to graphs.
 
 A server has ten seconds before the first model call goes on without it; its tools are there from the call on
 at which it is ready. One that fails is told to the user once, and costs only its own tools.
@@ -23,18 +23,18 @@ from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool, ToolException
 from pydantic import PrivateAttr
 
-from coupler.agent.mcp_servers import CALL_LIMIT, CallAttendant
+from coupler.agent.mcp_servers import CALL_LIMIT, McpCallHandler
 from coupler.agent.session import configuration_of
 from coupler.agent.tool_call import Call
 from coupler.agent.turn import NOTICES
 from coupler.config import keys
 from coupler.config.agent_tables import ServerTables
 from coupler.config.files import Origin
-from coupler.config.value_kinds import Source, WrongValueError
+from coupler.config.value_kinds import ValueSource, WrongValueError
 from coupler.langchain.current import Current, HeldUpError, current
 from coupler.langchain.tool_calls import JoinedCall
-from coupler.mcp.servers import Servers, Surroundings, merged
-from coupler.mcp.tools import McpError, Tool, ToolResult, named, shown
+from coupler.mcp.servers import ServerEnvironment, SessionServers, merge_servers
+from coupler.mcp.tools import McpError, Tool, ToolResult, printable, server_label
 from coupler.runtime.extras import MissingExtraError
 from coupler.schema.v1 import (
     AudioContent,
@@ -52,38 +52,63 @@ if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
 
-
 log = logging.getLogger("coupler.langchain")
 
-PATIENCE = 10.0
+NamePrefix = Literal["collision", "always", "never"]
+"""When a tool is called `server_tool` rather than `tool`."""
+
+START_TIMEOUT = 10.0
 """Seconds that a model call waits for servers that are still starting."""
 
-FRESHNESS = 2.0
+REFRESH_TIMEOUT = 2.0
 """Seconds that a turn waits to hear whether a server, whose tools are known, has others by now."""
 
+LONGEST_NAME = 64
+"""Characters of a tool's name that all providers take."""
 
-def begin(session: Session) -> None:
+LONGEST_TEXT = 400_000
+"""Characters of one block of text that a model gets to read."""
+
+NO_TYPE = "application/octet-stream"
+
+ONLY_ASYNC = "this tool waits for a server: call the agent with `ainvoke` or `astream`"
+
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]")
+
+_HERE = Origin("command line")
+
+_TRANSPORTS = {
+    "stdio": None,
+    "http": "http",
+    "streamable_http": "http",
+    "streamable-http": "http",
+    "sse": "sse",
+}
+"""What langchain-mcp-adapters calls the ways to a server, and what `coupler.toml` does."""
+
+
+def begin_connecting(session: Session) -> None:
     """Connect to the session's servers, in the background; those that are known already stay connected."""
     if session.servers.names:
-        _listing_of(session).begin()
+        _tools_of(session).begin()
 
 
 async def mcp_tools(
-    session: Session, prefix: Prefix = "collision", *, taken: Collection[str] = ()
+    session: Session, prefix: NamePrefix = "collision", *, taken: Collection[str] = ()
 ) -> list[BaseTool]:
-    """The tools that the session's servers have now. `taken` are names that they must not have."""
+    """Return the tools that the session's servers have now. `taken` are names that they must not have."""
     if not session.servers.names:
         return []
     prompt = current()
     if prompt is None or prompt.session is not session:
-        return await _found(session, checked(prefix), taken, None)
-    return await prompt.on_loop(_found(session, checked(prefix), taken, prompt.turn))
+        return await _found(session, checked_prefix(prefix), taken, None)
+    return await prompt.on_loop(_found(session, checked_prefix(prefix), taken, prompt.turn))
 
 
 async def _found(
-    session: Session, prefix: Prefix, taken: Collection[str], turn: Turn | None
+    session: Session, prefix: NamePrefix, taken: Collection[str], turn: Turn | None
 ) -> list[BaseTool]:
-    listing = _listing_of(session)
+    listing = _tools_of(session)
     listing.is_wanted = True
     await listing.until_ready(turn)
     if turn is not None:
@@ -91,22 +116,95 @@ async def _found(
     return listing.tools(prefix, taken)
 
 
-async def tell_if_unused(turn: Turn) -> None:
-    """A turn is over: say once if its agent takes no notice of the session's servers."""
+def load_mcp_tools(
+    servers: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    prefix: NamePrefix = "collision",
+    cwd: str | os.PathLike[str] = ".",
+    configured: bool = True,
+) -> LoadedTools:
+    """The tools of these MCP servers, and of those that `coupler.toml` has for the directory.
+
+    Each is a mapping as in `coupler.toml`: `command`, `args` and `env`, or `url`, `headers` and `type`.
+    One that is named here counts in place of one of the same name that is configured; `configured=False`
+    leaves those out. A server that fails is logged, and costs only its own tools.
+
+    With `async with` the servers end with the block; with `await` they end with the event loop.
+    """
+    directory = str(Path(cwd).absolute())
+    given = _read(servers or {})
+    settings = configuration_of(directory, os.environ)[keys.MCP] if configured else ()
+    entries = merge_servers(settings, given)
+    return LoadedTools(
+        SessionServers(entries, ServerEnvironment(directory, os.environ)), checked_prefix(prefix)
+    )
+
+
+class LoadedTools:
+    """The tools of MCP servers for a program that is not served; awaited, or entered and left."""
+
+    def __init__(self, servers: SessionServers, prefix: NamePrefix) -> None:
+        self._servers = servers
+        self._prefix = prefix
+
+    def __await__(self) -> Generator[Any, None, list[BaseTool]]:
+        return self._load().__await__()
+
+    async def __aenter__(self) -> list[BaseTool]:
+        try:
+            return await self._load()
+        except BaseException:
+            await self._servers.close()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._servers.close()
+
+    async def _load(self) -> list[BaseTool]:
+        named = ToolNames(self._prefix).of(await self._servers.tools())
+        return [McpTool(name, tool, self._servers) for name, tool in named.items()]
+
+
+def _read(servers: Mapping[str, Mapping[str, Any]]) -> tuple[McpServer, ...]:
+    tables = {name: _table(name, server) for name, server in servers.items()}
+    try:
+        return ServerTables().read(tables, ValueSource(_HERE, home=str(Path.home())))
+    except WrongValueError as error:
+        place = ".".join(f"`{part}`" if isinstance(part, str) else str(part) for part in error.below)
+        raise ValueError(f"the MCP server {place} {error}") from None
+
+
+def _table(name: str, server: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(server, Mapping):
+        raise TypeError(f"the MCP server {name!r} is a mapping with `command` or `url`, not {server!r}")
+    table = dict(server)
+    transport = table.pop("transport", None)
+    if transport is not None:
+        if transport not in _TRANSPORTS:
+            raise ValueError(f"the MCP server {name!r}: `transport` is one of {', '.join(_TRANSPORTS)}")
+        if _TRANSPORTS[transport] is not None:
+            table.setdefault("type", _TRANSPORTS[transport])
+    if "args" in table:
+        table["args"] = [*table["args"]] if isinstance(table["args"], tuple) else table["args"]
+    return table
+
+
+async def warn_if_unused(turn: Turn) -> None:
+    """Say once, after a turn, if its agent takes no notice of the session's servers."""
     session = turn.session
-    listing = _listings.get(session)
+    listing = _session_tools.get(session)
     if listing is None or listing.is_wanted:
         return
     listing.is_wanted = True
-    servers = ", ".join(named(name) for name in session.servers.names)
+    servers = ", ".join(server_label(name) for name in session.servers.names)
     log.warning("this agent does not use %s: give it the middleware acp.tools()", servers)
     if turn.editor.offers(NOTICES):  # to all others it would be a part of the answer
         remedy = "It was built without them; its author can add the middleware `acp.tools()`."
         await turn.notice(f"This agent does not use {servers}", remedy, severity="warning")
 
 
-class Listing:
-    """What the servers of one session have, as far as they have said. One task a server finds out."""
+class SessionTools:
+    """The tools of one session's servers, as far as they are known. One task a server asks for them."""
 
     def __init__(self, session: Session) -> None:
         # Weak: a listing is found by its session, and must not keep it.
@@ -117,7 +215,7 @@ class Listing:
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._failures: dict[str, str] = {}
         self._told: dict[str, str] = {}
-        self._names: dict[Prefix, Names] = {}
+        self._names: dict[NamePrefix, ToolNames] = {}
         self._made: dict[str, tuple[Tool, McpTool]] = {}
         self._turn: Turn | None = None
         self.is_wanted = False
@@ -145,9 +243,9 @@ class Listing:
                 for name in self._entries:
                     self._ask(name)
             self._turn = turn
-        await self._wait([name for name in self._asking if name in known], FRESHNESS)
+        await self._wait([name for name in self._asking if name in known], REFRESH_TIMEOUT)
         awaited = [name for name in self._asking if name not in known | self._is_late]
-        await self._wait(awaited, PATIENCE)
+        await self._wait(awaited, START_TIMEOUT)
         self._is_late.update(name for name in awaited if name in self._asking)
 
     async def tell_failures(self, turn: Turn) -> None:
@@ -155,12 +253,14 @@ class Listing:
         for name, reason in [*self._failures.items()]:
             if self._told.get(name) != reason:
                 self._told[name] = reason
-                await turn.notice(f"The tools of {named(name)} are missing", reason, severity="warning")
+                await turn.notice(
+                    f"The tools of {server_label(name)} are missing", reason, severity="warning"
+                )
 
-    def tools(self, prefix: Prefix, taken: Collection[str]) -> list[BaseTool]:
+    def tools(self, prefix: NamePrefix, taken: Collection[str]) -> list[BaseTool]:
         """The tools that are known by now, in the order of the servers."""
         found = [tool for name in self._entries for tool in self._tools.get(name, ())]
-        names = self._names.setdefault(prefix, Names(prefix))
+        names = self._names.setdefault(prefix, ToolNames(prefix))
         return [self._tool(name, tool) for name, tool in names.of(found, taken).items()]
 
     def _tool(self, name: str, tool: Tool) -> McpTool:
@@ -206,35 +306,31 @@ class Listing:
             self._asking.pop(name).cancel()
 
 
-_listings: WeakKeyDictionary[Session, Listing] = WeakKeyDictionary()
+_session_tools: WeakKeyDictionary[Session, SessionTools] = WeakKeyDictionary()
 
 
-def _listing_of(session: Session) -> Listing:
-    listing = _listings.get(session)
+def _tools_of(session: Session) -> SessionTools:
+    listing = _session_tools.get(session)
     if listing is None:
-        listing = _listings[session] = Listing(session)
+        listing = _session_tools[session] = SessionTools(session)
     return listing
 
 
-# One tool of an MCP server, as a LangChain tool.
-#
-# In a served graph each use is decided about by the permission engine, whatever the server says of its tool:
-# a server is not the user's own code. What it shows is shown by the model's own tool call, block by block;
-# what goes wrong is an error that the model reads, and never the end of the turn.
-
-
-ONLY_ASYNC = "this tool waits for a server: call the agent with `ainvoke` or `astream`"
-
-
 class McpTool(BaseTool):
-    """Calls through a connection that stays open; it is never called from other sessions than its own."""
+    """One tool of an MCP server, as a LangChain tool. It is never called from other sessions than its own.
+
+    In a served graph each use is decided about by the permission engine, whatever the server says of its
+    tool: a server is not the user's own code. What it shows is shown by the model's own tool call, block by
+    block; what goes wrong is an error that the model reads, and never the end of the turn. Its connection
+    stays open.
+    """
 
     _tool: Tool = PrivateAttr()
-    _servers: Servers = PrivateAttr()
+    _servers: SessionServers = PrivateAttr()
     _session: ReferenceType[Session] | None = PrivateAttr(default=None)
 
     def __init__(
-        self, name: str, tool: Tool, servers: Servers, session: ReferenceType[Session] | None = None
+        self, name: str, tool: Tool, servers: SessionServers, session: ReferenceType[Session] | None = None
     ) -> None:
         super().__init__(
             name=name,
@@ -255,7 +351,7 @@ class McpTool(BaseTool):
         return (dict(tool_input), tool_call_id), {}
 
     def _run(self, arguments: dict[str, Any], call_id: str | None) -> Any:
-        """For agents that a plain function of a served graph runs: its thread can wait for this."""
+        """Run the tool for agents that a plain function of a served graph runs: its thread can wait."""
         prompt = current()
         if prompt is None or self._session is None:
             raise NotImplementedError(ONLY_ASYNC)
@@ -303,7 +399,7 @@ class McpTool(BaseTool):
         async with self._block(prompt, arguments, key) as call:
             if not await call.permitted():
                 raise _NotUsedError(f"{self.name} was not used: {call.refusal}")
-            attendant = CallAttendant(prompt.turn, tool.server, call.output)
+            attendant = McpCallHandler(prompt.turn, tool.server, call.output)
             result = await prompt.turn.own(
                 self._servers.call(tool.server, tool.name, arguments, CALL_LIMIT, call.id, attendant)
             )
@@ -316,7 +412,7 @@ class McpTool(BaseTool):
     def _block(self, prompt: Current, arguments: dict[str, Any], key: str | None) -> Call:
         """The model's own call; code of the graph that uses the tool without a model gets one of its own."""
         tool = self._tool
-        title = f"{shown(tool.server)}: {shown(tool.name)}"
+        title = f"{printable(tool.server)}: {printable(tool.name)}"
         if key is not None and prompt.calls.is_open(key):
             return JoinedCall(prompt, key, title, kind="other", name=tool.name, server=tool.server)
         return Call(
@@ -356,120 +452,13 @@ def _described(tool: Tool) -> dict[str, Any]:
     }
 
 
-# MCP tools for a program that is not served: connected once, and kept open until the program is done.
-#
-#     async with load_mcp_tools({"shop": {"command": "shop-mcp"}}) as tools:
-#         agent = create_agent(model, tools)
-#
-# `await load_mcp_tools(…)` gives the same tools; their servers then end with the event loop.
+class ToolNames:
+    """Gives one session's tools their names before a model: unlike each other, and as providers allow it.
 
-
-_HERE = Origin("command line")
-
-_TRANSPORTS = {
-    "stdio": None,
-    "http": "http",
-    "streamable_http": "http",
-    "streamable-http": "http",
-    "sse": "sse",
-}
-"""What langchain-mcp-adapters calls the ways to a server, and what `coupler.toml` does."""
-
-
-def load_mcp_tools(
-    servers: Mapping[str, Mapping[str, Any]] | None = None,
-    *,
-    prefix: Prefix = "collision",
-    cwd: str | os.PathLike[str] = ".",
-    configured: bool = True,
-) -> LoadedTools:
-    """The tools of these MCP servers, and of those that `coupler.toml` has for the directory.
-
-    Each is a mapping as in `coupler.toml`: `command`, `args` and `env`, or `url`, `headers` and `type`.
-    One that is named here counts in place of one of the same name that is configured; `configured=False`
-    leaves those out. A server that fails is logged, and costs only its own tools.
+    A name that was given stays for as long as the session does: the model has it in its history.
     """
-    directory = str(Path(cwd).absolute())
-    given = _read(servers or {})
-    settings = configuration_of(directory, os.environ)[keys.MCP] if configured else ()
-    entries = merged(settings, given)
-    return LoadedTools(Servers(entries, Surroundings(directory, os.environ)), checked(prefix))
 
-
-class LoadedTools:
-    """Tools to be: awaited, or entered and left."""
-
-    def __init__(self, servers: Servers, prefix: Prefix) -> None:
-        self._servers = servers
-        self._prefix = prefix
-
-    def __await__(self) -> Generator[Any, None, list[BaseTool]]:
-        return self._load().__await__()
-
-    async def __aenter__(self) -> list[BaseTool]:
-        try:
-            return await self._load()
-        except BaseException:
-            await self._servers.close()
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._servers.close()
-
-    async def _load(self) -> list[BaseTool]:
-        named = Names(self._prefix).of(await self._servers.tools())
-        return [McpTool(name, tool, self._servers) for name, tool in named.items()]
-
-
-def _read(servers: Mapping[str, Mapping[str, Any]]) -> tuple[McpServer, ...]:
-    tables = {name: _table(name, server) for name, server in servers.items()}
-    try:
-        return ServerTables().read(tables, Source(_HERE, home=str(Path.home())))
-    except WrongValueError as error:
-        place = ".".join(f"`{part}`" if isinstance(part, str) else str(part) for part in error.below)
-        raise ValueError(f"the MCP server {place} {error}") from None
-
-
-def _table(name: str, server: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(server, Mapping):
-        raise TypeError(f"the MCP server {name!r} is a mapping with `command` or `url`, not {server!r}")
-    table = dict(server)
-    transport = table.pop("transport", None)
-    if transport is not None:
-        if transport not in _TRANSPORTS:
-            raise ValueError(f"the MCP server {name!r}: `transport` is one of {', '.join(_TRANSPORTS)}")
-        if _TRANSPORTS[transport] is not None:
-            table.setdefault("type", _TRANSPORTS[transport])
-    if "args" in table:
-        table["args"] = [*table["args"]] if isinstance(table["args"], tuple) else table["args"]
-    return table
-
-
-# What a session's MCP tools are called before a model: unlike each other, and as providers allow it.
-#
-# A name that was given stays for as long as the session does: the model has it in its history.
-
-
-Prefix = Literal["collision", "always", "never"]
-"""When a tool is called `server_tool` rather than `tool`."""
-
-LONGEST = 64
-"""Characters of a tool's name that all providers take."""
-
-_UNFIT = re.compile(r"[^A-Za-z0-9_-]")
-
-
-def checked(prefix: str) -> Prefix:
-    """The word, if it is one of those."""
-    if prefix not in get_args(Prefix):
-        raise ValueError(f"prefix is one of {', '.join(map(repr, get_args(Prefix)))}, not {prefix!r}")
-    return prefix  # type: ignore[return-value]  # it was looked at
-
-
-class Names:
-    """The names of one session's tools."""
-
-    def __init__(self, prefix: Prefix) -> None:
+    def __init__(self, prefix: NamePrefix) -> None:
         self._prefix = prefix
         self._given: dict[tuple[str, str], str] = {}
 
@@ -502,29 +491,28 @@ class Names:
 
 def _fit(name: str) -> str:
     fit = _UNFIT.sub("_", name) or "_"
-    return fit if len(fit) <= LONGEST else _shortened(fit, name)
+    return fit if len(fit) <= LONGEST_NAME else _shortened(fit, name)
 
 
 def _shortened(beginning: str, whole: str) -> str:
     """Cut, with a mark that tells it from others that begin in the same way."""
     mark = hashlib.sha256(whole.encode()).hexdigest()[:8]
-    return f"{beginning[: LONGEST - len(mark)]}{mark}"
+    return f"{beginning[: LONGEST_NAME - len(mark)]}{mark}"
 
 
-# What an MCP tool has returned, as models read it.
-#
-# LangChain's tool messages take text, images and files; anything else would turn the whole result into text.
-# So sound is a file by its type, and what is only pointed to is named in words.
-
-
-LONGEST_TEXT = 400_000
-"""Characters of one block of text that a model gets to read."""
-
-NO_TYPE = "application/octet-stream"
+def checked_prefix(prefix: str) -> NamePrefix:
+    """Return the word if it is one that `prefix` takes."""
+    if prefix not in get_args(NamePrefix):
+        raise ValueError(f"prefix is one of {', '.join(map(repr, get_args(NamePrefix)))}, not {prefix!r}")
+    return prefix  # type: ignore[return-value]  # it was looked at
 
 
 def message_content(result: ToolResult) -> str | list[dict[str, Any]]:
-    """The content of the tool message: a text if there is nothing else in it."""
+    """Return an MCP result as the content of a tool message: a text if there is nothing else in it.
+
+    LangChain's tool messages take text, images and files; anything else would turn the whole result into
+    text. So sound is a file by its type, and what is only pointed to is named in words.
+    """
     blocks = [block for block in map(_block, result.content) if block is not None]
     if not blocks and result.structured is not None:
         return _cut(msgspec.json.encode(result.structured).decode())

@@ -1,32 +1,47 @@
-"""One call of a model while it runs: what it says, thinks and calls, told as it comes."""
+"""Shows the answers of models while they come: what they say, think and call."""
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from coupler.agent.content import BLOCKS, LONGEST_PIECE, pieces
 from coupler.events import Content, Thought
-from coupler.langchain.content import SILENT, citations, for_client
+from coupler.langchain.content import HANDLED_ELSEWHERE, citations, client_block
 from coupler.langchain.tool_calls import LONGEST_ID
 from coupler.schema.v1 import ContentBlock, TextContent
 
 if TYPE_CHECKING:
-    from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+    from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
 
     from coupler.agent.turn import Turn
     from coupler.langchain.tool_calls import ToolCalls
 
+log = logging.getLogger("coupler.langchain")
 
-Mapper = Callable[[dict[str, Any]], Any]
+BlockMapper = Callable[[dict[str, Any]], Any]
+
+TransformerFactory = Callable[[tuple[str, ...]], Any]
+
+Namespace: TypeAlias = tuple[str, ...]
+"""The namespace of the graph that something is written in: that of the graph around it, and one name more."""
 
 NO_JSON = "the model wrote arguments that are not JSON, so the call was not made"
 
+INTERNAL_TRANSFORMER = "InternalCallTransformer"
+"""LangChain's own for what middleware asks models beside the conversation, which is not shown anyway."""
 
-class Look:
-    """What of an answer is shown, as `serve(graph, …)` was told."""
+_NOTHING = {"content": "", "artifact": None}
 
-    def __init__(self, *, text: bool = True, thoughts: bool = True, blocks: Mapper | None = None) -> None:
+
+class DisplayOptions:
+    """The parts of an answer that are shown, as `serve(graph, …)` was told."""
+
+    def __init__(
+        self, *, text: bool = True, thoughts: bool = True, blocks: BlockMapper | None = None
+    ) -> None:
         self.text = text
         self.thoughts = thoughts
         self._blocks = blocks
@@ -34,12 +49,12 @@ class Look:
     def block(self, block: Mapping[str, Any]) -> ContentBlock | None:
         """A block that is no text, for the client: as the author's mapper has it, or as usual."""
         if self._blocks is None:
-            return for_client(block)
+            return client_block(block)
         mapped = self._blocks(dict(block))
         if isinstance(mapped, str):
             return TextContent(mapped)
         if isinstance(mapped, Mapping):
-            return for_client(mapped)
+            return client_block(mapped)
         if mapped is None or isinstance(mapped, BLOCKS):
             return cast("ContentBlock | None", mapped)
         raise TypeError(
@@ -51,7 +66,7 @@ class Look:
 class ModelRun:
     """Shows one answer of a model, at the top or inside of the tool call that it was asked in."""
 
-    def __init__(self, turn: Turn, calls: ToolCalls, look: Look, parent: str | None) -> None:
+    def __init__(self, turn: Turn, calls: ToolCalls, look: DisplayOptions, parent: str | None) -> None:
         self.has_begun = False
         """Whether anything came by now."""
         self.said: list[str] = []
@@ -72,7 +87,7 @@ class ModelRun:
 
     @property
     def is_nested(self) -> bool:
-        """Whether this is asked in a tool call, and so no part of the answer."""
+        """True if this is asked in a tool call, and so no part of the answer."""
         return self._parent is not None
 
     def take(self, message: AIMessageChunk) -> bool:
@@ -139,7 +154,7 @@ class ModelRun:
                 self._show(block)
 
     def _name(self, id: str | None) -> None:
-        """What follows belongs to this message; what a provider calls it may be no name at all."""
+        """Begin a message with this id; what a provider calls it may be no name at all."""
         self._named = id
         is_name = id is not None and len(id) <= LONGEST_ID and id.isprintable()
         self._message_id = id if is_name else self._outlet.new_message_id()
@@ -167,7 +182,7 @@ class ModelRun:
                 self._show_block(link)
 
     def _show(self, block: dict[str, Any]) -> None:
-        if block.get("type") not in SILENT and (shown := self._look.block(block)) is not None:
+        if block.get("type") not in HANDLED_ELSEWHERE and (shown := self._look.block(block)) is not None:
             self._show_block(shown)
 
     def _show_block(self, block: ContentBlock) -> None:
@@ -218,6 +233,25 @@ class ModelRun:
         return key
 
 
+class FilteredModelRun(ModelRun):
+    """Shows an answer when it is complete, and as the filters leave it."""
+
+    def __init__(
+        self, turn: Turn, calls: ToolCalls, look: DisplayOptions, parent: str | None, filters: StreamFilters
+    ) -> None:
+        super().__init__(turn, calls, look, parent)
+        self._filters = filters
+
+    def take(self, message: BaseMessage) -> bool:
+        """Wait for the rest."""
+        return True
+
+    def take_whole(self, message: BaseMessage) -> None:
+        """Show what may be shown of it."""
+        if (shown := self._filters.answer(message)) is not None:  # type: ignore[arg-type]
+            super().take_whole(shown)
+
+
 def _arguments(value: object) -> dict[str, Any] | None:
     return dict(value) if isinstance(value, Mapping) else None
 
@@ -226,37 +260,104 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-# What an agent has said in a turn: messages come in more than one way, and are to be read once.
-#
-# A model's answer is streamed, and then written into the state: as the message that it is, or by a node that
-# makes another one of its text. What a node says by itself is written once by it, and once more by each graph
-# around that node's own.
+def stream_filters(graph: Any) -> tuple[TransformerFactory, ...]:
+    """Return the factories of a graph's transformers that change what is shown; most have none."""
+    return tuple(each for each in getattr(graph, "stream_transformers", ()) if _changes_stream(each))
 
 
-Place: TypeAlias = tuple[str, ...]
-"""The namespace of the graph that something is written in: that of the graph around it, and one name more."""
+class StreamFilters:
+    """Takes out of one prompt's stream what its author wants nobody to see, such as personal data.
+
+    LangGraph has a place for that: transformers that stand before all others and change what passes by, as
+    `PIIMiddleware` has one; they remember what has passed. They are asked about whole answers, because what
+    is to be taken out may come in pieces: where there are such transformers, nothing of an answer is shown
+    before it is complete.
+    """
+
+    def __init__(self, factories: Iterable[TransformerFactory]) -> None:
+        self._transformers = [factory(()) for factory in factories]
+
+    def answer(self, message: AIMessage) -> AIMessage | None:
+        """An answer as it may be shown; None if it may not."""
+        told = self._passed("messages", (message, {}))
+        return None if told is None else told[0]
+
+    def result(self, message: ToolMessage) -> ToolMessage:
+        """Return what a tool has returned, as it may be shown."""
+        told = self._passed("tools", {**_event("tool-finished", message.tool_call_id), "output": message})
+        return message.model_copy(update=_NOTHING) if told is None else told["output"]
+
+    def output(self, id: str, delta: Any) -> Any:
+        """A piece of what a tool puts out; the end of it is held back, because more may belong to it."""
+        told = self._passed("tools", {**_event("tool-output-delta", id), "delta": delta})
+        return "" if told is None else told["delta"]
+
+    def arguments(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what a tool is called with, as it may be shown."""
+        if not arguments:
+            return arguments
+        told = self._passed("tools", {**_event("tool-started", ""), "input": dict(arguments)})
+        return {} if told is None else told["input"]
+
+    def _passed(self, method: str, data: Any) -> Any:
+        """Return what the transformers leave of an event's data; None if one of them lets nothing pass."""
+        params = {"namespace": [], "timestamp": int(time.time() * 1000), "data": data}
+        event = {"type": "event", "method": method, "params": params}
+        for transformer in self._transformers:
+            try:
+                if transformer.process(event) is False:
+                    return None
+            except Exception as error:
+                # Also a way to say no. What it says may hold just what nobody may see.
+                log.info("%s lets nothing pass: %s", type(transformer).__name__, type(error).__name__)
+                return None
+        return params["data"]
 
 
-class Sayings:
-    """Tells what is new from what is repeated."""
+def _event(kind: str, id: str) -> dict[str, Any]:
+    return {"event": kind, "tool_call_id": id}
+
+
+def _changes_stream(factory: TransformerFactory) -> bool:
+    transformer = factory(())
+    if (
+        not getattr(transformer, "before_builtins", False)
+        or type(transformer).__name__ == INTERNAL_TRANSFORMER
+    ):
+        return False
+    from langgraph.stream import StreamTransformer
+
+    if type(transformer).process is not StreamTransformer.process:
+        return True
+    log.warning("%s has no `process`: what it would change is shown as it is", type(transformer).__name__)
+    return False
+
+
+class MessageDeduplicator:
+    """Tells messages that are new from those that repeat what was said in the turn.
+
+    A model's answer is streamed, and then written into the state: as the message that it is, or by a node
+    that makes another one of its text. What a node says by itself is written once by it, and once more by
+    each graph around that node's own.
+    """
 
     def __init__(self) -> None:
         self._ids: set[str] = set()
         self._written: dict[int, BaseMessage] = {}
         self._without_id: list[BaseMessage] = []
         self._answers: set[str] = set()
-        self._places: dict[str, list[Place]] = {}
+        self._places: dict[str, list[Namespace]] = {}
 
     def know(self, messages: Iterable[BaseMessage]) -> None:
-        """These messages are nothing new."""
+        """Take these messages for known."""
         self._ids.update(message.id for message in messages if message.id is not None)
 
     def answer(self, text: str) -> None:
         """A model has said this."""
         self._answers.add(text)
 
-    def has(self, message: BaseMessage, place: Place) -> bool:
-        """Whether this very message was written before; from now on it was."""
+    def has(self, message: BaseMessage, place: Namespace) -> bool:
+        """True if this very message was written before; from now on it was."""
         # The state gives ids to messages that have none, but only after they were written.
         self.know(self._without_id)
         self._without_id = [each for each in self._without_id if each.id is None]
@@ -267,8 +368,8 @@ class Sayings:
         self._without_id.append(message)
         return False
 
-    def repeats(self, message: BaseMessage, shown: str, place: Place) -> bool:
-        """Whether another message, of which this text is shown, only repeats what was said.
+    def repeats(self, message: BaseMessage, shown: str, place: Namespace) -> bool:
+        """True if another message, of which this text is shown, only repeats what was said.
 
         Two nodes of one graph may well say the same. If it is no repetition, it is said now.
         """
@@ -279,8 +380,8 @@ class Sayings:
         self._places.setdefault(message.text, []).append(place)
         return False
 
-    def _hand_up(self, text: str, place: Place) -> bool:
-        """Whether this was said inside of a graph in this place, which now says it of itself."""
+    def _hand_up(self, text: str, place: Namespace) -> bool:
+        """True if this was said inside of a graph in this place, which now says it of itself."""
         places = self._places.get(text, [])
         for at, each in enumerate(places):
             if len(each) > len(place) and each[: len(place)] == place:

@@ -1,11 +1,11 @@
-"""`acp.permissions({pattern: rule})`: tool calls wait until rules, choices or the user allow them."""
+"""The middleware of `acp.permissions`, `acp.tools`, `acp.session` and `acp.plan`, and what all share."""
 
 from __future__ import annotations
 
 import difflib
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -21,7 +21,7 @@ from typing import (
 from weakref import WeakSet
 
 from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, PrivateStateAttr, ToolCallRequest
-from langchain_core.messages import BaseMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
 from langchain_core.tools import BaseTool
 from langgraph.runtime import Runtime
 from langgraph.types import Command
@@ -32,15 +32,16 @@ from coupler.agent.content import json_value
 from coupler.agent.session import Session
 from coupler.agent.turn import Turn
 from coupler.langchain.current import Current, HeldUpError, current
-from coupler.langchain.mcp_tools import Prefix, checked, mcp_tools
-from coupler.langchain.permission import Decision, RuleLike, ToolRules, permit, permit_and_wait
+from coupler.langchain.mcp_tools import NamePrefix, checked_prefix, mcp_tools
+from coupler.langchain.permission import RuleLike, ToolDecision, ToolRules, permit, permit_and_wait
+from coupler.langchain.plan import PLAN_SOURCES, PLANNING, PlanBuilder, PlanEntries, PlanSource
 from coupler.langchain.presentation import (
     ContentOverride,
     KindOverride,
     LocationsOverride,
     Overrides,
     TitleOverride,
-    Which,
+    ToolSelection,
 )
 
 if TYPE_CHECKING:
@@ -48,8 +49,25 @@ if TYPE_CHECKING:
 
     from langgraph.pregel import Pregel
 
+log = logging.getLogger("coupler.langchain")
 
-Result: TypeAlias = ToolMessage | Command[Any]
+ToolResult: TypeAlias = ToolMessage | Command[Any]
+
+M = TypeVar("M", bound=BaseMessage)
+
+Snapshots: TypeAlias = Literal["none", "initial", "final", "all"]
+
+SNAPSHOTS: tuple[str, ...] = get_args(Snapshots)
+
+KEPT = "kept"
+"""Where in the agent's memory of a session the mapped states are, by their ids."""
+
+State: TypeAlias = Mapping[str, Any]
+
+MARK_PREFIX = "coupler_declares_"
+"""How the keys of marks begin."""
+
+_made: Counter[str] = Counter()
 
 
 class PermissionsMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -77,13 +95,13 @@ class PermissionsMiddleware(AgentMiddleware[Any, Any, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
     ) -> Any:
-        """The same."""
+        """Async version of `wrap_model_call`."""
         self._say_kinds()
         return await handler(request)
 
     def wrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Result]
-    ) -> Result:
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolResult]
+    ) -> ToolResult:
         """Run the tool if it may."""
         served = current()
         wishes = None if served is None else self._wishes(served, request)
@@ -93,11 +111,11 @@ class PermissionsMiddleware(AgentMiddleware[Any, Any, Any]):
         decision = permit_and_wait(served, request.tool_call, tool, **wishes)
         if not decision.runs:
             return decision.message_for(request.tool_call)
-        return with_note(handler(as_decided(request, decision)), decision)
+        return with_edit_note(handler(with_decided_arguments(request, decision)), decision)
 
     async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
-    ) -> Result:
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolResult]]
+    ) -> ToolResult:
         """Run the tool if it may."""
         served = current()
         wishes = None if served is None else self._wishes(served, request)
@@ -106,7 +124,7 @@ class PermissionsMiddleware(AgentMiddleware[Any, Any, Any]):
         decision = await permit(served, request.tool_call, requested_tool(served, request), **wishes)
         if not decision.runs:
             return decision.message_for(request.tool_call)
-        return with_note(await handler(as_decided(request, decision)), decision)
+        return with_edit_note(await handler(with_decided_arguments(request, decision)), decision)
 
     def _say_kinds(self) -> None:
         served = current()
@@ -114,148 +132,7 @@ class PermissionsMiddleware(AgentMiddleware[Any, Any, Any]):
             served.presentation.prefer(self._overrides)
 
     def _wishes(self, served: Current, request: ToolCallRequest) -> dict[str, Any] | None:
-        return wishes_of(self._rules, served, request, "acp.permissions")
-
-
-def wishes_of(
-    rules: ToolRules, served: Current, request: ToolCallRequest, where: str
-) -> dict[str, Any] | None:
-    """What the rules want to be done about a call, as `permit` takes it; None if that is nothing."""
-    call, tool = request.tool_call, requested_tool(served, request)
-    found = rules.of(call["name"], served.presentation.kind(call["name"], tool, call["args"]))
-    if found is None:
-        return None  # it runs, unless the user has said otherwise, which is looked at for every tool
-    rule = found.rule
-    because = f"{where} denies `{found.pattern}`"
-    return {
-        "effect": rule.effect,
-        "decisions": rule.decisions,
-        "because": because,
-        "message": rule.message,
-    }
-
-
-def requested_tool(served: Current, request: ToolCallRequest) -> BaseTool | None:
-    """The tool that is called, also one that was added for the session."""
-    return request.tool or served.tools.get(request.tool_call["name"])
-
-
-def as_decided(request: ToolCallRequest, decision: Decision) -> ToolCallRequest:
-    """The call with the arguments that it may run with."""
-    if decision.name != "edit":
-        return request
-    return request.override(tool_call={**request.tool_call, "args": decision.args})
-
-
-def with_note(result: Result, decision: Decision) -> Result:
-    """The result; the model is told if the user has changed its call, or it would take it for a mistake."""
-    if decision.name != "edit" or not isinstance(result, ToolMessage):
-        return result
-    note = "The user has changed the arguments of this call before it ran."
-    text: Any = result.content
-    content = f"{note}\n\n{text}" if isinstance(text, str) else [{"type": "text", "text": note}, *text]
-    return result.model_copy(update={"content": content})
-
-
-# `acp.session(…)`: a part of the graph's state, kept with the session as its agent's memory.
-#
-# It is saved with the turn and survives restarts and forks; no update tells of it.
-
-
-Snapshots: TypeAlias = Literal["none", "initial", "final", "all"]
-SNAPSHOTS: tuple[str, ...] = get_args(Snapshots)
-KEPT = "kept"
-"""Where in the agent's memory of a session the mapped states are, by their ids."""
-
-State: TypeAlias = Mapping[str, Any]
-
-
-class SessionMiddleware(AgentMiddleware[Any, Any, Any]):
-    """Keeps what `state` makes of the graph's state, under `id`: a name, or a function of the state.
-
-    Without `state` all of it but the messages is kept, without `id` the session's own. `snapshots` says
-    when: before the first model call of a prompt ("initial"), after the agent is done ("final"), at each
-    model call too ("all"), or never ("none"). `acp.kept(id)` reads it.
-    """
-
-    def __init__(
-        self,
-        *,
-        id: str | Callable[[State], str] | None = None,
-        state: Callable[[State], Any] | None = None,
-        snapshots: Snapshots = "final",
-    ) -> None:
-        super().__init__()
-        if snapshots not in SNAPSHOTS:
-            nearest = difflib.get_close_matches(str(snapshots), SNAPSHOTS, n=1, cutoff=0.5)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"it is one of {', '.join(SNAPSHOTS)}"
-            raise ValueError(f"`snapshots` of acp.session is not {snapshots!r:.100}: {hint}")
-        self._id = id
-        self._map = state or _without_messages
-        self._snapshots = snapshots
-        self._begun: WeakSet[Turn] = WeakSet()
-
-    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
-        """Keep the state as it is before the model is called."""
-        self._before_model(request.state)
-        return handler(request)
-
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
-    ) -> Any:
-        """The same."""
-        self._before_model(request.state)
-        return await handler(request)
-
-    def after_agent(self, state: State, runtime: Runtime[Any]) -> None:
-        """Keep the state as it is in the end."""
-        served = current()
-        if served is not None and self._snapshots in ("final", "all"):
-            self._keep(served, state)
-
-    async def aafter_agent(self, state: State, runtime: Runtime[Any]) -> None:
-        """The same."""
-        self.after_agent(state, runtime)
-
-    def _before_model(self, state: State) -> None:
-        served = current()
-        if served is None or self._snapshots not in ("initial", "all"):
-            return
-        if self._snapshots == "all" or served.turn not in self._begun:
-            self._begun.add(served.turn)
-            self._keep(served, state)
-
-    def _keep(self, served: Current, state: State) -> None:
-        name = self._id(state) if callable(self._id) else self._id or served.session.id
-        served.call_on_loop(_put, served.session, str(name), json_value(self._map(state)))
-
-
-def kept(id: str | None = None) -> Any:
-    """What `acp.session` kept under this id, or under the session's own; None if that is nothing."""
-    served = current()
-    if served is None:
-        return None
-    return _kept_in(served.session).get(id or served.session.id)
-
-
-def _put(session: Session, name: str, value: Any) -> None:
-    memory = session.state if isinstance(session.state, Mapping) else {}
-    session.state = {**memory, KEPT: {**_kept_in(session), name: value}}
-
-
-def _kept_in(session: Session) -> Mapping[str, Any]:
-    kept = session.state.get(KEPT) if isinstance(session.state, Mapping) else None
-    return kept if isinstance(kept, Mapping) else {}
-
-
-def _without_messages(state: State) -> dict[str, Any]:
-    return {name: value for name, value in state.items() if name != "messages"}
-
-
-# `acp.tools(…)`: how tool calls look in the editor, and the tools of the session's MCP servers.
-
-
-log = logging.getLogger("coupler.langchain")
+        return permit_options(self._rules, served, request, "acp.permissions")
 
 
 class ToolsMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -274,10 +151,10 @@ class ToolsMiddleware(AgentMiddleware[Any, Any, Any]):
         title: TitleOverride | None = None,
         content: ContentOverride | None = None,
         locations: LocationsOverride | None = None,
-        starts: Which = True,
-        results: Which = True,
+        starts: ToolSelection = True,
+        results: ToolSelection = True,
         mcp: bool = True,
-        prefix: Prefix = "collision",
+        prefix: NamePrefix = "collision",
     ) -> None:
         super().__init__()
         self._name = own_name("acp.tools")
@@ -285,7 +162,7 @@ class ToolsMiddleware(AgentMiddleware[Any, Any, Any]):
             kind=kind, title=title, content=content, locations=locations, starts=starts, results=results
         )
         self._offers_mcp = mcp
-        self._prefix = checked(prefix)
+        self._prefix = checked_prefix(prefix)
 
     @property
     def name(self) -> str:
@@ -307,7 +184,7 @@ class ToolsMiddleware(AgentMiddleware[Any, Any, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
     ) -> Any:
-        """The same for code that is awaited."""
+        """Async version of `wrap_model_call`."""
         served = current()
         if served is None:
             return await handler(request)
@@ -317,14 +194,14 @@ class ToolsMiddleware(AgentMiddleware[Any, Any, Any]):
         return await handler(request)
 
     def wrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Result]
-    ) -> Result:
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolResult]
+    ) -> ToolResult:
         """Run the tool, also one that was added for the session."""
         return handler(_completed(request))
 
     async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
-    ) -> Result:
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolResult]]
+    ) -> ToolResult:
         """Run the tool, also one that was added for the session."""
         return await handler(_completed(request))
 
@@ -358,92 +235,324 @@ def _completed(request: ToolCallRequest) -> ToolCallRequest:
     return request if tool is None else request.override(tool=tool)
 
 
-# Names of middleware: LangChain wants each in an agent to have its own.
+class SessionMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Keeps what `state` makes of the graph's state, under `id`: a name, or a function of the state.
+
+    Without `state` all of it but the messages is kept, without `id` the session's own. `snapshots` says
+    when: before the first model call of a prompt ("initial"), after the agent is done ("final"), at each
+    model call too ("all"), or never ("none"). `acp.kept(id)` reads it.
+
+    What is kept is saved with the turn and survives restarts and forks; no update tells of it.
+    """
+
+    def __init__(
+        self,
+        *,
+        id: str | Callable[[State], str] | None = None,
+        state: Callable[[State], Any] | None = None,
+        snapshots: Snapshots = "final",
+    ) -> None:
+        super().__init__()
+        if snapshots not in SNAPSHOTS:
+            nearest = difflib.get_close_matches(str(snapshots), SNAPSHOTS, n=1, cutoff=0.5)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"it is one of {', '.join(SNAPSHOTS)}"
+            raise ValueError(f"`snapshots` of acp.session is not {snapshots!r:.100}: {hint}")
+        self._id = id
+        self._map = state or _without_messages
+        self._snapshots = snapshots
+        self._begun: WeakSet[Turn] = WeakSet()
+
+    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
+        """Keep the state as it is before the model is called."""
+        self._before_model(request.state)
+        return handler(request)
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
+    ) -> Any:
+        """Async version of `wrap_model_call`."""
+        self._before_model(request.state)
+        return await handler(request)
+
+    def after_agent(self, state: State, runtime: Runtime[Any]) -> None:
+        """Keep the state as it is in the end."""
+        served = current()
+        if served is not None and self._snapshots in ("final", "all"):
+            self._keep(served, state)
+
+    async def aafter_agent(self, state: State, runtime: Runtime[Any]) -> None:
+        """Async version of `after_agent`."""
+        self.after_agent(state, runtime)
+
+    def _before_model(self, state: State) -> None:
+        served = current()
+        if served is None or self._snapshots not in ("initial", "all"):
+            return
+        if self._snapshots == "all" or served.turn not in self._begun:
+            self._begun.add(served.turn)
+            self._keep(served, state)
+
+    def _keep(self, served: Current, state: State) -> None:
+        name = self._id(state) if callable(self._id) else self._id or served.session.id
+        served.call_on_loop(_put, served.session, str(name), json_value(self._map(state)))
 
 
-_made: Counter[str] = Counter()
+def kept(id: str | None = None) -> Any:
+    """Return what `acp.session` kept under this id, or under the session's own; None if that is nothing."""
+    served = current()
+    if served is None:
+        return None
+    return _kept_in(served.session).get(id or served.session.id)
+
+
+def _put(session: Session, name: str, value: Any) -> None:
+    memory = session.state if isinstance(session.state, Mapping) else {}
+    session.state = {**memory, KEPT: {**_kept_in(session), name: value}}
+
+
+def _kept_in(session: Session) -> Mapping[str, Any]:
+    kept = session.state.get(KEPT) if isinstance(session.state, Mapping) else None
+    return kept if isinstance(kept, Mapping) else {}
+
+
+def _without_messages(state: State) -> dict[str, Any]:
+    return {name: value for name, value in state.items() if name != "messages"}
+
+
+class PlanMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Shows plans: of the todo list, of the model's tool calls, of lists in what it thinks, and by hand.
+
+    `on` says which of them: "todos", "tool_calls", "reasoning", "manual" (`acp.emit_plan`). A `plan` in the
+    graph's state is always shown, and what the model answers in the mode "planning". `build` makes the
+    entries of what a source has, in place of the usual way: it gets the source's name and what it has.
+    """
+
+    def __init__(
+        self, *, build: PlanBuilder | None = None, on: Collection[PlanSource] = ("todos", "manual")
+    ) -> None:
+        super().__init__()
+        self._name = own_name("acp.plan")
+        self._build = build
+        self._on = _sources(on)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
+        """Call the model, and show what it plans."""
+        served = current()
+        if served is None:
+            return handler(request)
+        served.call_on_loop(self._before, served, request.state)
+        response = handler(request)
+        served.call_on_loop(self._after, served, response)
+        return response
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
+    ) -> Any:
+        """Async version of `wrap_model_call`."""
+        served = current()
+        if served is None:
+            return await handler(request)
+        self._before(served, request.state)
+        response = await handler(request)
+        self._after(served, response)
+        return response
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolResult]
+    ) -> ToolResult:
+        """Run the tool, and show what became of the plan."""
+        result = handler(request)
+        if (served := current()) is not None:
+            served.call_on_loop(self._ended, served, request, result)
+        return result
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolResult]]
+    ) -> ToolResult:
+        """Async version of `wrap_tool_call`."""
+        result = await handler(request)
+        if (served := current()) is not None:
+            self._ended(served, request, result)
+        return result
+
+    def _before(self, served: Current, state: Mapping[str, Any]) -> None:
+        board = served.board
+        board.listen(self._on, self._build)
+        board.plan(state.get("plan"))
+
+    def _after(self, served: Current, response: Any) -> None:
+        message = _message_of(response)
+        if message is None:
+            return
+        if served.board.hears("reasoning"):
+            served.board.reasoning(_reasoning_of(message))
+        if message.tool_calls:
+            for call in message.tool_calls:
+                served.board.begin_call(_call_step(served, call))
+        elif served.session.mode == PLANNING:
+            served.board.answer(message.text)
+
+    def _ended(self, served: Current, request: ToolCallRequest, result: Any) -> None:
+        served.board.end_call(request.tool_call["id"] or "")
+        if isinstance(result, Command) and isinstance(result.update, Mapping):
+            served.board.todos(result.update.get("todos"))
+            served.board.plan(result.update.get("plan"))
+
+
+def emit_plan(entries: PlanEntries) -> None:
+    """Show a plan: texts, or dictionaries with `content`, `status` and `priority`. From any code, any thread.
+
+    Each time the whole plan is given. In a graph that is not served nothing happens.
+    """
+    served = current()
+    if served is not None:
+        served.call_on_loop(served.board.emit, [*entries])
+
+
+def _call_step(served: Current, call: Any) -> dict[str, Any]:
+    tool = served.tools.get(call["name"])
+    title = served.presentation.title(call["name"], tool, call["args"])
+    return {"id": call["id"] or "", "name": call["name"], "args": call["args"], "title": title}
+
+
+def _message_of(response: Any) -> AIMessage | None:
+    """The model's message in what a handler returned, which may be wrapped."""
+    if isinstance(response, AIMessage):
+        return response
+    inner = getattr(response, "model_response", response)
+    found = [message for message in getattr(inner, "result", ()) if isinstance(message, AIMessage)]
+    return found[-1] if found else None
+
+
+def _reasoning_of(message: AIMessage) -> str:
+    parts = (block for block in message.content_blocks if block["type"] == "reasoning")
+    return "\n".join(str(part.get("reasoning") or "") for part in parts)
+
+
+def _sources(on: Collection[str]) -> frozenset[str]:
+    if isinstance(on, str):
+        on = (on,)
+    for source in on:
+        if source not in PLAN_SOURCES:
+            nearest = difflib.get_close_matches(str(source), PLAN_SOURCES, n=1, cutoff=0.5)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(PLAN_SOURCES)}"
+            raise ValueError(f"acp.plan has no source {source!r:.100}: {hint}")
+    return frozenset(on)
+
+
+def permit_options(
+    rules: ToolRules, served: Current, request: ToolCallRequest, where: str
+) -> dict[str, Any] | None:
+    """Return what the rules want to be done about a call, as `permit` takes it; None if nothing."""
+    call, tool = request.tool_call, requested_tool(served, request)
+    found = rules.of(call["name"], served.presentation.kind(call["name"], tool, call["args"]))
+    if found is None:
+        return None  # it runs, unless the user has said otherwise, which is looked at for every tool
+    rule = found.rule
+    because = f"{where} denies `{found.pattern}`"
+    return {
+        "effect": rule.effect,
+        "decisions": rule.decisions,
+        "because": because,
+        "message": rule.message,
+    }
+
+
+def requested_tool(served: Current, request: ToolCallRequest) -> BaseTool | None:
+    """The tool that is called, also one that was added for the session."""
+    return request.tool or served.tools.get(request.tool_call["name"])
+
+
+def with_decided_arguments(request: ToolCallRequest, decision: ToolDecision) -> ToolCallRequest:
+    """The call with the arguments that it may run with."""
+    if decision.name != "edit":
+        return request
+    return request.override(tool_call={**request.tool_call, "args": decision.args})
+
+
+def with_edit_note(result: ToolResult, decision: ToolDecision) -> ToolResult:
+    """The result; the model is told if the user has changed its call, or it would take it for a mistake."""
+    if decision.name != "edit" or not isinstance(result, ToolMessage):
+        return result
+    note = "The user has changed the arguments of this call before it ran."
+    text: Any = result.content
+    content = f"{note}\n\n{text}" if isinstance(text, str) else [{"type": "text", "text": note}, *text]
+    return result.model_copy(update={"content": content})
 
 
 def own_name(name: str) -> str:
-    """The name, with a number from the second use on.
+    """Return a name that no other middleware has: with a number from the second use on.
 
-    Only for middleware without nodes of its own: those are named in checkpoints, which outlive the process.
+    LangChain wants each middleware of an agent to have its own. Only for middleware without nodes of its own:
+    those are named in checkpoints, which outlive the process.
     """
     _made[name] += 1
     return name if _made[name] == 1 else f"{name} {_made[name]}"
 
 
-# What the middleware of a finished graph declares for its sessions: modes and options.
-#
-# A compiled graph does not keep what it was made of, but for the schema of its state. So middleware that
-# declares something marks the schema: the mark is no part of the state, and costs nothing when the graph
-# runs.
-
-
-BEGINNING = "coupler_declares_"
-"""How the keys of marks begin."""
-
-
-class Declaring(Protocol):
-    """Middleware that declares something."""
+class DeclaringMiddleware(Protocol):
+    """Middleware that declares modes or options for the sessions of its graph."""
 
     @property
-    def declared(self) -> Declared: ...
+    def declared(self) -> DeclaredSettings: ...
 
 
-class Declared(NamedTuple):
-    """What sessions of an agent have: modes, the first of which they begin in, and options."""
+class DeclaredSettings(NamedTuple):
+    """The modes and options of an agent's sessions, which begin in the first of the modes."""
 
     modes: tuple[Mode, ...] = ()
     options: tuple[Option, ...] = ()
 
 
-class Mark:
-    """Stands in the schema of a graph's state for the middleware that put it there."""
+class SchemaMark:
+    """Marks the schema of a graph's state for the middleware that put it there."""
 
-    def __init__(self, middleware: Declaring) -> None:
+    def __init__(self, middleware: DeclaringMiddleware) -> None:
         self.middleware = middleware
 
 
-def marked_schema(what: str, middleware: Declaring) -> type[Any]:
-    """A schema of the state with nothing in it but the mark of this middleware."""
-    key = f"{BEGINNING}{what}"
-    annotation = NotRequired[Annotated[Any, Mark(middleware), PrivateStateAttr]]
+def marked_schema(what: str, middleware: DeclaringMiddleware) -> type[Any]:
+    """Return a schema of the state with nothing in it but the mark of this middleware."""
+    key = f"{MARK_PREFIX}{what}"
+    annotation = NotRequired[Annotated[Any, SchemaMark(middleware), PrivateStateAttr]]
     make: Any = TypedDict  # by its name, which type checkers do not know before
     schema: type[Any] = make(f"Declares_{what}", {key: annotation})
     return schema
 
 
-def declared_in(graph: Pregel[Any, Any, Any, Any]) -> Declared:
-    """What the middleware of the graph declares."""
+def declared_in(graph: Pregel[Any, Any, Any, Any]) -> DeclaredSettings:
+    """Return the modes and options that the middleware of a finished graph declares.
+
+    A compiled graph does not keep what it was made of, but for the schema of its state. So middleware that
+    declares something marks the schema: the mark is no part of the state, and costs nothing when the graph
+    runs.
+    """
     schema = getattr(getattr(graph, "builder", None), "state_schema", None)
     modes: list[Mode] = []
     options: list[Option] = []
     for key, annotation in getattr(schema, "__annotations__", {}).items():
-        mark = _mark(annotation) if key.startswith(BEGINNING) else None
+        mark = _mark(annotation) if key.startswith(MARK_PREFIX) else None
         if mark is not None:
             declared = mark.middleware.declared
             modes += declared.modes
             options += declared.options
-    return Declared(tuple(modes), tuple(options))
+    return DeclaredSettings(tuple(modes), tuple(options))
 
 
-def _mark(annotation: Any) -> Mark | None:
+def _mark(annotation: Any) -> SchemaMark | None:
     """The mark in an annotation, which may be wrapped."""
     for part in getattr(annotation, "__metadata__", ()):
-        if isinstance(part, Mark):
+        if isinstance(part, SchemaMark):
             return part
     return next((found for part in get_args(annotation) if (found := _mark(part)) is not None), None)
 
 
-# Messages with a text added behind what they have: content is one text, or a list of blocks.
-
-
-M = TypeVar("M", bound=BaseMessage)
-
-
 def with_text(message: M, text: str) -> M:
-    """The same message, and a paragraph more."""
+    """Return the message with a paragraph added: its content is one text, or a list of blocks."""
     content: Any = message.content
     if isinstance(content, str):
         more: Any = f"{content}\n\n{text}" if content else text
@@ -453,5 +562,5 @@ def with_text(message: M, text: str) -> M:
 
 
 def with_prompt(message: SystemMessage | None, prompt: str) -> SystemMessage:
-    """The system message, and what else the model is to heed."""
+    """Return the system message with a text added."""
     return SystemMessage(prompt) if message is None else with_text(message, prompt)

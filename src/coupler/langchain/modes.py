@@ -1,4 +1,8 @@
-"""`acp.modes(…)`: what the agent is told, has and may do in each mode; a switch holds from the next call."""
+"""`acp.modes(…)` and `acp.models(…)`: modes and models that the user switches in a session.
+
+A mode says what the agent is told, which tools it has, which model answers, and what is asked about. A switch
+holds from the next call on. The ready-made modes have the ids that all of Coupler's agents use for the same.
+"""
 
 from __future__ import annotations
 
@@ -16,32 +20,122 @@ from coupler.agent import agent as agent_mode
 from coupler.agent.agent import Select, declared_modes
 from coupler.langchain.current import current
 from coupler.langchain.middleware import (
-    Declared,
-    Result,
-    as_decided,
+    DeclaredSettings,
+    ToolResult,
     marked_schema,
+    permit_options,
     requested_tool,
-    wishes_of,
-    with_note,
+    with_decided_arguments,
+    with_edit_note,
     with_prompt,
 )
 from coupler.langchain.permission import (
-    KIND,
+    KIND_PREFIX,
     RuleLike,
     ToolRules,
     checked_pattern,
-    fits,
+    matches_pattern,
     permit,
     permit_and_wait,
-    refusal,
+    refusal_message,
 )
-from coupler.langchain.presentation import CHANGING, about_tool
+from coupler.langchain.plan import PLANNING
+from coupler.langchain.presentation import CHANGING_KINDS, tool_metadata
 from coupler.langchain.usage import context_size
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
     from coupler.langchain.current import Current
+
+AGENTIC, INTERACTIVE, READ_ONLY = "agentic", "interactive", "read-only"
+
+ModelLike: TypeAlias = "str | BaseChatModel"
+"""A model, or its name as `init_chat_model` takes it."""
+
+MODEL_OPTION = "model"
+"""The id of the option, which editors know."""
+
+
+class Mode(agent_mode.Mode):
+    """A mode of an agent: what it is told, which tools it has, which model answers, and its rules.
+
+    `prompt` is added to the system prompt. `tools` are the patterns of the tools that it offers: names with
+    `*`, or `kind:read`; without them it offers all. `permissions` are rules as for `acp.permissions`.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        description: str | None = None,
+        *,
+        name: str | None = None,
+        prompt: str | None = None,
+        tools: Iterable[str] | None = None,
+        model: ModelLike | None = None,
+        permissions: Mapping[str, RuleLike] | None = None,
+    ) -> None:
+        super().__init__(id, description, name=name)
+        where = f"the mode {self.id!r}"
+        if isinstance(tools, str):
+            raise TypeError(f"{where}: `tools` is a list of patterns, not {tools!r:.100}")
+        self.prompt: Final = prompt
+        self.model: Final = model
+        self.rules: Final = ToolRules(permissions, where) if permissions is not None else None
+        self._tools = None if tools is None else tuple(checked_pattern(each, where) for each in tools)
+
+    believes_servers = True
+    """Whether tools of MCP servers are of the kind that their names and servers claim."""
+
+    def offers(self, name: str, kind: str) -> bool:
+        """True if the mode has a tool of this name and kind."""
+        return self._tools is None or any(matches_pattern(pattern, name, kind) for pattern in self._tools)
+
+    @property
+    def offers_all(self) -> bool:
+        """True if it has all tools."""
+        return self._tools is None
+
+
+PRESETS: Mapping[str, Mode] = {
+    mode.id: mode
+    for mode in (
+        Mode(AGENTIC, "Works on its own, and asks only where it has to"),
+        Mode(
+            INTERACTIVE,
+            "Asks before it changes anything or runs a command",
+            permissions={f"{KIND_PREFIX}{kind}": "ask" for kind in sorted(CHANGING_KINDS)},
+        ),
+        Mode(
+            READ_ONLY,
+            "Reads and searches, and changes nothing",
+            tools=[f"{KIND_PREFIX}read", f"{KIND_PREFIX}search"],
+            prompt="You are in read-only mode: you can read and search, and nothing else. Answer with what "
+            "you find; if something has to be changed, say what and how, and leave it to the user.",
+        ),
+        Mode(
+            PLANNING,
+            "Makes a plan, and carries nothing out",
+            tools=[f"{KIND_PREFIX}{kind}" for kind in ("read", "search", "fetch", "think")],
+            prompt="You are in planning mode: look at whatever you need, and carry nothing out. Answer with "
+            "a plan as a numbered list, one step a line, that can be followed without further questions.",
+        ),
+    )
+}
+"""The ready-made modes by id."""
+
+
+def modes_of(modes: Iterable[str | Mode]) -> tuple[Mode, ...]:
+    """The modes, of which the ready-made ones may be named by their ids."""
+    return tuple(each if isinstance(each, Mode) else _preset(each) for each in modes)
+
+
+def _preset(id: object) -> Mode:
+    if isinstance(id, str) and id in PRESETS:
+        return PRESETS[id]
+    nearest = difflib.get_close_matches(str(id), [*PRESETS], n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(PRESETS)}"
+    raise ValueError(f"there is no ready-made mode {id!r:.100}: {hint}, or make your own with acp.Mode(…)")
 
 
 class ModesMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -60,10 +154,10 @@ class ModesMiddleware(AgentMiddleware[Any, Any, Any]):
         self.state_schema = marked_schema("modes", self)
 
     @property
-    def declared(self) -> Declared:
+    def declared(self) -> DeclaredSettings:
         """The modes as sessions have them."""
         others = (mode for mode in self._modes.values() if mode is not self._default)
-        return Declared(modes=(self._default, *others))
+        return DeclaredSettings(modes=(self._default, *others))
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
         """Call the model as the mode wants it."""
@@ -73,13 +167,13 @@ class ModesMiddleware(AgentMiddleware[Any, Any, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
     ) -> Any:
-        """The same."""
+        """Async version of `wrap_model_call`."""
         served = current()
         return await handler(request if served is None else self._in_mode(served, request))
 
     def wrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Result]
-    ) -> Result:
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolResult]
+    ) -> ToolResult:
         """Run the tool if the mode has it and its rules are not against it."""
         served = current()
         if served is None:
@@ -87,31 +181,31 @@ class ModesMiddleware(AgentMiddleware[Any, Any, Any]):
         mode = self._mode(served)
         if (missing := _missing(mode, served, request)) is not None:
             return missing
-        wishes = wishes_of(mode.rules, served, request, f"the mode {mode.id}") if mode.rules else None
+        wishes = permit_options(mode.rules, served, request, f"the mode {mode.id}") if mode.rules else None
         if wishes is None:
             return handler(request)
         decision = permit_and_wait(served, request.tool_call, requested_tool(served, request), **wishes)
         if not decision.runs:
             return decision.message_for(request.tool_call)
-        return with_note(handler(as_decided(request, decision)), decision)
+        return with_edit_note(handler(with_decided_arguments(request, decision)), decision)
 
     async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
-    ) -> Result:
-        """The same."""
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolResult]]
+    ) -> ToolResult:
+        """Async version of `wrap_tool_call`."""
         served = current()
         if served is None:
             return await handler(request)
         mode = self._mode(served)
         if (missing := _missing(mode, served, request)) is not None:
             return missing
-        wishes = wishes_of(mode.rules, served, request, f"the mode {mode.id}") if mode.rules else None
+        wishes = permit_options(mode.rules, served, request, f"the mode {mode.id}") if mode.rules else None
         if wishes is None:
             return await handler(request)
         decision = await permit(served, request.tool_call, requested_tool(served, request), **wishes)
         if not decision.runs:
             return decision.message_for(request.tool_call)
-        return with_note(await handler(as_decided(request, decision)), decision)
+        return with_edit_note(await handler(with_decided_arguments(request, decision)), decision)
 
     def _mode(self, served: Current) -> Mode:
         """The mode that the session is in; one that is not known here counts as the default."""
@@ -134,14 +228,16 @@ class ModesMiddleware(AgentMiddleware[Any, Any, Any]):
 
 
 def _missing(mode: Mode, served: Current, request: ToolCallRequest) -> ToolMessage | None:
-    """What the model reads if it calls a tool that the mode does not have; it may know it from before."""
+    """Return the message for a call of a tool that the mode does not have, if it has none."""
     call = request.tool_call
     if _offers(mode, served, call["name"], requested_tool(served, request), call["args"]):
         return None
     parent = served.call_id
     key = served.calls.key(call["id"] or "", parent)
     served.call_on_loop(partial(served.calls.announce, key, call["name"], dict(call["args"]), parent=parent))
-    return refusal(call, f"there is no such tool in the mode {mode.name!r}, which the user has chosen")
+    return refusal_message(
+        call, f"there is no such tool in the mode {mode.name!r}, which the user has chosen"
+    )
 
 
 def _has(mode: Mode, served: Current, tool: BaseTool | dict[str, Any]) -> bool:
@@ -151,7 +247,7 @@ def _has(mode: Mode, served: Current, tool: BaseTool | dict[str, Any]) -> bool:
 
 
 def _offers(mode: Mode, served: Current, name: str, tool: BaseTool | None, args: Mapping[str, Any]) -> bool:
-    is_believed = mode.believes_servers or "server" not in about_tool(tool)
+    is_believed = mode.believes_servers or "server" not in tool_metadata(tool)
     return mode.offers(name, served.presentation.kind(name, tool, args) if is_believed else "other")
 
 
@@ -172,105 +268,6 @@ def _checked_default(default: str | None, modes: dict[str, Mode]) -> Mode:
     raise ValueError(f"acp.modes has no mode {default!r:.100} that could be the default: {hint}")
 
 
-# Modes of an agent: what it is told, which tools it has, which model answers, and what is asked about.
-#
-# The ready-made ones have the ids that all of Coupler's agents use for the same.
-
-
-AGENTIC, INTERACTIVE, READ_ONLY, PLANNING = "agentic", "interactive", "read-only", "planning"
-
-Model: TypeAlias = "str | BaseChatModel"
-"""A model, or its name as `init_chat_model` takes it."""
-
-
-class Mode(agent_mode.Mode):
-    """One mode.
-
-    `prompt` is added to the system prompt. `tools` are the patterns of the tools that it offers: names with
-    `*`, or `kind:read`; without them it offers all. `permissions` are rules as for `acp.permissions`.
-    """
-
-    def __init__(
-        self,
-        id: str,
-        description: str | None = None,
-        *,
-        name: str | None = None,
-        prompt: str | None = None,
-        tools: Iterable[str] | None = None,
-        model: Model | None = None,
-        permissions: Mapping[str, RuleLike] | None = None,
-    ) -> None:
-        super().__init__(id, description, name=name)
-        where = f"the mode {self.id!r}"
-        if isinstance(tools, str):
-            raise TypeError(f"{where}: `tools` is a list of patterns, not {tools!r:.100}")
-        self.prompt: Final = prompt
-        self.model: Final = model
-        self.rules: Final = ToolRules(permissions, where) if permissions is not None else None
-        self._tools = None if tools is None else tuple(checked_pattern(each, where) for each in tools)
-
-    believes_servers = True
-    """Whether tools of MCP servers are of the kind that their names and servers claim."""
-
-    def offers(self, name: str, kind: str) -> bool:
-        """Whether the mode has a tool of this name and kind."""
-        return self._tools is None or any(fits(pattern, name, kind) for pattern in self._tools)
-
-    @property
-    def offers_all(self) -> bool:
-        """Whether it has all tools."""
-        return self._tools is None
-
-
-PRESETS: Mapping[str, Mode] = {
-    mode.id: mode
-    for mode in (
-        Mode(AGENTIC, "Works on its own, and asks only where it has to"),
-        Mode(
-            INTERACTIVE,
-            "Asks before it changes anything or runs a command",
-            permissions={f"{KIND}{kind}": "ask" for kind in sorted(CHANGING)},
-        ),
-        Mode(
-            READ_ONLY,
-            "Reads and searches, and changes nothing",
-            tools=[f"{KIND}read", f"{KIND}search"],
-            prompt="You are in read-only mode: you can read and search, and nothing else. Answer with what "
-            "you find; if something has to be changed, say what and how, and leave it to the user.",
-        ),
-        Mode(
-            PLANNING,
-            "Makes a plan, and carries nothing out",
-            tools=[f"{KIND}{kind}" for kind in ("read", "search", "fetch", "think")],
-            prompt="You are in planning mode: look at whatever you need, and carry nothing out. Answer with "
-            "a plan as a numbered list, one step a line, that can be followed without further questions.",
-        ),
-    )
-}
-"""The ready-made modes by id."""
-
-
-def modes_of(modes: Iterable[str | Mode]) -> tuple[Mode, ...]:
-    """The modes, of which the ready-made ones may be named by their ids."""
-    return tuple(each if isinstance(each, Mode) else _preset(each) for each in modes)
-
-
-def _preset(id: object) -> Mode:
-    if isinstance(id, str) and id in PRESETS:
-        return PRESETS[id]
-    nearest = difflib.get_close_matches(str(id), [*PRESETS], n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(PRESETS)}"
-    raise ValueError(f"there is no ready-made mode {id!r:.100}: {hint}, or make your own with acp.Mode(…)")
-
-
-# `acp.models(…)`: the models that the user can choose from, as an option of the session.
-
-
-OPTION = "model"
-"""The id of the option, which editors know."""
-
-
 class ModelsMiddleware(AgentMiddleware[Any, Any, Any]):
     """Offers models, by their names as `init_chat_model` knows them or under names of your own.
 
@@ -278,18 +275,20 @@ class ModelsMiddleware(AgentMiddleware[Any, Any, Any]):
     call on; the model of a mode goes before it if `acp.modes` comes after this in the list.
     """
 
-    def __init__(self, models: Mapping[str, Model] | Iterable[str], *, default: str | None = None) -> None:
+    def __init__(
+        self, models: Mapping[str, ModelLike] | Iterable[str], *, default: str | None = None
+    ) -> None:
         super().__init__()
-        self._models: dict[str, Model] = (
+        self._models: dict[str, ModelLike] = (
             dict(models) if isinstance(models, Mapping) else {name: name for name in models}
         )
-        self._select = Select(OPTION, [*self._models], default=default, name="Model", category="model")
+        self._select = Select(MODEL_OPTION, [*self._models], default=default, name="Model", category="model")
         self.state_schema = marked_schema("models", self)
 
     @property
-    def declared(self) -> Declared:
+    def declared(self) -> DeclaredSettings:
         """The option as sessions have it."""
-        return Declared(options=(self._select,))
+        return DeclaredSettings(options=(self._select,))
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
         """Call the model that was chosen."""
@@ -298,24 +297,22 @@ class ModelsMiddleware(AgentMiddleware[Any, Any, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
     ) -> Any:
-        """The same."""
+        """Async version of `wrap_model_call`."""
         return await handler(self._chosen(request))
 
     def _chosen(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         served = current()
         if served is None:
             return request
-        model = self._models.get(str(served.session.options.get(OPTION, self._select.default)))
+        model = self._models.get(str(served.session.options.get(MODEL_OPTION, self._select.default)))
         return request if model is None else request.override(model=chosen_model(served, model))
 
 
-# Models that the user or a mode chooses, made once by their names.
-#
-# To make one loads its provider's package and opens connections.
-
-
 def chosen_model(served: Current, model: Any) -> BaseChatModel:
-    """The model of this name, as `init_chat_model` knows them, or the model itself."""
+    """Return the model of this name, as `init_chat_model` knows them, or the model itself.
+
+    By its name it is made once: that loads its provider's package and opens connections.
+    """
     made: BaseChatModel = _named(model) if isinstance(model, str) else model
     served.sizes |= context_size(made)
     return made

@@ -1,4 +1,4 @@
-"""Whether a model's tool call may run: what its author wants, judged by the session's one permission engine.
+"""Decides whether a model's tool call may run, by its author's wishes and the permission engine.
 
 The author says allow, ask or deny. A rule of `coupler.toml` or a remembered choice against the call counts
 in any case; one for it saves the question. The user is asked under the call's own id, once, and may approve,
@@ -23,9 +23,9 @@ from coupler.fields import readable
 from coupler.fields.form_fields import MOST_FIELDS, Field, FormError, TextField
 from coupler.fields.schema_forms import outline
 from coupler.langchain.current import HeldUpError
-from coupler.langchain.presentation import KINDS, about_tool, checked_kind
-from coupler.langchain.tool_arguments import Arguments, Judged
-from coupler.langchain.tool_calls import Edit, JoinedCall
+from coupler.langchain.presentation import KINDS, checked_kind, tool_metadata
+from coupler.langchain.tool_arguments import JudgedArguments, ToolArguments
+from coupler.langchain.tool_calls import EditedCall, JoinedCall
 from coupler.permission.action import Action
 from coupler.schema.v1 import PermissionOption, PermissionToolCall, ToolKind
 
@@ -38,20 +38,19 @@ if TYPE_CHECKING:
     from coupler.langchain.tool_calls import ToolCalls
     from coupler.permission.engine import Verdict
 
-
 Effect: TypeAlias = Literal["allow", "ask", "deny"]
 DecisionName: TypeAlias = Literal["approve", "edit", "reject", "respond"]
 
 EFFECTS: tuple[str, ...] = get_args(Effect)
 DECISIONS: tuple[str, ...] = get_args(DecisionName)
-USUAL: tuple[DecisionName, ...] = ("approve", "reject")
+USUAL_DECISIONS: tuple[DecisionName, ...] = ("approve", "reject")
 
 NOT_BY_THE_USER = "not permitted by the user"
-NOBODY_HEARS = f"not permitted: {HeldUpError()}"
-RESULT = "What is the model to read as the result?"
+LOOP_HELD_UP = f"not permitted: {HeldUpError()}"
+RESULT_QUESTION = "What is the model to read as the result?"
 NO_FORMS = "not permitted: the decisions that are allowed need a form, and the client cannot show one"
 
-OPTIONS = {
+DECISION_OPTIONS = {
     "approve": PermissionOption("approve", "Approve", "allow_once"),
     "edit": PermissionOption("edit", "Change the arguments first", "allow_once"),
     "reject": PermissionOption("reject", "Reject", "reject_once"),
@@ -60,9 +59,83 @@ OPTIONS = {
 }
 NEED_FORMS = frozenset({"edit", "respond"})
 
+KIND_PREFIX = "kind:"
+"""How a pattern begins that means all tools of a kind."""
 
-class Decision(NamedTuple):
-    """What is to be done with a call."""
+LONGEST_PROBLEM = 300
+"""Characters of what a tool finds wrong with its arguments."""
+
+
+async def permit(
+    current: Current,
+    call: ToolCall,
+    tool: BaseTool | None,
+    *,
+    effect: Effect | None,
+    decisions: Collection[DecisionName] = USUAL_DECISIONS,
+    because: str | None = None,
+    message: str | None = None,
+) -> ToolDecision:
+    """Decide about a call.
+
+    Without an `effect` a tool runs unless the user has said otherwise; one that asks for itself is left to
+    do so. `because` says whose wish a denial is, `message` is shown with a question.
+    """
+    args = dict(call["args"])
+    if effect == "deny":
+        return ToolDecision("reject", args, f"not permitted: {because or 'it is denied'}")
+    if not current.is_on_loop:
+        # A plain tool may run an agent in a loop of its own, and the user is asked from the turn's.
+        wishes: dict[str, Any] = {"effect": effect, "decisions": decisions, "message": message}
+        return await current.on_loop(permit(current, call, tool, **wishes))
+    calls, parent = current.calls, current.call_id
+    key = calls.key(call["id"] or "", parent)
+    if (edit := calls.edited.get(key)) is not None and edit[:2] == (call["name"], args):
+        return ToolDecision("edit", dict(edit.after))
+    # What was decided before was decided about this tool and these arguments: others are a new question.
+    calls.withdraw(key, call["name"], args)
+    calls.announce(key, call["name"], args, parent=parent)
+    if key in calls.refused:
+        return ToolDecision("reject", args, calls.refused[key])
+    if effect is None and (asks_for_itself(tool) or key in calls.permitted):
+        return ToolDecision("approve", args)
+    action = tool_action(current, call["name"], tool, args, is_gated=effect == "ask")
+    permitting = current.session.project.permitting()
+    verdict = await permitting.judge(action)
+    if verdict.decision == "deny":
+        return ToolDecision("reject", args, f"not permitted: {verdict.reason}")
+    is_open = verdict.decision == "ask" and key not in calls.approved
+    if is_open and (effect == "ask" or _is_against(verdict, permitting)):
+        return await _asked(current, key, call, tool, action, decisions, message)
+    if effect is not None:
+        calls.permitted.add(key)
+    return ToolDecision("approve", args)
+
+
+def permit_and_wait(current: Current, call: ToolCall, tool: BaseTool | None, **wishes: Any) -> ToolDecision:
+    """Decide about a call for agents that are run by plain functions, which are in threads."""
+    try:
+        return current.wait_for(permit(current, call, tool, **wishes))
+    except HeldUpError:
+        return ToolDecision("reject", dict(call["args"]), LOOP_HELD_UP)
+
+
+def judge_now(current: Current, call: ToolCall) -> str | None:
+    """Return why a tool may not run where nobody can wait for an answer; None if it may."""
+    calls, key = current.calls, current.calls.key(call["id"] or "", current.call_id)
+    if key in calls.refused:
+        return calls.refused[key]
+    action = tool_action(current, call["name"], None, call["args"], is_gated=False)
+    permitting = current.session.project.permitting()
+    verdict = permitting.judge_now(action)
+    if verdict.decision == "deny":
+        return f"not permitted: {verdict.reason}"
+    is_open = verdict.decision == "ask" and key not in calls.approved
+    return LOOP_HELD_UP if is_open and _is_against(verdict, permitting) else None
+
+
+class ToolDecision(NamedTuple):
+    """A decision about a tool call: whether it runs, with which arguments, and why not."""
 
     name: DecisionName
     args: dict[str, Any]
@@ -72,98 +145,30 @@ class Decision(NamedTuple):
 
     @property
     def runs(self) -> bool:
-        """Whether the tool is to run."""
+        """True if the tool is to run."""
         return self.name in ("approve", "edit")
 
     def message_for(self, call: ToolCall) -> ToolMessage:
-        """What the model reads in place of the tool's result."""
+        """Return the message that the model reads in place of the tool's result."""
         if self.name == "respond":
             return ToolMessage(self.text, name=call["name"], tool_call_id=call["id"] or "")
-        return refusal(call, self.text)
+        return refusal_message(call, self.text)
 
 
-def refusal(call: ToolCall, reason: str) -> ToolMessage:
-    """What the model reads of a call that did not run."""
+def refusal_message(call: ToolCall, reason: str) -> ToolMessage:
+    """Return the message that the model reads of a call that did not run."""
     told = f"`{call['name']}` was not run: {reason}. Go on without it, and do not try the same again."
     return ToolMessage(told, name=call["name"], tool_call_id=call["id"] or "", status="error")
 
 
-async def permit(
-    current: Current,
-    call: ToolCall,
-    tool: BaseTool | None,
-    *,
-    effect: Effect | None,
-    decisions: Collection[DecisionName] = USUAL,
-    because: str | None = None,
-    message: str | None = None,
-) -> Decision:
-    """Decide about a call.
-
-    Without an `effect` a tool runs unless the user has said otherwise; one that asks for itself is left to
-    do so. `because` says whose wish a denial is, `message` is shown with a question.
-    """
-    args = dict(call["args"])
-    if effect == "deny":
-        return Decision("reject", args, f"not permitted: {because or 'it is denied'}")
-    if not current.is_on_loop:
-        # A plain tool may run an agent in a loop of its own, and the user is asked from the turn's.
-        wishes: dict[str, Any] = {"effect": effect, "decisions": decisions, "message": message}
-        return await current.on_loop(permit(current, call, tool, **wishes))
-    calls, parent = current.calls, current.call_id
-    key = calls.key(call["id"] or "", parent)
-    if (edit := calls.edited.get(key)) is not None and edit[:2] == (call["name"], args):
-        return Decision("edit", dict(edit.after))
-    # What was decided before was decided about this tool and these arguments: others are a new question.
-    calls.withdraw(key, call["name"], args)
-    calls.announce(key, call["name"], args, parent=parent)
-    if key in calls.refused:
-        return Decision("reject", args, calls.refused[key])
-    if effect is None and (asks_itself(tool) or key in calls.permitted):
-        return Decision("approve", args)
-    action = action_of(current, call["name"], tool, args, is_gated=effect == "ask")
-    permitting = current.session.project.permitting()
-    verdict = await permitting.judge(action)
-    if verdict.decision == "deny":
-        return Decision("reject", args, f"not permitted: {verdict.reason}")
-    is_open = verdict.decision == "ask" and key not in calls.approved
-    if is_open and (effect == "ask" or _is_against(verdict, permitting)):
-        return await _asked(current, key, call, tool, action, decisions, message)
-    if effect is not None:
-        calls.permitted.add(key)
-    return Decision("approve", args)
-
-
-def permit_and_wait(current: Current, call: ToolCall, tool: BaseTool | None, **wishes: Any) -> Decision:
-    """The same for agents that are run by plain functions, which are in threads."""
-    try:
-        return current.wait_for(permit(current, call, tool, **wishes))
-    except HeldUpError:
-        return Decision("reject", dict(call["args"]), NOBODY_HEARS)
-
-
-def judge_now(current: Current, call: ToolCall) -> str | None:
-    """Why a tool may not run that is run where nobody can wait for an answer; None if it may."""
-    calls, key = current.calls, current.calls.key(call["id"] or "", current.call_id)
-    if key in calls.refused:
-        return calls.refused[key]
-    action = action_of(current, call["name"], None, call["args"], is_gated=False)
-    permitting = current.session.project.permitting()
-    verdict = permitting.judge_now(action)
-    if verdict.decision == "deny":
-        return f"not permitted: {verdict.reason}"
-    is_open = verdict.decision == "ask" and key not in calls.approved
-    return NOBODY_HEARS if is_open and _is_against(verdict, permitting) else None
-
-
-def action_of(
-    current: Current, name: str, tool: BaseTool | None, args: Arguments, *, is_gated: bool
+def tool_action(
+    current: Current, name: str, tool: BaseTool | None, args: ToolArguments, *, is_gated: bool
 ) -> Action:
-    """The call as it is judged: every path, command and address that its arguments name."""
-    session, about = current.session, about_tool(tool)
+    """Return the call as it is judged, with every path, command and address that its arguments name."""
+    session, about = current.session, tool_metadata(tool)
     kind = current.presentation.kind(name, tool, args)
     server = about.get("server")
-    judged = Judged(args, kind, session.cwd)
+    judged = JudgedArguments(args, kind, session.cwd)
     return Action(
         kind=kind,
         name=str(about.get("tool") or name),
@@ -177,14 +182,14 @@ def action_of(
     )
 
 
-def asks_itself(tool: BaseTool | None) -> bool:
-    """Whether a tool asks the engine before it does something: those of MCP servers and of the editor do."""
-    about = about_tool(tool)
+def asks_for_itself(tool: BaseTool | None) -> bool:
+    """True if a tool asks the engine before it does something: those of MCP servers and of the editor do."""
+    about = tool_metadata(tool)
     return "server" in about or bool(about.get("asks"))
 
 
 def _is_against(verdict: Verdict, permitting: Permitting) -> bool:
-    """Whether somebody wants to be asked, or might: what cannot be judged may be what a rule means."""
+    """True if somebody wants to be asked, or might: what cannot be judged may be what a rule means."""
     return verdict.is_ruled or (verdict.is_doubtful and permitting.has_restrictions)
 
 
@@ -196,14 +201,14 @@ async def _asked(
     action: Action,
     decisions: Collection[DecisionName],
     message: str | None,
-) -> Decision:
+) -> ToolDecision:
     args = dict(call["args"])
     has_forms = current.turn.editor.offers("elicitation.form")
     offered = [name for name in DECISIONS if name in decisions and (has_forms or name not in NEED_FORMS)]
     if offered in ([], ["reject"]):
-        return Decision("reject", args, NO_FORMS if NEED_FORMS & {*decisions} else NOT_BY_THE_USER)
+        return ToolDecision("reject", args, NO_FORMS if NEED_FORMS & {*decisions} else NOT_BY_THE_USER)
     # Yes and no are the engine's own question, with all that can be remembered of the answer.
-    own = () if {*offered} == {*USUAL} else tuple(OPTIONS[name] for name in offered)
+    own = () if {*offered} == {*USUAL_DECISIONS} else tuple(DECISION_OPTIONS[name] for name in offered)
     always = [
         kind for name, kind in (("approve", "allow_always"), ("reject", "reject_always")) if name in offered
     ]
@@ -214,44 +219,46 @@ async def _asked(
     if permission.option in NEED_FORMS:
         return await _filled_in(current, key, call, tool, permission.option)
     if not permission.is_given:
-        return Decision("reject", args, permission.reason)
+        return ToolDecision("reject", args, permission.reason)
     _go_on(current.calls, key, call["name"], args)
-    return Decision("approve", args)
+    return ToolDecision("approve", args)
 
 
 async def _filled_in(
     current: Current, key: str, call: ToolCall, tool: BaseTool | None, option: str | None
-) -> Decision:
-    """What the user writes: other arguments, or the result itself."""
+) -> ToolDecision:
+    """Decide by what the user writes: other arguments, or the result itself."""
     args, name = dict(call["args"]), call["name"]
     form: Any = str if option == "respond" else arguments_form(tool, args)
     if form is None:
         _go_on(current.calls, key, name, args)  # there is nothing that could be changed
-        return Decision("approve", args)
+        return ToolDecision("approve", args)
     title = current.presentation.title(name, tool, args)
     kind = current.presentation.kind(name, tool, args)
     async with JoinedCall(current, key, title, kind=kind, name=name):
         try:
-            answer = await current.turn.ask(f"{title}\n\n{RESULT}" if option == "respond" else title, form)
+            answer = await current.turn.ask(
+                f"{title}\n\n{RESULT_QUESTION}" if option == "respond" else title, form
+            )
         except ValueError as error:
-            return Decision("reject", args, f"not permitted: the user could not be asked: {error}")
+            return ToolDecision("reject", args, f"not permitted: the user could not be asked: {error}")
     if not answer.accepted:
-        return Decision("reject", args, NOT_BY_THE_USER)
+        return ToolDecision("reject", args, NOT_BY_THE_USER)
     if option == "respond":
-        return Decision("respond", args, str(answer.value))
+        return ToolDecision("respond", args, str(answer.value))
     changed: dict[str, Any] = dict(answer.value or args)
     # The user has seen and written it all; but what a rule denies is denied to them as well.
-    action = action_of(current, name, tool, changed, is_gated=True)
+    action = tool_action(current, name, tool, changed, is_gated=True)
     verdict = await current.session.project.permitting().judge(action)
     if verdict.decision == "deny":
-        return Decision("reject", args, f"not permitted: {verdict.reason}")
+        return ToolDecision("reject", args, f"not permitted: {verdict.reason}")
     if changed == args:
         _go_on(current.calls, key, name, args)
-        return Decision("approve", args)
+        return ToolDecision("approve", args)
     current.calls.rewrite(key, changed)
-    current.calls.edited[key] = Edit(name, args, changed)
+    current.calls.edited[key] = EditedCall(name, args, changed)
     _go_on(current.calls, key, name, changed)
-    return Decision("edit", changed)
+    return ToolDecision("edit", changed)
 
 
 def _as_asked(
@@ -289,26 +296,15 @@ def _go_on(calls: ToolCalls, key: str, name: str, args: dict[str, Any]) -> None:
     calls.run(key)
 
 
-# What the author of an agent wants to be asked about: rules by patterns of tool names or by kinds.
-#
-#     {"delete_*": "deny", "kind:execute": "ask", "write_file": Rule("ask", decisions=("approve", "edit"))}
-#
-# The first pattern that fits a tool counts.
-
-
-KIND = "kind:"
-"""How a pattern begins that means all tools of a kind."""
-
-
 class Rule:
-    """What holds for the tools of a pattern: allow, ask or deny, and what may be decided when asked."""
+    """A rule for the tools of a pattern: allow, ask or deny, and what may be decided when asked."""
 
     def __init__(
         self,
         effect: Effect,
         *,
         kind: ToolKind | None = None,
-        decisions: Iterable[DecisionName] = USUAL,
+        decisions: Iterable[DecisionName] = USUAL_DECISIONS,
         message: str | None = None,
     ) -> None:
         """`kind` is what these tools are, `message` is shown with the question."""
@@ -324,7 +320,7 @@ class Rule:
 RuleLike: TypeAlias = Effect | Rule | Mapping[str, Any]
 
 
-class Found(NamedTuple):
+class MatchedRule(NamedTuple):
     """The rule for a tool, and the pattern that it was found by."""
 
     pattern: str
@@ -332,7 +328,10 @@ class Found(NamedTuple):
 
 
 class ToolRules:
-    """Rules in the order in which they were written."""
+    """The rules of an agent's author by patterns of tool names or by kinds; the first that fits counts.
+
+    {"delete_*": "deny", "kind:execute": "ask", "write_file": Rule("ask", decisions=("approve", "edit"))}
+    """
 
     def __init__(self, rules: Mapping[str, RuleLike], where: str) -> None:
         if not isinstance(rules, Mapping):
@@ -343,46 +342,46 @@ class ToolRules:
             _pattern(pattern, where): _rule(rule, pattern, where) for pattern, rule in rules.items()
         }
 
-    def of(self, name: str, kind: str) -> Found | None:
+    def of(self, name: str, kind: str) -> MatchedRule | None:
         """The rule for a tool of this name and kind."""
         for pattern, rule in self._rules.items():
-            if fits(pattern, name, kind):
-                return Found(pattern, rule)
+            if matches_pattern(pattern, name, kind):
+                return MatchedRule(pattern, rule)
         return None
 
     @property
     def kinds(self) -> dict[str, ToolKind]:
-        """What the rules say the tools are, by pattern."""
+        """The kinds that the rules say the tools are, by pattern."""
         return {
             pattern: rule.kind
             for pattern, rule in self._rules.items()
-            if rule.kind is not None and not pattern.startswith(KIND)
+            if rule.kind is not None and not pattern.startswith(KIND_PREFIX)
         }
 
 
-def fits(pattern: str, name: str, kind: str) -> bool:
-    """Whether a pattern means a tool of this name and kind."""
-    if pattern.startswith(KIND):
-        return pattern.removeprefix(KIND) == kind
+def matches_pattern(pattern: str, name: str, kind: str) -> bool:
+    """True if a pattern means a tool of this name and kind."""
+    if pattern.startswith(KIND_PREFIX):
+        return pattern.removeprefix(KIND_PREFIX) == kind
     return fnmatchcase(name, pattern)
 
 
 def _pattern(pattern: object, where: str) -> str:
-    """The pattern, if it can mean something."""
+    """Return the pattern, if it can mean something."""
     if not isinstance(pattern, str) or not pattern.strip():
         raise TypeError(
             f"{where}: a pattern is the name of a tool, with `*` for any letters, not {pattern!r:.100}"
         )
-    if pattern.startswith(KIND):
-        checked_kind(pattern.removeprefix(KIND), where)
+    if pattern.startswith(KIND_PREFIX):
+        checked_kind(pattern.removeprefix(KIND_PREFIX), where)
     elif ":" in pattern:
-        kinds = ", ".join(f"{KIND}{kind}" for kind in KINDS)
+        kinds = ", ".join(f"{KIND_PREFIX}{kind}" for kind in KINDS)
         raise ValueError(f"{where}: {pattern!r:.100} means no tool: write its name, or one of {kinds}")
     return pattern
 
 
 def checked_pattern(pattern: object, where: str) -> str:
-    """The same for lists of patterns."""
+    """Return a pattern of a list, if it can mean something."""
     return _pattern(pattern, where)
 
 
@@ -419,18 +418,12 @@ def _one_of(word: object, words: tuple[str, ...], what: str) -> str:
     raise ValueError(f"{what} is not {word!r:.100}: {hint}")
 
 
-# The arguments of a tool call as a form, for a user who wants to change them before the tool runs.
-#
-# Fields come from the tool's own schema, filled in with what the model wrote. What a form cannot show is
-# written as JSON; what looks like a secret is not shown, and stays as it is.
+def arguments_form(tool: BaseTool | None, args: ToolArguments) -> Form[dict[str, Any]] | None:
+    """Return a form in which the user changes a call's arguments; None if nothing can be changed.
 
-
-LONGEST_PROBLEM = 300
-"""Characters of what a tool finds wrong with its arguments."""
-
-
-def arguments_form(tool: BaseTool | None, args: Arguments) -> Form[dict[str, Any]] | None:
-    """The form; None if there is nothing in it that a user could change."""
+    Fields come from the tool's own schema, filled in with what the model wrote. What a form cannot show is
+    written as JSON; what looks like a secret is not shown, and stays as it is.
+    """
     schema = _schema(tool, args)
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
@@ -449,7 +442,7 @@ def arguments_form(tool: BaseTool | None, args: Arguments) -> Form[dict[str, Any
     return Form(shown, build)
 
 
-def _schema(tool: BaseTool | None, args: Arguments) -> Mapping[str, Any]:
+def _schema(tool: BaseTool | None, args: ToolArguments) -> Mapping[str, Any]:
     schema: Any = tool.tool_call_schema if tool is not None else None
     if isinstance(schema, Mapping):
         return schema
@@ -473,7 +466,9 @@ def _schema_of(value: object) -> dict[str, Any]:
     return {}
 
 
-def _field(name: str, part: Any, schema: Mapping[str, Any], args: Arguments, required: bool) -> Field | None:
+def _field(
+    name: str, part: Any, schema: Mapping[str, Any], args: ToolArguments, required: bool
+) -> Field | None:
     """One argument as a field, filled in if what the model wrote fits it."""
     definitions = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
     alone = {
@@ -495,7 +490,7 @@ def _field(name: str, part: Any, schema: Mapping[str, Any], args: Arguments, req
         return field
 
 
-def _json_field(name: str, args: Arguments, required: bool) -> TextField:
+def _json_field(name: str, args: ToolArguments, required: bool) -> TextField:
     given = name in args
     return TextField(
         name=name,

@@ -1,138 +1,198 @@
-"""`acp.plan(…)`: what the agent means to do, as the editor's plan."""
+"""Collects the plan of one prompt and shows it to the client.
+
+A plan comes from a todo list, a `plan` in the graph's state, the tool calls of a model, what it thinks or
+says, or from `acp.emit_plan(…)`. Each statement is the whole plan; the same one is not sent twice, but for
+the finished one, which ends the prompt.
+"""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
-from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, ToolCallRequest
-from langchain_core.messages import AIMessage
-from langgraph.types import Command
+from coupler import events
+from coupler.agent.errors import describe
+from coupler.schema.v1 import PlanEntry, PlanEntryPriority, PlanEntryStatus
 
-from coupler.langchain.current import SOURCES, Build, Current, Entries, Source, current
-from coupler.langchain.middleware import Result, own_name
-from coupler.langchain.modes import PLANNING
+if TYPE_CHECKING:
+    from coupler.agent.turn import Turn
+
+log = logging.getLogger("coupler.langchain")
+
+PLANNING = "planning"
+"""The id of the mode in which the answers of the model are plans."""
+
+PlanSource: TypeAlias = Literal["todos", "tool_calls", "reasoning", "manual"]
+
+PLAN_SOURCES: tuple[str, ...] = get_args(PlanSource)
+
+DEFAULT_SOURCES: frozenset[str] = frozenset({"todos", "manual"})
+
+PlanEntries: TypeAlias = Iterable[str | Mapping[str, Any] | PlanEntry]
+
+PlanBuilder: TypeAlias = Callable[[str, Any], PlanEntries | None]
+"""Makes the entries of what a source has: its name, and a todo list, tool calls, or a text."""
+
+MOST_ENTRIES = 200
+
+LONGEST_ENTRY = 500
+"""Characters of one entry."""
+
+FEWEST_STEPS = 2
+"""A list with less is no plan."""
+
+_STATUSES = frozenset(get_args(PlanEntryStatus))
+
+_PRIORITIES = frozenset(get_args(PlanEntryPriority))
+
+_DONE = {"done": "completed", "complete": "completed", "in progress": "in_progress", "doing": "in_progress"}
+
+_STEP = re.compile(r"\s{0,3}(?:\d{1,3}[.)]|[-*+])\s+(?:\[(?P<mark>[ xX])\]\s+)?(?P<text>\S.*)")
 
 
-class PlanMiddleware(AgentMiddleware[Any, Any, Any]):
-    """Shows plans: of the todo list, of the model's tool calls, of lists in what it thinks, and by hand.
+class PlanBoard:
+    """The plan of one prompt. All of its methods are synchronous, and called on the event loop."""
 
-    `on` says which of them: "todos", "tool_calls", "reasoning", "manual" (`acp.emit_plan`). A `plan` in the
-    graph's state is always shown, and what the model answers in the mode "planning". `build` makes the
-    entries of what a source has, in place of the usual way: it gets the source's name and what it has.
-    """
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._on: frozenset[str] = DEFAULT_SOURCES
+        self._build: PlanBuilder | None = None
+        self._entries: tuple[PlanEntry, ...] = ()
+        self._calls: dict[str, dict[str, Any]] = {}
+        self._is_finished = False
 
-    def __init__(self, *, build: Build | None = None, on: Collection[Source] = ("todos", "manual")) -> None:
-        super().__init__()
-        self._name = own_name("acp.plan")
-        self._build = build
-        self._on = _sources(on)
+    def listen(self, on: frozenset[str], build: PlanBuilder | None) -> None:
+        """Take plans from these sources only, and make their entries with `build`."""
+        self._on, self._build = on, build
 
-    @property
-    def name(self) -> str:
-        return self._name
+    def hears(self, source: PlanSource) -> bool:
+        """True if plans of this source are shown."""
+        return source in self._on
 
-    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
-        """Call the model, and show what it plans."""
-        served = current()
-        if served is None:
-            return handler(request)
-        served.call_on_loop(self._before, served, request.state)
-        response = handler(request)
-        served.call_on_loop(self._after, served, response)
-        return response
+    def todos(self, value: Any) -> None:
+        """Take a plan from the todo list, which has changed."""
+        self._take("todos", value)
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
-    ) -> Any:
-        """The same."""
-        served = current()
-        if served is None:
-            return await handler(request)
-        self._before(served, request.state)
-        response = await handler(request)
-        self._after(served, response)
-        return response
+    def plan(self, value: Any) -> None:
+        """The state of the graph has another `plan`; what is no list of entries is not meant for people."""
+        if isinstance(value, str | list | tuple):
+            self._show(plan_steps(value) if isinstance(value, str) else value)
 
-    def wrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Result]
-    ) -> Result:
-        """Run the tool, and show what became of the plan."""
-        result = handler(request)
-        if (served := current()) is not None:
-            served.call_on_loop(self._ended, served, request, result)
-        return result
+    def begin_call(self, call: dict[str, Any]) -> None:
+        """The model calls a tool: a dictionary with `id`, `name`, `args` and `title`."""
+        if "tool_calls" in self._on:
+            self._calls[call["id"]] = {**call, "status": "in_progress"}
+            self._take("tool_calls", [*self._calls.values()])
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
-    ) -> Result:
-        """The same."""
-        result = await handler(request)
-        if (served := current()) is not None:
-            self._ended(served, request, result)
-        return result
+    def end_call(self, id: str) -> None:
+        """A tool has returned, in whatever way."""
+        if id in self._calls:
+            self._calls[id] = {**self._calls[id], "status": "completed"}
+            self._take("tool_calls", [*self._calls.values()])
 
-    def _before(self, served: Current, state: Mapping[str, Any]) -> None:
-        board = served.board
-        board.listen(self._on, self._build)
-        board.plan(state.get("plan"))
+    def reasoning(self, text: str) -> None:
+        """Take a plan from what the model thinks."""
+        self._take("reasoning", text)
 
-    def _after(self, served: Current, response: Any) -> None:
-        message = _message_of(response)
-        if message is None:
+    def answer(self, text: str) -> None:
+        """Take a plan from what the model says in the mode for planning."""
+        self._show(self._built("answer", text) if self._build is not None else plan_steps(text))
+
+    def emit(self, entries: PlanEntries) -> None:
+        """The agent's code shows a plan."""
+        self._take("manual", entries)
+
+    def finish(self) -> None:
+        """The prompt is over: the plan as it stands is sent once more, for who lost sight of it."""
+        if self._entries and not self._is_finished:
+            self._is_finished = True
+            self._send()
+
+    def _take(self, source: PlanSource, value: Any) -> None:
+        if source in self._on:
+            self._show(self._built(source, value))
+
+    def _built(self, source: str, value: Any) -> PlanEntries | None:
+        if self._build is None:
+            return _BUILT_FROM[source](value)
+        try:
+            return self._build(source, value)
+        except Exception as error:
+            log.warning("`build` of acp.plan(…) could not be used for %s: %s", source, describe(error))
+            return None
+
+    def _show(self, entries: PlanEntries | None) -> None:
+        if entries is None:
             return
-        if served.board.hears("reasoning"):
-            served.board.reasoning(_reasoning_of(message))
-        if message.tool_calls:
-            for call in message.tool_calls:
-                served.board.begin_call(_as_step(served, call))
-        elif served.session.mode == PLANNING:
-            served.board.answer(message.text)
+        try:
+            made = tuple(entry for each in entries if (entry := plan_entry(each)) is not None)[:MOST_ENTRIES]
+        except (TypeError, ValueError) as error:
+            log.warning("a plan could not be shown: %s", describe(error))
+            return
+        if made and made != self._entries:
+            self._entries, self._is_finished = made, False
+            self._send()
 
-    def _ended(self, served: Current, request: ToolCallRequest, result: Any) -> None:
-        served.board.end_call(request.tool_call["id"] or "")
-        if isinstance(result, Command) and isinstance(result.update, Mapping):
-            served.board.todos(result.update.get("todos"))
-            served.board.plan(result.update.get("plan"))
-
-
-def emit_plan(entries: Entries) -> None:
-    """Show a plan: texts, or dictionaries with `content`, `status` and `priority`. From any code, any thread.
-
-    Each time the whole plan is given. In a graph that is not served nothing happens.
-    """
-    served = current()
-    if served is not None:
-        served.call_on_loop(served.board.emit, [*entries])
+    def _send(self) -> None:
+        if self._turn.is_alive:
+            self._turn.begin_new_message()
+            self._turn.session.outlet.send(events.Plan(self._entries))
 
 
-def _as_step(served: Current, call: Any) -> dict[str, Any]:
-    tool = served.tools.get(call["name"])
-    title = served.presentation.title(call["name"], tool, call["args"])
-    return {"id": call["id"] or "", "name": call["name"], "args": call["args"], "title": title}
+def plan_entry(value: object) -> PlanEntry | None:
+    """Return an entry made of a text or a dictionary as todo lists have them; None if it is empty."""
+    if isinstance(value, PlanEntry):
+        return value
+    if isinstance(value, str):
+        value = {"content": value}
+    if not isinstance(value, Mapping):
+        raise TypeError(f"a plan's entry is text or has a `content`, and is not {type(value).__name__}")
+    text = value.get("content") or value.get("step") or value.get("title") or value.get("description")
+    if not isinstance(text, str) or not text.strip():
+        return None
+    status = str(value.get("status") or "pending").lower()
+    status = status if status in _STATUSES else _DONE.get(status, "pending")
+    priority = value.get("priority")
+    return PlanEntry(
+        " ".join(text.split())[:LONGEST_ENTRY],
+        cast(PlanEntryPriority, priority if priority in _PRIORITIES else "medium"),
+        cast(PlanEntryStatus, status),
+    )
 
 
-def _message_of(response: Any) -> AIMessage | None:
-    """The model's message in what a handler returned, which may be wrapped."""
-    if isinstance(response, AIMessage):
-        return response
-    inner = getattr(response, "model_response", response)
-    found = [message for message in getattr(inner, "result", ()) if isinstance(message, AIMessage)]
-    return found[-1] if found else None
+def plan_steps(text: Any) -> list[dict[str, str]] | None:
+    """Return the steps of the last list in a text; None if there is none worth the name."""
+    found: list[dict[str, str]] = []
+    is_list = False
+    for line in str(text).splitlines():
+        step = _STEP.fullmatch(line.rstrip())
+        if step is not None:
+            found = [*(found if is_list else ()), _as_step(step)]
+            is_list = True
+        elif line.strip() and not line.startswith((" ", "\t")):
+            is_list = False
+    return found if len(found) >= FEWEST_STEPS else None
 
 
-def _reasoning_of(message: AIMessage) -> str:
-    parts = (block for block in message.content_blocks if block["type"] == "reasoning")
-    return "\n".join(str(part.get("reasoning") or "") for part in parts)
+def _as_step(step: re.Match[str]) -> dict[str, str]:
+    done = (step["mark"] or " ").lower() == "x"
+    return {"content": step["text"].replace("**", ""), "status": "completed" if done else "pending"}
 
 
-def _sources(on: Collection[str]) -> frozenset[str]:
-    if isinstance(on, str):
-        on = (on,)
-    for source in on:
-        if source not in SOURCES:
-            nearest = difflib.get_close_matches(str(source), SOURCES, n=1, cutoff=0.5)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(SOURCES)}"
-            raise ValueError(f"acp.plan has no source {source!r:.100}: {hint}")
-    return frozenset(on)
+def _from_todos(value: Any) -> PlanEntries | None:
+    return value if isinstance(value, list | tuple) else None
+
+
+def _from_tool_calls(value: Any) -> PlanEntries | None:
+    return [{"content": call["title"], "status": call["status"]} for call in value]
+
+
+_BUILT_FROM: dict[str, Callable[[Any], PlanEntries | None]] = {
+    "todos": _from_todos,
+    "tool_calls": _from_tool_calls,
+    "reasoning": plan_steps,
+    "manual": lambda value: value,
+    "answer": plan_steps,
+}

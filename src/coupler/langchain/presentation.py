@@ -1,4 +1,4 @@
-"""How a tool call looks in an editor: its kind, title, places and content.
+"""Presents tool calls to the client: their kind, title, locations and content.
 
 The one place that decides that. What the author wants (`acp.tools(…)`) goes first; the rest is found in the
 tool and its arguments, which may be incomplete while the model still writes them.
@@ -18,13 +18,13 @@ from msgspec import UNSET
 from coupler.agent.errors import describe
 from coupler.fields import readable
 from coupler.langchain.tool_arguments import (
-    Arguments,
+    ToolArguments,
     absolute,
-    changes_in,
-    in_short,
+    diffs_in,
     key_argument,
     locations_in,
     relative,
+    short_text,
 )
 from coupler.schema.v1 import (
     Content,
@@ -41,13 +41,70 @@ if TYPE_CHECKING:
     from langchain_core.messages import ToolMessage
     from langchain_core.tools import BaseTool
 
-    from coupler.langchain.listener import Filters
+    from coupler.langchain.messages import StreamFilters
+
+log = logging.getLogger("coupler.langchain")
+
+T = TypeVar("T")
+
+LONGEST_TITLE = 200
+"""Characters of a title."""
+
+KINDS: tuple[str, ...] = get_args(ToolKind)
+
+HARMLESS_KINDS: frozenset[str] = frozenset({"read", "search", "fetch", "think"})
+"""Kinds that leave everything as it is."""
+
+CHANGING_KINDS: frozenset[str] = frozenset({"edit", "delete", "move", "execute"})
+"""Kinds that change something."""
+
+KIND_PATTERNS: tuple[tuple[ToolKind, tuple[str, ...]], ...] = (
+    ("fetch", ("fetch*", "download*", "get*url*")),
+    ("delete", ("delete*", "remove*")),
+    ("move", ("move*", "rename*")),
+    ("edit", ("write*", "create*", "update*", "edit*")),
+    ("execute", ("run*", "exec*", "execute*", "command*")),
+    ("think", ("think*", "reason*", "analyze*")),
+    ("search", ("search*", "find*", "grep*", "glob*")),
+    ("read", ("read*", "get*", "list*")),
+)
+"""The first pattern that fits counts; a name that fits none is of the kind `other`."""
+
+KNOWN_TOOL_KINDS: Mapping[str, ToolKind] = {
+    "write_todos": "think",
+    "ls": "read",
+    "shell": "execute",
+    "terminal": "execute",
+}
+"""Tools that LangChain and deepagents bring along, and whose names say something else than they do."""
+
+KindOverride: TypeAlias = Mapping[str, ToolKind] | Callable[[str, ToolArguments], ToolKind | None]
+TitleOverride: TypeAlias = (
+    Mapping[str, str | Callable[[ToolArguments], str | None]] | Callable[[str, ToolArguments], str | None]
+)
+ContentLike: TypeAlias = (
+    str | ContentBlock | ToolCallContent | Sequence[str | ContentBlock | ToolCallContent] | None
+)
+ContentOverride: TypeAlias = (
+    Mapping[str, Callable[[ToolArguments, "ToolMessage"], ContentLike]]
+    | Callable[[str, ToolArguments, "ToolMessage"], ContentLike]
+)
+LocationsLike: TypeAlias = Iterable[str | tuple[str, int] | ToolCallLocation] | str | None
+LocationsOverride: TypeAlias = (
+    Mapping[str, str | Sequence[str] | Callable[[ToolArguments], LocationsLike]]
+    | Callable[[str, ToolArguments], LocationsLike]
+)
+ToolSelection: TypeAlias = bool | str | Iterable[str]
+"""All tools or none, or those with a name that fits a pattern."""
+
+TitleMaker: TypeAlias = Callable[["TitleArguments"], str | None]
+"""Makes a title of what is known of a call's arguments; None as long as that is too little."""
 
 
 class Presentation:
-    """The look of the tool calls of one prompt."""
+    """Presents the tool calls of one prompt."""
 
-    def __init__(self, cwd: str, roots: Sequence[str] = (), filters: Filters | None = None) -> None:
+    def __init__(self, cwd: str, roots: Sequence[str] = (), filters: StreamFilters | None = None) -> None:
         """`filters` take out of calls what nobody may see, if there is anything of the kind."""
         self._filters = filters
         self._cwd = cwd
@@ -59,14 +116,14 @@ class Presentation:
         if overrides not in self._overrides:
             self._overrides.append(overrides)
 
-    def kind(self, name: str, tool: BaseTool | None, args: Arguments) -> ToolKind:
+    def kind(self, name: str, tool: BaseTool | None, args: ToolArguments) -> ToolKind:
         """The kind of the call."""
         for overrides in self._overrides:
             if (kind := overrides.kind(name, args)) is not None:
                 return kind
         return kind_of(name, tool)
 
-    def title(self, name: str, tool: BaseTool | None, args: Arguments, partial: bool = False) -> str:
+    def title(self, name: str, tool: BaseTool | None, args: ToolArguments, partial: bool = False) -> str:
         """The call in one line: what the tool is called, and the argument that matters most.
 
         With `partial` the model still writes the last of the arguments.
@@ -77,7 +134,7 @@ class Presentation:
                 return title
         if (title := own_title(tool, known, self._cwd)) is not None:
             return title
-        about = about_tool(tool)
+        about = tool_metadata(tool)
         own = about.get("title") or readable(str(about.get("tool") or name)) or name
         called = f"{about['server']}: {own}" if about.get("server") else str(own)
         key = key_argument(known, self._cwd)
@@ -85,7 +142,7 @@ class Presentation:
         return title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"
 
     def locations(
-        self, name: str, args: Arguments, partial: bool = False, found: tuple[ToolCallLocation, ...] = ()
+        self, name: str, args: ToolArguments, partial: bool = False, found: tuple[ToolCallLocation, ...] = ()
     ) -> tuple[ToolCallLocation, ...]:
         """The files that the call works on, absolute; `found` are those that the tool itself has told."""
         known = _without_last(args) if partial else args
@@ -97,75 +154,47 @@ class Presentation:
                 )
         return found or locations_in(known, self.kind(name, None, known), self._cwd)
 
-    def arguments(self, args: Arguments) -> Arguments:
-        """What may be shown of a call's arguments."""
+    def arguments(self, args: ToolArguments) -> ToolArguments:
+        """Return what may be shown of a call's arguments."""
         return self._filters.arguments(args) if self._filters is not None else args
 
     def output(self, id: str, piece: str) -> str:
-        """What may be shown now of what a call puts out while it runs."""
+        """Return what may be shown now of what a call puts out while it runs."""
         return str(self._filters.output(id, piece)) if self._filters is not None else piece
 
-    def preview(self, name: str, args: Arguments) -> list[ToolCallContent]:
-        """What the call is going to change, as its arguments describe it; asked before it runs."""
+    def preview(self, name: str, args: ToolArguments) -> list[ToolCallContent]:
+        """Return what the call is going to change, as its arguments describe it; asked before it runs."""
         if self.kind(name, None, args) != "edit":
             return []
-        return [*changes_in(args, self._cwd, self._roots)]
+        return [*diffs_in(args, self._cwd, self._roots)]
 
-    def content(self, name: str, args: Arguments, message: ToolMessage) -> list[ToolCallContent] | None:
-        """What the author wants to be shown of the result; None if nothing special."""
+    def content(self, name: str, args: ToolArguments, message: ToolMessage) -> list[ToolCallContent] | None:
+        """Return what the author wants to be shown of the result; None if nothing special."""
         for overrides in self._overrides:
             if (content := overrides.content(name, args, message)) is not None:
                 return content
         return None
 
     def starts(self, name: str) -> bool:
-        """Whether calls are shown from their beginning on, and not only once they are over."""
+        """True if calls are shown from their beginning on, and not only once they are over."""
         return all(overrides.starts(name) for overrides in self._overrides)
 
     def results(self, name: str) -> bool:
-        """Whether it is shown what calls returned, and not only that they did."""
+        """True if it is shown what calls returned, and not only that they did."""
         return all(overrides.results(name) for overrides in self._overrides)
 
 
-def _without_last(args: Arguments) -> Mapping[str, Any]:
+def _without_last(args: ToolArguments) -> Mapping[str, Any]:
     return dict(list(args.items())[:-1])
 
 
-# What the author of an agent wants to be shown of its tools in another way, tool by tool.
-#
-# Each is a function, or a mapping from patterns of tool names to what is wanted of these tools. It is checked
-# where it is written; what a function returns is checked each time, and whatever is wrong with it costs a
-# line in the log and never the turn.
-
-
-log = logging.getLogger("coupler.langchain")
-
-T = TypeVar("T")
-
-LONGEST_TITLE = 200
-"""Characters of a title."""
-
-KindOverride: TypeAlias = Mapping[str, ToolKind] | Callable[[str, Arguments], ToolKind | None]
-TitleOverride: TypeAlias = (
-    Mapping[str, str | Callable[[Arguments], str | None]] | Callable[[str, Arguments], str | None]
-)
-Shown: TypeAlias = (
-    str | ContentBlock | ToolCallContent | Sequence[str | ContentBlock | ToolCallContent] | None
-)
-ContentOverride: TypeAlias = (
-    Mapping[str, Callable[[Arguments, "ToolMessage"], Shown]]
-    | Callable[[str, Arguments, "ToolMessage"], Shown]
-)
-Places: TypeAlias = Iterable[str | tuple[str, int] | ToolCallLocation] | str | None
-LocationsOverride: TypeAlias = (
-    Mapping[str, str | Sequence[str] | Callable[[Arguments], Places]] | Callable[[str, Arguments], Places]
-)
-Which: TypeAlias = bool | str | Iterable[str]
-"""All tools or none, or those with a name that fits a pattern."""
-
-
 class Overrides:
-    """What one `acp.tools(…)` says. Each question is answered with None where it says nothing."""
+    """The presentation that one `acp.tools(…)` wants; each answer is None where it says nothing.
+
+    Each override is a function, or a mapping from patterns of tool names to what is wanted of these tools. It
+    is checked where it is written; what a function returns is checked each time, and whatever is wrong with
+    it costs a line in the log and never the turn.
+    """
 
     def __init__(
         self,
@@ -174,24 +203,24 @@ class Overrides:
         title: TitleOverride | None = None,
         content: ContentOverride | None = None,
         locations: LocationsOverride | None = None,
-        starts: Which = True,
-        results: Which = True,
+        starts: ToolSelection = True,
+        results: ToolSelection = True,
     ) -> None:
-        self._kind = _Wish(kind, "kind", (str,))
-        self._title = _Wish(title, "title", (str, Callable))
-        self._content = _Wish(content, "content", (Callable,))
-        self._locations = _Wish(locations, "locations", (str, Sequence, Callable))
+        self._kind = _Override(kind, "kind", (str,))
+        self._title = _Override(title, "title", (str, Callable))
+        self._content = _Override(content, "content", (Callable,))
+        self._locations = _Override(locations, "locations", (str, Sequence, Callable))
         self._starts = _which(starts, "starts")
         self._results = _which(results, "results")
         if isinstance(kind, Mapping):
             for wanted in kind.values():
                 checked_kind(wanted, "kind")
 
-    def kind(self, name: str, args: Arguments) -> ToolKind | None:
+    def kind(self, name: str, args: ToolArguments) -> ToolKind | None:
         """The kind that is wanted."""
         return self._kind.of(name, lambda wish: wish if isinstance(wish, str) else wish(name, args), _as_kind)
 
-    def title(self, name: str, args: Arguments) -> str | None:
+    def title(self, name: str, args: ToolArguments) -> str | None:
         """The title that is wanted; None also as long as an argument that it names has not come."""
 
         def told(wish: Any) -> Any:
@@ -204,15 +233,15 @@ class Overrides:
 
         return self._title.of(name, told, _as_title)
 
-    def content(self, name: str, args: Arguments, message: ToolMessage) -> list[ToolCallContent] | None:
-        """What is to be shown of the result."""
+    def content(self, name: str, args: ToolArguments, message: ToolMessage) -> list[ToolCallContent] | None:
+        """Return what is to be shown of the result."""
 
         def told(wish: Any) -> Any:
             return wish(name, args, message) if self._content.is_function else wish(args, message)
 
         return self._content.of(name, told, _as_content)
 
-    def locations(self, name: str, args: Arguments) -> list[tuple[str, int | None]] | None:
+    def locations(self, name: str, args: ToolArguments) -> list[tuple[str, int | None]] | None:
         """The places that are wanted, as they are written."""
 
         def told(wish: Any) -> Any:
@@ -224,16 +253,16 @@ class Overrides:
         return self._locations.of(name, told, _as_places)
 
     def starts(self, name: str) -> bool:
-        """Whether a call is shown from its beginning on."""
+        """True if a call is shown from its beginning on."""
         return self._starts(name)
 
     def results(self, name: str) -> bool:
-        """Whether it is shown what a call returned."""
+        """True if it is shown what a call returned."""
         return self._results(name)
 
 
-class _Wish:
-    """One of the overrides: a function for all tools, or something by pattern."""
+class _Override:
+    """One override: a function for all tools, or something by pattern."""
 
     def __init__(self, wanted: Any, what: str, kinds: tuple[Any, ...]) -> None:
         self.is_function = callable(wanted)
@@ -253,7 +282,7 @@ class _Wish:
         self._by_pattern = {**wanted}
 
     def of(self, name: str, told: Callable[[Any], Any], checked: Callable[[Any], T | None]) -> T | None:
-        """What is wanted for this tool, checked; None if that is nothing, or wrong."""
+        """Return what is wanted for this tool, checked; None if that is nothing, or wrong."""
         wish = self._function
         if wish is None:
             fitting = (pattern for pattern in self._by_pattern if fnmatchcase(name, pattern))
@@ -281,18 +310,18 @@ def checked_kind(kind: object, what: str) -> ToolKind:
     raise ValueError(f"`{what}` knows no kind {kind!r:.100}: {hint}")
 
 
-def fits_any(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a tool's name fits one of the patterns."""
+def matches_any(name: str, patterns: Iterable[str]) -> bool:
+    """True if a tool's name fits one of the patterns."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _which(which: Which, what: str) -> Callable[[str], bool]:
+def _which(which: ToolSelection, what: str) -> Callable[[str], bool]:
     if isinstance(which, bool):
         return lambda name: which
     patterns = (which,) if isinstance(which, str) else tuple(which)
     if any(not isinstance(pattern, str) for pattern in patterns):
         raise TypeError(f"`{what}` is True, False, or patterns of tool names, not {which!r:.100}")
-    return lambda name: fits_any(name, patterns)
+    return lambda name: matches_any(name, patterns)
 
 
 def _as_kind(value: Any) -> ToolKind:
@@ -338,44 +367,14 @@ def _as_place(place: Any) -> tuple[str, int | None]:
     raise TypeError(f"a location is a path, or a path and a line, not {place!r:.100}")
 
 
-# What kind of tool a tool is: by what its author says, else by its MCP server's claims, else by its name.
-#
-# The kind decides how an editor shows a call, which modes offer the tool, and how its arguments are judged. A
-# server's claim earns its tool nothing but the look of it: the permission engine asks about it all the same.
-
-
-KINDS: tuple[str, ...] = get_args(ToolKind)
-
-HARMLESS: frozenset[str] = frozenset({"read", "search", "fetch", "think"})
-"""Kinds that leave everything as it is."""
-
-CHANGING: frozenset[str] = frozenset({"edit", "delete", "move", "execute"})
-"""Kinds that change something."""
-
-BY_NAME: tuple[tuple[ToolKind, tuple[str, ...]], ...] = (
-    ("fetch", ("fetch*", "download*", "get*url*")),
-    ("delete", ("delete*", "remove*")),
-    ("move", ("move*", "rename*")),
-    ("edit", ("write*", "create*", "update*", "edit*")),
-    ("execute", ("run*", "exec*", "execute*", "command*")),
-    ("think", ("think*", "reason*", "analyze*")),
-    ("search", ("search*", "find*", "grep*", "glob*")),
-    ("read", ("read*", "get*", "list*")),
-)
-"""The first pattern that fits counts; a name that fits none is of the kind `other`."""
-
-READY_MADE: Mapping[str, ToolKind] = {
-    "write_todos": "think",
-    "ls": "read",
-    "shell": "execute",
-    "terminal": "execute",
-}
-"""Tools that LangChain and deepagents bring along, and whose names say something else than they do."""
-
-
 def kind_of(name: str, tool: BaseTool | None) -> ToolKind:
-    """The kind of a tool of which its author has said nothing here."""
-    about = about_tool(tool)
+    """Return the kind of a tool of which its author has said nothing here.
+
+    It is found in the tool's metadata, else in its MCP server's claims, else by its name. The kind decides
+    how an editor shows a call, which modes offer the tool, and how its arguments are judged. A server's claim
+    earns its tool nothing but the look of it: the permission engine asks about it all the same.
+    """
+    about = tool_metadata(tool)
     if (explicit := about.get("kind")) in KINDS:
         return cast(ToolKind, explicit)
     by_name = kind_by_name(str(about.get("tool") or name))
@@ -383,8 +382,8 @@ def kind_of(name: str, tool: BaseTool | None) -> ToolKind:
     return _claimed(annotations, by_name) if isinstance(annotations, Mapping) else by_name
 
 
-def about_tool(tool: BaseTool | None) -> Mapping[str, Any]:
-    """What Coupler's own tools say of themselves, and what MCP servers said of theirs."""
+def tool_metadata(tool: BaseTool | None) -> Mapping[str, Any]:
+    """Return what Coupler's own tools say of themselves, and what MCP servers said of theirs."""
     about = (tool.metadata or {}).get("coupler") if tool is not None else None
     return about if isinstance(about, Mapping) else {}
 
@@ -392,11 +391,11 @@ def about_tool(tool: BaseTool | None) -> Mapping[str, Any]:
 @lru_cache(maxsize=1024)
 def kind_by_name(name: str) -> ToolKind:
     """The kind that the name stands for."""
-    known = READY_MADE.get(name)
+    known = KNOWN_TOOL_KINDS.get(name)
     if known is not None:
         return known
     lowered = name.lower()
-    for kind, patterns in BY_NAME:
+    for kind, patterns in KIND_PATTERNS:
         if any(fnmatchcase(lowered, pattern) for pattern in patterns):
             return kind
     return "other"
@@ -405,32 +404,33 @@ def kind_by_name(name: str) -> ToolKind:
 def _claimed(annotations: Mapping[str, Any], by_name: ToolKind) -> ToolKind:
     """A claim goes before the name, which then only says more exactly what is meant by it."""
     if annotations.get("read_only") is True:
-        return by_name if by_name in HARMLESS else "read"
+        return by_name if by_name in HARMLESS_KINDS else "read"
     if annotations.get("destructive") is True:
-        return by_name if by_name in CHANGING else "edit"
+        return by_name if by_name in CHANGING_KINDS else "edit"
     return by_name
 
 
-# Titles that tools give their own calls, as "Read app.py:10-40".
-#
-# A tool's author knows best which of its arguments matter; but arguments are a model's words, may be of any
-# type, and are incomplete while the model still writes them.
+def own_title(tool: BaseTool | None, args: ToolArguments, cwd: str) -> str | None:
+    """Return the title that the tool itself gives this call, if it does."""
+    made: TitleMaker | None = getattr(tool, "title_of", None)
+    title = made(TitleArguments(args, cwd)) if made is not None else None
+    return title if title is None or len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"
 
 
-Title: TypeAlias = Callable[["Told"], str | None]
-"""Makes a title of what is known of a call's arguments; None as long as that is too little."""
+class TitleArguments:
+    """The arguments of a call for its title, as far as the model has written them.
 
+    A tool's author knows best which of its arguments matter; but arguments are a model's words, may be of any
+    type, and are incomplete while the model still writes them.
+    """
 
-class Told:
-    """The arguments of a call, as far as the model has written them, in words for people."""
-
-    def __init__(self, args: Arguments, cwd: str) -> None:
+    def __init__(self, args: ToolArguments, cwd: str) -> None:
         self._args = args
         self._cwd = cwd
 
     def text(self, name: str) -> str | None:
         """An argument as one short line."""
-        return in_short(self._args.get(name))
+        return short_text(self._args.get(name))
 
     def path(self, name: str) -> str | None:
         """An argument that is a path, without the part that all paths of the session begin with."""
@@ -443,28 +443,21 @@ class Told:
         return value if type(value) is int else None
 
 
-def naming_text(verb: str, argument: str) -> Title:
+def title_with_text(verb: str, argument: str) -> TitleMaker:
     """Titles of a verb and an argument, as "Run make test"."""
 
-    def title(told: Told) -> str | None:
+    def title(told: TitleArguments) -> str | None:
         text = told.text(argument)
         return None if text is None else f"{verb} {text}"
 
     return title
 
 
-def naming_path(verb: str, argument: str = "path") -> Title:
+def title_with_path(verb: str, argument: str = "path") -> TitleMaker:
     """Titles of a verb and an argument that is a path, as "Write app.py"."""
 
-    def title(told: Told) -> str | None:
+    def title(told: TitleArguments) -> str | None:
         path = told.path(argument)
         return None if path is None else f"{verb} {path}"
 
     return title
-
-
-def own_title(tool: BaseTool | None, args: Arguments, cwd: str) -> str | None:
-    """The title that the tool itself gives this call, if it does."""
-    made: Title | None = getattr(tool, "title_of", None)
-    title = made(Told(args, cwd)) if made is not None else None
-    return title if title is None or len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"

@@ -1,50 +1,266 @@
-"""A run of a graph as a turn: what models, tools and nodes do, told to the client in the order of the doing.
+"""Turns a run of a graph into a turn: what models, tools and nodes do, told to the client in order.
 
-Everything here happens on the event loop. Who calls it from a thread has to hop there first; see `Listener`.
+`RunListener` hears LangChain's callbacks, `TurnProjection` tells the client.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from langchain_core.messages import (
-    AIMessage,
-    AIMessageChunk,
-    BaseMessage,
-    ToolMessage,
-    convert_to_messages,
-)
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage, convert_to_messages
+from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command, Interrupt
 from msgspec import UNSET
 
 from coupler.agent.errors import describe
 from coupler.agent.turn import COMPACTION, NOTICES
 from coupler.events import Compaction, Notice, Thought
-from coupler.langchain.content import blocks_of
-from coupler.langchain.errors import stop_of_message, trouble_of
-from coupler.langchain.listener import Filters, HeldRun
-from coupler.langchain.messages import Look, ModelRun, Sayings
-from coupler.langchain.tool_calls import STOPPED
-from coupler.langchain.usage import Usage
+from coupler.langchain.content import client_blocks
+from coupler.langchain.current import running_call
+from coupler.langchain.errors import failure_kind_of, stop_of_message
+from coupler.langchain.messages import (
+    DisplayOptions,
+    FilteredModelRun,
+    MessageDeduplicator,
+    ModelRun,
+    StreamFilters,
+)
+from coupler.langchain.tool_calls import STOPPED, OutputWriter, write_to
+from coupler.langchain.usage import TokenUsage
 from coupler.schema.v1 import Content, StopReason, TextContent, ToolCallContent
 
 if TYPE_CHECKING:
+    from langchain_core.outputs import ChatGenerationChunk, GenerationChunk, LLMResult
+    from tenacity import RetryCallState
+
     from coupler.langchain.current import Current
+
+
+if TYPE_CHECKING:
+    Chunk = GenerationChunk | ChatGenerationChunk | None
+
+T = TypeVar("T")
 
 INTERRUPT = "__interrupt__"
 MESSAGES = "messages"
 
-SILENCE = 0.3
+RETRY_GRACE = 0.3
 """Seconds after the failure of a model in which somebody may ask it again before the user is told."""
 
+NOT_STREAMED = "nostream"
+"""LangGraph's tag for models whose answers are nobody's business."""
 
-class Projection:
-    """Tells one prompt's client what happens."""
+TOKENS_BEFORE_YIELD = 128
+"""Tokens after which others get their turn, also if the model never waits for anything."""
 
-    def __init__(self, current: Current, look: Look, usage: Usage, filters: Filters | None = None) -> None:
+SUMMARY_SOURCE = "summarization"
+
+INTERNAL_RUNS = frozenset({"tool_selection", "tool_emulation"})
+"""What LangChain's own middleware asks models for, beside the conversation."""
+
+
+class _Tool(NamedTuple):
+    """A tool that runs, with the call and the writer of the code around it."""
+
+    key: str
+    outer: str | None
+    outer_writer: OutputWriter | None
+    is_asked_for: bool
+
+
+class RunListener(BaseCallbackHandler):
+    """Hears one run of a graph through LangChain's callbacks, without a queue in between.
+
+    A model's tokens are told to the client in the very call in which LangChain reports them, and a model that
+    is faster than its client is held up there. Models stream because the listener has the two `tap` methods:
+    that is what LangChain asks for. Plain nodes run in threads; what is heard there is told on the loop, in
+    order. There is one listener for all of this, because LangChain takes its time for each, at every token.
+    """
+
+    run_inline = True
+    ignore_llm = False  # LangChain asks this at every token, and its own is a property
+
+    def __init__(self, current: Current, projection: TurnProjection) -> None:
+        self._current = current
+        self.projection = projection
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._tools: dict[UUID, _Tool] = {}
+        self._running: dict[str, UUID] = {}
+        """Which of them has a call's key."""
+        self._outlet = current.session.outlet
+        self._until_breath = TOKENS_BEFORE_YIELD
+        """Tokens that may come before others get their turn."""
+        self._next: Callable[..., Awaitable[None] | None] = self._take
+        """What takes the next token on the loop, with or without waiting."""
+        self._summaries: set[UUID] = set()
+
+    def tap_output_aiter(self, run_id: UUID, output: AsyncIterator[T]) -> AsyncIterator[T]:
+        """Make models stream by being there; what they say is heard elsewhere."""
+        return output
+
+    def tap_output_iter(self, run_id: UUID, output: Iterator[T]) -> Iterator[T]:
+        """Make models stream for plain functions; see `tap_output_aiter`."""
+        return output
+
+    def on_chat_model_start(
+        self,
+        serialized: dict[str, Any],
+        messages: list[list[BaseMessage]],
+        *,
+        run_id: UUID,
+        tags: list[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        **more: Any,
+    ) -> None:
+        options = more.get("options") or {}
+        if (metadata or {}).get("lc_source") == SUMMARY_SOURCE:
+            self._summaries.add(run_id)
+            self.tell(self.projection.begin_summary, run_id)
+            return
+        if _is_hidden(tags, metadata or {}) or "ls_structured_output_format" in options:
+            return
+        model = (metadata or {}).get("ls_model_name")
+        self.tell(self.projection.begin_model, run_id, running_call.get(), model)
+
+    @property
+    def on_llm_new_token(self) -> Callable[..., Awaitable[None] | None]:
+        """Hears a token. LangChain looks this up for each: only where something is to wait, it can."""
+        return self._next if threading.get_ident() == self._thread else self._take_in_thread
+
+    def _take(
+        self,
+        token: Any,
+        *,
+        chunk: Chunk = None,
+        run_id: UUID,
+        parent_run_id: Any = None,  # named, like the next: a mapping of what is left over takes its time
+        tags: Any = None,
+        **more: Any,
+    ) -> None:
+        message = getattr(chunk, "message", None)
+        if message is not None:
+            self._until_breath -= 1
+            if not self.projection.take(run_id, message) or self._until_breath <= 0:
+                self._next = self._take_and_wait
+
+    async def _take_and_wait(self, token: Any, *, chunk: Chunk = None, run_id: UUID, **more: Any) -> None:
+        self._until_breath, self._next = TOKENS_BEFORE_YIELD, self._take
+        self._take(token, chunk=chunk, run_id=run_id)
+        # Who asks a model without awaiting it holds up the loop: then nothing goes out until it is done.
+        if self.projection.is_alive and asyncio.get_running_loop() is self._loop:
+            await self._outlet.wait_for_room()
+            await asyncio.sleep(0)
+
+    def _take_in_thread(self, token: Any, *, chunk: Chunk = None, run_id: UUID, **more: Any) -> None:
+        message = getattr(chunk, "message", None)
+        if message is not None:
+            self.tell(self.projection.take, run_id, message)
+
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **more: Any) -> None:
+        message = _answer_in(response)
+        if message is not None and run_id in self._summaries:
+            self.tell(self.projection.end_summary, run_id, str(message.text))
+        elif message is not None:
+            self.tell(self.projection.end_model, run_id, message)
+
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **more: Any) -> None:
+        is_summary = run_id in self._summaries
+        fail = self.projection.fail_summary if is_summary else self.projection.fail_model
+        self.tell(fail, run_id, error)
+
+    def on_retry(self, retry_state: RetryCallState, *, run_id: UUID, **more: Any) -> None:
+        outcome = retry_state.outcome
+        error = outcome.exception() if outcome is not None and outcome.failed else None
+        seconds = retry_state.next_action.sleep if retry_state.next_action is not None else None
+        self.tell(self.projection.retry_model, seconds, error)
+
+    def on_tool_start(
+        self,
+        serialized: dict[str, Any],
+        input_str: str,
+        *,
+        run_id: UUID,
+        metadata: dict[str, Any] | None = None,
+        inputs: dict[str, Any] | None = None,
+        **more: Any,
+    ) -> None:
+        name = (serialized or {}).get("name") or more.get("name") or "tool"
+        asked_for = more.get("tool_call_id")
+        outer = running_call.get()
+        wanted = self._current.calls.key(str(asked_for or run_id), outer)
+        # A model may give two calls one id: what the one shows and may do is not the other's. They may run in
+        # threads, so who comes first is found out in one step.
+        key = wanted if self._running.setdefault(wanted, run_id) == run_id else str(run_id)
+        writer = write_to(lambda delta: self.tell(self.projection.output, key, delta))
+        self._tools[run_id] = _Tool(key, outer, writer, asked_for is not None and key == wanted)
+        running_call.set(key)
+        place = (metadata or {}).get("langgraph_checkpoint_ns")
+        if isinstance(place, str):
+            self._current.namespaces[place.rpartition("|")[2]] = key
+        arguments = dict(inputs) if isinstance(inputs, Mapping) else {"input": input_str}
+        self.tell(self.projection.begin_tool, key, name, arguments, outer)
+
+    def on_tool_end(self, output: Any, *, run_id: UUID, **more: Any) -> None:
+        if (tool := self._leave_tool(run_id)) is not None:
+            self.tell(lambda: self.projection.end_tool(tool.key, output, is_asked_for=tool.is_asked_for))
+
+    def on_tool_error(self, error: BaseException, *, run_id: UUID, **more: Any) -> None:
+        tool = self._leave_tool(run_id)
+        if tool is None or isinstance(error, GraphBubbleUp):
+            return  # a tool that asks something is not over: it runs again with the answer
+        self.tell(lambda: self.projection.fail_tool(tool.key, error, is_asked_for=tool.is_asked_for))
+
+    def _leave_tool(self, run_id: UUID) -> _Tool | None:
+        tool = self._tools.pop(run_id, None)
+        if tool is None:
+            return None
+        if self._running.get(tool.key) == run_id:
+            del self._running[tool.key]
+        if running_call.get() == tool.key:
+            running_call.set(tool.outer)
+            write_to(tool.outer_writer)
+        return tool
+
+    def tell(self, what: Callable[..., object], *arguments: Any) -> None:
+        """Tell something on the loop: now, or from a thread as soon as it can."""
+        if threading.get_ident() == self._thread:
+            self._tell_now(what, arguments)
+        else:
+            self._loop.call_soon_threadsafe(self._tell_now, what, arguments)
+
+    def _tell_now(self, what: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        # What a cancel has left behind may go on, but nobody hears of it.
+        if self.projection.is_alive:
+            what(*arguments)
+
+
+def _is_hidden(tags: list[str] | None, metadata: Mapping[str, Any]) -> bool:
+    return NOT_STREAMED in (tags or ()) or metadata.get("lc_source") in INTERNAL_RUNS
+
+
+def _answer_in(response: LLMResult) -> AIMessage | None:
+    if not response.generations or not response.generations[0]:
+        return None
+    message = getattr(response.generations[0][0], "message", None)
+    return message if isinstance(message, AIMessage) else None
+
+
+class TurnProjection:
+    """Tells one prompt's client what models, tools and nodes do.
+
+    Everything here happens on the event loop. Who calls it from a thread has to hop there first, as
+    `RunListener` does.
+    """
+
+    def __init__(
+        self, current: Current, look: DisplayOptions, usage: TokenUsage, filters: StreamFilters | None = None
+    ) -> None:
         self.stop: StopReason | None = None
         """Why the last model at the top has stopped, if it was not done."""
         self.interrupts: list[Interrupt] = []
@@ -66,25 +282,23 @@ class Projection:
         self._last: ModelRun | None = None
         """Whose token came last. Its id is the same object each time, and ids are slow to compare."""
         self._last_id: UUID | None = None
-        self._sayings = Sayings()
+        self._deduplicator = MessageDeduplicator()
         self._failed: BaseException | None = None
         self._errors: dict[str, BaseException] = {}
         self._heard: dict[int, ToolMessage] = {}
 
     @property
     def is_alive(self) -> bool:
-        """Whether the client still hears of this."""
+        """True if the client still hears of this."""
         return self._turn.is_alive
 
     def know(self, messages: Iterable[BaseMessage]) -> None:
-        """These messages were there before."""
-        self._sayings.know(messages)
+        """Take these messages for known: they were there before."""
+        self._deduplicator.know(messages)
 
     def unfinished(self) -> str:
-        """What was said in an answer that broke off."""
+        """Return what was said in an answer that broke off."""
         return "".join(text for run in self._runs.values() if not run.is_nested for text in run.said)
-
-    # Models
 
     def begin_model(self, run_id: UUID, parent: str | None, model: str | None) -> None:
         """A model is asked, in this tool call if in any."""
@@ -96,7 +310,7 @@ class Projection:
         if self._filters is None:
             self._runs[run_id] = ModelRun(self._turn, self._calls, self._look, parent)
         else:
-            self._runs[run_id] = HeldRun(self._turn, self._calls, self._look, parent, self._filters)
+            self._runs[run_id] = FilteredModelRun(self._turn, self._calls, self._look, parent, self._filters)
 
     def take(self, run_id: UUID, message: AIMessageChunk) -> bool:
         """A model has said something more. Returns whether its client takes yet more without waiting."""
@@ -113,14 +327,14 @@ class Projection:
             # What nobody is shown was paid for all the same.
             self._usage.add(message, is_nested=True)
             return
-        self._sayings.know([message])
+        self._deduplicator.know([message])
         if not run.has_begun:
             run.take_whole(message)
         run.end(message)
         self._usage.add(message, is_nested=run.is_nested)
         if not run.is_nested:
             self.stop = stop_of_message(message)
-            self._sayings.answer("".join(run.said))
+            self._deduplicator.answer("".join(run.said))
             self.has_spoken = self.has_spoken or bool(run.said or run.called)
 
     def fail_model(self, run_id: UUID, error: BaseException) -> None:
@@ -129,7 +343,7 @@ class Projection:
         if run is not None:
             run.fail(describe(error))
             self.model_error = self._failed = error
-            asyncio.get_running_loop().call_later(SILENCE, self._tell_wait, error)
+            asyncio.get_running_loop().call_later(RETRY_GRACE, self._tell_wait, error)
 
     def retry_model(self, seconds: float | None, error: BaseException | None = None) -> None:
         """A model is going to be asked again."""
@@ -143,18 +357,16 @@ class Projection:
             self._failed = None
             self._tell_trouble(error, "The agent waits before it tries again, or goes on without it.")
 
-    # Summaries
-
     def begin_summary(self, run_id: UUID) -> None:
-        """Middleware has the conversation shortened."""
+        """Report that middleware has the conversation shortened."""
         self._tell_compaction(Compaction(str(run_id), "in_progress"))
 
     def end_summary(self, run_id: UUID, summary: str) -> None:
-        """It was shortened to this."""
+        """Report what the conversation was shortened to."""
         self._tell_compaction(Compaction(str(run_id), "completed", (TextContent(summary),)))
 
     def fail_summary(self, run_id: UUID, error: BaseException) -> None:
-        """It could not be."""
+        """Report that the conversation could not be shortened."""
         self._tell_compaction(Compaction(str(run_id), "failed", UNSET, describe(error)))
 
     def _tell_compaction(self, compaction: Compaction) -> None:
@@ -162,8 +374,6 @@ class Projection:
         if self._turn.editor.offers(COMPACTION):
             self._turn.begin_new_message()
             self._turn.session.outlet.send(compaction)
-
-    # Tools
 
     def begin_tool(self, key: str, name: str, arguments: dict[str, Any], parent: str | None) -> None:
         """A tool runs."""
@@ -180,7 +390,7 @@ class Projection:
             self._heard[id(message)] = message
             self._settle(key, message)
         elif not is_asked_for:
-            self._calls.settle(key, "completed", content=_shown(blocks_of(_plain(output))))
+            self._calls.settle(key, "completed", content=_shown(client_blocks(_plain(output))))
 
     def fail_tool(self, key: str, error: BaseException, *, is_asked_for: bool) -> None:
         """A tool has raised; what becomes of that, its message tells."""
@@ -205,7 +415,7 @@ class Projection:
 
     def output(self, key: str, delta: Any) -> None:
         """A tool has put out something before its end."""
-        for block in blocks_of(delta):
+        for block in client_blocks(delta):
             self._calls.append(key, getattr(block, "text", None) or block)
 
     def fail_open(self, reason: str | None) -> None:
@@ -219,8 +429,6 @@ class Projection:
                 self._calls.settle(key, "failed", reason=describe(error))
         if reason is not None:
             self._calls.settle_open("failed", reason)
-
-    # Nodes
 
     def update(self, namespace: tuple[str, ...], update: Mapping[str, Any]) -> None:
         """Nodes have written this into the state."""
@@ -265,12 +473,12 @@ class Projection:
 
     def _say_whole(self, message: AIMessage, namespace: tuple[str, ...]) -> None:
         """A message that no model has streamed: a node has made it."""
-        if self._sayings.has(message, namespace):
+        if self._deduplicator.has(message, namespace):
             return
         shown = message if self._filters is None else self._filters.answer(message)
         if shown is None or self._current.call_around(namespace) is not None:
             return
-        if self._sayings.repeats(message, shown.text, namespace):
+        if self._deduplicator.repeats(message, shown.text, namespace):
             return
         run = ModelRun(self._turn, self._calls, self._look, None)
         if shown.id is None:
@@ -287,13 +495,13 @@ class Projection:
         name, arguments = self._calls.name(key), self._calls.arguments(key)
         content = self._current.presentation.content(name, arguments, message)
         if content is None:
-            content = _shown(blocks_of(message.content))
+            content = _shown(client_blocks(message.content))
         status = "failed" if message.status == "error" else "completed"
         self._fail_inside(key, has_failed=status == "failed")
         self._calls.settle(key, status, content=content, output=_raw_output(message))
 
     def _tell_trouble(self, error: BaseException | None, description: str) -> None:
-        trouble = trouble_of(error, of_model=error) if error is not None else None
+        trouble = failure_kind_of(error, of_model=error) if error is not None else None
         what = trouble.what if trouble is not None else "The model has failed"
         if self._turn.editor.offers(NOTICES):
             self._turn.session.outlet.send(Notice("warning", what, description))
@@ -346,7 +554,7 @@ def _plain(output: Any) -> Any:
 
 
 def _raw_output(message: ToolMessage) -> Any:
-    """What is no text, and so can be used by a program: what a tool has returned beside its message."""
+    """Return what a tool has returned beside its message, or what is no text: for programs."""
     if message.artifact is not None:
         return message.artifact
     return message.content if isinstance(message.content, list) else UNSET

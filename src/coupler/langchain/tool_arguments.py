@@ -1,8 +1,8 @@
-"""What a tool's arguments say: which one matters most, which files, command and address they name.
+"""Finds what a tool's arguments say: the one that matters most, and the files, commands and URLs in them.
 
-Arguments are a model's words and may be anything. What is found here is shown; what the permission engine
-judges is found in `judged`. Nothing here touches what it finds, but for the old text of a file that is to be
-written over.
+Arguments are a model's words and may be anything. What the functions find is shown; what the permission
+engine judges is found by `JudgedArguments`. Nothing here touches what it finds, but for the old text of a
+file that is to be written over. Arguments that are still being written are read by `partial_object`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from langchain_core.messages import ai
 from langchain_core.utils.json import parse_partial_json
 from msgspec import UNSET
 
-from coupler.redaction.known_secrets import beginning_of
+from coupler.redaction.known_secrets import masked_beginning
 from coupler.schema.v1 import Diff, ToolCallLocation
 
-Arguments = Mapping[str, Any]
+ToolArguments = Mapping[str, Any]
 
 LONGEST_PATH = 4096
 """Characters of something that can be a path."""
@@ -31,16 +31,28 @@ MOST_PATHS = 50
 """Paths of one call that are told."""
 LONGEST_SHOWN = 100
 """Characters of an argument in a title."""
-READ = 10_000
+LONGEST_READ = 10_000
 """Characters of an argument that are looked at for that."""
 LONGEST_OLD_TEXT = 1024 * 1024
 """Bytes of a file whose change is shown as a whole."""
 LAST_LINE = 2**32 - 1
 
+MOST_VALUES = 2_000
+"""Values in the arguments of one call that are looked at."""
+
+UNJUDGEABLE = "\0"
+"""A path that nobody can judge."""
+
+KINDS_WITH_TARGETS = frozenset({"edit", "delete", "move"})
+"""Kinds of tools whose `source` and `target` are files."""
+
+SHORT_JSON = 200
+"""Characters that LangChain itself may read: it takes no time."""
+
 _PATH = re.compile(r"(?:.*_)?(?:path|file|filename|filepath|dir|directory|folder|paths|files|directories)")
-END_OF_MOVE = frozenset({"source", "destination", "src", "dst", "dest", "target", "from", "to"})
-COMMANDS = ("command", "cmd", "commands", "shell_command", "script")
-ADDRESSES = ("url", "uri", "link", "address", "urls")
+TARGET_NAMES = frozenset({"source", "destination", "src", "dst", "dest", "target", "from", "to"})
+COMMAND_NAMES = ("command", "cmd", "commands", "shell_command", "script")
+URL_NAMES = ("url", "uri", "link", "address", "urls")
 _LINES = ("line", "line_number", "start_line", "lineno")
 _SUBJECTS = (
     *("query", "pattern", "regex", "search", "question", "expression", "code", "task", "description"),
@@ -49,27 +61,31 @@ _SUBJECTS = (
 _OLD, _NEW = ("old_string", "old_text", "old_str", "old"), ("new_string", "new_text", "new_str", "new")
 _WHOLE = ("content", "contents", "text", "file_text")
 
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?P<end>")?|[][{},]', re.DOTALL)
+_HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?$")
+_CLOSING = {"{": "}", "[": "]"}
 
-def key_argument(args: Arguments, cwd: str) -> str | None:
+
+def key_argument(args: ToolArguments, cwd: str) -> str | None:
     """The argument that tells one call from another, as one short line."""
-    for names in (COMMANDS, _path_names(args), ADDRESSES, _SUBJECTS, tuple(args)):
+    for names in (COMMAND_NAMES, _path_names(args), URL_NAMES, _SUBJECTS, tuple(args)):
         for name in names:
-            shown = in_short(args.get(name))
+            shown = short_text(args.get(name))
             if shown is not None:
                 return relative(shown, cwd) if is_path_name(name) else shown
     return None
 
 
 def is_path_name(name: str) -> bool:
-    """Whether an argument of this name holds a path."""
-    return _PATH.fullmatch(snake(name)) is not None
+    """True if an argument of this name holds a path."""
+    return _PATH.fullmatch(snake_case(name)) is not None
 
 
-def paths_in(args: Arguments, kind: str) -> tuple[str, ...]:
+def paths_in(args: ToolArguments, kind: str) -> tuple[str, ...]:
     """The paths that the arguments name, as they are written."""
     names = _path_names(args)
     if kind == "move":
-        names += tuple(name for name in args if snake(name) in END_OF_MOVE and name not in names)
+        names += tuple(name for name in args if snake_case(name) in TARGET_NAMES and name not in names)
     found = (
         path for name in names for value in _values(args[name]) if (path := _shown_path(value)) is not None
     )
@@ -78,22 +94,22 @@ def paths_in(args: Arguments, kind: str) -> tuple[str, ...]:
 
 def absolute(path: str, cwd: str) -> str:
     """The path from the root on; `~` is the user's home, as most tools take it."""
-    return os.path.normpath(from_root(path, cwd))
+    return os.path.normpath(unnormalized(path, cwd))
 
 
-def from_root(path: str, cwd: str) -> str:
-    """The same as it is written, with every `..`."""
+def unnormalized(path: str, cwd: str) -> str:
+    """Return the path from the root on as it is written, with every `..`."""
     return os.path.join(cwd, os.path.expanduser(path))
 
 
-def locations_in(args: Arguments, kind: str, cwd: str) -> tuple[ToolCallLocation, ...]:
+def locations_in(args: ToolArguments, kind: str, cwd: str) -> tuple[ToolCallLocation, ...]:
     """The places that the arguments name, for editors that follow along."""
     paths = tuple(dict.fromkeys(absolute(path, cwd) for path in paths_in(args, kind)))
     line = next((args[name] for name in _LINES if _is_line(args.get(name))), UNSET)
     return tuple(ToolCallLocation(path, line if len(paths) == 1 else UNSET) for path in paths)
 
 
-def changes_in(args: Arguments, cwd: str, roots: Sequence[str]) -> tuple[Diff, ...]:
+def diffs_in(args: ToolArguments, cwd: str, roots: Sequence[str]) -> tuple[Diff, ...]:
     """The change of one file that the arguments describe, if they do so in one of the usual ways."""
     paths = paths_in(args, "edit")
     if len(paths) != 1:
@@ -110,7 +126,7 @@ def changes_in(args: Arguments, cwd: str, roots: Sequence[str]) -> tuple[Diff, .
 
 
 def _old_text(path: str, roots: Sequence[str]) -> tuple[bool, str | None]:
-    """Whether it is known what the file holds, and what; None if there is no such file."""
+    """True if it is known what the file holds, and what; None if there is no such file."""
     real = os.path.realpath(path)
     if not any(
         real == root or real.startswith(os.path.join(root, "")) for root in map(os.path.realpath, roots)
@@ -128,11 +144,11 @@ def _old_text(path: str, roots: Sequence[str]) -> tuple[bool, str | None]:
         return False, None
 
 
-def _path_names(args: Arguments) -> tuple[str, ...]:
+def _path_names(args: ToolArguments) -> tuple[str, ...]:
     return tuple(name for name in args if is_path_name(name))
 
 
-def snake(name: str) -> str:
+def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name)).replace("-", "_").lower()
 
 
@@ -154,7 +170,7 @@ def _shown_path(value: object) -> str | None:
     return None if "://" in value else value
 
 
-def _text_of(args: Arguments, names: Sequence[str]) -> str | None:
+def _text_of(args: ToolArguments, names: Sequence[str]) -> str | None:
     return next((args[name] for name in names if isinstance(args.get(name), str)), None)
 
 
@@ -162,7 +178,7 @@ def _is_line(value: object) -> bool:
     return type(value) is int and 0 <= value <= LAST_LINE
 
 
-def in_short(value: object) -> str | None:
+def short_text(value: object) -> str | None:
     """The value as a line for people; None if there is nothing in it to be shown."""
     if isinstance(value, bool | int | float):
         return str(value)
@@ -171,7 +187,7 @@ def in_short(value: object) -> str | None:
     if not isinstance(value, str) or not value.strip():
         return None
     # Far more than is shown, so that no half of a secret at its end can come into sight.
-    line, _, rest = beginning_of(value[:READ], READ).strip().partition("\n")
+    line, _, rest = masked_beginning(value[:LONGEST_READ], LONGEST_READ).strip().partition("\n")
     line = " ".join(line.split())
     return f"{line[: LONGEST_SHOWN - 1].rstrip()}…" if len(line) > LONGEST_SHOWN or rest else line
 
@@ -180,25 +196,8 @@ def relative(path: str, cwd: str) -> str:
     return os.path.relpath(path, cwd) if path.startswith(os.path.join(cwd, "")) else path
 
 
-# What of a tool's arguments the permission engine judges: every path, command and address, however deep.
-#
-# A model writes the arguments, and may hide what it wants behind what is allowed: as the second of two
-# commands, the hundredth of many files, or inside of another value. So nothing is left out here for being
-# long or odd. What is too much to be looked at cannot be judged, and counts so.
-
-
-MOST_VALUES = 2_000
-"""Values in the arguments of one call that are looked at."""
-
-UNJUDGEABLE = "\0"
-"""A path that nobody can judge."""
-
-CHANGING = frozenset({"edit", "delete", "move"})
-"""Kinds of tools whose `source` and `target` are files."""
-
-
-class Named(NamedTuple):
-    """A text in the arguments, and what it is called there."""
+class NamedText(NamedTuple):
+    """A text in the arguments, and the name of the argument."""
 
     name: str
     text: str
@@ -206,10 +205,15 @@ class Named(NamedTuple):
     """Whether it is, or is in, something that is called like files."""
 
 
-class Judged:
-    """The arguments of one call, as they are judged."""
+class JudgedArguments:
+    """The paths, commands and URLs in a call's arguments that are judged, however deep they are.
 
-    def __init__(self, args: Arguments, kind: str, cwd: str) -> None:
+    A model writes the arguments, and may hide what it wants behind what is allowed: as the second of two
+    commands, the hundredth of many files, or inside of another value. So nothing is left out here for being
+    long or odd. What is too much to be looked at cannot be judged, and counts so.
+    """
+
+    def __init__(self, args: ToolArguments, kind: str, cwd: str) -> None:
         self._args = args
         self._kind = kind
         self._cwd = cwd
@@ -220,7 +224,7 @@ class Judged:
     def paths(self) -> tuple[str, ...]:
         """The paths; each as it looks, too: after a link `..` leads elsewhere than that."""
         found = [path for named in self._texts if self._is_path(named) for path in _judged_paths(named.text)]
-        whole = [from_root(path, self._cwd) for path in found]
+        whole = [unnormalized(path, self._cwd) for path in found]
         judged = [each for path in whole for each in (os.path.normpath(path), path)]
         return tuple(dict.fromkeys(judged if self._values_left >= 0 else [*judged, UNJUDGEABLE]))
 
@@ -235,22 +239,22 @@ class Judged:
     @property
     def addresses(self) -> tuple[str, ...]:
         """The addresses."""
-        return tuple(dict.fromkeys(named.text for named in self._texts if named.name in ADDRESSES))
+        return tuple(dict.fromkeys(named.text for named in self._texts if named.name in URL_NAMES))
 
-    def _is_path(self, named: Named) -> bool:
-        return named.is_file or (self._kind in CHANGING and named.name in END_OF_MOVE)
+    def _is_path(self, named: NamedText) -> bool:
+        return named.is_file or (self._kind in KINDS_WITH_TARGETS and named.name in TARGET_NAMES)
 
-    def _named(self, value: Any, *, is_file: bool, name: str = "") -> Iterator[Named]:
+    def _named(self, value: Any, *, is_file: bool, name: str = "") -> Iterator[NamedText]:
         """All texts, with the names of the arguments that they are in."""
         self._values_left -= 1
         if self._values_left < 0:
             return
         if isinstance(value, str):
             if value:
-                yield Named(name, value, is_file)
+                yield NamedText(name, value, is_file)
         elif isinstance(value, Mapping):
             if is_file:
-                yield from (Named(name, str(key), is_file) for key in value)
+                yield from (NamedText(name, str(key), is_file) for key in value)
             yield from self._fields(value, is_file=is_file)
         elif isinstance(value, list | tuple):
             for each in value:
@@ -259,17 +263,17 @@ class Judged:
                 else:
                     yield from self._named(each, is_file=is_file, name=name)
 
-    def _fields(self, value: Mapping[Any, Any], *, is_file: bool) -> Iterator[Named]:
+    def _fields(self, value: Mapping[Any, Any], *, is_file: bool) -> Iterator[NamedText]:
         for key, each in value.items():
-            name = snake(str(key))
+            name = snake_case(str(key))
             is_path = is_path_name(name) or (is_file and name == "name")
             yield from self._named(each, is_file=is_path, name=name)
 
     def _commands(self, value: Any) -> Iterator[str | tuple[str, ...]]:
         if isinstance(value, Mapping):
             for key, each in value.items():
-                name = snake(str(key))
-                if name in COMMANDS and (command := _command(name, each)) is not None:
+                name = snake_case(str(key))
+                if name in COMMAND_NAMES and (command := _command(name, each)) is not None:
                     yield command
                 else:
                     yield from self._commands(each)
@@ -294,21 +298,6 @@ def _judged_paths(text: str) -> Iterator[str]:
         yield text
 
 
-# What is known of a JSON object that is still being written, in time that grows with its length.
-#
-# LangChain tries one beginning of a text after the other until it finds one that can be read, and does so
-# with every piece of a call's arguments by itself: a piece of 50 kB from the middle of a file that a model
-# writes stops everything for half a minute. So it is given this in place of its own.
-
-
-SHORT = 200
-"""Characters that LangChain itself may read: it takes no time."""
-
-_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?P<end>")?|[][{},]', re.DOTALL)
-_HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?$")
-_CLOSING = {"{": "}", "[": "]"}
-
-
 def partial_object(text: str) -> dict[str, Any]:
     """The object as far as it was written; empty if there is none yet, or something else."""
     try:
@@ -318,15 +307,20 @@ def partial_object(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def hasten_langchain() -> None:
-    """Have LangChain read arguments that are being written as quickly."""
+def speed_up_partial_json() -> None:
+    """Have LangChain read arguments that are being written by `partial_json`.
+
+    LangChain tries one beginning of a text after the other until it finds one that can be read, and does so
+    with every piece of a call's arguments by itself: a piece of 50 kB from the middle of a file that a model
+    writes stops everything for half a minute. `partial_json` takes time that grows with the length.
+    """
     if getattr(ai, "parse_partial_json", None) is parse_partial_json:
         vars(ai)["parse_partial_json"] = partial_json
 
 
 def partial_json(text: str, *, strict: bool = False) -> Any:
-    """As much of a JSON object as can be read; None, or ValueError, if that is nothing."""
-    if len(text) <= SHORT:
+    """Return as much of a JSON object as can be read; None, or ValueError, if that is nothing."""
+    if len(text) <= SHORT_JSON:
         return parse_partial_json(text, strict=strict)
     try:
         return json.loads(text, strict=strict)
@@ -366,5 +360,5 @@ def _closed(text: str) -> tuple[str, int]:
 
 
 def _ends_escaped(text: str) -> bool:
-    """Whether the text ends with backslashes that are characters themselves."""
+    """True if the text ends with backslashes that are characters themselves."""
     return (len(text) - len(text.rstrip("\\"))) % 2 == 0 and text.endswith("\\")

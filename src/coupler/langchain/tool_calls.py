@@ -1,4 +1,4 @@
-"""The tool calls of one prompt: one id each, from the first token of its name to its end.
+"""Announces, updates and settles the tool calls of one prompt, each under one id.
 
 Models announce calls while they write them, argument by argument; nodes run them, more than once if they are
 tried again; results come as messages. Each model chooses the ids of its calls for itself: that of an agent
@@ -34,25 +34,24 @@ if TYPE_CHECKING:
     from coupler.permission.action import Action
     from coupler.schema.v1 import ContentBlock, ToolCallLocation
 
-
-PACE = 0.05
+REPORT_INTERVAL = 0.05
 """Seconds between two reports of arguments that a model is still writing."""
+
+REPORT_GROWTH = 1.5
+"""Times that arguments grow between two reports: so all reports together stay in proportion to the last."""
 
 LONGEST_PARTIAL = 64 * 1024
 """Characters of arguments that are looked at before they are complete."""
-
-STOPPED = "the agent stopped before this was done"
 
 LONGEST_ID = 200
 LONGEST_NAME = 200
 """Characters of what a model calls a call, or a tool."""
 
-GROWTH = 1.5
-"""Times that arguments grow between two reports: so all reports together stay in proportion to the last."""
+STOPPED = "the agent stopped before this was done"
 
 
-class Edit(NamedTuple):
-    """What a model wanted to call a tool with, and what the user made of it."""
+class EditedCall(NamedTuple):
+    """A call whose arguments the user has changed."""
 
     name: str
     before: dict[str, Any]
@@ -60,13 +59,13 @@ class Edit(NamedTuple):
 
 
 class ToolCalls:
-    """Everything that is told of tool calls goes through here."""
+    """Tells the client everything about the tool calls of one prompt."""
 
     def __init__(self, turn: Turn, presentation: Presentation, tools: dict[str, BaseTool]) -> None:
         self._turn = turn
         self._presentation = presentation
         self._tools = tools
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, _CallState] = {}
         self._nested: dict[tuple[str, str], str] = {}
         self._ids: dict[str, str] = {}
         self.shown: set[str] = set()
@@ -75,7 +74,7 @@ class ToolCalls:
         """Calls that were decided about already: nobody is asked again."""
         self.approved: set[str] = set()
         """Calls that the user was asked about and has approved: what one wants to ask, another has asked."""
-        self.edited: dict[str, Edit] = {}
+        self.edited: dict[str, EditedCall] = {}
         """Calls that the user has changed: what is run again, after a question in it, is not asked about."""
         self.refused: dict[str, str] = {}
         """Calls that must not run although nobody else stops them, and why."""
@@ -84,7 +83,7 @@ class ToolCalls:
         return id in self._calls
 
     def key(self, id: str, parent: str | None) -> str:
-        """What the call with this id is known by in here, if it is made in the call `parent`.
+        """Return the key of the call with this id, if it is made in the call `parent`.
 
         Unlike everything else here, this may be asked from any thread.
         """
@@ -100,7 +99,7 @@ class ToolCalls:
         return key
 
     def open_key(self, id: str, parent: str | None) -> str:
-        """The same for who is not sure in which call it is made: if it is not known there, the only other."""
+        """Return the key of a call that may be made elsewhere: if it is not known there, the only other."""
         key = self.key(id, parent)
         if key in self._calls:
             return key
@@ -108,7 +107,7 @@ class ToolCalls:
         return others[0] if len(others) == 1 else key
 
     def reviewed_key(self, id: str, name: str, arguments: dict[str, Any]) -> str:
-        """The same for a call of this tool that is asked about, wherever it is made: the latest of them."""
+        """Return the key of a call of this tool that is reviewed, wherever it is made: the latest."""
         alike = [
             each for each in self.open_ids if self._ids.get(each, each) == id and self.name(each) == name
         ]
@@ -128,12 +127,12 @@ class ToolCalls:
         self.refused[key] = reason
 
     def is_like(self, key: str, name: str, arguments: dict[str, Any]) -> bool:
-        """Whether the call was announced for this tool, with these arguments."""
+        """True if the call was announced for this tool, with these arguments."""
         call = self._calls.get(key)
         return call is not None and call.name == name and call.arguments == arguments
 
     def is_open(self, id: str) -> bool:
-        """Whether the call was announced and has not ended."""
+        """True if the call was announced and has not ended."""
         return id in self._calls and not self._calls[id].is_over
 
     @property
@@ -148,7 +147,7 @@ class ToolCalls:
 
     @property
     def running_ids(self) -> tuple[str, ...]:
-        """The same of those that run."""
+        """The keys of the calls that run."""
         running = (call_id for call_id, call in self._calls.items() if call.is_running and not call.is_over)
         return tuple(running)
 
@@ -161,7 +160,7 @@ class ToolCalls:
         return self._calls[id].name
 
     def arguments(self, id: str) -> dict[str, Any]:
-        """What the tool is called with, as far as that is known."""
+        """Return the arguments of a call, as far as they are known."""
         return self._calls[id].arguments
 
     def announce(
@@ -173,7 +172,7 @@ class ToolCalls:
         """
         call = self._calls.get(id)
         if call is None:
-            self._calls[id] = call = _Call(
+            self._calls[id] = call = _CallState(
                 name, self._free_id(self._ids.get(id, id)), arguments or {}, self._known_parent(parent)
             )
             if self._presentation.starts(name):
@@ -199,7 +198,7 @@ class ToolCalls:
             return
         if len(call.written) > LONGEST_PARTIAL:
             return
-        call.next_report, call.next_length = now + PACE, len(call.written) * GROWTH
+        call.next_report, call.next_length = now + REPORT_INTERVAL, len(call.written) * REPORT_GROWTH
         arguments = partial_object(call.written)
         if arguments and arguments != call.arguments:
             call.arguments, call.is_partial = arguments, True
@@ -295,15 +294,15 @@ class ToolCalls:
         for call_id in self.open_ids:
             self.settle(call_id, status, reason=reason, cancelled=cancelled)
 
-    def _tell_changes(self, call: _Call) -> None:
+    def _tell_changes(self, call: _CallState) -> None:
         if call.is_told and not call.is_over and (changed := self._changed(call)):
             self._ledger.update(call.client_id, **changed)
 
-    def _preview(self, call: _Call) -> None:
+    def _preview(self, call: _CallState) -> None:
         """Show what the call is about to change: who is asked about it wants to see that."""
         if not call.is_told or call.is_over or not self._presentation.results(call.name):
             return
-        if shows_itself(self._tools.get(call.name)):
+        if shows_own_changes(self._tools.get(call.name)):
             return
         arguments = self._presentation.arguments(call.arguments)
         preview = tuple(self._presentation.preview(call.name, arguments))
@@ -311,7 +310,7 @@ class ToolCalls:
             call.preview = preview
             self._ledger.replace(call.client_id, preview)
 
-    def _tell_beginning(self, call: _Call) -> None:
+    def _tell_beginning(self, call: _CallState) -> None:
         self._turn.check_alive()
         self._turn.begin_new_message()
         call.is_told = True
@@ -329,8 +328,8 @@ class ToolCalls:
         if call.arguments and not call.is_partial:
             self._preview(call)
 
-    def _changed(self, call: _Call) -> dict[str, Any]:
-        """What the client is told of the call as it stands, but for what it was told before."""
+    def _changed(self, call: _CallState) -> dict[str, Any]:
+        """Return what the client is told of the call as it stands, but for what it was told before."""
         tool, arguments = self._tools.get(call.name), self._presentation.arguments(call.arguments)
         told = {
             "title": self._presentation.title(call.name, tool, arguments, call.is_partial),
@@ -343,8 +342,8 @@ class ToolCalls:
         call.told |= changed
         return changed
 
-    def _left_to_show(self, call: _Call, content: list[ToolCallContent]) -> list[ToolCallContent]:
-        """What came out and was not shown while the call ran."""
+    def _left_to_show(self, call: _CallState, content: list[ToolCallContent]) -> list[ToolCallContent]:
+        """Return what came out and was not shown while the call ran."""
         text = "".join(_text_of(item) for item in content)
         if call.shown and content and all(_text_of(item) for item in content):
             if call.shown.rstrip().endswith(text.strip()):
@@ -367,8 +366,8 @@ class ToolCalls:
         return self._turn.session.outlet.ledger
 
 
-class _Call:
-    """What is known of one call."""
+class _CallState:
+    """The state of one call."""
 
     def __init__(self, name: str, client_id: str, arguments: dict[str, Any], parent: str | None) -> None:
         self.name = name
@@ -389,8 +388,8 @@ class _Call:
         self.is_over = False
 
 
-def shows_itself(tool: BaseTool | None) -> bool:
-    """Whether a tool asks for permission and shows what it changes by itself, as those of the editor do."""
+def shows_own_changes(tool: BaseTool | None) -> bool:
+    """True if a tool asks for permission and shows what it changes by itself, as those of the editor do."""
     about = (tool.metadata or {}).get("coupler") if tool is not None else None
     return isinstance(about, dict) and about.get("asks") is True
 
@@ -406,14 +405,12 @@ def _text_of(item: ToolCallContent) -> str:
     return item.content.text if is_text else ""  # type: ignore[union-attr]
 
 
-# A tool call of a model, as the block of code that carries it out.
-#
-# `ToolCalls` announces and settles it; in between, what files, commands and questions of the turn belong to
-# is the innermost `Call`. This is that call: entering it announces nothing, and leaving it settles nothing.
-
-
 class JoinedCall(Call):
-    """Part of a call that was announced with the key `key`."""
+    """The block of code that carries out a model's tool call, which was announced with the key `key`.
+
+    `ToolCalls` announces and settles it; in between, what files, commands and questions of the turn belong to
+    is the innermost `Call`. This is that call: entering it announces nothing, and leaving it settles nothing.
+    """
 
     def __init__(
         self,
@@ -462,7 +459,7 @@ class JoinedCall(Call):
         self._is_open = False
 
     async def permitted(self, *, deadline: float | None = None) -> bool:
-        """Whether the call may go on; it is asked once, here or before."""
+        """True if the call may go on; it is asked once, here or before."""
         if self._key in self._calls.refused:
             self._refused = self._calls.refused[self._key]
             return False
@@ -494,33 +491,35 @@ class JoinedCall(Call):
         await self._turn.session.outlet.wait_for_room()
 
     async def _report(self, *, starts: bool = False, **fields: Any) -> None:
-        """How a model's call is presented is decided elsewhere; what is judged is kept here."""
+        """Report nothing: how a model's call is presented is decided by `ToolCalls`."""
         self._turn.check_alive()
 
 
-# Where tools look for somebody to tell of output before their end: LangGraph's `runtime.emit_output_delta`.
-#
-# LangGraph fills that place itself if it is asked for the stream of mode `tools`; but then it also listens to
-# every token of every model, for nothing, and each of them takes longer. So the place is filled here; a
-# version of LangGraph that has it elsewhere is asked for that stream.
+OutputWriter = Callable[[Any], None]
+
+_writer_variable: ContextVar[OutputWriter | None] | None
 
 
-Writer = Callable[[Any], None]
-
-_place: ContextVar[Writer | None] | None
 try:
-    from langgraph.pregel._tools import _tool_call_writer as _place
+    from langgraph.pregel._tools import _tool_call_writer as _writer_variable
 except ImportError:
-    _place = None
-
-IS_KNOWN = _place is not None
-"""Whether the place is where it was; if not, what tools put out comes by the stream."""
+    _writer_variable = None
 
 
-def write_to(writer: Writer | None) -> Writer | None:
-    """Have the tools of the running code write to this from now on; returns what they wrote to before."""
-    if _place is None:
+HAS_OUTPUT_WRITER = _writer_variable is not None
+"""Whether LangGraph has the writer where it was; if not, what tools put out comes by the stream."""
+
+
+def write_to(writer: OutputWriter | None) -> OutputWriter | None:
+    """Have the tools of the running code write their output to this; returns the writer before.
+
+    LangGraph's `runtime.emit_output_delta` uses the writer. LangGraph sets it itself if it is asked for the
+    stream of mode `tools`; but then it also listens to every token of every model, for nothing, and each of
+    them takes longer. So it is set here; a version of LangGraph that has it elsewhere is asked for that
+    stream.
+    """
+    if _writer_variable is None:
         return None
-    before = _place.get()
-    _place.set(writer)
+    before = _writer_variable.get()
+    _writer_variable.set(writer)
     return before

@@ -1,4 +1,4 @@
-"""A guard around the tools of a finished graph: the rules of `coupler.toml` before them, a net below them.
+"""Guards the tools of a finished graph: permission before they run, and errors told to the model.
 
 A graph's own tools are its author's code and run unasked, unless a rule or a choice of the user's is against
 it. One that raises would end the turn of a person who only sees that something went wrong; so the model is
@@ -23,7 +23,7 @@ from langgraph.prebuilt.tool_node import ToolInvocationError
 
 from coupler.agent.errors import describe
 from coupler.langchain.current import current
-from coupler.langchain.permission import Decision, judge_now, permit, permit_and_wait, refusal
+from coupler.langchain.permission import ToolDecision, judge_now, permit, permit_and_wait, refusal_message
 
 if TYPE_CHECKING:
     from langchain_core.messages import ToolCall
@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 
     from coupler.langchain.current import Current
 
-
 Execute = Callable[["ToolCallRequest"], Awaitable[Any]]
+
+judged_call: ContextVar[str | None] = ContextVar("coupler_judged_call", default=None)
+"""The id of the call that was decided about, and is about to run."""
 
 
 def guarded(graph: Pregel[Any, Any, Any, Any]) -> Pregel[Any, Any, Any, Any]:
@@ -80,7 +82,7 @@ def _guarded_node(node: ToolNode) -> ToolNode:
             prompt = current()
             if not has_net or prompt is None or is_invalid_resume(error) or _is_cancel(error, prompt):
                 raise
-            return failed(request.tool_call, error)
+            return error_message(request.tool_call, error)
 
     guarded_node._awrap_tool_call = guard
     # The copy's functions are still those of the original.
@@ -89,47 +91,40 @@ def _guarded_node(node: ToolNode) -> ToolNode:
 
 
 def _is_cancel(error: BaseException, prompt: Current) -> bool:
-    """Whether the call itself is cancelled, and not only something that its tool has waited for."""
+    """True if the call itself is cancelled, and not only something that its tool has waited for."""
     task = asyncio.current_task()
     is_cancelled = prompt.turn.is_cancelled or (task is not None and task.cancelling() > 0)
     return isinstance(error, asyncio.CancelledError) and is_cancelled
 
 
 def _leaves_errors_open(node: ToolNode) -> bool:
-    """Whether nobody has said what becomes of a tool's errors: by default they end the run."""
+    """True if nobody has said what becomes of a tool's errors: by default they end the run."""
     usual = getattr(tool_node, "_default_handle_tool_errors", None)
     return usual is not None and getattr(node, "_handle_tool_errors", None) is usual
 
 
-def failed(call: Mapping[str, Any], error: BaseException) -> ToolMessage:
-    """What the model is told of a tool that has raised."""
+def error_message(call: Mapping[str, Any], error: BaseException) -> ToolMessage:
+    """Return the message that the model reads of a tool that has raised."""
     return ToolMessage(
         f"Error: {describe(error)}", name=call["name"], tool_call_id=call["id"], status="error"
     )
 
 
-# The rules of `coupler.toml` before every tool of a graph, whoever runs it.
-#
-# The guard stands before the tools of the served graph itself. Agents inside of its tools have nodes of their
-# own, and nodes may run tools by themselves; nothing can be put around those. But LangChain reports every
-# tool before it runs, wherever that is, and a listener that raises keeps it from running. There are two,
-# because only one that is awaited can ask the user, and only one that is not is heard by code that awaits
-# nothing. They stand there only if a rule, a choice or a review is against something.
+async def permission_callbacks(current: Current) -> list[BaseCallbackHandler]:
+    """Return the callbacks that keep tools from running, if a rule, a choice or a review is against any.
+
+    The guard stands before the tools of the served graph itself. Agents inside of its tools have nodes of
+    their own, and nodes may run tools by themselves; nothing can be put around those. But LangChain reports
+    every tool before it runs, wherever that is, and a callback that raises keeps it from running. There are
+    two, because only one that is awaited can ask the user, and only one that is not is heard by code that
+    awaits nothing.
+    """
+    if current.calls.refused or await current.session.project.permitting().may_refuse():
+        return [AsyncPermissionCallback(current), SyncPermissionCallback(current)]
+    return []
 
 
-judged_call: ContextVar[str | None] = ContextVar("coupler_judged_call", default=None)
-"""The id of the call that was decided about, and is about to run."""
-
-
-class ToolNotPermittedError(ToolInvocationError):
-    """A tool may not run. What runs tools tells the model so, as of arguments that do not fit."""
-
-    def __init__(self, call: ToolCall, reason: str) -> None:
-        self.message = refusal(call, reason).text
-        Exception.__init__(self, self.message)
-
-
-class _Gate(BaseCallbackHandler):
+class _PermissionCallback(BaseCallbackHandler):
     """Hears of tools before they run, and of nothing else."""
 
     run_inline = True
@@ -170,8 +165,8 @@ class _Gate(BaseCallbackHandler):
         calls.settle(key, "failed", reason=reason)
 
 
-class AskingGate(_Gate):
-    """Asks the user, where code is awaited."""
+class AsyncPermissionCallback(_PermissionCallback):
+    """Asks the user about tools, where code is awaited."""
 
     async def on_tool_start(
         self, serialized: dict[str, Any], input_str: str, *, run_id: UUID, **more: Any
@@ -180,13 +175,13 @@ class AskingGate(_Gate):
             return  # this was not awaited: the other one decides
         call = self._call(serialized, input_str, {"run_id": run_id, **more})
         if call is not None:
-            decision: Decision = await permit(self._current, call, None, effect=None)
+            decision: ToolDecision = await permit(self._current, call, None, effect=None)
             if not decision.runs:
                 self._refuse(call, decision.text)
 
 
-class Gate(_Gate):
-    """Has the last word, also where nobody can be asked."""
+class SyncPermissionCallback(_PermissionCallback):
+    """Refuses tools, also where nobody can be asked; it has the last word."""
 
     def on_tool_start(self, serialized: dict[str, Any], input_str: str, *, run_id: UUID, **more: Any) -> None:
         call = self._call(serialized, input_str, {"run_id": run_id, **more})
@@ -202,8 +197,9 @@ class Gate(_Gate):
             self._refuse(call, reason)
 
 
-async def gates(current: Current) -> list[BaseCallbackHandler]:
-    """What has to stand before the tools of a prompt."""
-    if current.calls.refused or await current.session.project.permitting().may_refuse():
-        return [AskingGate(current), Gate(current)]
-    return []
+class ToolNotPermittedError(ToolInvocationError):
+    """Keeps a tool from running; the model is told so, as of arguments that do not fit."""
+
+    def __init__(self, call: ToolCall, reason: str) -> None:
+        self.message = refusal_message(call, reason).text
+        Exception.__init__(self, self.message)

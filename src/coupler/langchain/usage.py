@@ -1,4 +1,4 @@
-"""What a prompt has used, in tokens: all models' together, and how full the last one's context is."""
+"""Counts the tokens of a prompt: of all models together, and how full the last one's context is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import RunnableBinding
 
-from coupler.agent.turn import MOST_TOKENS, tokens, usage
+from coupler.agent.turn import MOST_TOKENS, token_usage, usage_event
 
 if TYPE_CHECKING:
     from langchain_core.messages import AIMessage
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from coupler.agent.turn import Turn
 
 
-class Usage:
-    """Counts for one prompt."""
+class TokenUsage:
+    """Counts the tokens of one prompt."""
 
     def __init__(self, turn: Turn, sizes: Mapping[str | None, int] = MappingProxyType({})) -> None:
         """`sizes` are the tokens that models can read, by their names, as far as that is known."""
@@ -55,7 +55,7 @@ class Usage:
     def _report(self, total: int | None) -> None:
         spent = self._spent
         # LangChain counts what was read from a cache as input, too, and what was thought as output.
-        self._turn.tokens = tokens(
+        self._turn.tokens = token_usage(
             spent["input"],
             spent["output"],
             spent.get("cached_read"),
@@ -64,22 +64,20 @@ class Usage:
             spent["input"] + spent["output"],
         )
         if total and self._size:
-            self._turn.session.outlet.send(usage(total, max(self._size, total), None, "USD"))
+            self._turn.session.outlet.send(usage_event(total, max(self._size, total), None, "USD"))
 
 
 def _count(value: object) -> int:
     return min(value, MOST_TOKENS // 4) if isinstance(value, int) and value > 0 else 0
 
 
-# How much the models of a graph can read, as far as LangChain knows it.
-#
-# A compiled graph does not say which models it asks; they are in the variables of its nodes' functions, and
-# those that the user chooses are with the middleware that offers them. A model that is not found is no
-# trouble: then it is not told how full its context is.
-
-
 def context_sizes(graph: Pregel[Any, Any, Any, Any]) -> dict[str | None, int]:
-    """The tokens that each model takes, by the name under which LangChain reports its calls."""
+    """Return the tokens that each model of a graph takes, by the names that LangChain reports.
+
+    A compiled graph does not say which models it asks; they are in the variables of its nodes' functions, and
+    those that the user chooses are with the middleware that offers them. A model that is not found is no
+    trouble: then it is not told how full its context is.
+    """
     sizes: dict[str | None, int] = {}
     for model in _models(graph):
         sizes |= context_size(model)
@@ -87,7 +85,7 @@ def context_sizes(graph: Pregel[Any, Any, Any, Any]) -> dict[str | None, int]:
 
 
 def context_size(model: object) -> dict[str | None, int]:
-    """The same of one model; nothing if it does not say."""
+    """Return a model's name with the tokens that it takes; nothing if it does not say."""
     if not isinstance(model, BaseChatModel):
         return {}
     size = (model.profile or {}).get("max_input_tokens")

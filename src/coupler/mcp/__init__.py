@@ -1,5 +1,9 @@
-"""MCP servers: which ones a session has, connections to them, their tools and what those answer.
+"""MCP, both ways: as a client of a session's servers, and as a server of our tools to an agent.
 
-The `mcp` package speaks the protocol; it is imported when the first server is used. Nothing here decides
-whether a tool may be used: whoever calls one has asked before.
+As a client: `servers` has all servers of a session, `connection` the connection to one of them, over
+`stdio_client` or `http_client`; `tools` describes their tools, results and errors. As a server: `functions`
+makes tools of Python functions, with `shape` for the JSON Schema of their arguments, and `loopback` serves
+them over HTTP, or to the `shim`, a program that agents start. The `mcp` package speaks the protocol;
+`package` imports it when the first server is used. Nothing here decides whether a tool may be used: whoever
+calls one has asked before.
 """

@@ -2,6 +2,10 @@
 
 Imports the `mcp` package: to be imported on use. The package wants a connection to be opened and closed by
 one and the same task; that task lives here, and everybody else only asks.
+
+A server can ask something in the middle of a call, in two ways: newer versions of MCP answer a call with what
+is still to be asked, and the call is sent again with the answers; older ones send a request of their own
+meanwhile.
 """
 
 from __future__ import annotations
@@ -36,19 +40,19 @@ from pydantic import TypeAdapter, ValidationError
 
 from coupler.__about__ import __version__
 from coupler.mcp.http_client import HttpServer
-from coupler.mcp.servers import Surroundings
+from coupler.mcp.servers import ServerEnvironment
 from coupler.mcp.stdio_client import StdioServer
 from coupler.mcp.tools import (
+    ActiveCall,
     Annotations,
-    Attendant,
-    Attended,
+    CallHandler,
+    ElicitationReply,
     McpError,
     McpErrorKind,
-    Reply,
     Tool,
     ToolResult,
-    named,
-    shown,
+    printable,
+    server_label,
 )
 from coupler.runtime.environment import SpawnError
 from coupler.schema.base import Unknown
@@ -58,48 +62,58 @@ from coupler.schema.v1 import ContentBlock, McpServer, McpServerHttp, McpServerS
 log = logging.getLogger("coupler.mcp")
 
 START_LIMIT = 30.0
-"""Seconds that a server has to start and to say hello."""
+"""Seconds that a server has to start and to initialize."""
 
 LIST_LIMIT = 30.0
 """Seconds that it has to list its tools."""
 
 CLOSE_LIMIT = 1.0
-"""Seconds that it has to take its leave, before it is ended."""
+"""Seconds that it has to close the connection, before it is ended."""
 
 CALL_ID = "coupler/toolCallId"
-"""The key of a call's `_meta` that has the tool call's id, so that a server of the client knows it again."""
+"""The key of a call's `_meta` with the tool call's id, by which a server of the client recognizes it."""
 
 MOST_TOOLS = 5000
 MOST_PAGES = 100
-LONGEST_COMPLAINT = 2000
+LONGEST_ERROR = 2000
 """Characters of a server's own error that are repeated."""
+
+MOST_ROUNDS = 10
+"""How often a server may ask for more before it has to answer a call."""
+
+RETRY_PAUSE = 0.25
+"""Seconds until a server that asks nothing, and only wants to be called again, is called again."""
 
 T = TypeVar("T")
 
+_CallResponse: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(
+    CallToolResult | InputRequiredResult
+)
 
-class _Way(Protocol):
-    """A way to a server: a child process, or an address."""
+
+class _ServerTransport(Protocol):
+    """Reaches a server: as a child process, or at an address."""
 
     def connect(self) -> Any: ...
 
     def last_words(self) -> str: ...
 
 
-class Connection:
-    """One server of one session."""
+class ServerConnection:
+    """The connection to one server of one session."""
 
     def __init__(
-        self, name: str, server: McpServer, surroundings: Surroundings, *, asks: bool = False
+        self, name: str, server: McpServer, environment: ServerEnvironment, *, asks: bool = False
     ) -> None:
         self.name = name
         self._server = server
-        self._surroundings = surroundings
+        self._environment = environment
         self._asks = asks
-        self._attended: list[Attended] = []
+        self._active_calls: list[ActiveCall] = []
         self._owner: asyncio.Task[None] | None = None
         self._client: asyncio.Future[Client] | None = None
         self._ended = asyncio.Event()
-        self._way: _Way | None = None
+        self._transport: _ServerTransport | None = None
         self._is_closed = False
 
     async def tools(self) -> list[Tool]:
@@ -112,60 +126,60 @@ class Connection:
         arguments: dict[str, Any],
         limit: float | None,
         call_id: str | None = None,
-        attendant: Attendant | None = None,
+        handler: CallHandler | None = None,
     ) -> ToolResult:
         """Use a tool; raises McpError. Cancelling this tells the server to stop."""
         meta: Any = None if call_id is None else {CALL_ID: call_id}
         params = CallToolRequestParams(name=tool, arguments=arguments, _meta=meta)
-        attended = Attended(attendant) if attendant is not None else None
+        active = ActiveCall(handler) if handler is not None else None
 
         async def send(client: Client) -> CallToolResult:
             try:
-                return await sent_until_answered(client, params, attended)
+                return await call_tool(client, params, active)
             except MCPError as error:
                 if error.code != HEADER_MISMATCH:
                     raise
             # Its headers depend on the tool's schema, which has to be known first.
             await self._list(client)
-            return await sent_until_answered(client, params, attended)
+            return await call_tool(client, params, active)
 
-        async with self._attending(attended):
-            return _result(await self._ask(f"run `{shown(tool)}`", send, limit, attended))
+        async with self._tracked(active):
+            return _result(await self._ask(f"run `{printable(tool)}`", send, limit, active))
 
     @asynccontextmanager
-    async def _attending(self, attended: Attended | None) -> AsyncIterator[None]:
-        if attended is None:
+    async def _tracked(self, active: ActiveCall | None) -> AsyncIterator[None]:
+        if active is None:
             yield
             return
-        self._attended.append(attended)
+        self._active_calls.append(active)
         try:
             yield
         finally:
-            self._attended.remove(attended)
-            await attended.end()
+            self._active_calls.remove(active)
+            await active.end()
 
     async def _elicit(self, context: object, params: ElicitRequestParams) -> ElicitResult:
-        """A server asks, in the way of older versions: it does not say for which call."""
-        return await answer_to(params, self._attended[-1] if self._attended else None)
+        """Answer a server that asks in the way of older versions: it does not say for which call."""
+        return await answer_elicitation(params, self._active_calls[-1] if self._active_calls else None)
 
     def begin_closing(self) -> None:
-        """Leave the server for good: from here on it ends by itself, also if nobody waits for it."""
+        """Begin to close for good: from here on the server ends by itself, also if nobody waits for it."""
         self._is_closed = True
-        self._let_go()
+        self._signal_end()
 
     async def close(self) -> None:
-        """Leave the server for good, and wait until it has ended if it is ours."""
+        """Close for good, and wait until the server has ended if it is ours."""
         self.begin_closing()
-        await self._leave()
+        await self._end_owner()
 
-    def _let_go(self) -> None:
+    def _signal_end(self) -> None:
         self._ended.set()
-        has_said_hello = self._client is not None and self._client.done()
-        if self._owner is not None and not has_said_hello:
+        is_initialized = self._client is not None and self._client.done()
+        if self._owner is not None and not is_initialized:
             self._owner.cancel()
 
-    async def _leave(self) -> None:
-        self._let_go()
+    async def _end_owner(self) -> None:
+        self._signal_end()
         owner, self._owner = self._owner, None
         if owner is None:
             return
@@ -175,20 +189,20 @@ class Connection:
             owner.cancel()
         _, left = await asyncio.wait([owner], timeout=CLOSE_LIMIT)
         if left:
-            log.warning("%s could not be left in good order", named(self.name))
+            log.warning("%s could not be left in good order", server_label(self.name))
 
     async def _ask(
         self,
         what: str,
         ask: Callable[[Client], Awaitable[T]],
         limit: float | None,
-        attended: Attended | None = None,
+        active: ActiveCall | None = None,
     ) -> T:
         client = await self._connected()
         try:
             async with asyncio.timeout(limit) as timeout:
-                if attended is not None:
-                    attended.limit = timeout
+                if active is not None:
+                    active.limit = timeout
                 return await ask(client)
         except TimeoutError:
             within = "in time" if limit is None else f"within {limit:g} s"
@@ -196,51 +210,53 @@ class Connection:
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
                 raise await self._lost(what) from None
-            complaint = _complaint(error.message)
+            complaint = _error_text(error.message)
             raise self._error("refused", f"did not {what}: {complaint}") from None
         except ValidationError:
             raise self._error("refused", f"did not {what}: its answer is not what MCP prescribes") from None
         except McpError:
             raise
         except Exception as error:
-            log.debug("%s failed", named(self.name), exc_info=error)
+            log.debug("%s failed", server_label(self.name), exc_info=error)
             raise self._error("lost", f"did not {what}: {_cause(error)}") from None
 
     async def _connected(self) -> Client:
         """The open connection; several who want it at once wait for the same one."""
         if self._client is None or self._owner is None or self._owner.done() or self._ended.is_set():
-            await self._leave()
+            await self._end_owner()
             if self._is_closed:
                 raise self._error("lost", "is not used any more: the session was left")
             if self._owner is None:
                 self._client = asyncio.get_running_loop().create_future()
                 self._ended = asyncio.Event()
-                self._way = self._new_way()
-                self._owner = asyncio.create_task(self._hold(self._way, self._client, self._ended))
-                self._owner.add_done_callback(functools.partial(self._tell_left, self._client))
+                self._transport = self._new_transport()
+                self._owner = asyncio.create_task(self._hold(self._transport, self._client, self._ended))
+                self._owner.add_done_callback(functools.partial(self._fail_waiting, self._client))
         assert self._client is not None
         # Who gives up waiting does not take the connection from the others.
         return await asyncio.shield(self._client)
 
-    def _tell_left(self, opened: asyncio.Future[Client], owner: asyncio.Task[None]) -> None:
-        """Whoever waits learns of it; here, because a task can be cancelled before it runs at all."""
+    def _fail_waiting(self, opened: asyncio.Future[Client], owner: asyncio.Task[None]) -> None:
+        """Fail those who wait; here, because a task can be cancelled before it runs at all."""
         if not opened.done():
             opened.set_exception(self._error("lost", "was left before it said hello"))
             opened.exception()
 
-    def _new_way(self) -> _Way:
+    def _new_transport(self) -> _ServerTransport:
         match self._server:
             case McpServerStdio():
-                return StdioServer(self._server, self._surroundings, self._ended)
+                return StdioServer(self._server, self._environment, self._ended)
             case McpServerHttp() | McpServerSse():
                 return HttpServer(self._server)
         raise self._error("not_started", "is of a kind that is not known here")
 
-    async def _hold(self, way: _Way, opened: asyncio.Future[Client], ended: asyncio.Event) -> None:
+    async def _hold(
+        self, transport: _ServerTransport, opened: asyncio.Future[Client], ended: asyncio.Event
+    ) -> None:
         """Open the connection, keep it until it is left or lost, and close it."""
         try:
             client = Client(
-                way.connect(),
+                transport.connect(),
                 client_info=Implementation(name="coupler", version=__version__),
                 cache=None,
                 # Without it, servers are told that there is nobody to ask.
@@ -257,13 +273,13 @@ class Connection:
             raise
         except BaseException as error:
             if opened.done():
-                log.debug("%s was not left in good order", named(self.name), exc_info=error)
+                log.debug("%s was not left in good order", server_label(self.name), exc_info=error)
             else:
-                opened.set_exception(self._not_started(error, way))
+                opened.set_exception(self._not_started(error, transport))
                 opened.exception()
 
-    def _not_started(self, error: BaseException, way: _Way) -> McpError:
-        reason = way.last_words()
+    def _not_started(self, error: BaseException, transport: _ServerTransport) -> McpError:
+        reason = transport.last_words()
         if isinstance(error, TimeoutError):
             reason = f"it did not say hello within {START_LIMIT:g} s"
         elif not reason:
@@ -272,12 +288,12 @@ class Connection:
         return self._error("not_started", f"could not be {verb}: {reason.removeprefix(': ')}")
 
     async def _lost(self, what: str) -> McpError:
-        """Why there is no answer; its process has the time to say how it ended."""
-        way, owner = self._way, self._owner
+        """The error for a lost connection; a process has the time to say how it ended."""
+        transport, owner = self._transport, self._owner
         self._ended.set()
         if owner is not None:
             await asyncio.wait([owner], timeout=CLOSE_LIMIT)
-        reason = (way.last_words() if way is not None else "") or ": the connection was lost"
+        reason = (transport.last_words() if transport is not None else "") or ": the connection was lost"
         return self._error("lost", f"did not {what}{reason}")
 
     async def _list(self, client: Client) -> list[ServersTool]:
@@ -313,12 +329,12 @@ class Connection:
         )
 
     def _error(self, kind: McpErrorKind, sentence: str) -> McpError:
-        return McpError(kind, self.name, f"{named(self.name)} {sentence}")
+        return McpError(kind, self.name, f"{server_label(self.name)} {sentence}")
 
 
-def _complaint(text: str) -> str:
-    """A server's own words about an error."""
-    return shown(text.strip(), LONGEST_COMPLAINT) or "it gave no reason"
+def _error_text(text: str) -> str:
+    """A server's own error message, made printable."""
+    return printable(text.strip(), LONGEST_ERROR) or "it gave no reason"
 
 
 def _result(result: CallToolResult) -> ToolResult:
@@ -331,7 +347,7 @@ def _result(result: CallToolResult) -> ToolResult:
 
 
 def _block(block: Any) -> ContentBlock | None:
-    """MCP's blocks are ACP's; one that is newer than this is left out."""
+    """Convert a block of MCP to ACP's; one that is newer than this is left out."""
     try:
         read: Any = decode(
             ContentBlock,  # type: ignore[arg-type]  # a union is no class
@@ -349,65 +365,48 @@ def _cause(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, SpawnError | ValueError | MCPError):
-        return _complaint(str(error))
-    text = shown(str(error), LONGEST_COMPLAINT)
+        return _error_text(str(error))
+    text = printable(str(error), LONGEST_ERROR)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-# What servers ask in the middle of a call, in both ways that MCP has for it.
-#
-# Imports the `mcp` package: to be imported on use. Newer versions of MCP answer a call with what is still to
-# be asked, and the call is sent again with the answers; older ones send a request of their own meanwhile.
-
-
-MOST_ROUNDS = 10
-"""How often a server may ask for more before it has to answer a call."""
-
-PAUSE = 0.25
-"""Seconds until a server that asks nothing, and only wants to be called again, is called again."""
-
-_Answered: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(
-    CallToolResult | InputRequiredResult
-)
-
-
-async def sent_until_answered(
-    client: Client, params: CallToolRequestParams, attended: Attended | None
+async def call_tool(
+    client: Client, params: CallToolRequestParams, active: ActiveCall | None
 ) -> CallToolResult:
-    """Send a call, and send it again with what its server wants to know, until there is a result."""
-    told = attended.attendant.hear_progress if attended is not None else None
+    """Send a call, and send it again with what its server asks for, until there is a result."""
+    told = active.handler.hear_progress if active is not None else None
     for _ in range(MOST_ROUNDS):
         result = await client.session.send_request(
-            CallToolRequest(params=params), _Answered, progress_callback=told
+            CallToolRequest(params=params), _CallResponse, progress_callback=told
         )
         if isinstance(result, CallToolResult):
             return result
-        answers = await _answers(result, attended)
+        answers = await _answers(result, active)
         params = params.model_copy(update={"input_responses": answers, "request_state": result.request_state})
     raise MCPError(INVALID_REQUEST, f"it asked for more than {MOST_ROUNDS} times, and gave no answer")
 
 
-async def answer_to(params: ElicitRequestParams, attended: Attended | None) -> ElicitResult:
-    """The answer to one question; without anybody to ask it is declined."""
-    if attended is None:
+async def answer_elicitation(params: ElicitRequestParams, active: ActiveCall | None) -> ElicitResult:
+    """Answer one question of a server; without anybody to ask it is declined."""
+    if active is None:
         return ElicitResult(action="decline")
-    reply = await attended.asked(_reply(params, attended))
+    reply = await active.asked(_reply(params, active))
     return ElicitResult(action=reply.action, content=reply.content if reply.action == "accept" else None)
 
 
-async def _answers(result: InputRequiredResult, attended: Attended | None) -> dict[str, Any] | None:
+async def _answers(result: InputRequiredResult, active: ActiveCall | None) -> dict[str, Any] | None:
     if not result.input_requests:
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(RETRY_PAUSE)
         return None
     answers: dict[str, Any] = {}
     for key, request in result.input_requests.items():
         if not isinstance(request, ElicitRequest):
             raise MCPError(INVALID_REQUEST, f"it asked for {request.method}, which is not offered")
-        answers[key] = await answer_to(request.params, attended)
+        answers[key] = await answer_elicitation(request.params, active)
     return answers
 
 
-async def _reply(params: ElicitRequestParams, attended: Attended) -> Reply:
+async def _reply(params: ElicitRequestParams, active: ActiveCall) -> ElicitationReply:
     if isinstance(params, ElicitRequestFormParams):
-        return await attended.attendant.ask(params.message, dict(params.requested_schema))
-    return await attended.attendant.ask_url(params.message, params.url)
+        return await active.handler.ask(params.message, dict(params.requested_schema))
+    return await active.handler.ask_url(params.message, params.url)

@@ -1,4 +1,4 @@
-"""Offers Python functions as the tools of an MCP server."""
+"""Makes tools of Python functions: a schema from the signature, descriptions from the docstring."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ from coupler.schema.v1 import (
 )
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-"""What every provider of models takes for a tool's name."""
+"""A tool's name that every provider of models takes."""
 
 DONE = "done"
-"""What a model is told of a function that returns nothing."""
+"""The result of a function that returns nothing."""
 
 _BLOCKS = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_SECTION = re.compile(r"(?:Args|Arguments|Parameters):\s*$")
+_PARAMETER = re.compile(r"\*{0,2}(?P<name>\w+)\s*(?:\([^)]*\))?\s*:\s*(?P<text>.*)$")
 
 
-class Function(NamedTuple):
+class ToolFunction(NamedTuple):
     """A function that models may call. `context` names the parameters that are not theirs to give."""
 
     name: str
@@ -45,12 +47,12 @@ class Function(NamedTuple):
     shape: Shape
 
     def arguments(self, given: Any) -> dict[str, Any]:
-        """What a model gave, with the types of the signature; raises ShapeError."""
+        """Convert what a model gave to the types of the signature; raises ShapeError."""
         read = self.shape.read(given)
         return {name: getattr(read, name) for name in given}
 
     async def call(self, arguments: Mapping[str, Any]) -> Any:
-        """What it returns or raises. A plain function runs in a thread, which a cancel leaves behind."""
+        """Call the function. A plain one runs in a thread, which a cancel leaves behind."""
         if inspect.iscoroutinefunction(_plain(self.callable)):
             return await self.callable(**arguments)
         outcome = await in_thread(_settled(self.callable, arguments))
@@ -59,19 +61,19 @@ class Function(NamedTuple):
         return await outcome if inspect.isawaitable(outcome) else outcome
 
 
-def functions_of(callables: Sequence[Any], context: type | None = None) -> dict[str, Function]:
-    """Functions by their names; raises TypeError for two of one name, and as `function_of` does."""
-    found: dict[str, Function] = {}
+def tool_functions(callables: Sequence[Any], context: type | None = None) -> dict[str, ToolFunction]:
+    """Functions by their names; raises TypeError for two of one name, and as `tool_function` does."""
+    found: dict[str, ToolFunction] = {}
     for each in callables:
-        function = function_of(each, context)
+        function = tool_function(each, context)
         if function.name in found:
             raise TypeError(f"there are two tools of the name `{function.name}`: rename one")
         found[function.name] = function
     return found
 
 
-def function_of(callable: Any, context: type | None = None) -> Function:
-    """Look at a function; raises TypeError for one that no model could call."""
+def tool_function(callable: Any, context: type | None = None) -> ToolFunction:
+    """Read the signature of a function; raises TypeError for one that no model could call."""
     plain = _plain(callable)
     name = getattr(plain, "__name__", None)
     if not inspect.isroutine(plain) or not isinstance(name, str):
@@ -94,11 +96,13 @@ def function_of(callable: Any, context: type | None = None) -> Function:
     except TypeError as error:
         raise TypeError(f"the parameters of the tool `{name}`: {error}") from None
     said = read_docstring(inspect.getdoc(plain))
-    return Function(name, said.description, _described(shape.schema, said.parameters), callable, given, shape)
+    return ToolFunction(
+        name, said.description, _described(shape.schema, said.parameters), callable, given, shape
+    )
 
 
-def result_of(value: Any) -> ToolResult:
-    """What a function returned, for a model; raises if it cannot be written as JSON."""
+def tool_result(value: Any) -> ToolResult:
+    """Convert what a function returned for a model; raises if it cannot be written as JSON."""
     match value:
         case ToolResult():
             return value
@@ -118,14 +122,14 @@ def result_of(value: Any) -> ToolResult:
 
 
 def text_result(text: str, *, is_error: bool = False) -> ToolResult:
-    """Words for the model; what UTF-8 cannot hold is replaced."""
+    """A result of text; what UTF-8 cannot hold is replaced."""
     clean = text.encode("utf-8", "replace").decode()
     content: ContentBlock = TextContent(clean)
     return ToolResult((content,), is_error=is_error)
 
 
 class _Raised(NamedTuple):
-    """Carried as a value, because there are exceptions that no future takes."""
+    """An exception as a value, because there are exceptions that no future takes."""
 
     error: Exception
 
@@ -168,21 +172,14 @@ def _described(schema: dict[str, Any], parameters: Mapping[str, str]) -> dict[st
 
 
 def _as_builtins(value: Any) -> Any:
-    """Models of pydantic know how to write themselves."""
+    """Convert a pydantic model, which knows how to write itself."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     raise TypeError(f"a {type(value).__name__} cannot be written as JSON: return text, or what JSON has")
 
 
-# A function's docstring, as a model is shown it: what the function does, and what each parameter means.
-
-
-_SECTION = re.compile(r"(?:Args|Arguments|Parameters):\s*$")
-_PARAMETER = re.compile(r"\*{0,2}(?P<name>\w+)\s*(?:\([^)]*\))?\s*:\s*(?P<text>.*)$")
-
-
 class Docstring(NamedTuple):
-    """What it says, without the section about parameters; and that section."""
+    """A docstring without its section about parameters, and that section by their names."""
 
     description: str
     parameters: dict[str, str]

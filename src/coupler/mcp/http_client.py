@@ -1,4 +1,4 @@
-"""Servers behind an address: streamable HTTP, and the older SSE.
+"""The transport to a server at an address: streamable HTTP, and the older SSE.
 
 Imports the `mcp` package: to be imported on use. No answer can fill the memory, and a redirect leads nowhere
 but to the same host, so that headers go to nobody else.
@@ -26,20 +26,23 @@ TIMEOUT = httpx2.Timeout(30.0, read=None)
 
 
 class HttpServer:
-    """One server to reach. As a transport of the `mcp` package it is entered once."""
+    """The transport to one server, as the `mcp` package takes it; entered once."""
 
     def __init__(self, server: McpServerHttp | McpServerSse) -> None:
         self._server = server
         self._refused = ""
 
     def last_words(self) -> str:
-        """Why we took no more of an answer, which the `mcp` package does not pass on; else nothing."""
+        """The reason why we refused the rest of an answer, which the `mcp` package does not pass on.
+
+        Else "".
+        """
         return self._refused
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Any]:
-        """Two streams of messages."""
-        url = checked(self._server.url)
+        """Open the connection: two streams of messages."""
+        url = checked_url(self._server.url)
         if isinstance(self._server, McpServerSse):
             async with sse_client(url, httpx_client_factory=self._client) as streams:
                 yield streams
@@ -62,7 +65,7 @@ class HttpServer:
         )
 
     async def _limit(self, response: httpx2.Response) -> None:
-        """Let an answer have its length, and nothing that grows when it is unpacked."""
+        """Limit the length of an answer, and refuse what grows when it is unpacked."""
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             raise httpx2.DecodingError("the answer is compressed, which was not asked for")
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
@@ -72,8 +75,8 @@ class HttpServer:
         self._refused = f": {reason}"
 
 
-def checked(url: str) -> str:
-    """The address, if it is one; it is not repeated, because it may have a password in it."""
+def checked_url(url: str) -> str:
+    """Return the address if it is one; it is not repeated, because it may have a password in it."""
     try:
         parsed = httpx2.URL(url)
     except (httpx2.InvalidURL, ValueError):
@@ -84,7 +87,7 @@ def checked(url: str) -> str:
 
 
 class _Limited(httpx2.AsyncByteStream):
-    """Ends an answer that is too long, and tells who refused the rest."""
+    """Ends an answer that is too long, and reports why."""
 
     def __init__(self, stream: Any, refuse: Callable[[str], None]) -> None:
         self._stream = stream

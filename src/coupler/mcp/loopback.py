@@ -1,7 +1,10 @@
-"""Serves a session's tools to its agent over loopback HTTP or a shim.
+"""Serves a session's tools to its agent, over loopback HTTP or through a shim.
 
-Imports the `mcp` package: to be imported on use. Pages in a browser reach loopback, too: what names another
-host, or an origin at all, is refused before the token is looked at.
+Imports the `mcp` package: to be imported on use. `serve_to_agent` is the way in. Tools of ours are an MCP
+server over HTTP with a token, or, for agents that take only programs, behind a `ShimListener` to which the
+`shim` connects. Such an agent reaches a server at an address by a bridge behind the same listener. Pages in a
+browser reach loopback, too: what names another host, or an origin at all, is refused before the token is
+looked at.
 """
 
 from __future__ import annotations
@@ -45,9 +48,9 @@ from uvicorn.server import ServerState
 
 from coupler.__about__ import __version__
 from coupler.mcp import shim
-from coupler.mcp.http_client import HttpServer, checked
+from coupler.mcp.http_client import HttpServer, checked_url
 from coupler.mcp.servers import server_name
-from coupler.mcp.tools import Tool, ToolResult, named
+from coupler.mcp.tools import Tool, ToolResult, server_label
 from coupler.schema.v1 import EnvVariable, HttpHeader, McpServer, McpServerHttp, McpServerSse, McpServerStdio
 from coupler.wire import messages
 from coupler.wire.frames import DEFAULT_LIMIT, Frame, FrameBuffer
@@ -67,13 +70,112 @@ MOST_SESSIONS = 100
 CLOSE_LIMIT = 1.0
 """Seconds that answers which are on their way have, when the server is closed."""
 
-HEARING, MOST_HEARD = 1.0, 64 * 1024
+DISCARD_SECONDS, DISCARD_BYTES = 1.0, 64 * 1024
 """Seconds and bytes for what a stranger is still sending when it is refused."""
+
+KEEP_ALIVE_SECONDS = 15.0
+"""Seconds of silence until something is sent; the least patient of clients wait for a minute."""
+
+LONGEST_TOKEN = 200
+TOKEN_LIMIT = 5.0
+"""Bytes and seconds in which somebody who connects must have sent the token."""
+
+READ_BYTES = 64 * 1024
+
+NOT_MCP = b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32600,"message":"this is no message of MCP"}}\n'
+
+AsgiMessage = MutableMapping[str, Any]
+AsgiSend = Callable[[AsgiMessage], Awaitable[None]]
+
+Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
+Outgoing = MemoryObjectSendStream[SessionMessage]
+
+ConnectionHandler = Callable[[Incoming, Outgoing], Awaitable[None]]
+"""Speaks MCP with somebody who has sent the token, until they disconnect."""
+
+_START: AsgiMessage = {
+    "type": "http.response.start",
+    "status": 200,
+    "headers": [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")],
+}
+
+
+class ToolProvider(Protocol):
+    """Has tools to offer, and decides what a call does."""
+
+    def listed(self) -> Sequence[Tool]:
+        """The tools as they are now; called each time a client lists them."""
+
+    async def call(self, name: str, arguments: dict[str, Any], meta: Mapping[str, Any]) -> ToolResult:
+        """Call one of them. Whatever goes wrong is a result that says so."""
 
 
 @asynccontextmanager
-async def served_over_http(server: Server[Any], name: str) -> AsyncIterator[McpServerHttp]:
-    """Serve until this is left; what is given is the entry for an agent, with the token."""
+async def serve_to_agent(
+    offering: ToolProvider | None,
+    name: str,
+    *,
+    over_http: bool,
+    far: Sequence[McpServerHttp | McpServerSse],
+) -> AsyncIterator[list[McpServer]]:
+    """Serve until the `with` block is left; yields the entries for the agent, ours first, then the far ones.
+
+    `far` are servers at addresses that the agent could not reach itself.
+    """
+    entries: list[McpServer] = []
+    server = None if offering is None else server_of(offering, name)
+    async with AsyncExitStack() as stack:
+        if server is not None and over_http:
+            entries.append(await stack.enter_async_context(serve_over_http(server, name)))
+            server = None
+        if server is not None or far:
+            listener = await stack.enter_async_context(ShimListener().open())
+            if server is not None:
+                entries.append(listener.admit(name, server_handler(server)))
+            entries += [listener.admit(server_name(each), bridge_handler(each)) for each in far]
+        yield entries
+
+
+def server_of(offering: ToolProvider, name: str) -> Server[Any]:
+    """An MCP server of the `mcp` package that translates between it and the provider."""
+
+    async def list_tools(context: Any, params: PaginatedRequestParams | None) -> ListToolsResult:
+        return ListToolsResult(tools=[_tool(tool) for tool in offering.listed()])
+
+    async def call_tool(context: Any, params: CallToolRequestParams) -> CallToolResult:
+        # The raw parameters have keys of `_meta` as they were sent.
+        meta = (context.params or {}).get("_meta")
+        result = await offering.call(
+            params.name, params.arguments or {}, meta if isinstance(meta, Mapping) else {}
+        )
+        return _result(result)
+
+    return Server(
+        name,
+        version=__version__,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        get_tool_input_schema=lambda _: None,
+    )
+
+
+def _tool(tool: Tool) -> ServersTool:
+    return ServersTool(name=tool.name, description=tool.description, input_schema=tool.input_schema)
+
+
+def _result(result: ToolResult) -> CallToolResult:
+    return CallToolResult.model_validate(
+        {
+            "content": msgspec.to_builtins(result.content),
+            "structuredContent": result.structured,
+            "isError": result.is_error,
+        }
+    )
+
+
+@asynccontextmanager
+async def serve_over_http(server: Server[Any], name: str) -> AsyncIterator[McpServerHttp]:
+    """Serve until the `with` block is left; yields the agent's entry for the server, with the token."""
     token = secrets.token_urlsafe(32)
     manager = StreamableHTTPSessionManager(
         server,
@@ -101,9 +203,11 @@ class _Guard:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         refusal = self._refusal(scope)
         if refusal is None:
-            await answered_patiently(lambda send: self._manager.handle_request(scope, receive, send), send)
+            await respond_with_keep_alive(
+                lambda send: self._manager.handle_request(scope, receive, send), send
+            )
             return
-        await _hear_out(receive)
+        await _discard_request(receive)
         status, message = refusal
         headers = [(b"content-type", b"text/plain"), (b"connection", b"close")]
         if status == 401:
@@ -129,14 +233,14 @@ class _Guard:
         return None
 
 
-async def _hear_out(receive: Any) -> None:
-    """Take what is still on its way: who closes a connection on unread words takes back its own answer."""
+async def _discard_request(receive: Any) -> None:
+    """Read what is still on its way: closing a connection with unread data would take back our own answer."""
     size = 0
     with suppress(TimeoutError):
-        async with asyncio.timeout(HEARING):
+        async with asyncio.timeout(DISCARD_SECONDS):
             while (told := await receive())["type"] == "http.request" and told.get("more_body"):
                 size += len(told.get("body", b""))
-                if size > MOST_HEARD:
+                if size > DISCARD_BYTES:
                     return
 
 
@@ -171,37 +275,22 @@ async def _end(state: ServerState) -> None:
         await asyncio.wait(left, timeout=CLOSE_LIMIT)
 
 
-# Answers that take long, over HTTP: sent as a stream that shows signs of life, so that nobody hangs up.
-#
-# Clients of MCP take an answer as JSON or as a stream of events. What comes soon is sent as it is; else the
-# stream begins, and the answer is its one event. (The package's own streams leave a task behind in the
-# program that serves them, which wakes up twice a second for ever.)
+class KeepAliveResponse:
+    """Sends the answer to one request, as a stream with signs of life if it takes long.
 
+    So nobody hangs up. Clients of MCP take an answer as JSON or as a stream of events. What comes soon is
+    sent as it is; else the stream begins, and the answer is its one event. (The package's own streams leave a
+    task behind in the program that serves them, which wakes up twice a second for ever.)
+    """
 
-SIGN_OF_LIFE = 15.0
-"""Seconds of silence until something is sent; the least patient of clients wait for a minute."""
-
-Message = MutableMapping[str, Any]
-Send = Callable[[Message], Awaitable[None]]
-
-_START: Message = {
-    "type": "http.response.start",
-    "status": 200,
-    "headers": [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")],
-}
-
-
-class PatientAnswer:
-    """Stands between an application and a client, for one request."""
-
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: AsgiSend) -> None:
         self._send = send
         self._is_streamed = False
         self._is_answered = False
         self._body = b""
 
-    async def send(self, message: Message) -> None:
-        """What the application answers."""
+    async def send(self, message: AsgiMessage) -> None:
+        """Send a message of the application."""
         if message["type"] == "http.response.start":
             self._is_answered = True
         if not self._is_streamed:
@@ -212,9 +301,9 @@ class PatientAnswer:
                 await self._send_event()
 
     async def show_life(self) -> None:
-        """Until there is an answer, or this is cancelled."""
+        """Send a sign of life now and then, until there is an answer, or this is cancelled."""
         while True:
-            await asyncio.sleep(SIGN_OF_LIFE)
+            await asyncio.sleep(KEEP_ALIVE_SECONDS)
             if self._is_answered:
                 return
             if not self._is_streamed:
@@ -223,68 +312,45 @@ class PatientAnswer:
             await self._send({"type": "http.response.body", "body": b": working\n\n", "more_body": True})
 
     async def _send_event(self) -> None:
-        """One line of JSON; an answer without a body just ends the stream."""
+        """Send the answer as one line of JSON; one without a body just ends the stream."""
         event = b"event: message\ndata: %b\n\n" % self._body.replace(b"\n", b" ") if self._body else b""
         await self._send({"type": "http.response.body", "body": event})
 
 
-async def answered_patiently(answer: Callable[[Send], Awaitable[None]], send: Send) -> None:
+async def respond_with_keep_alive(answer: Callable[[AsgiSend], Awaitable[None]], send: AsgiSend) -> None:
     """Let the application answer a request."""
-    patient = PatientAnswer(send)
-    living = asyncio.create_task(patient.show_life())
+    response = KeepAliveResponse(send)
+    keep_alive = asyncio.create_task(response.show_life())
     try:
-        await answer(patient.send)
+        await answer(response.send)
     finally:
-        living.cancel()
+        keep_alive.cancel()
 
 
-# Where shims knock: a loopback socket that lets in who has a token, and leads to what that token is for.
-#
-# Imports the `mcp` package: to be imported on use.
-
-
-LONGEST_TOKEN = 200
-TOKEN_LIMIT = 5.0
-"""Bytes and seconds in which somebody who knocks must have said the token."""
-
-
-# Messages of MCP as lines on a connection, both ways, with back-pressure.
-#
-# Imports the `mcp` package: to be imported on use. A line that is no message costs its sender an error, and
-# nobody anything else.
-
-
-Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
-Outgoing = MemoryObjectSendStream[SessionMessage]
-
-Serve = Callable[[Incoming, Outgoing], Awaitable[None]]
-"""What speaks with who was let in, until it has left."""
-
-
-class Door:
-    """One socket, for all shims of a session."""
+class ShimListener:
+    """A loopback socket for all shims of a session: a token leads to what it is for."""
 
     def __init__(self) -> None:
-        self._behind: dict[str, Serve] = {}
-        self._visits: set[asyncio.Task[Any]] = set()
+        self._handlers: dict[str, ConnectionHandler] = {}
+        self._connections: set[asyncio.Task[Any]] = set()
         self._port = 0
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[Door]:
-        """Listen until this is left; then everybody is shown out."""
-        server = await asyncio.start_server(self._visited, HOST, 0)
+    async def open(self) -> AsyncIterator[ShimListener]:
+        """Listen until the `with` block is left; then all connections are closed."""
+        server = await asyncio.start_server(self._connected, HOST, 0)
         self._port = server.sockets[0].getsockname()[1]
         try:
             yield self
         finally:
             server.close()
-            await self._show_out()
+            await self._disconnect_all()
             await server.wait_closed()
 
-    def admit(self, name: str, serve: Serve) -> McpServerStdio:
-        """The entry for an agent: the program that leads here."""
+    def admit(self, name: str, serve: ConnectionHandler) -> McpServerStdio:
+        """Register what a new token leads to; returns the agent's entry: the program that connects here."""
         token = secrets.token_urlsafe(32)
-        self._behind[token] = serve
+        self._handlers[token] = serve
         # Isolated and without site packages: faster, and deaf to what the agent's directory has lying around.
         return McpServerStdio(
             name,
@@ -293,12 +359,12 @@ class Door:
             [EnvVariable(shim.PORT, str(self._port)), EnvVariable(shim.TOKEN, token)],
         )
 
-    async def _visited(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        visit = asyncio.current_task()
-        assert visit is not None
-        self._visits.add(visit)
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
         try:
-            serve = self._meant(await _token(reader))
+            serve = self._handler_of(await _token(reader))
             if serve is None:
                 log.warning("somebody without a token knocked at a session's tools, and was sent away")
                 return
@@ -306,31 +372,31 @@ class Door:
             async with message_streams(reader, writer) as (incoming, outgoing):
                 await serve(incoming, outgoing)
         except asyncio.CancelledError:
-            pass  # shown out
+            pass  # disconnected
         except Exception as error:
             log.debug("a connection of a shim was lost", exc_info=error)
         finally:
-            self._visits.discard(visit)
+            self._connections.discard(task)
             writer.close()
 
-    def _meant(self, given: bytes) -> Serve | None:
-        """Compared with all of them, so that the time tells nothing."""
+    def _handler_of(self, given: bytes) -> ConnectionHandler | None:
+        """Find what a token is for; compared with all of them, so that the time tells nothing."""
         found = None
-        for token, serve in self._behind.items():
+        for token, serve in self._handlers.items():
             if compare_digest(token.encode(), given):
                 found = serve
         return found
 
-    async def _show_out(self) -> None:
-        visits = [*self._visits]
-        for visit in visits:
-            visit.cancel()
-        if visits:
-            await asyncio.wait(visits, timeout=CLOSE_LIMIT)
+    async def _disconnect_all(self) -> None:
+        tasks = [*self._connections]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_LIMIT)
 
 
-def served_to(server: Server[Any]) -> Serve:
-    """A server of ours, for who was let in."""
+def server_handler(server: Server[Any]) -> ConnectionHandler:
+    """Handles connections by a server of ours."""
 
     async def serve(incoming: Incoming, outgoing: Outgoing) -> None:
         await server.run(incoming, outgoing, server.create_initialization_options())
@@ -341,153 +407,25 @@ def served_to(server: Server[Any]) -> Serve:
 async def _token(reader: asyncio.StreamReader) -> bytes:
     try:
         async with asyncio.timeout(TOKEN_LIMIT):
-            said = b""
-            while not said.endswith(b"\n") and len(said) < LONGEST_TOKEN:
+            received = b""
+            while not received.endswith(b"\n") and len(received) < LONGEST_TOKEN:
                 piece = await reader.read(1)
                 if not piece:
                     break
-                said += piece
+                received += piece
     except (TimeoutError, OSError):
         return b""
-    return said.removesuffix(b"\n")
-
-
-# How an agent reaches what a session has for it: tools of ours, and servers that it could not reach itself.
-#
-# Imports the `mcp` package: to be imported on use.
-
-
-@asynccontextmanager
-async def receive(
-    offering: Offering | None,
-    name: str,
-    *,
-    over_http: bool,
-    far: Sequence[McpServerHttp | McpServerSse],
-) -> AsyncIterator[list[McpServer]]:
-    """Serve until this is left. What is given are entries for the agent: ours, if any, then the far ones."""
-    entries: list[McpServer] = []
-    server = None if offering is None else server_of(offering, name)
-    async with AsyncExitStack() as stack:
-        if server is not None and over_http:
-            entries.append(await stack.enter_async_context(served_over_http(server, name)))
-            server = None
-        if server is not None or far:
-            door = await stack.enter_async_context(Door().open())
-            if server is not None:
-                entries.append(door.admit(name, served_to(server)))
-            entries += [door.admit(server_name(each), bridged_to(each)) for each in far]
-        yield entries
-
-
-# A server behind an address, for an agent that takes only programs: what a shim says is passed on to it.
-#
-# Imports the `mcp` package: to be imported on use. Messages are carried as they are; only what HTTP has in
-# headers, the negotiated version, is added. Versions without a handshake are not carried: a client that
-# proposes one is told so, and goes back to the handshake by itself.
-
-
-def bridged_to(server: McpServerHttp | McpServerSse) -> Serve:
-    """The far server, for who was let in; raises ValueError for an address that is none."""
-    checked(server.url)
-
-    async def serve(incoming: Incoming, outgoing: Outgoing) -> None:
-        await _Bridge(server, incoming, outgoing).carry()
-
-    return serve
-
-
-class _Bridge:
-    """One connection of a shim, and the one to the far server that is made for it."""
-
-    def __init__(self, server: McpServerHttp | McpServerSse, incoming: Incoming, outgoing: Outgoing) -> None:
-        self._server = server
-        self._incoming = incoming
-        self._outgoing = outgoing
-        self._waiting: set[RequestId] = set()
-        self._handshake: RequestId | None = None
-        self._version: str | None = None
-
-    async def carry(self) -> None:
-        """Carry messages both ways, until either side ends. Whoever still waits then is told."""
-        try:
-            async with (
-                HttpServer(self._server).connect() as (far_incoming, far_outgoing),
-                anyio.create_task_group() as tasks,
-            ):
-                tasks.start_soon(self._carry_back, far_incoming, tasks.cancel_scope)
-                await self._carry_out(far_outgoing)
-                tasks.cancel_scope.cancel()
-        except Exception as error:
-            log.warning("%s was lost: %s", named(server_name(self._server)), type(error).__name__)
-        await self._answer_for_it("the connection to it was lost")
-        # It could not be reached at all: who asks is told so, and not left waiting.
-        async for item in self._incoming:
-            if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCRequest):
-                self._waiting.add(item.message.id)
-                await self._answer_for_it("it could not be reached")
-
-    async def _carry_out(self, far: Outgoing) -> None:
-        async for item in self._incoming:
-            if isinstance(item, Exception):
-                continue
-            message = item.message
-            if isinstance(message, JSONRPCRequest):
-                if message.method == "server/discover":
-                    await self._refuse(message.id, METHOD_NOT_FOUND, "this version of MCP is not bridged")
-                    continue
-                self._waiting.add(message.id)
-                if message.method == "initialize":
-                    self._handshake = message.id
-            await far.send(SessionMessage(message, self._headers()))
-
-    async def _carry_back(self, far: Incoming, scope: anyio.CancelScope) -> None:
-        async for item in far:
-            if isinstance(item, Exception):
-                log.debug("%s failed", named(server_name(self._server)), exc_info=item)
-                await self._answer_for_it("the connection to it failed")
-                continue
-            if self._is_wanted(item.message):
-                await self._outgoing.send(SessionMessage(item.message))
-        scope.cancel()
-
-    def _headers(self) -> ClientMessageMetadata | None:
-        if self._version is None:
-            return None
-        return ClientMessageMetadata(headers={MCP_PROTOCOL_VERSION_HEADER: self._version})
-
-    def _is_wanted(self, message: JSONRPCMessage) -> bool:
-        """Whether to pass it on: an answer only if somebody waits for it."""
-        if not isinstance(message, JSONRPCResponse | JSONRPCError):
-            return True
-        if message.id not in self._waiting:
-            return False
-        self._waiting.remove(message.id)
-        if isinstance(message, JSONRPCResponse) and message.id == self._handshake:
-            version = message.result.get("protocolVersion")
-            self._version = version if isinstance(version, str) else None
-        return True
-
-    async def _answer_for_it(self, reason: str) -> None:
-        waiting, self._waiting = self._waiting, set()
-        for request in waiting:
-            await self._refuse(request, CONNECTION_CLOSED, f"{named(server_name(self._server))}: {reason}")
-
-    async def _refuse(self, id: RequestId, code: int, message: str) -> None:
-        error = JSONRPCError(jsonrpc="2.0", id=id, error=ErrorData(code=code, message=message))
-        await self._outgoing.send(SessionMessage(error))
-
-
-READ_BYTES = 64 * 1024
-
-NOT_MCP = b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32600,"message":"this is no message of MCP"}}\n'
+    return received.removesuffix(b"\n")
 
 
 @asynccontextmanager
 async def message_streams(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> AsyncIterator[tuple[Incoming, Outgoing]]:
-    """The messages that come, and where to put those that go, until this is left."""
+    """The messages that come in over a connection, and where to put those that go out, with back-pressure.
+
+    A line that is no message costs its sender an error, and nobody anything else.
+    """
     received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
     async with received, incoming, outgoing, to_send, anyio.create_task_group() as tasks:
@@ -529,7 +467,7 @@ async def _send(writer: asyncio.StreamWriter, to_send: MemoryObjectReceiveStream
 
 
 def _parsed(frame: Frame) -> SessionMessage | bytes | None:
-    """The message, or the line that answers something else; None if nobody waits for an answer."""
+    """Parse a message; of another line the line that answers it, or None if nobody waits for an answer."""
     envelope = messages.parse(frame, DEFAULT_LIMIT)
     if isinstance(envelope, Malformed):
         answer: Any = {"jsonrpc": "2.0", "id": envelope.id, "error": _error(envelope)}
@@ -547,54 +485,99 @@ def _error(malformed: Malformed) -> dict[str, Any]:
     return {"code": malformed.error.code, "message": malformed.error.message}
 
 
-# Tools that we offer, as an MCP server of the `mcp` package.
-#
-# Imports the `mcp` package: to be imported on use. Who offers them decides what they are and what a call
-# does; here it is only translated.
+def bridge_handler(server: McpServerHttp | McpServerSse) -> ConnectionHandler:
+    """Handles connections by a bridge to the far server; raises ValueError for an address that is none."""
+    checked_url(server.url)
+
+    async def serve(incoming: Incoming, outgoing: Outgoing) -> None:
+        await _Bridge(server, incoming, outgoing).carry()
+
+    return serve
 
 
-class Offering(Protocol):
-    """Who has tools to offer."""
+class _Bridge:
+    """One connection of a shim, and the one to the far server that is made for it.
 
-    def listed(self) -> Sequence[Tool]:
-        """The tools as they are now; somebody has asked for them."""
+    Messages are passed on as they are; only what HTTP has in headers, the negotiated version, is added.
+    Versions without a handshake are not bridged: a client that proposes one is told so, and goes back to the
+    handshake by itself.
+    """
 
-    async def call(self, name: str, arguments: dict[str, Any], meta: Mapping[str, Any]) -> ToolResult:
-        """Use one of them. Whatever goes wrong is a result that says so."""
+    def __init__(self, server: McpServerHttp | McpServerSse, incoming: Incoming, outgoing: Outgoing) -> None:
+        self._server = server
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._waiting: set[RequestId] = set()
+        self._handshake: RequestId | None = None
+        self._version: str | None = None
 
+    async def carry(self) -> None:
+        """Pass messages on both ways, until either side ends. Whoever still waits then is told."""
+        try:
+            async with (
+                HttpServer(self._server).connect() as (far_incoming, far_outgoing),
+                anyio.create_task_group() as tasks,
+            ):
+                tasks.start_soon(self._carry_back, far_incoming, tasks.cancel_scope)
+                await self._carry_out(far_outgoing)
+                tasks.cancel_scope.cancel()
+        except Exception as error:
+            log.warning("%s was lost: %s", server_label(server_name(self._server)), type(error).__name__)
+        await self._answer_for_it("the connection to it was lost")
+        # It could not be reached at all: who asks is told so, and not left waiting.
+        async for item in self._incoming:
+            if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCRequest):
+                self._waiting.add(item.message.id)
+                await self._answer_for_it("it could not be reached")
 
-def server_of(offering: Offering, name: str) -> Server[Any]:
-    """The server of what is offered."""
+    async def _carry_out(self, far: Outgoing) -> None:
+        async for item in self._incoming:
+            if isinstance(item, Exception):
+                continue
+            message = item.message
+            if isinstance(message, JSONRPCRequest):
+                if message.method == "server/discover":
+                    await self._refuse(message.id, METHOD_NOT_FOUND, "this version of MCP is not bridged")
+                    continue
+                self._waiting.add(message.id)
+                if message.method == "initialize":
+                    self._handshake = message.id
+            await far.send(SessionMessage(message, self._headers()))
 
-    async def list_tools(context: Any, params: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=[_tool(tool) for tool in offering.listed()])
+    async def _carry_back(self, far: Incoming, scope: anyio.CancelScope) -> None:
+        async for item in far:
+            if isinstance(item, Exception):
+                log.debug("%s failed", server_label(server_name(self._server)), exc_info=item)
+                await self._answer_for_it("the connection to it failed")
+                continue
+            if self._is_wanted(item.message):
+                await self._outgoing.send(SessionMessage(item.message))
+        scope.cancel()
 
-    async def call_tool(context: Any, params: CallToolRequestParams) -> CallToolResult:
-        # The raw parameters have keys of `_meta` as they were sent.
-        meta = (context.params or {}).get("_meta")
-        result = await offering.call(
-            params.name, params.arguments or {}, meta if isinstance(meta, Mapping) else {}
-        )
-        return _result(result)
+    def _headers(self) -> ClientMessageMetadata | None:
+        if self._version is None:
+            return None
+        return ClientMessageMetadata(headers={MCP_PROTOCOL_VERSION_HEADER: self._version})
 
-    return Server(
-        name,
-        version=__version__,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-        get_tool_input_schema=lambda _: None,
-    )
+    def _is_wanted(self, message: JSONRPCMessage) -> bool:
+        """Tell whether to pass a message on: an answer only if somebody waits for it."""
+        if not isinstance(message, JSONRPCResponse | JSONRPCError):
+            return True
+        if message.id not in self._waiting:
+            return False
+        self._waiting.remove(message.id)
+        if isinstance(message, JSONRPCResponse) and message.id == self._handshake:
+            version = message.result.get("protocolVersion")
+            self._version = version if isinstance(version, str) else None
+        return True
 
+    async def _answer_for_it(self, reason: str) -> None:
+        waiting, self._waiting = self._waiting, set()
+        for request in waiting:
+            await self._refuse(
+                request, CONNECTION_CLOSED, f"{server_label(server_name(self._server))}: {reason}"
+            )
 
-def _tool(tool: Tool) -> ServersTool:
-    return ServersTool(name=tool.name, description=tool.description, input_schema=tool.input_schema)
-
-
-def _result(result: ToolResult) -> CallToolResult:
-    return CallToolResult.model_validate(
-        {
-            "content": msgspec.to_builtins(result.content),
-            "structuredContent": result.structured,
-            "isError": result.is_error,
-        }
-    )
+    async def _refuse(self, id: RequestId, code: int, message: str) -> None:
+        error = JSONRPCError(jsonrpc="2.0", id=id, error=ErrorData(code=code, message=message))
+        await self._outgoing.send(SessionMessage(error))

@@ -1,4 +1,4 @@
-"""The `mcp` package: whether it is there, and loading it without holding up the event loop."""
+"""Imports the `mcp` package without holding up the event loop, if it is installed."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import os.path
 from functools import cache
 from typing import TYPE_CHECKING
 
-from coupler.runtime.extras import need
+from coupler.runtime.extras import import_extra
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 EXTRA = "mcp"
 
-_connections: ModuleType | None = None
-_reception: ModuleType | None = None
+_client: ModuleType | None = None
+_loopback: ModuleType | None = None
 
 
 @cache
 def is_installed() -> bool:
-    """Whether the package is there in a version that can be used; it is not imported to find out."""
+    """Tell whether a usable version of the package is installed; it is not imported to find out."""
     try:
         spec = importlib.util.find_spec("mcp")
     except (ImportError, ValueError):
@@ -30,32 +30,35 @@ def is_installed() -> bool:
     return any(os.path.exists(os.path.join(place, "client", "client.py")) for place in places or ())
 
 
-async def load_connections() -> ModuleType:
-    """The module that connects; raises MissingExtraError if the package is not installed."""
-    global _connections
-    if _connections is None:
+async def load_client() -> ModuleType:
+    """Import the module that connects to servers.
+
+    Raises MissingExtraError if the package is not installed.
+    """
+    global _client
+    if _client is None:
         # It takes a second: in a thread, so that other sessions are served meanwhile.
-        _connections = await asyncio.to_thread(_import)
-    return _connections
+        _client = await asyncio.to_thread(_import_client)
+    return _client
 
 
-async def load_reception() -> ModuleType:
-    """The module that serves tools of ours; raises MissingExtraError if the package is not installed."""
-    global _reception
-    if _reception is None:
-        _reception = await asyncio.to_thread(_import_reception)
-    return _reception
-
-
-def _import_reception() -> ModuleType:
-    need("mcp.server.lowlevel.server", extra=EXTRA, feature="Offering tools to an agent")
-    from coupler.mcp import loopback
-
-    return loopback
-
-
-def _import() -> ModuleType:
-    need("mcp.client.client", extra=EXTRA, feature="Using MCP servers")
+def _import_client() -> ModuleType:
+    import_extra("mcp.client.client", extra=EXTRA, feature="Using MCP servers")
     from coupler.mcp import connection
 
     return connection
+
+
+async def load_loopback() -> ModuleType:
+    """Import the module that serves our tools; raises MissingExtraError if the package is not installed."""
+    global _loopback
+    if _loopback is None:
+        _loopback = await asyncio.to_thread(_import_loopback)
+    return _loopback
+
+
+def _import_loopback() -> ModuleType:
+    import_extra("mcp.server.lowlevel.server", extra=EXTRA, feature="Offering tools to an agent")
+    from coupler.mcp import loopback
+
+    return loopback

@@ -1,4 +1,4 @@
-"""All servers of a session. None is started before it is used, and all end with the session."""
+"""The MCP servers of a session. None is started before it is used, and all end with the session."""
 
 from __future__ import annotations
 
@@ -8,70 +8,85 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from coupler.mcp.package import load_connections
-from coupler.mcp.tools import Attendant, McpError, Tool, ToolResult, named, shown
+from coupler.mcp.package import load_client
+from coupler.mcp.tools import CallHandler, McpError, Tool, ToolResult, printable, server_label
 from coupler.schema.v1 import McpServer, McpServerHttp, McpServerSse, McpServerStdio
 
 if TYPE_CHECKING:
-    from coupler.mcp.connection import Connection
-
+    from coupler.mcp.connection import ServerConnection
 
 log = logging.getLogger("coupler.mcp")
 
-
-def merged(*sources: Iterable[McpServer]) -> dict[str, McpServer]:
-    """The servers by their names. The weakest source comes first: one with the same name replaces it."""
-    return {server_name(server): server for source in sources for server in source}
-
-
-def server_name(server: McpServer) -> str:
-    """What the server is called; every kind has a name."""
-    name: str = server.name  # type: ignore[attr-defined]  # the mixin class of the schema declares none
-    return name
-
-
-def variables_of(servers: Iterable[McpServer]) -> Iterator[dict[str, str]]:
-    """What servers are given by name, in variables and headers: some of it may be secret by its name."""
-    for server in servers:
-        match server:
-            case McpServerStdio(env=variables):
-                yield {variable.name: variable.value for variable in variables}
-            case McpServerHttp(headers=headers) | McpServerSse(headers=headers):
-                yield {header.name: header.value for header in headers}
-                # Behind the scheme, as in `Bearer`, comes the token itself.
-                yield {header.name: header.value.rpartition(" ")[2] for header in headers}
+_INHERITED = (
+    (
+        "APPDATA",
+        "COMSPEC",
+        "HOMEDRIVE",
+        "HOMEPATH",
+        "LOCALAPPDATA",
+        "PATH",
+        "PATHEXT",
+        "PROCESSOR_ARCHITECTURE",
+        "SYSTEMDRIVE",
+        "SYSTEMROOT",
+        "TEMP",
+        "TMP",
+        "USERNAME",
+        "USERPROFILE",
+    )
+    if sys.platform == "win32"
+    else ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER")
+)
 
 
-class Servers:
+class ServerEnvironment(NamedTuple):
+    """The directory and the variables that a session gives its servers.
+
+    They may change until a server starts.
+    """
+
+    cwd: str
+    variables: Mapping[str, str]
+
+    def environment(self, given: Mapping[str, str]) -> dict[str, str]:
+        """The variables of a server: those it was given, and those that no program does without.
+
+        Keys and tokens of others are none of its business.
+        """
+        inherited = {name: self.variables[name] for name in _INHERITED if name in self.variables}
+        return {**inherited, **given}
+
+
+class SessionServers:
     """The servers of one session, by name. Its state has one owner: this object, on the event loop."""
 
     def __init__(
-        self, entries: Mapping[str, McpServer], surroundings: Surroundings, *, asks: bool = False
+        self, entries: Mapping[str, McpServer], environment: ServerEnvironment, *, asks: bool = False
     ) -> None:
         self._entries = dict(entries)
-        self._surroundings = surroundings
+        self._environment = environment
         self._asks = asks
         """Whether somebody is there whom servers can ask something in the middle of a call."""
-        self._connections: dict[str, Connection] = {}
+        self._connections: dict[str, ServerConnection] = {}
         self._is_closed = False
         self.broken: dict[str, McpError] = {}
         """Those that failed when the tools of all were listed last, with the reason."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Their names."""
+        """The names of the servers."""
         return (*self._entries,)
 
     @property
     def entries(self) -> Mapping[str, McpServer]:
-        """What is known of each, by name."""
+        """The servers by name."""
         return dict(self._entries)
 
     async def tools(self) -> list[Tool]:
         """The tools of all servers; those of one that fails are missing, and `broken` says why."""
         if not self._entries:
             return []
-        await load_connections()
+        await load_client()
         names = self.names
         found = await asyncio.gather(*(self.tools_of(name) for name in names), return_exceptions=True)
         self.broken, tools = {}, []
@@ -96,17 +111,17 @@ class Servers:
         arguments: dict[str, Any],
         limit: float | None,
         call_id: str | None = None,
-        attendant: Attendant | None = None,
+        handler: CallHandler | None = None,
     ) -> ToolResult:
-        """Use a tool of a server, with `limit` seconds for the answer; raises McpError."""
-        return await (await self._connection(name)).call(tool, arguments, limit, call_id, attendant)
+        """Call a tool of a server, with `limit` seconds for the answer; raises McpError."""
+        return await (await self._connection(name)).call(tool, arguments, limit, call_id, handler)
 
     def check(self, name: str) -> None:
         """Raise McpError if there is no such server."""
         if name not in self._entries:
-            known = ", ".join(f"`{shown(each)}`" for each in self.names) or "none"
+            known = ", ".join(f"`{printable(each)}`" for each in self.names) or "none"
             raise McpError(
-                "unknown_server", name, f"{named(name)} is unknown to this session; there is: {known}"
+                "unknown_server", name, f"{server_label(name)} is unknown to this session; there is: {known}"
             )
 
     async def replace(self, entries: Mapping[str, McpServer]) -> None:
@@ -120,58 +135,46 @@ class Servers:
         await asyncio.gather(*(connection.close() for connection in gone))
 
     async def close(self) -> None:
-        """The session is left: end whatever was started."""
+        """Close all connections, and end what was started."""
         self._is_closed = True
         connections, self._connections = [*self._connections.values()], {}
         for connection in connections:
             connection.begin_closing()
         await asyncio.gather(*(connection.close() for connection in connections))
 
-    async def _connection(self, name: str) -> Connection:
+    async def _connection(self, name: str) -> ServerConnection:
         self.check(name)
-        module = await load_connections()
+        module = await load_client()
         self.check(name)
         if self._is_closed:
-            raise McpError("lost", name, f"{named(name)} is not used any more: the session was left")
-        connection: Connection | None = self._connections.get(name)
+            raise McpError("lost", name, f"{server_label(name)} is not used any more: the session was left")
+        connection: ServerConnection | None = self._connections.get(name)
         if connection is None:
-            connection = module.Connection(name, self._entries[name], self._surroundings, asks=self._asks)
+            connection = module.ServerConnection(
+                name, self._entries[name], self._environment, asks=self._asks
+            )
             self._connections[name] = connection
         return connection
 
 
-# Where a server runs, and which variables it sees: those it was given, and those no program does without.
+def merge_servers(*sources: Iterable[McpServer]) -> dict[str, McpServer]:
+    """Merge servers by their names. The weakest source comes first: one with the same name replaces it."""
+    return {server_name(server): server for source in sources for server in source}
 
 
-_INHERITED = (
-    (
-        "APPDATA",
-        "COMSPEC",
-        "HOMEDRIVE",
-        "HOMEPATH",
-        "LOCALAPPDATA",
-        "PATH",
-        "PATHEXT",
-        "PROCESSOR_ARCHITECTURE",
-        "SYSTEMDRIVE",
-        "SYSTEMROOT",
-        "TEMP",
-        "TMP",
-        "USERNAME",
-        "USERPROFILE",
-    )
-    if sys.platform == "win32"
-    else ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER")
-)
+def server_name(server: McpServer) -> str:
+    """The name of the server; every kind has one."""
+    name: str = server.name  # type: ignore[attr-defined]  # the mixin class of the schema declares none
+    return name
 
 
-class Surroundings(NamedTuple):
-    """What a session gives its servers. The variables may change until a server starts."""
-
-    cwd: str
-    variables: Mapping[str, str]
-
-    def environment(self, given: Mapping[str, str]) -> dict[str, str]:
-        """The variables of a server: keys and tokens of others are none of its business."""
-        inherited = {name: self.variables[name] for name in _INHERITED if name in self.variables}
-        return {**inherited, **given}
+def named_values(servers: Iterable[McpServer]) -> Iterator[dict[str, str]]:
+    """The variables and headers of servers, by name: some of them may be secret by their names."""
+    for server in servers:
+        match server:
+            case McpServerStdio(env=variables):
+                yield {variable.name: variable.value for variable in variables}
+            case McpServerHttp(headers=headers) | McpServerSse(headers=headers):
+                yield {header.name: header.value for header in headers}
+                # Behind the scheme, as in `Bearer`, comes the token itself.
+                yield {header.name: header.value.rpartition(" ")[2] for header in headers}

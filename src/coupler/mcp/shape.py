@@ -1,4 +1,4 @@
-"""What values of a type look like in JSON: the schema that models are shown, and the check of what they give.
+"""Makes JSON Schemas of types for models, and checks what models give against them.
 
 Types are those that `msgspec` knows (dataclasses, Structs, TypedDicts, lists, Literals …), anything with
 pydantic models in it where pydantic is in use, or a JSON Schema itself.
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from coupler.runtime.extras import need
+from coupler.runtime.extras import import_extra
 
 LONGEST_PROBLEM = 1000
 """Characters of what is wrong with a value; values themselves may be quoted in it."""
@@ -22,7 +22,7 @@ _ROOT = "#/$defs/"
 
 
 class ShapeError(ValueError):
-    """A value does not fit. `path` says where, in JSONPath's words."""
+    """A value does not fit its type. `path` says where, in JSONPath's words."""
 
     def __init__(self, path: str, problem: str) -> None:
         self.path = path
@@ -31,14 +31,14 @@ class ShapeError(ValueError):
 
 
 class Shape(Protocol):
-    """A type, as JSON."""
+    """A type with its JSON Schema."""
 
     @property
     def schema(self) -> dict[str, Any]:
         """Its JSON Schema; that of an object says so at its root."""
 
     def read(self, value: Any) -> Any:
-        """The typed value of JSON that was decoded; raises ShapeError."""
+        """Convert decoded JSON to the type; raises ShapeError."""
 
 
 class Field(NamedTuple):
@@ -124,8 +124,8 @@ class _PydanticShape:
 
 class _SchemaShape:
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        jsonschema: Any = need("jsonschema", extra="mcp", feature="A JSON Schema")
-        referencing: Any = need("referencing", extra="mcp", feature="A JSON Schema")
+        jsonschema: Any = import_extra("jsonschema", extra="mcp", feature="A JSON Schema")
+        referencing: Any = import_extra("referencing", extra="mcp", feature="A JSON Schema")
         self._best_match = jsonschema.exceptions.best_match
         self._unresolvable = referencing.exceptions.Unresolvable
         self.schema = copy.deepcopy(dict(schema))

@@ -1,4 +1,4 @@
-"""A program that agents start as an MCP server: it pipes stdin and stdout to the program that offers tools.
+"""Pipes stdin and stdout to the program that offers tools: agents start it as an MCP server.
 
 It starts in a few hundredths of a second, because it imports nothing but what Python has, and understands
 nothing of what it carries. Where to connect, and with which token, is in its environment: arguments can be
@@ -18,7 +18,7 @@ WELCOME = b"ok\n"
 
 
 def main() -> int:
-    """Connect, and carry bytes until either side ends."""
+    """Connect, and pass bytes on until either side ends."""
     port, token = os.environ.get(PORT, ""), os.environ.get(TOKEN, "")
     if not port.isdigit() or not token:
         return _fail(f"{PORT} and {TOKEN} are not set: this program is started by agents")

@@ -1,7 +1,8 @@
-"""A server that is a child process: its messages are lines on stdin and stdout, its stderr goes to our log.
+"""The transport to a server that is a child process.
 
-Imports the `mcp` package: to be imported on use. The process leads a group of its own, which ends with the
-connection. A server that writes faster than it is read has to wait.
+Its messages are lines on stdin and stdout, its stderr goes to our log. Imports the `mcp` package: to be
+imported on use. The process leads a group of its own, which ends with the connection. A server that writes
+faster than it is read has to wait.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from coupler.mcp.servers import Surroundings
-from coupler.mcp.tools import named, shown
+from coupler.mcp.servers import ServerEnvironment
+from coupler.mcp.tools import printable, server_label
 from coupler.runtime.environment import Environment
 from coupler.runtime.process import Child
 from coupler.schema.v1 import McpServerStdio
@@ -44,18 +45,18 @@ Outgoing = MemoryObjectSendStream[SessionMessage]
 
 
 class StdioServer:
-    """One server to start. As a transport of the `mcp` package it is entered once."""
+    """The transport to one server, as the `mcp` package takes it; entered once."""
 
-    def __init__(self, server: McpServerStdio, surroundings: Surroundings, ended: asyncio.Event) -> None:
+    def __init__(self, server: McpServerStdio, environment: ServerEnvironment, ended: asyncio.Event) -> None:
         self._server = server
-        self._surroundings = surroundings
+        self._environment = environment
         self._ended = ended
         self._child: Child | None = None
         self._complaint: str | None = None
         self._stderr = _StderrLog(server.name)
 
     def last_words(self) -> str:
-        """How the server ended, as far as it is known, as the end of a sentence."""
+        """The way in which the server ended, as far as it is known, as the end of a sentence."""
         if self._complaint is not None:
             return f": {self._complaint}"
         if self._child is None or self._child.returncode is None:
@@ -63,7 +64,9 @@ class StdioServer:
         code = self._child.returncode
         how = f"exit code {code}" if code >= 0 else f"signal {-code}"
         words = " / ".join(self._child.stderr.strip().splitlines()[-3:])
-        return f": it ended with {how}" + (f"; its last words: {shown(words, LONGEST_LINE)}" if words else "")
+        return f": it ended with {how}" + (
+            f"; its last words: {printable(words, LONGEST_LINE)}" if words else ""
+        )
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[tuple[Incoming, Outgoing]]:
@@ -82,11 +85,11 @@ class StdioServer:
             await child.end(GRACE, linger=LINGER)
 
     def _spawn(self) -> Child:
-        server, surroundings = self._server, self._surroundings
-        variables = surroundings.environment({variable.name: variable.value for variable in server.env})
+        server, environment = self._server, self._environment
+        variables = environment.environment({variable.name: variable.value for variable in server.env})
         return Child.spawn(
             [server.command, *server.args],
-            cwd=surroundings.cwd,
+            cwd=environment.cwd,
             env=Environment.exact(variables),
             stderr_limit=8 * 1024,
             on_stderr=self._stderr.write,
@@ -115,7 +118,7 @@ class StdioServer:
         elif count > MOST_GARBAGE:
             self._complaint = "it writes to stdout what is no message"
         elif count == 1:
-            text = shown(frame.decode("utf-8", "replace"))
+            text = printable(frame.decode("utf-8", "replace"))
             log.warning("%s writes to stdout what is no message, which is ignored: %s", self._name, text)
 
     async def _send(self, pipes: _Pipes, to_send: MemoryObjectReceiveStream[SessionMessage]) -> None:
@@ -129,7 +132,7 @@ class StdioServer:
 
     @property
     def _name(self) -> str:
-        return named(self._server.name)
+        return server_label(self._server.name)
 
 
 class _Pipes:
@@ -168,7 +171,7 @@ class _Pipes:
         self._incoming.close()
 
     async def read(self) -> bytes:
-        """What the child wrote, or nothing at the end."""
+        """Read what the child wrote; nothing at the end."""
         if sys.platform == "win32":
             return await asyncio.to_thread(os.read, self._input, READ_BYTES)
         return await self._reader.read(READ_BYTES)
@@ -183,10 +186,10 @@ class _Pipes:
 
 
 class _StderrLog:
-    """What a server writes to stderr, line by line: a secret that is cut in two could not be recognized."""
+    """Logs the stderr of a server line by line: a secret that is cut in two could not be recognized."""
 
     def __init__(self, server: str) -> None:
-        self._server = shown(server)
+        self._server = printable(server)
         self._lines = FrameBuffer(limit=LONGEST_LINE)
 
     def write(self, chunk: bytes) -> None:
@@ -196,7 +199,7 @@ class _StderrLog:
             if isinstance(line, Oversized):
                 log.info("%s: (a line that is too long)", self._server)
             else:
-                log.info("%s: %s", self._server, shown(line.decode("utf-8", "replace"), LONGEST_LINE))
+                log.info("%s: %s", self._server, printable(line.decode("utf-8", "replace"), LONGEST_LINE))
 
 
 def _parsed(frame: bytes | Oversized) -> SessionMessage | None:

@@ -1,4 +1,4 @@
-"""Tools as MCP servers describe them, what they return, and who is with a call."""
+"""Tools of MCP servers, their results and errors, and the handlers that accompany a call."""
 
 from __future__ import annotations
 
@@ -11,9 +11,21 @@ from msgspec import Struct
 
 from coupler.schema.v1 import ContentBlock, TextContent
 
+McpErrorKind = Literal["unknown_server", "not_started", "refused", "timed_out", "lost"]
+"""
+unknown_server: the session has none of that name.
+not_started: it could not be started or reached.
+refused: it answered with an error, or with something that is no answer.
+timed_out: it did not answer in time.
+lost: it ended, or was left, before it answered.
+"""
+
+LONGEST_NAME = 100
+"""Characters of a server's or a tool's name that are shown."""
+
 
 class Annotations(Struct, frozen=True):
-    """What a server claims of its tool; None where it says nothing. For people: it permits nothing."""
+    """The hints of a server about its tool; None where it says nothing. For people: they permit nothing."""
 
     read_only: bool | None = None
     destructive: bool | None = None
@@ -34,7 +46,7 @@ class Tool(Struct, frozen=True):
 
 
 class ToolResult(Struct, frozen=True):
-    """What a tool has returned."""
+    """The result of a tool call."""
 
     content: tuple[ContentBlock, ...]
     structured: Any = None
@@ -48,42 +60,53 @@ class ToolResult(Struct, frozen=True):
         return "\n".join(block.text for block in self.content if isinstance(block, TextContent))
 
 
-# Who is with a call while a server works on it: hears how far it is, and answers what the server asks.
-#
-# A server that asks says for which call only in newer versions of MCP; in older ones it is taken to mean the
-# call that began last. While somebody is asked, the server's time stands still.
+class McpError(Exception):
+    """A server could not be used; the message names it. It costs that server's answer, never the session."""
+
+    def __init__(self, kind: McpErrorKind, server: str, message: str) -> None:
+        super().__init__(message)
+        self.kind: McpErrorKind = kind
+        self.server = server
+        self.message = message
+
+    def __reduce__(self) -> tuple[type[McpError], tuple[Any, ...]]:
+        return McpError, (self.kind, self.server, self.message)
 
 
-class Reply(Struct, frozen=True):
-    """What became of a question."""
+class ElicitationReply(Struct, frozen=True):
+    """The user's reply to a question of a server."""
 
     action: Literal["accept", "decline", "cancel"]
     content: dict[str, Any] | None = None
     """The values of the form's fields, if it was filled in."""
 
 
-class Attendant(Protocol):
-    """Who is with one call."""
+class CallHandler(Protocol):
+    """Accompanies one call: hears how far the server is, and answers what it asks.
+
+    A server that asks says for which call only in newer versions of MCP; in older ones it is taken to mean
+    the call that began last.
+    """
 
     async def hear_progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """The server tells how far it is."""
+        """Take a progress notification of the server."""
 
-    async def ask(self, message: str, schema: dict[str, Any]) -> Reply:
-        """The server asks for the fields of a form, a flat JSON Schema."""
+    async def ask(self, message: str, schema: dict[str, Any]) -> ElicitationReply:
+        """Ask the user for the fields of a form, a flat JSON Schema."""
 
-    async def ask_url(self, message: str, url: str) -> Reply:
-        """The server asks to have a page opened."""
+    async def ask_url(self, message: str, url: str) -> ElicitationReply:
+        """Ask the user to open a page."""
 
 
-class Attended:
-    """One running call, with who attends it and how long it may take."""
+class ActiveCall:
+    """One running call, with its handler and its time limit."""
 
-    def __init__(self, attendant: Attendant) -> None:
-        self.attendant = attendant
+    def __init__(self, handler: CallHandler) -> None:
+        self.handler = handler
         self.limit: asyncio.Timeout | None = None
-        self._asking: set[asyncio.Task[Reply]] = set()
+        self._asking: set[asyncio.Task[ElicitationReply]] = set()
 
-    async def asked(self, question: Coroutine[Any, Any, Reply]) -> Reply:
+    async def asked(self, question: Coroutine[Any, Any, ElicitationReply]) -> ElicitationReply:
         """Ask something that ends with the call at the latest; it is cancelled then."""
         task = asyncio.get_running_loop().create_task(question)
         self._asking.add(task)
@@ -94,13 +117,13 @@ class Attended:
             asker = asyncio.current_task()
             if asker is not None and asker.cancelling():
                 raise
-            return Reply("cancel")
+            return ElicitationReply("cancel")
         finally:
             task.cancel()
             self._asking.discard(task)
 
     async def end(self) -> None:
-        """The call has ended: take back what is still asked, before anybody learns of the end."""
+        """End the call: cancel what is still asked, before anybody learns of the end."""
         for task in self._asking:
             task.cancel()
         if self._asking:
@@ -108,7 +131,7 @@ class Attended:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The time that a person takes is not the server's."""
+        """Stop the clock of the call: the time that a person takes is not the server's."""
         limit = self.limit
         ends = limit.when() if limit is not None and not limit.expired() else None
         if limit is None or ends is None:
@@ -124,41 +147,12 @@ class Attended:
                 limit.reschedule(now() + left)
 
 
-# What can go wrong with an MCP server. It costs that server's answer, never the session.
-
-
-McpErrorKind = Literal["unknown_server", "not_started", "refused", "timed_out", "lost"]
-"""
-unknown_server: the session has none of that name.
-not_started: it could not be started or reached.
-refused: it answered with an error, or with something that is no answer.
-timed_out: it did not answer in time.
-lost: it ended, or was left, before it answered.
-"""
-
-LONGEST_NAME = 100
-"""Characters of a server's or a tool's name that are shown."""
-
-
-class McpError(Exception):
-    """A server could not be used; the message names it."""
-
-    def __init__(self, kind: McpErrorKind, server: str, message: str) -> None:
-        super().__init__(message)
-        self.kind: McpErrorKind = kind
-        self.server = server
-        self.message = message
-
-    def __reduce__(self) -> tuple[type[McpError], tuple[Any, ...]]:
-        return McpError, (self.kind, self.server, self.message)
-
-
-def shown(text: str, longest: int = LONGEST_NAME) -> str:
-    """A stranger's name or words, as one line that hides nothing and rewrites no terminal."""
+def printable(text: str, longest: int = LONGEST_NAME) -> str:
+    """Foreign text as one line that hides nothing and rewrites no terminal."""
     short = text if len(text) <= longest else f"{text[: longest - 1]}…"
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
 
 
-def named(server: str) -> str:
-    """The server, as sentences begin."""
-    return f"the MCP server `{shown(server)}`"
+def server_label(server: str) -> str:
+    """The server as messages name it."""
+    return f"the MCP server `{printable(server)}`"

@@ -1,6 +1,10 @@
-"""What an agent may do: rules, remembered choices, and the verdict on one action.
+"""Decides what an agent may do: rules, remembered choices, and the verdict on one action.
 
-Decides and nothing else: it opens no dialog, runs no command, touches no file. Whatever cannot be judged for
-certain is never allowed by a rule or a choice, only asked. Importing this package costs next to nothing;
-`coupler.permission.engine.Permissions` brings the rest along.
+It only decides: it opens no dialog, runs no command and touches no file. Whatever cannot be judged for
+certain is never allowed by a rule or a choice, only asked. An `action` is what a tool wants to do; `claims`
+are the paths, commands and URLs that must be allowed for it; `engine` judges each of them by `rules`, whose
+`patterns` say what they mean, then by remembered choices, then offers the user answers. Command lines are
+parsed by `shell` into `command_words`; `programs` knows which programs start others. `floor/` finds what
+nobody may allow. Importing this package costs next to nothing; `coupler.permission.engine.Permissions` loads
+the rest.
 """

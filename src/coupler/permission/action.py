@@ -1,4 +1,4 @@
-"""What a tool wants to do, as it is put before the permission engine."""
+"""Describes what a tool wants to do, for the permission engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATH_KINDS = frozenset({"read", "edit", "delete", "move", "search"})
 
 
 class Action(Struct, frozen=True, kw_only=True):
-    """One use of a tool, whole: what is not named here is not judged, and must not be done."""
+    """One use of a tool, complete: what is not named here is not judged, and must not be done."""
 
     kind: str
     name: str | None = None
@@ -35,4 +35,4 @@ class Action(Struct, frozen=True, kw_only=True):
     roots: tuple[str, ...] = ()
     """The directories of the session: its own, and the additional ones."""
     is_gated: bool = False
-    """Whether it is asked about also where nobody would need an allowance for it: who offers it wants so."""
+    """Whether it is asked about even where nobody would need an allowance, because its provider wants so."""

@@ -1,4 +1,4 @@
-"""The paths, commands and addresses that must be allowed for an action, one by one."""
+"""Splits an action into claims: each path, command and URL that must be allowed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ from coupler.permission.floor.places import UNKNOWN, Places
 from coupler.permission.patterns import Url
 from coupler.permission.programs import inline_code_at, is_starter, program_name
 from coupler.permission.shell import read_line
-from coupler.runtime.paths import LONGEST, Place, UnjudgeablePathError, is_below, locate, real_directories
-
-# What an action comes down to: each path, command and address that must be allowed, one by one.
-
+from coupler.runtime.paths import (
+    LONGEST_PATH,
+    ResolvedPath,
+    UnresolvablePathError,
+    is_below,
+    real_directories,
+    resolve_path,
+)
 
 LONGEST_SHOWN = 300
-"""Characters of what is told of a command, path or address in a reason."""
+"""Characters of a command, path or address that a reason quotes."""
 
 _HARMLESS_TARGETS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 
@@ -33,7 +37,7 @@ class PathClaim(Struct, frozen=True):
     """A file or directory that is touched."""
 
     kind: str
-    place: Place
+    place: ResolvedPath
 
     def __str__(self) -> str:
         return f"{self.kind} {_shown(self.place.shown)}"
@@ -46,7 +50,7 @@ class CommandClaim(Struct, frozen=True):
     is_wrapper: bool
     is_at_project: bool
     """Whether it runs in the project's own directory, so that `./script` is the one that a rule means."""
-    places: tuple[Place, ...] = ()
+    places: tuple[ResolvedPath, ...] = ()
     """The files that its words name."""
 
     def __str__(self) -> str:
@@ -54,7 +58,7 @@ class CommandClaim(Struct, frozen=True):
 
 
 class UrlClaim(Struct, frozen=True):
-    """An address that is fetched."""
+    """A URL that is fetched."""
 
     url: Url
 
@@ -100,7 +104,7 @@ Claim = PathClaim | CommandClaim | UrlClaim | ToolClaim | Doubt | Destruction
 
 
 def claims_of(action: Action, project: str, roots: Sequence[str]) -> list[Claim]:
-    """Everything that must be allowed for the action to be."""
+    """Return everything that must be allowed for the action to be."""
     kind = action.kind if action.kind in KINDS else "other"
     claims: list[Claim] = [_path_claim(kind if kind in PATH_KINDS else "edit", path) for path in action.paths]
     claims += _destroyed(kind, action.paths, roots)
@@ -121,7 +125,7 @@ def claims_of(action: Action, project: str, roots: Sequence[str]) -> list[Claim]
 
 
 def _destroyed(kind: str, paths: Sequence[str], roots: Sequence[str]) -> list[Claim]:
-    """The files among these that nobody lets an agent change, and directories that nobody lets it delete."""
+    """Return the files among these that no agent may change, and the directories that none may delete."""
     if kind in {"read", "search"}:
         return []
     places = Places(roots, None)
@@ -136,8 +140,8 @@ def _destroyed(kind: str, paths: Sequence[str], roots: Sequence[str]) -> list[Cl
 
 def _path_claim(kind: str, path: str) -> Claim:
     try:
-        return PathClaim(kind, locate(path))
-    except UnjudgeablePathError as error:
+        return PathClaim(kind, resolve_path(path))
+    except UnresolvablePathError as error:
         return Doubt(_shown(path), str(error))
 
 
@@ -172,22 +176,22 @@ def _command_claims(
 
 
 def _entered(line: Line, directory: str | None) -> list[str]:
-    """The directories that a line changes to, as far as they are known."""
+    """Return the directories that a line changes to, as far as they are known."""
     named = (target.word.text for target in line.targets if target.kind == "enter" and target.word.is_plain)
     return [os.path.join(directory or os.sep, text) for text in named]
 
 
 def _reached(
     words: Sequence[Word], scope: Scope, directory: str | None, entered: Sequence[str]
-) -> tuple[Place, ...]:
-    """What a command names, and where it may run: what it does there may need no name."""
+) -> tuple[ResolvedPath, ...]:
+    """Return what a command names, and where it may run: what it does there may need no name."""
     named = named_places(words, scope, (directory or os.sep, *entered))
     places = (_path_claim("read", path) for path in entered)
     return (*named, *(claim.place for claim in places if isinstance(claim, PathClaim)))
 
 
 def _target_claims(target: Target, line: Line, cwd: str | None, roots: Sequence[str]) -> list[Claim]:
-    """The file that the shell opens, as a path; also a guess is worth comparing with what is denied."""
+    """Claim the file that the shell opens, as a path; even a guess is worth comparing with what is denied."""
     text = target.word.text
     if text in _HARMLESS_TARGETS and target.word.is_plain:
         return []
@@ -210,15 +214,9 @@ def _target_claims(target: Target, line: Line, cwd: str | None, roots: Sequence[
 
 
 def _shown(text: str) -> str:
-    """The text as one line that can be read, and hides nothing."""
+    """Return the text as one line that can be read, and hides nothing."""
     short = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
-
-
-# The files that the words of a command name: a mode that allows commands means those in the project.
-#
-# What a program does with its words is not judged elsewhere: rules allow a command with any words. But a mode
-# is chosen for all commands at once, so what they reach for is looked at.
 
 
 PRIVILEGED = frozenset({"sudo", "doas", "su", "pkexec", "runuser", "run0"})
@@ -231,8 +229,13 @@ MOST_FOUND = 2000
 _DEVICES = re.compile(r"/dev/(?:null|zero|full|u?random|std(?:in|out|err)|tty|fd/\d+)")
 
 
-def named_places(words: Sequence[Word], scope: Scope, directories: Sequence[str]) -> tuple[Place, ...]:
-    """The files that these words may name, from any of the directories in which the command may run."""
+def named_places(words: Sequence[Word], scope: Scope, directories: Sequence[str]) -> tuple[ResolvedPath, ...]:
+    """Return the files that these words may name, from any of the directories in which the command may run.
+
+    What a program does with its words is not judged elsewhere: rules allow a command with any words. But a
+    mode is chosen for all commands at once and means those in the project, so what their words reach for is
+    judged.
+    """
     if not words or program_name(words[0].text) in _TEXTUAL:
         return ()
     texts = dict.fromkeys(text for word in words[1:] for text in _texts(word, scope))
@@ -246,7 +249,7 @@ def named_places(words: Sequence[Word], scope: Scope, directories: Sequence[str]
 
 
 def hides_code(words: Sequence[Word]) -> bool:
-    """Whether something that is started by the way has a program in its words, as in `uv run python -c …`."""
+    """Whether a program that is started indirectly has code in its words, as in `uv run python -c …`."""
     return any(
         inline_code_at(words[place:]) is not None
         or (is_starter(program_name(words[place].text)) and _may_be_started(words, place))
@@ -260,7 +263,7 @@ def _may_be_started(words: Sequence[Word], place: int) -> bool:
 
 
 def _texts(word: Word, scope: Scope) -> Iterator[str]:
-    """The parts of a word that may be paths, with the wildcards that the shell replaces."""
+    """Return the parts of a word that may be paths, with the wildcards that the shell replaces."""
     for reading in (reading for words in scope.readings(word) for reading in words):
         for text in _parts(reading.text):
             plain = os.path.expanduser(text).split(UNKNOWN)[0]
@@ -268,7 +271,7 @@ def _texts(word: Word, scope: Scope) -> Iterator[str]:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """A word as programs may take it apart: `--file=x`, `-ox`, `-d@x`, `host:x`, `file://x`."""
+    """Split a word as programs may take it apart: `--file=x`, `-ox`, `-d@x`, `host:x`, `file://x`."""
     if "://" in text:
         _, is_file, path = text.partition("file://")
         yield from [path.removeprefix("localhost")] if is_file else ()
@@ -281,7 +284,7 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _paths(pattern: str, directory: str) -> Iterator[str]:
-    """The files that a text with wildcards means in a directory; the text itself if it means none."""
+    """Return the files that a text with wildcards means in a directory; the text itself if it means none."""
     plain = _without_escapes(pattern)
     if not plain:
         return
@@ -301,15 +304,15 @@ def _without_escapes(pattern: str) -> str:
     return re.sub(r"\[([*?[])\]", r"\1", pattern)
 
 
-def _place(path: str) -> Place | None:
+def _place(path: str) -> ResolvedPath | None:
     try:
-        return locate(path)
-    except UnjudgeablePathError:
-        if len(path) > LONGEST or not path.isprintable():
+        return resolve_path(path)
+    except UnresolvablePathError:
+        if len(path) > LONGEST_PATH or not path.isprintable():
             return None  # a word that no file can be called
         # It means another file to each program, as in `/proc`, and so none of the project's.
         plain = os.path.normpath(path)
-        return Place(path, (plain,), (plain,))
+        return ResolvedPath(path, (plain,), (plain,))
 
 
 def _is_path(text: str, path: str) -> bool:

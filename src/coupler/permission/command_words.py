@@ -1,4 +1,4 @@
-"""The words, redirections and variables of a command line that was read."""
+"""Holds the words, redirections and variables of a parsed command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 
 class Word(NamedTuple):
-    """What the program will be given, as far as it can be known before the shell runs."""
+    """A word that the program will be given, as far as it can be known before the shell runs."""
 
     text: str
     """The word itself if it is certain, otherwise the best guess."""
@@ -25,15 +25,12 @@ class Word(NamedTuple):
 
 
 ANYTHING = Word("", is_certain=False, is_one=False)
-"""Words that only the running command knows."""
+"""Words that are only known when the command runs."""
 
 
 def certain(*texts: str) -> tuple[Word, ...]:
-    """Words that are known."""
+    """Return words that are known."""
     return tuple(Word(text) for text in texts)
-
-
-# What a command line would do, part by part, and what about it cannot be known.
 
 
 class Command(NamedTuple):
@@ -71,15 +68,9 @@ class Line:
     """How many shells deep the text is that is being read."""
 
     def doubt(self, reason: str) -> None:
-        """Note why this cannot be judged; once is enough."""
+        """Note why the line cannot be judged; once is enough."""
         if reason not in self.doubts:
             self.doubts.append(reason)
-
-
-# Shell variables: which a command line may set without changing what its commands are.
-#
-# Almost any variable of the environment makes some program run something (PATH, LD_PRELOAD, GIT_SSH_COMMAND,
-# NODE_OPTIONS …), so the harmless ones are listed, not the harmful ones.
 
 
 _HARMLESS = frozenset(
@@ -108,7 +99,11 @@ _TIED_IN_ZSH = frozenset(
 
 
 def is_harmless(name: str) -> bool:
-    """Whether this variable, given to a command, leaves what the command does as it is."""
+    """Whether this variable, given to a command, leaves what the command does as it is.
+
+    Almost any variable of the environment makes some program run something (PATH, LD_PRELOAD,
+    GIT_SSH_COMMAND, NODE_OPTIONS …), so the harmless ones are listed, not the harmful ones.
+    """
     return name in _HARMLESS or _LOCALE.fullmatch(name) is not None
 
 

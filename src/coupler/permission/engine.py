@@ -1,7 +1,8 @@
-"""The one place that decides: rules, then remembered choices, then the user.
+"""Decides about an action: by rules, then by remembered choices, then by the user.
 
 Every claim of an action is judged by itself. One that is denied denies the action; one that must be asked
-about makes it asked about; it is allowed only if all are.
+about makes it asked about; it is allowed only if all are. `Scope` is what an "always" remembers, `Offer` an
+answer for the user, and `Choices` are the answers that were remembered.
 """
 
 from __future__ import annotations
@@ -40,21 +41,21 @@ NEVER = "no rule, mode or answer allows that; if it is meant, its user has to do
 
 
 class Verdict(Struct, frozen=True):
-    """What is decided about an action, why, and what to offer if its user must be asked."""
+    """The decision about an action, the reason, and what to offer if the user must be asked."""
 
     decision: Decision
     reason: str
     offers: tuple[Offer, ...] = ()
     is_ruled: bool = False
-    """Whether somebody wrote or chose that; else it is asked because nobody did."""
+    """Whether a rule or a choice says so; otherwise it is asked because none does."""
     is_doubtful: bool = False
     """Whether something in it cannot be judged, and might be anything."""
     is_final: bool = False
-    """Whether it is denied for good: nobody could write a rule or give an answer that allows it."""
+    """Whether it is denied for good: no rule or answer could allow it."""
 
 
 class Ruling(Struct, frozen=True):
-    """What is decided about one claim."""
+    """The decision about one claim."""
 
     decision: Decision
     reason: str
@@ -75,12 +76,12 @@ class Permissions:
         self._mode: Callable[[], ModeRules] = lambda: NO_MODE
 
     def follow(self, mode: Callable[[], ModeRules]) -> None:
-        """Have the rules of a mode count too: of the one that the session is in when it is judged."""
+        """Apply the rules of a mode too: of the one that the session is in when an action is judged."""
         self._mode = mode
 
     @property
     def has_restrictions(self) -> bool:
-        """Whether a rule is against anything, or wants to be asked about anything."""
+        """Whether any rule denies something or asks about it."""
         return any(rule.effect != "allow" for rule in self._rules) or bool(self._mode().deny)
 
     def judge(self, action: Action) -> Verdict:
@@ -121,7 +122,7 @@ class Permissions:
         return self._chosen(claim, coverage, asking[1] if asking else None)
 
     def _strongest(self, claim: Claim, coverage: Coverage, effect: Decision) -> tuple[Match, Rule] | None:
-        """The rule with this effect that fits best."""
+        """Return the rule with this effect that fits best."""
         rules = (*self._rules, *self._mode().deny)
         matches = [(coverage.touches(rule, claim), rule) for rule in rules if rule.effect == effect]
         return max(
@@ -129,7 +130,7 @@ class Permissions:
         )
 
     def _allowed(self, claim: Claim, coverage: Coverage) -> str | None:
-        """Why it is allowed, if it is, without looking at choices."""
+        """Say why it is allowed, if it is, without looking at choices."""
         if (isinstance(claim, ToolClaim) and not claim.is_needed) or (
             isinstance(claim, CommandClaim) and claim.is_wrapper
         ):
@@ -146,7 +147,7 @@ class Permissions:
         return None
 
     def _chosen(self, claim: Claim, coverage: Coverage, asking: Rule | None) -> Ruling:
-        """What the user chose earlier; a rejection beats an allowance, the session's comes first."""
+        """Return what the user chose earlier; a rejection beats an allowance, the session's comes first."""
         may_be_against = asking is not None
         for choices in (self._choices.session, self._choices.kept):
             rejecting = [rule for rule in choices if rule.effect == "deny"]
@@ -164,7 +165,7 @@ class Permissions:
         return Ruling("ask", why, claim, may_remember=True, is_ruled=asking is not None)
 
     def _by_mode(self, claim: Claim, coverage: Coverage) -> str | None:
-        """Why the mode allows it, if it does; commands only as far as they stay in the project."""
+        """Say why the mode allows it, if it does; commands only as far as they stay in the project."""
         mode = self._mode()
         if any(coverage.touches(rule, claim) is not Match.NO for rule in mode.ask):
             return None
@@ -191,7 +192,7 @@ class Permissions:
         return True
 
     def _scopes(self, rulings: Sequence[Ruling], coverage: Coverage) -> list[Scope]:
-        """What an always would remember: a scope for each claim, or nothing at all."""
+        """Return what an "always" would remember: a scope for each claim, or nothing at all."""
         scopes: list[Scope] = []
         for ruling in rulings:
             scope = scope_of(ruling.claim, self._project, coverage.roots) if ruling.may_remember else None
@@ -208,7 +209,7 @@ def _is_overreaching(rule: Rule) -> bool:
 def _answers(scope: Scope, claim: Claim, coverage: Coverage) -> bool:
     """Whether remembering the scope would really answer the same question the next time.
 
-    What is sensitive is asked about each time, unless a rule that somebody has written names it.
+    What is sensitive is asked about each time, unless a written rule names it.
     """
     if isinstance(claim, PathClaim) and coverage.is_sensitive(claim):
         return False
@@ -217,9 +218,6 @@ def _answers(scope: Scope, claim: Claim, coverage: Coverage) -> bool:
     except ValueError:
         return False
     return coverage.covers(rule, claim)
-
-
-# What an "always" would remember: never a whole tool where less can be said, and said in words.
 
 
 Lifetime = Literal["session", "project"]
@@ -243,10 +241,13 @@ _NEVER_OPEN = {
 
 
 class Scope(Struct, frozen=True):
-    """A subject and a pattern to remember, for how long, and how it is called."""
+    """What an "always" remembers: a subject and a pattern, for how long, and a label.
+
+    It never covers a whole tool where less can be said.
+    """
 
     subject: str
-    """As a rule has it, with the name: `execute`, `edit`, `tool:lookup_price`."""
+    """As in a rule, with the name: `execute`, `edit`, `tool:lookup_price`."""
     pattern: str
     """Empty where the subject says it all."""
     lifetime: Lifetime
@@ -258,7 +259,7 @@ class Scope(Struct, frozen=True):
         return f"{self.subject}({self.pattern})" if self.pattern else self.subject
 
     def for_session(self) -> Scope:
-        """The same, until this session closes."""
+        """Return the same scope, until this session closes."""
         return replace(self, lifetime="session")
 
     def __str__(self) -> str:
@@ -266,7 +267,10 @@ class Scope(Struct, frozen=True):
 
 
 def scope_of(claim: Claim, project: str, roots: Sequence[str]) -> Scope | None:
-    """The scope that an always would have; none if there is none that says exactly what it allows."""
+    """Return the scope that an "always" would have.
+
+    None if there is none that says exactly what it allows.
+    """
     match claim:
         case CommandClaim():
             scope = _command_scope(claim.words)
@@ -297,7 +301,7 @@ def _command_scope(words: tuple[Word, ...]) -> Scope | None:
 
 
 def _fixed_words(words: tuple[Word, ...]) -> int | None:
-    """How many words are kept before a `*`; None if all of them must be."""
+    """Return how many words are kept before a `*`; None if all of them must be."""
     length = 2 if words[0].text in _COMMANDS_OF_TWO_WORDS else 0
     if length == 0 or len(words) < length or _leads_anywhere(words[0], words[1]):
         return None
@@ -318,7 +322,7 @@ def _leads_anywhere(program: Word, command: Word) -> bool:
 
 
 def _path_scope(claim: PathClaim, project: str, roots: Sequence[str]) -> Scope | None:
-    """The directory: with everything below if it is a part of the project, else what is directly in it."""
+    """Return the directory: with everything below it inside the project, else only what is directly in it."""
     if len(claim.place.targets) != 1:
         return None
     [target] = claim.place.targets
@@ -352,7 +356,7 @@ _DEFAULT_PORTS = frozenset({("http", 80), ("https", 443)})
 
 
 def _tool_scope(claim: ToolClaim) -> Scope | None:
-    """Its arguments are not judged, so that its name is all there is; for this session only."""
+    """Return the tool by its name, for this session only: its arguments are not judged."""
     if claim.name is None or _escaped(claim.name) != claim.name or any(c in claim.name for c in "():"):
         return None
     if claim.server is None:
@@ -367,9 +371,6 @@ def _escaped(text: str) -> str:
     return "".join(f"[{character}]" if character in "*?[" else character for character in text)
 
 
-# The answers that a user is offered, each with what it would mean.
-
-
 OfferKind = Literal["allow_once", "allow_always", "reject_once", "reject_always"]
 
 MOST_SCOPES = 3
@@ -377,7 +378,7 @@ MOST_SCOPES = 3
 
 
 class Offer(Struct, frozen=True):
-    """One answer; its kind is ACP's."""
+    """An answer that the user is offered; its kind is ACP's."""
 
     kind: OfferKind
     text: str
@@ -386,12 +387,12 @@ class Offer(Struct, frozen=True):
 
     @property
     def answer(self) -> Answer:
-        """What it means for the action."""
+        """Return what it means for the action."""
         return "allow" if self.kind.startswith("allow") else "deny"
 
 
 def offers_for(scopes: Sequence[Scope]) -> tuple[Offer, ...]:
-    """Once and always, yes and no; without scopes there is no always."""
+    """Offer once and always, yes and no; without scopes there is no always."""
     whole = tuple(dict.fromkeys(scopes))
     if not whole or len(whole) > MOST_SCOPES:
         return (Offer("allow_once", "Allow once"), Offer("reject_once", "Reject once"))
@@ -405,13 +406,10 @@ def offers_for(scopes: Sequence[Scope]) -> tuple[Offer, ...]:
 
 
 def _listed(scopes: Sequence[Scope]) -> str:
-    """The scopes in words; how long they last is said once if it is the same for all of them."""
+    """List the scopes in words; how long they last is said once if it is the same for all of them."""
     is_same = len({scope.lifetime for scope in scopes}) == 1
     before = ", ".join(scope.label if is_same else str(scope) for scope in scopes[:-1])
     return f"{before} and {scopes[-1]}" if before else str(scopes[-1])
-
-
-# The answers that a user gave for good: for this session in memory, for this project in the store.
 
 
 Answer = Literal["allow", "deny"]
@@ -423,7 +421,7 @@ ORIGINS: dict[Lifetime, str] = {
 
 
 class ChoiceStore(Protocol):
-    """Where the project's choices last; `coupler.store.store.Store` is one."""
+    """Stores the project's choices; `coupler.store.store.Store` is one."""
 
     async def choices(self, project: str) -> tuple[ChoiceRecord, ...]: ...
 
@@ -431,8 +429,10 @@ class ChoiceStore(Protocol):
 
 
 class Choices:
-    """The remembered answers that count for one session. Each session has its own; a sibling sees none of
-    what was chosen for this one."""
+    """The remembered answers that apply to one session: its own in memory, the project's in the store.
+
+    Each session has its own; another session sees none of what was chosen for this one.
+    """
 
     def __init__(self, project: str, store: ChoiceStore | None = None) -> None:
         self._project = os.path.realpath(project)
@@ -443,12 +443,12 @@ class Choices:
 
     @property
     def session(self) -> tuple[Rule, ...]:
-        """What holds until this session closes."""
+        """The choices that hold until this session closes."""
         return tuple(self._session.values())
 
     @property
     def kept(self) -> tuple[Rule, ...]:
-        """What holds in this project, as of the last refresh."""
+        """The choices that hold in this project, as of the last refresh."""
         return self._kept
 
     @property
@@ -457,12 +457,12 @@ class Choices:
         return self._store is not None
 
     async def refresh(self) -> None:
-        """Read what is kept anew: another session may have added to it, or its user withdrawn something."""
+        """Read the stored choices again: another session may have added some, or the user withdrawn some."""
         if self._store is not None:
             self._kept = tuple(_rules(await self._store.choices(self._project)))
 
     async def remember(self, answer: Answer, scopes: Iterable[Scope]) -> None:
-        """Keep an answer. Without a store, what should last for the project lasts for the session."""
+        """Remember an answer. Without a store, one for the project lasts for the session."""
         records: list[ChoiceRecord] = []
         for scope in scopes:
             if scope.lifetime == "project" and self._store is not None:
@@ -475,7 +475,7 @@ class Choices:
             await self.refresh()
 
     def close(self) -> None:
-        """The session ends, and what was chosen for it."""
+        """Forget the session's choices."""
         self._session.clear()
 
 
@@ -488,7 +488,7 @@ def _is_text(path: str) -> bool:
 
 
 def _rules(records: Iterable[ChoiceRecord]) -> Iterable[Rule]:
-    """What is kept, as rules. A row that cannot be read any more allows nothing and is passed over."""
+    """Convert stored choices to rules. A row that cannot be read any more is skipped and allows nothing."""
     for record in records:
         text = f"{record.subject}({record.pattern})" if record.pattern else record.subject
         try:

@@ -1,4 +1,9 @@
-"""Patterns of commands, paths and addresses, and files that are sensitive by their names."""
+"""Matches patterns of commands, paths and URLs, and knows sensitive files by their names.
+
+To allow, a pattern must match strictly (`covers`). To ask or deny, it is enough that it may match
+(`touches`): what only the running command knows, or another way to write the same thing, must not slip
+through.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +22,21 @@ from msgspec import Struct
 
 from coupler.permission.command_words import Word
 from coupler.permission.programs import inline_code_at, program_name
-from coupler.runtime.paths import Place, folded, split, split_folded
+from coupler.runtime.paths import ResolvedPath, fold_name, split_path, split_path_folded
 
 _META = re.compile(r"[;&|<>`$()\n\\]")
 _BETWEEN_TOKENS = re.compile(r"""[\s;&|<>`$(){}\[\]'"=:,!+]+""")
 
 
 class CommandPattern(Struct, frozen=True):
-    """Words that a command must begin with; with a last `*` any further words may follow, also none."""
+    """The words that a command must begin with; with a last `*` any further words may follow, also none."""
 
     words: tuple[str, ...]
     is_open: bool
 
     @classmethod
     def parse(cls, text: str) -> CommandPattern:
-        """Raises ValueError with what is wrong, and how to write it."""
+        """Parse a pattern; the ValueError says what is wrong and how to write it."""
         if _META.search(text):
             raise ValueError("it has a character of the shell's: write a rule for each single command")
         try:
@@ -66,8 +71,8 @@ class CommandPattern(Struct, frozen=True):
         """Whether a command is one of these, however it is written, or may be or start one."""
         if not self.words:
             return Match.YES
-        names = [program_name(folded(word.text)) for word in words]
-        wanted = program_name(folded(self.words[0]))
+        names = [program_name(fold_name(word.text)) for word in words]
+        wanted = program_name(fold_name(self.words[0]))
         if names[0] == wanted and self._follow(words[1:]):
             return Match.YES
         is_possible = any(
@@ -78,11 +83,11 @@ class CommandPattern(Struct, frozen=True):
         return Match.MAYBE if is_possible or self._is_spelled_in(words[1:]) else Match.NO
 
     def _is_spelled_in(self, words: Sequence[Word]) -> bool:
-        """Whether a word is a text in which the command stands: some program may take it for a shell's."""
+        """Whether a word is a text that contains the command: some program may run it in a shell."""
         for word in words:
             tokens = [Word(token) for token in _BETWEEN_TOKENS.split(word.text) if token]
             if len(tokens) > 1 and any(
-                program_name(folded(token.text)) == program_name(folded(self.words[0]))
+                program_name(fold_name(token.text)) == program_name(fold_name(self.words[0]))
                 and self._may_follow(self.words[1:], tokens[place + 1 :])
                 for place, token in enumerate(tokens)
             ):
@@ -100,7 +105,7 @@ class CommandPattern(Struct, frozen=True):
     def _may_follow(self, wanted: Sequence[str], words: Sequence[Word]) -> bool:
         """Whether the words may turn out as wanted, with options of the program in between.
 
-        `states` are the places in the pattern that can be reached after each word.
+        `states` are the positions in the pattern that can be reached after each word.
         """
         states = {0}
         is_after_option = False
@@ -129,28 +134,27 @@ def _word_fits(pattern: str, word: Word) -> bool:
 
 
 def _may_fit(pattern: str, word: Word) -> bool:
-    return not word.is_certain or glob(folded(pattern)).match(folded(word.text)) is not None
-
-
-# Patterns of paths: `src/**`, `~/notes/*.md`, `/etc/hosts`.
-#
-# `*` and `?` stay within one name, `**` stands for any number of directories. A pattern is relative to the
-# project; such a one reaches nothing outside of the session's directories. To allow, a pattern is compared
-# with where a path really leads, and no link in the pattern is followed: an agent could have made it.
+    return not word.is_certain or glob(fold_name(pattern)).match(fold_name(word.text)) is not None
 
 
 _ANY_DEPTH = "**"
 
 
 class PathPattern(Struct, frozen=True):
-    """Names to compare with those of a path, below the project or the file system's root."""
+    """A pattern of paths: `src/**`, `~/notes/*.md`, `/etc/hosts`.
+
+    `*` and `?` stay within one name, `**` stands for any number of directories. A relative pattern is
+    relative to the project, and reaches nothing outside of the session's directories. To allow, a pattern is
+    compared with where a path really leads, and no link in the pattern is followed: an agent could have made
+    it.
+    """
 
     names: tuple[str, ...]
     is_relative: bool
 
     @classmethod
     def parse(cls, text: str) -> PathPattern:
-        """Raises ValueError with what is wrong, and how to write it."""
+        """Parse a pattern; the ValueError says what is wrong and how to write it."""
         if not text or not text.isprintable():
             raise ValueError("its path is empty or cannot be shown: write for example `src/**`")
         path = os.path.expanduser(text)
@@ -165,19 +169,19 @@ class PathPattern(Struct, frozen=True):
             names.append(_ANY_DEPTH)
         return cls(tuple(names), not os.path.isabs(path))
 
-    def covers(self, place: Place, kind: str, project: str, roots: Sequence[str]) -> bool:
+    def covers(self, place: ResolvedPath, kind: str, project: str, roots: Sequence[str]) -> bool:
         """Whether a path for certain leads to one of these; wildcards do not mean sensitive names."""
         if self.is_relative and not place.is_inside(roots):
             return False
         names = self._whole(project)
-        is_free = _is_free_for(kind, len(split(project)) if self.is_relative else 0)
-        return all(_path_fits(names, split(target), is_free) for target in place.targets)
+        is_free = _is_free_for(kind, len(split_path(project)) if self.is_relative else 0)
+        return all(_path_fits(names, split_path(target), is_free) for target in place.targets)
 
-    def touches(self, place: Place, kind: str, project: str) -> Match:
+    def touches(self, place: ResolvedPath, kind: str, project: str) -> Match:
         """Whether a path leads to one of these by any of its names, or what it takes along may be one."""
         wanted = {self._whole(project), self._whole(os.path.realpath(project)), self._resolved(project)}
         patterns = [tuple(_folded_glob(name) for name in names) for names in wanted]
-        paths = [split_folded(name) for name in place.names]
+        paths = [split_path_folded(name) for name in place.names]
         if any(_path_fits(pattern, path, _is_free) for pattern in patterns for path in paths):
             return Match.YES
         # Whole directories are searched, deleted and moved: something denied may lie below.
@@ -190,15 +194,15 @@ class PathPattern(Struct, frozen=True):
     def _whole(self, project: str) -> tuple[str, ...]:
         if not self.is_relative:
             return self.names
-        return (*(_escaped(name) for name in split(project)), *self.names)
+        return (*(_escaped(name) for name in split_path(project)), *self.names)
 
     def _resolved(self, project: str) -> tuple[str, ...]:
-        """The same pattern with the links in front of its first wildcard followed."""
+        """Return the pattern with the links in front of its first wildcard followed."""
         names = self._whole(project)
         fixed = _fixed_part(names)
         plain = [_unescaped(name) for name in names[:fixed]]
         real = os.path.realpath(os.sep + os.sep.join(plain))
-        return (*(_escaped(name) for name in split(real)), *names[fixed:])
+        return (*(_escaped(name) for name in split_path(real)), *names[fixed:])
 
 
 Freedom = Callable[[str, int], bool]
@@ -209,7 +213,7 @@ def _is_free(name: str, place: int) -> bool:
 
 
 def _is_free_for(kind: str, inside: int) -> Freedom:
-    """Whether a wildcard may stand for a name; the project's own directories are what they are called."""
+    """Whether a wildcard may stand for a name; the project's own directories may have any name."""
 
     def is_free(name: str, place: int) -> bool:
         return place < inside or not is_sensitive(name, kind)
@@ -218,7 +222,7 @@ def _is_free_for(kind: str, inside: int) -> Freedom:
 
 
 def _path_fits(pattern: Sequence[str], path: Sequence[str], is_free: Freedom) -> bool:
-    """Compare name by name; `states` are the places in the pattern that each name can reach."""
+    """Compare name by name; `states` are the positions in the pattern that each name can reach."""
     states = _with_skipped(pattern, {0})
     for place, name in enumerate(path):
         following: set[int] = set()
@@ -236,7 +240,7 @@ def _path_fits(pattern: Sequence[str], path: Sequence[str], is_free: Freedom) ->
 
 
 def _with_skipped(pattern: Sequence[str], states: set[int]) -> set[int]:
-    """`**` also stands for no directory at all."""
+    """Let `**` also stand for no directory at all."""
     reached = set(states)
     for state in sorted(states):
         place = state
@@ -281,14 +285,7 @@ def _unescaped(name: str) -> str:
 
 
 def _folded_glob(name: str) -> str:
-    return name if name == _ANY_DEPTH else folded(name)
-
-
-# Addresses, and patterns of them such as `https://*.example.com/docs/*`.
-#
-# An address that two programs may read differently (a user's name, a backslash, letters of other scripts in
-# the host, dots in the path, a number for a host) is never allowed by a pattern; denied it is by the host
-# that it looks like.
+    return name if name == _ANY_DEPTH else fold_name(name)
 
 
 _PORTS = {"http": 80, "https": 443}
@@ -300,7 +297,7 @@ _ESCAPED_STEERING = re.compile(r"%(?:2e|2f|5c|00|25)", re.IGNORECASE)
 
 
 class Url(Struct, frozen=True):
-    """An address as it is judged."""
+    """A URL as it is judged."""
 
     text: str
     scheme: str
@@ -312,7 +309,7 @@ class Url(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Url:
-        """Reads any text; what is wrong with it is its doubt."""
+        """Parse any text; what is wrong with it is its doubt."""
         try:
             parts = urlsplit(unicodedata.normalize("NFKC", text.strip()).replace("\\", "/"))
             host, port = (parts.hostname or "").casefold(), parts.port
@@ -330,7 +327,12 @@ class Url(Struct, frozen=True):
 
 
 class UrlPattern(Struct, frozen=True):
-    """A scheme, a host or all hosts below one, a port, and a glob for the path and query."""
+    """A pattern of URLs, such as `https://*.example.com/docs/*`: scheme, host, port, and a glob for the rest.
+
+    A URL that two programs may read differently (a user's name, a backslash, letters of other scripts in the
+    host, dots in the path, a number for a host) is never allowed by a pattern; it is denied by the host that
+    it looks like.
+    """
 
     scheme: str
     host: str
@@ -340,7 +342,7 @@ class UrlPattern(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> UrlPattern:
-        """Raises ValueError with what is wrong, and how to write it."""
+        """Parse a pattern; the ValueError says what is wrong and how to write it."""
         match = re.fullmatch(r"([A-Za-z]+)://([^/?#]*)(/.*)?", text)
         if match is None:
             raise ValueError("it is not an address: write for example `https://docs.python.org/*`")
@@ -356,13 +358,13 @@ class UrlPattern(Struct, frozen=True):
         return cls(scheme, host, int(port) if port else _PORTS[scheme], bool(port), path)
 
     def covers(self, url: Url) -> bool:
-        """Whether an address is for certain one of these."""
+        """Whether a URL is for certain one of these."""
         if url.doubt is not None or (url.scheme, url.port) != (self.scheme, self.port):
             return False
         return self._is_host(url.host) and glob(self.path).match(url.path + url.query) is not None
 
     def touches(self, url: Url) -> Match:
-        """Whether an address leads there, however it is written; unsafe and safe transport are the same."""
+        """Whether a URL leads there, however it is written; http and https are the same."""
         if not url.host:
             return Match.MAYBE
         if (self.has_port and url.port != self.port) or not self._is_host(url.host.rstrip(".")):
@@ -398,7 +400,7 @@ def _check_host(host: str) -> None:
 
 
 def _doubt_about(text: str) -> str | None:
-    """What may be read in two ways."""
+    """Say what may be read in two ways."""
     if not _CHARACTERS.fullmatch(text):
         return "has characters that do not belong into an address"
     parts = urlsplit(text)
@@ -426,11 +428,6 @@ def _looks_like(host: str) -> str:
         return host.rstrip(".")
 
 
-# Names of files and directories that hold secrets, or that make other programs run something.
-#
-# Inside the session's directories too they are asked about, and a mere wildcard in a rule does not mean them.
-
-
 _NAMES = (
     *(".env", ".env.*", "*.env", ".envrc", ".netrc", "_netrc", ".pgpass", ".npmrc", ".pypirc", ".htpasswd"),
     *(".git-credentials", "credentials", "credentials.json", "secrets.*", "*.tfstate", "*.tfstate.*"),
@@ -438,7 +435,7 @@ _NAMES = (
     *("*.keystore", "*.kdbx", "*.ppk", "*.gpg", "*.asc", "*_rsa", "*_ed25519"),
     *(".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".gcloud", ".password-store"),
 )
-"""What reading gives away."""
+"""Names of files that give secrets away when they are read."""
 
 _STARTERS = (
     *(
@@ -455,37 +452,35 @@ _STARTERS = (
     *(".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshrc", ".zshenv", ".zprofile", ".gitconfig"),
     *(".gitmodules", "sitecustomize.py", "usercustomize.py", "*.pth"),
 )
-"""What makes others run something once it is changed."""
+"""Names of files that make other programs run something once they are changed."""
 
 _PUBLIC = frozenset({".env.example", ".env.sample", ".env.template", "id_rsa.pub", "id_ed25519.pub"})
 
 
 def is_secret(name: str) -> bool:
     """Whether a file or directory of this name holds secrets."""
-    plain = folded(name)
+    plain = fold_name(name)
     return plain not in _PUBLIC and any(glob(each).match(plain) for each in _NAMES)
 
 
 def is_sensitive(name: str, kind: str) -> bool:
-    """Whether a wildcard must not stand for this name in an action of this kind."""
+    """Whether a wildcard must not stand for this name in an action of this kind.
+
+    Inside the session's directories too such names are asked about, and a mere wildcard in a rule does not
+    mean them.
+    """
     return is_secret(name) or (
-        kind not in {"read", "search"} and any(glob(each).match(folded(name)) for each in _STARTERS)
+        kind not in {"read", "search"} and any(glob(each).match(fold_name(name)) for each in _STARTERS)
     )
 
 
 def has_sensitive(names: Sequence[str], kind: str) -> bool:
-    """Whether any name on a path is such a one."""
+    """Whether any name on a path is sensitive."""
     return any(is_sensitive(name, kind) for name in names)
 
 
-# How far a pattern fits: it fits, it may fit, or it does not.
-#
-# To allow, a pattern must fit strictly. To ask or deny, it is enough that it may: what only the running
-# command knows, or another way to write the same thing, must not slip through.
-
-
 class Match(enum.IntEnum):
-    """How far a pattern fits."""
+    """How far a pattern fits: it does, it may, or it does not."""
 
     NO = 0
     MAYBE = 1
@@ -494,10 +489,10 @@ class Match(enum.IntEnum):
 
 @functools.lru_cache(maxsize=4096)
 def glob(pattern: str) -> re.Pattern[str]:
-    """`*`, `?` and `[…]` within one word or one part of a path."""
+    """Match `*`, `?` and `[…]` within one word or one part of a path."""
     return re.compile(fnmatch.translate(pattern))
 
 
 def has_wildcard(text: str) -> bool:
-    """Whether a text stands for more than itself."""
+    """Whether a text has wildcards."""
     return any(character in "*?[" for character in text)

@@ -1,4 +1,4 @@
-"""Programs that start other programs or run code from their arguments.
+"""Knows programs that start other programs or run code from their arguments.
 
 A wrapper such as `timeout` does nothing by itself: what follows needs the allowance. A wrapper that does
 something by itself, such as `sudo` or `find`, needs one of its own as well. A wrapper whose options are not
@@ -18,7 +18,7 @@ _TEXT_ONLY = frozenset({"cd", "read", "set", "test", "printf", "pushd", "popd", 
 
 
 class Through(NamedTuple):
-    """What is seen when a command is looked through."""
+    """The commands, files and doubts that are found when a wrapper is looked through."""
 
     inner: tuple[tuple[Word, ...] | str, ...] = ()
     """The commands that it starts: words, or a text for a shell."""
@@ -34,7 +34,10 @@ ORDINARY = Through()
 
 
 def look_through(words: Sequence[Word]) -> Through:
-    """What this command starts. Only a program of that very name is trusted to be the well-known wrapper."""
+    """Return what this command starts.
+
+    Only a program of exactly that name is taken for the well-known wrapper.
+    """
     program = words[0].text
     name = program_name(program)
     look = _LOOKS.get(name)
@@ -55,15 +58,12 @@ def is_starter(name: str) -> bool:
 
 
 def program_name(text: str) -> str:
-    """The name by which a program is known, whatever the directory and however written."""
+    """Return the name of a program, without its directory and however it is written."""
     return re.split(r"[/\\]", text)[-1].casefold().removesuffix(".exe")
 
 
 def _shown(name: str) -> str:
     return f"`{name}`"
-
-
-# What starts the words after its options ----------------------------------------------------------
 
 
 def _starts_operands(flags: str = "", valued: str = "", *, skipped: int = 0) -> Callable[..., Through]:
@@ -108,7 +108,10 @@ def _look_through_command(words: tuple[Word, ...]) -> Through:
 
 
 def _look_through_sudo(words: tuple[Word, ...]) -> Through:
-    """As another user it does more than the command itself, so that its own words need an allowance too."""
+    """Look through `sudo`.
+
+    As another user it does more than the command itself, so that its own words need an allowance too.
+    """
     known = options("-n --non-interactive -H --set-home -k -b", "-u --user -g --group")
     return _after_assignments(words[known.skip(words) :])._replace(is_wrapper=False)
 
@@ -133,7 +136,7 @@ def _look_through_xargs(words: tuple[Word, ...]) -> Through:
 
 
 def _replaced_by_xargs(words: Sequence[Word]) -> list[str]:
-    """The texts that xargs replaces by what it reads."""
+    """Return the texts that xargs replaces by what it reads."""
     marks: list[str] = []
     for position, word in enumerate(words):
         if word.text == "-I":
@@ -144,8 +147,6 @@ def _replaced_by_xargs(words: Sequence[Word]) -> list[str]:
         raise UnknownOptionError("replaces nothing")
     return marks
 
-
-# What starts a shell ------------------------------------------------------------------------------
 
 _SHELL_LETTERS = frozenset("ceuxlivn")
 _SHELL_WORDS = frozenset({"--norc", "--noprofile", "--login", "--posix"})
@@ -179,7 +180,7 @@ def _look_through_shell(words: tuple[Word, ...]) -> Through:
 
 
 def _look_into_other_shell(words: tuple[Word, ...]) -> Through:
-    """Their language differs from the one that is read here: what is found in it can only be denied."""
+    """Look into a shell whose language differs from the parsed one: what is found can only be denied."""
     doubt = "`zsh` and `ksh` read some texts in ways that cannot be judged"
     return _look_through_shell(words)._replace(doubt=doubt)
 
@@ -200,7 +201,7 @@ def _look_through_watch(words: tuple[Word, ...]) -> Through:
 
 
 def _look_through_parallel(words: tuple[Word, ...]) -> Through:
-    """Its command is a text for a shell, to which it adds quoted words."""
+    """Look through `parallel`, whose command is a text for a shell, to which it adds quoted words."""
     known = options("-k --keep-order --will-cite -0 --null", "-j --jobs")
     words = words[known.skip(words) :]
     places = [index for index, word in enumerate(words) if word.text.startswith(":::")]
@@ -210,14 +211,12 @@ def _look_through_parallel(words: tuple[Word, ...]) -> Through:
     return Through(((*certain(*text.split()), ANYTHING),), is_wrapper=True)
 
 
-# What does something by itself --------------------------------------------------------------------
-
 _FIND_STARTS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _FIND_WRITES = frozenset({"-fprint", "-fprint0", "-fprintf", "-fls"})
 
 
 def _look_through_find(words: tuple[Word, ...]) -> Through:
-    """Itself, the commands that it starts, and as `rm` what it deletes."""
+    """Return `find` itself, the commands that it starts, and as `rm` what it deletes."""
     # A word that only the running shell knows could be `-delete`, or end an `-exec`.
     if not all(word.is_plain for word in words):
         raise UnknownOptionError("is given words that are only known when it runs")
@@ -239,7 +238,7 @@ def _look_through_find(words: tuple[Word, ...]) -> Through:
 
 
 def _end_of_exec(words: Sequence[Word], start: int) -> int:
-    """Where the command ends that find starts; a lone `+` ends it for some and not for others."""
+    """Find where the command ends that find starts; a lone `+` ends it for some and not for others."""
     for at in range(start, len(words)):
         if words[at].text == ";":
             return at
@@ -255,7 +254,7 @@ def _filled(word: Word) -> Word:
 
 
 def _look_through_cd(words: tuple[Word, ...]) -> Through:
-    """Entering a directory is like reading it; only one that is named can be judged."""
+    """Judge `cd`: entering a directory is like reading it; only one that is named can be judged."""
     operands = [word for word in words if word.text not in {"--", "-P", "-L"}]
     if len(operands) != 1 or not operands[0].is_plain or operands[0].text[:1] in {"-", "+", ""}:
         raise UnknownOptionError("enters a directory that is only known when it runs")
@@ -302,13 +301,12 @@ def _in_doubt(reason: str) -> Callable[[tuple[Word, ...]], Through]:
     return look
 
 
-# Scripts of sed and awk, and of shells of databases: only those that do nothing but change text.
-#
-# All of these languages can start commands and write files. What is not known to be harmless is in doubt.
-
-
 def check_sed(words: Sequence[Word]) -> None:
-    """Raises UnknownOptionError unless the script can only change text."""
+    """Raise UnknownOptionError unless the script can only change text.
+
+    The languages of sed, awk and database clients can start commands and write files: what is not known to be
+    harmless is in doubt.
+    """
     if not all(word.is_plain for word in words):
         raise UnknownOptionError("is given words that are only known when it runs")
     scripts: list[str] = []
@@ -328,7 +326,7 @@ def check_sed(words: Sequence[Word]) -> None:
 
 
 def check_awk(words: Sequence[Word]) -> None:
-    """Raises UnknownOptionError unless the program is there to be read, and only prints."""
+    """Raise UnknownOptionError unless the program is there to be read, and only prints."""
     operand = next((word for word in words if not word.text.startswith("-") or not word.is_plain), None)
     if operand is None or not operand.is_plain:
         raise UnknownOptionError("has a program that is only known when it runs")
@@ -340,7 +338,7 @@ def check_awk(words: Sequence[Word]) -> None:
 
 
 def check_database(words: Sequence[Word]) -> None:
-    """Raises UnknownOptionError unless there is a statement, and no command of the client's own."""
+    """Raise UnknownOptionError unless there is a statement, and no command of the client's own."""
     if not any(" " in word.text for word in words):
         raise UnknownOptionError("reads its commands from elsewhere")
     for word in words:
@@ -348,21 +346,18 @@ def check_database(words: Sequence[Word]) -> None:
             raise UnknownOptionError("may be given commands that start others or write files")
 
 
-# The options of programs that start others: where they end, and the other command begins.
-
-
 class UnknownOptionError(ValueError):
-    """An option, or a word in an option's place, of which it is not known what it does."""
+    """An option, or a word in an option's place, has an unknown effect."""
 
 
 class Options(NamedTuple):
-    """What a program understands before its operands; any other option puts it in doubt."""
+    """The options that a program has before its operands; any other option puts it in doubt."""
 
     flags: frozenset[str] = frozenset()
     valued: frozenset[str] = frozenset()
 
     def skip(self, words: Sequence[Word]) -> int:
-        """The place of the first operand among these words, which follow the program's name."""
+        """Return the position of the first operand among these words, which follow the program's name."""
         position = 0
         while position < len(words):
             word = words[position]
@@ -379,7 +374,7 @@ class Options(NamedTuple):
         return min(position, len(words))
 
     def _length(self, text: str) -> int:
-        """How many words this option takes, with its value."""
+        """Return how many words this option takes, with its value."""
         name, has_value, _ = text.partition("=")
         if text in self.flags or (has_value and name in self.valued and name.startswith("--")):
             return 1
@@ -394,7 +389,7 @@ class Options(NamedTuple):
 
 
 def options(flags: str = "", valued: str = "") -> Options:
-    """Options from two lists with blanks between."""
+    """Return options from two lists with blanks between."""
     return Options(frozenset(flags.split()), frozenset(valued.split()))
 
 
@@ -456,12 +451,6 @@ _LOOKS: dict[str, Callable[[tuple[Word, ...]], Through]] = {
 }
 
 
-# Programs that start others when an option or a subcommand says so: which words those are.
-#
-# Only what is well known can be listed. A word that is missing here is one more that an open rule such as
-# `git log *` lets through, so a doubtful one belongs here.
-
-
 OPTIONS = {
     "git": (
         *("--exec-path", "--config-env", "--upload-pack", "--receive-pack", "--exec", "--ext-diff"),
@@ -513,7 +502,11 @@ OPTIONS = {
     "svn": ("--config-option", "--diff-cmd", "--diff3-cmd", "--editor-cmd", "--config-dir"),
     **dict.fromkeys(("gcc", "cc", "g++", "c++", "clang", "clang++"), ("--specs", "--wrapper")),
 }
-"""Options that hand over a command, a setting that is one, or a file to write; they may be abbreviated."""
+"""Options that take a command, a setting that is one, or a file to write; they may be abbreviated.
+
+Only what is well known can be listed. A word that is missing is one more that an open rule such as `git log
+*` lets through, so a doubtful one belongs here.
+"""
 
 LETTERS = {
     "make": "fCEI",
@@ -576,19 +569,16 @@ COMMANDS = frozenset(
         ("deno", "eval"),
     }
 )
-"""Commands of programs whose further words are programs of their own, or settings that start some."""
+"""Subcommands whose further words are programs of their own, or settings that start some."""
 
 GROUPS = frozenset({("docker", "container"), ("docker", "compose"), ("podman", "container")})
-"""Commands whose own commands follow."""
+"""Subcommands that have subcommands of their own."""
 
 ABBREVIATING = frozenset({"npm"})
-"""Programs that understand the beginning of a command's name."""
+"""Programs that understand the beginning of a subcommand's name."""
 
 WHOLE = frozenset({"npx", "bunx", "uvx"})
 """Programs whose words are another program, which a rule for all commands does not mean."""
-
-
-# Interpreters: which of their words are a program's text, and when they read one from elsewhere.
 
 
 _CODE_LETTERS = {
@@ -631,7 +621,7 @@ _CODE_MODULES = frozenset({"timeit", "code", "asyncio", "pdb"})
 
 
 def interpreted_at(words: Sequence[Word]) -> int | None:
-    """The place of the first word that may be a program's text; behind the last if none has it.
+    """Return the position of the first word that may be a program's text; behind the last if none has it.
 
     Where an option of the interpreter ends and one of a script begins is not known here: any will do.
     """
@@ -647,7 +637,7 @@ def interpreted_at(words: Sequence[Word]) -> int | None:
 
 
 def is_interpreter(word: Word) -> bool:
-    """Whether the program can be handed a program's text."""
+    """Whether the program can be given a program's text."""
     return _code_letters(word) is not None
 
 
@@ -678,15 +668,10 @@ def _has_script(words: Sequence[Word]) -> bool:
 
 
 def _takes_no_value(text: str, name: str) -> bool:
-    """Whether the word after this one is none that belongs to it."""
+    """Whether the word after this one does not belong to it."""
     if not text.startswith("-") or text in _LONG_FLAGS or (text.startswith("--") and "=" in text):
         return True
     return not text.startswith("--") and set(text[1:]) <= set(_FLAGS.get(name, ""))
-
-
-# Words that hand over a program's text, or another program: such a word can do anything.
-#
-# A rule for `python *` is meant for scripts; only one that has the option itself, `python -c *`, means code.
 
 
 _GIT_BEFORE_COMMAND = ("-c", "-C")
@@ -695,9 +680,10 @@ _PROGRAMS_WITH_COMMANDS = frozenset(program for program, _ in COMMANDS)
 
 
 def inline_code_at(words: Sequence[Word]) -> int | None:
-    """The place of the first word that may hand over a program's text, if there is one.
+    """Return the position of the first word that may pass a program's text, if there is one.
 
-    It is behind the last word if the text comes from elsewhere.
+    It is behind the last word if the text comes from elsewhere. Such a word can do anything: a rule for
+    `python *` is meant for scripts; only one that has the option itself, `python -c *`, means code.
     """
     if not words:
         return None
@@ -713,7 +699,7 @@ def inline_code_at(words: Sequence[Word]) -> int | None:
 
 
 def starts_others(program: str, command: str) -> bool:
-    """Whether the further words of a program's command are programs, or settings that start some."""
+    """Whether the further words of a program's subcommand are programs, or settings that start some."""
     if (program, command) in COMMANDS:
         return True
     is_abbreviated = program in ABBREVIATING and len(command) >= _SHORTEST_ABBREVIATION
@@ -721,7 +707,7 @@ def starts_others(program: str, command: str) -> bool:
 
 
 def _starting_command_at(name: str, words: Sequence[Word]) -> int | None:
-    """Where such a command stands: after options of the program, whose values are not known, anywhere."""
+    """Find such a subcommand: after options of the program, whose values are not known, anywhere."""
     if len(words) < 2 or name not in _PROGRAMS_WITH_COMMANDS:
         return None
     has_more = words[1].text.startswith(("-", "+")) or (name, words[1].text) in GROUPS
@@ -732,7 +718,10 @@ def _starting_command_at(name: str, words: Sequence[Word]) -> int | None:
 
 
 def _may_start(name: str, place: int, words: Sequence[Word]) -> bool:
-    """A word that only the shell knows may be any option, unless it is the text of a message."""
+    """Whether a word may be such an option.
+
+    One that only the shell knows may be any, unless it is the text of a message.
+    """
     word = words[place]
     is_message = word.is_one and words[place - 1].is_plain and words[place - 1].text == "-m"
     if name == "git" and word.text.startswith(_GIT_BEFORE_COMMAND) and words[1].text.startswith("-"):

@@ -1,7 +1,8 @@
-"""Rules, as people write them: `read`, `edit(src/**)`, `execute(git commit *)`, `tool:lookup_price`, `*`.
+"""Parses permission rules and matches them with claims.
 
-The subject is a kind of tool, one tool, or the tools of an MCP server; the pattern says which paths,
-commands, addresses or tools are meant. Without a pattern, paths inside the session's directories are.
+Rules are written as `read`, `edit(src/**)`, `execute(git commit *)`, `tool:lookup_price` or `*`. The subject
+is a kind of tool, one tool, or the tools of an MCP server; the pattern says which paths, commands, URLs or
+tools are meant. Without a pattern, paths inside the session's directories are.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from coupler.permission.patterns import (
     has_sensitive,
 )
 from coupler.permission.programs import inline_code_at
-from coupler.runtime.paths import folded, split
+from coupler.runtime.paths import fold_name, split_path
 
 Effect = Literal["allow", "ask", "deny"]
 Pattern = PathPattern | CommandPattern | UrlPattern
@@ -61,7 +62,7 @@ class Rule(Struct, frozen=True):
     def parse(
         cls, effect: str, text: str, origin: str, place: str | None = None, base: str | None = None
     ) -> Rule:
-        """Read a rule; raises ValueError that names it, what is wrong, and how to write it."""
+        """Parse a rule; the ValueError names it, what is wrong, and how to write it."""
         if effect not in get_args(Effect):
             raise ValueError(f"the effect {effect!r} is none: write allow, ask or deny")
         try:
@@ -76,12 +77,12 @@ class Rule(Struct, frozen=True):
 
     @property
     def described(self) -> str:
-        """The rule and where it stands, for people."""
+        """Describe the rule and where it is written, for people."""
         return f"`{self}` in {self.place or described(self.origin)}"
 
 
 def described(origin: str) -> str:
-    """Where rules of this origin stand, for people."""
+    """Describe where rules of this origin are written, for people."""
     return _ORIGINS.get(origin, origin)
 
 
@@ -130,7 +131,7 @@ def _checked_name(subject: str, name: str | None, pattern: str | None) -> str:
 
 
 def _compiled(subject: str, pattern: str) -> Pattern | None:
-    """The pattern as it is compared; `*` alone says no more than none."""
+    """Compile the pattern; `*` alone means no more than none."""
     if not pattern:
         raise ValueError(f"its pattern is empty: write `{subject}` for all")
     if subject in PATH_KINDS:
@@ -142,17 +143,14 @@ def _compiled(subject: str, pattern: str) -> Pattern | None:
     raise ValueError(f"`{subject}` takes no pattern: write `{subject}`")
 
 
-# Whether one rule speaks of one claim: strictly to allow it, generously to ask or deny.
-
-
 _ALSO_DENIED = {"edit": frozenset({"delete", "move"}), "read": frozenset({"search", "move"})}
-"""What a rule against one kind is against as well: a moved file is changed, and can be read elsewhere."""
+"""Kinds that a rule against a kind also denies: a moved file is changed, and can be read elsewhere."""
 
 _WITHOUT_PATTERN = frozenset({"think", "switch_mode", "other"})
 
 
 class Coverage(Struct, frozen=True):
-    """Compares rules with the claims of one action, in one project."""
+    """Compares rules with the claims of one action: strictly to allow it, generously to ask or deny."""
 
     action: Action
     project: str
@@ -196,11 +194,11 @@ class Coverage(Struct, frozen=True):
         return Match.NO
 
     def is_ordinary(self, claim: PathClaim) -> bool:
-        """Inside of the session's directories, and not of a kind that is asked about even there."""
+        """Whether it is inside the session's directories, and of no kind that is asked about even there."""
         return claim.place.is_inside(self.roots) and not self.is_sensitive(claim)
 
     def is_sensitive(self, claim: PathClaim) -> bool:
-        """Whether any name on the way to it is one that is always asked about."""
+        """Whether any name on the path is one that is always asked about."""
         return any(
             has_sensitive(self._names_inside(path), claim.kind)
             for path in (*claim.place.targets, *claim.place.names)
@@ -235,7 +233,10 @@ class Coverage(Struct, frozen=True):
         return self._is_for_this_tool(rule)
 
     def _is_for_this_tool(self, rule: Rule) -> bool:
-        """A server may call its tools as it likes: only a rule for that server allows them."""
+        """Whether the rule is for this tool.
+
+        A server names its tools as it likes: only a rule for it allows them.
+        """
         if self.action.name is None or rule.name is None:
             return False
         if rule.subject == "tool":
@@ -247,9 +248,11 @@ class Coverage(Struct, frozen=True):
         )
 
     def _names_inside(self, path: str) -> Sequence[str]:
-        """The names of a path below the deepest root: what a root itself is called is the user's choice."""
-        names = split(path)
-        depth = max((len(split(root)) for root in self.roots if _begins(names, split(root))), default=0)
+        """Return the names of a path below the deepest root, whose own name is the user's choice."""
+        names = split_path(path)
+        depth = max(
+            (len(split_path(root)) for root in self.roots if _begins(names, split_path(root))), default=0
+        )
         return names[depth:]
 
 
@@ -262,15 +265,15 @@ def _is_against(subject: str, kind: str) -> bool:
 
 
 def _touches_tool(rule: Rule, claim: ToolClaim) -> Match:
-    name = folded(claim.name or "")
+    name = fold_name(claim.name or "")
     match rule.subject:
         case "tool":
-            return _match(claim.name is not None and _is_named(folded(rule.name or ""), name))
+            return _match(claim.name is not None and _is_named(fold_name(rule.name or ""), name))
         case "mcp":
             return _match(
                 claim.server is not None
-                and _is_named(folded(rule.name or ""), folded(claim.server))
-                and _is_named(folded(rule.pattern or "*"), name)
+                and _is_named(fold_name(rule.name or ""), fold_name(claim.server))
+                and _is_named(fold_name(rule.pattern or "*"), name)
             )
     if not _is_against(rule.subject, claim.kind):
         return Match.NO
@@ -290,26 +293,24 @@ def _match(is_met: bool) -> Match:
     return Match.YES if is_met else Match.NO
 
 
-# The rules of a mode: what holds while a session is in it, besides the rules that somebody has written.
-#
-# A mode denies as any rule does. What it allows comes last: an ask or deny rule, and what the user has
-# rejected for good, go before it, and what is in doubt, sensitive or outside of the session's directories is
-# not meant.
-
-
 class ModeRules(Struct, frozen=True):
-    """Of one mode. Made by `parse`, which refuses whatever has no clear meaning."""
+    """The rules of one mode. Made by `parse`, which refuses whatever has no clear meaning.
+
+    A mode denies as any rule does. What it allows comes last: an ask or deny rule, and what the user has
+    rejected for good, go before it, and what is in doubt, sensitive or outside of the session's directories
+    is not meant.
+    """
 
     allow: tuple[Rule, ...] = ()
     ask: tuple[Rule, ...] = ()
-    """What of it is asked about all the same."""
+    """What of it is asked about nevertheless."""
     deny: tuple[Rule, ...] = ()
 
     @classmethod
     def parse(
         cls, mode: str, *, allow: Iterable[str] = (), ask: Iterable[str] = (), deny: Iterable[str] = ()
     ) -> ModeRules:
-        """Rules as in `coupler.toml`; raises ValueError that names the one that is wrong."""
+        """Parse rules as in `coupler.toml`; the ValueError names the one that is wrong."""
         origin = f"the mode {mode!r}"
         return cls(
             tuple(Rule.parse("allow", text, origin) for text in allow),
@@ -319,14 +320,14 @@ class ModeRules(Struct, frozen=True):
 
 
 NO_MODE = ModeRules()
-"""What holds in a session without modes."""
-
-
-# Whether somebody has named the very host of an address, and not just all hosts, or all below another.
+"""The rules of a session without modes."""
 
 
 def names_host(rules: Iterable[Rule], address: str) -> bool:
-    """Whether one of the rules allows the address by the name of its host; a project's own cannot."""
+    """Whether a rule allows the URL by the very name of its host, and not by a wildcard.
+
+    A project's own cannot.
+    """
     url = Url.parse(address)
     return any(
         rule.effect == "allow"

@@ -1,7 +1,7 @@
-"""Command lines: from what a tool would run to the parts that are judged.
+"""Parses command lines into the parts that are judged.
 
-With `coupler[shell]` a real parser of the shell's language takes the text apart. Without it only a single
-command without anything special can be read; everything else is in doubt, and so never allowed unasked.
+With `coupler[shell]` a real parser of the shell's language reads the text. Without it only a single command
+without anything special can be read; everything else is in doubt, and so never allowed unasked.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LONGEST = 20_000
 """Characters of a text that is judged."""
 
 MOST_SPECIAL = 1000
-"""Characters that mean something to the shell: the parser's time may grow by their number's square."""
+"""Characters with a meaning to the shell: the parser's time may grow by the square of their number."""
 
 DEEPEST_COMMANDS = 6
 """Commands within commands, such as `sh -c` in `env` in `sudo`."""
@@ -48,7 +48,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
 
 
 def read_line(command: str | Sequence[str]) -> Line:
-    """The parts of a shell's text, or of the words of a program that is started without a shell."""
+    """Return the parts of a shell's text, or of the words of a program that is started without a shell."""
     line = Line()
     if isinstance(command, str):
         _read_text(line, command)
@@ -91,7 +91,7 @@ def _read_tree(line: Line, text: str, language: Language) -> None:
 
 @functools.cache
 def _language() -> Language | None:
-    """The shell's grammar, if it is installed."""
+    """Return the shell's grammar, if it is installed."""
     try:
         import tree_sitter_bash
         from tree_sitter import Language
@@ -101,7 +101,7 @@ def _language() -> Language | None:
 
 
 def _add_command(line: Line, words: Sequence[Word]) -> None:
-    """Note a command, and those that it would start."""
+    """Add a command, and those that it would start."""
     words = tuple(words)
     if not words:
         return
@@ -133,14 +133,6 @@ def _add_what_it_starts(line: Line, words: tuple[Word, ...]) -> None:
             _read_text(line, inner)
         else:
             _add_command(line, inner)
-
-
-# Reads the syntax tree of a shell text, part by part.
-#
-# The parser is made for editors: it guesses on where a text is wrong, and is sometimes wrong where the text
-# is right. So only what is known here counts: a node of any other kind, an error, text between the nodes, or
-# a piece that does not read as what it was taken for, is a doubt. The parts that are found are noted even
-# then, because one of them may be denied.
 
 
 _SEQUENCES = frozenset(
@@ -180,14 +172,14 @@ _CASE_PATTERN = re.compile(r"[\w.*?/\[\]-]+", re.ASCII)
 _PLAIN_TEST = re.compile(r"\[ [\w./ =!-]* \]", re.ASCII)
 
 
-# Reads the words of a shell's syntax tree: what they will be, and which commands run to make them.
-
-
 BLANK = re.compile(rb"(?:[ \t\n]|(?<=[ \t\n])\\\n)*")
 
 
 class WordReader(ABC):
-    """Reads words; the statements in them are left to who reads statements."""
+    """Reads the words of a syntax tree, and the commands that run to make them.
+
+    The statements in words are left to the subclass that reads statements.
+    """
 
     def __init__(self, source: bytes, line: Line) -> None:
         self._source = source
@@ -203,7 +195,7 @@ class WordReader(ABC):
         """Look for commands in what cannot be judged."""
 
     def _word(self, node: Node, *, is_first: bool = True, is_quoted: bool = False) -> Word:
-        """A word or a piece of one, with the commands in it noted."""
+        """Return a word or a piece of one, with the commands in it noted."""
         self._depth += 1
         try:
             if self._depth > DEEPEST_NODES:
@@ -252,7 +244,7 @@ class WordReader(ABC):
         return _joined(pieces)
 
     def _string(self, node: Node) -> Word:
-        """A piece in double quotes: what stands between the expansions is literal."""
+        """Read a piece in double quotes: the text between the expansions is literal."""
         text = self._text(node)
         if len(text) < 2 or text[0] != '"' or text[-1] != '"':
             raise UnreadableError("has quotes that do not match")
@@ -287,7 +279,7 @@ class WordReader(ABC):
     def _check_gaps(
         self, nodes: Sequence[Node], blank: re.Pattern[bytes] = BLANK, may_have: tuple[bytes, ...] = ()
     ) -> None:
-        """Nothing may stand between the nodes that is not blank to every shell."""
+        """Require that between the nodes there is only what is blank to every shell."""
         for before, after in itertools.pairwise(nodes):
             gap = self._source[before.end_byte : after.start_byte]
             # The character before counts too: a backslash at the end of a line only separates after a blank.
@@ -300,14 +292,20 @@ class WordReader(ABC):
 
 
 class TreeReader(WordReader):
-    """Reads one text into a line."""
+    """Reads the syntax tree of a shell text into a line, part by part.
+
+    The parser is made for editors: it guesses on where a text is wrong, and is sometimes wrong where the text
+    is right. So only what is known here counts: a node of any other kind, an error, text between the nodes,
+    or a piece that does not read as what it was taken for, is a doubt. The parts that are found are noted
+    even then, because one of them may be denied.
+    """
 
     def __init__(self, source: bytes, line: Line, add_command: Callable[[Sequence[Word]], None]) -> None:
         super().__init__(source, line)
         self._add_command = add_command
 
     def read(self, program: Node) -> None:
-        """Note the parts of the whole text."""
+        """Read the parts of the whole text."""
         if program.has_error:
             self._line.doubt("is not a shell text that can be parsed")
         outside = self._source[: program.start_byte] + b"\n" + self._source[program.end_byte :]
@@ -316,7 +314,7 @@ class TreeReader(WordReader):
         self._sequence(program)
 
     def _sequence(self, node: Node) -> None:
-        """Statements with what separates them; a newline between two of them separates as well."""
+        """Read statements with what separates them; a newline between two of them separates as well."""
         children = node.children
         self._line.has_loop = self._line.has_loop or node.type == "while_statement"
         if node.type == "compound_statement" and (not children or children[0].type != "{"):
@@ -335,7 +333,7 @@ class TreeReader(WordReader):
             is_after_statement, end = True, child.end_byte
 
     def _check_clause(self, node: Node) -> None:
-        """Only a clause that begins with a word of its own, or a comment, may follow on the same line."""
+        """Require a clause that begins with a word of its own, or a comment, on the same line."""
         if node.type not in {"do_group", "elif_clause", "else_clause", "comment"}:
             self._line.doubt("has two commands that nothing separates")
 
@@ -372,7 +370,7 @@ class TreeReader(WordReader):
                 self._statement(child)
 
     def _command(self, node: Node, further: Sequence[Word] = ()) -> None:
-        """One simple command, with assignments before it and redirections anywhere."""
+        """Read one simple command, with assignments before it and redirections anywhere."""
         self._check_gaps(node.children, BLANK_ON_ONE_LINE)
         words: list[Word] = []
         last: Node | None = None
@@ -401,7 +399,7 @@ class TreeReader(WordReader):
             self._add_command(words)
 
     def _glued(self, word: Word, before: Node, node: Node) -> Word:
-        """One word of what the parser took for two, though nothing stands between them."""
+        """Join what the parser took for two words, though nothing stands between them."""
         text = word.source or self._text(before)
         rest = self._word(node)
         return Word(word.text + rest.text, is_certain=False, is_one=False, source=text + self._text(node))
@@ -412,7 +410,7 @@ class TreeReader(WordReader):
         return self._word(node.children[0]) if node.children else ANYTHING
 
     def _redirected(self, node: Node) -> None:
-        """A statement with redirections; words behind the first file belong to the command again."""
+        """Read a statement with redirections; words behind the first file belong to the command again."""
         further: list[Word] = []
         body: Node | None = None
         self._check_gaps(node.children, BLANK_ON_ONE_LINE)
@@ -445,7 +443,7 @@ class TreeReader(WordReader):
             self._add_command(words)
 
     def _file_redirect(self, node: Node) -> list[Word]:
-        """Note the file that is opened; gives the words that follow it."""
+        """Note the file that is opened, and return the words that follow it."""
         children = [child for child in node.children if child.type != "file_descriptor"]
         self._check_gaps(children, BLANK_ON_ONE_LINE)
         operator, *nodes = children
@@ -498,7 +496,7 @@ class TreeReader(WordReader):
                 self._line.fed.append(word.source or word.text)
 
     def _for(self, node: Node) -> None:
-        """A loop over words; its variable must be one that no program reads."""
+        """Read a loop over words; its variable must be one that no program reads."""
         self._line.has_loop = True
         self._check_gaps(node.children)
         words = [child for child in node.children if child.is_named and child.type != "do_group"]
@@ -556,7 +554,10 @@ class TreeReader(WordReader):
             self._line.doubt(f"sets {name}, which may change what a command does")
 
     def _test(self, node: Node) -> None:
-        """`[ … ]` is a command like any other; `[[ … ]]` means different things to different shells."""
+        """Read a test: `[ … ]` is a command like any other.
+
+        `[[ … ]]` means different things to different shells.
+        """
         text = self._text(node)
         if _PLAIN_TEST.fullmatch(text) and " -v " not in text:
             self._add_command([Word(word) for word in text.split()])
@@ -610,12 +611,6 @@ def what_is(kind: str) -> str:
     return f"has {'an' if kind[0] in 'aeiou' else 'a'} {kind.replace('_', ' ')} that cannot be judged"
 
 
-# The smallest pieces of a shell text: what a bare, quoted or escaped piece stands for.
-#
-# Each piece is read strictly, as a second opinion on the parser's: a piece in which a character stands that
-# would have ended it is refused, so that a text that the parser has cut wrongly is never allowed.
-
-
 _META = frozenset(" \t\n;&|<>()'\"`$")
 _GLOBS = frozenset("*?[")
 _KEPT_AFTER_BACKSLASH = frozenset('$`"\\\n')
@@ -643,7 +638,11 @@ class UnreadableError(ValueError):
 
 
 def read_bare(text: str, *, is_first: bool) -> Word:
-    """A piece without quotes; it may have escaped characters, globs and braces."""
+    """Read a piece without quotes; it may have escaped characters, globs and braces.
+
+    Each piece is read strictly, as a second opinion on the parser's: a piece with a character that would have
+    ended it is refused, so that a text that the parser has cut wrongly is never allowed.
+    """
     if is_first and text.startswith("#"):
         raise UnreadableError("has a # that may begin a comment")
     characters: list[str] = []
@@ -668,14 +667,14 @@ def read_bare(text: str, *, is_first: bool) -> Word:
 
 
 def read_single_quoted(text: str) -> Word:
-    """A piece in single quotes."""
+    """Read a piece in single quotes."""
     if len(text) < 2 or text[0] != "'" or text[-1] != "'" or "'" in text[1:-1]:
         raise UnreadableError("has quotes that do not match")
     return Word(text[1:-1])
 
 
 def read_in_double_quotes(text: str) -> str:
-    """Some text between double quotes, or between them and an expansion."""
+    """Read text between double quotes, or between them and an expansion."""
     characters: list[str] = []
     position = 0
     while position < len(text):
@@ -697,7 +696,7 @@ def read_in_double_quotes(text: str) -> str:
 
 
 def read_ansi_quoted(text: str) -> Word:
-    """A piece like $'git'. Shells disagree on its escapes, so that with any it is only a guess."""
+    """Read a piece like $'git'. Shells disagree on its escapes, so that with any it is only a guess."""
     if not text.startswith("$'") or not text.endswith("'") or len(text) < 3 or "'" in text[2:-1]:
         raise UnreadableError("has quotes that do not match in every shell")
     inner = text[2:-1]
@@ -713,23 +712,21 @@ def _decode(match: re.Match[str]) -> str:
     return chr(number) if number <= _LARGEST_CHARACTER else ""
 
 
-# Here-documents: where one really ends, and what the shell replaces in it.
-#
-# The grammar ends `<<-` at an indented delimiter where a shell goes on, and sees no backquotes in a body. So
-# its view counts only for documents whose end is beyond doubt.
-
-
 _DELIMITER = re.compile(rb"(['\"]?)([A-Za-z_][A-Za-z0-9_]*)\1")
 _HARMLESS_DOLLAR = re.compile(rb"\$(?![({\['\"])")
 
 _ESCAPES_IN_BODY = "has a here-document with backquotes or backslashes"
 _EXPANSIONS_IN_BODY = "has a here-document with an expansion that cannot be read"
 DOUBTS_ABOUT_BODY = frozenset({_ESCAPES_IN_BODY, _EXPANSIONS_IN_BODY})
-"""Doubts about what is in one; any other is about where it ends."""
+"""Doubts about the content of a here-document; any other is about where it ends."""
 
 
 def doubt_about(source: bytes, redirect: Node) -> str | None:
-    """Why this here-document cannot be judged, if it cannot."""
+    """Say why this here-document cannot be judged, if it cannot.
+
+    The grammar ends `<<-` at an indented delimiter where a shell goes on, and sees no backquotes in a body.
+    So its view counts only for documents whose end is beyond doubt.
+    """
     pieces = {child.type: child for child in redirect.children}
     start, body, end = (pieces.get(f"heredoc_{name}") for name in ("start", "body", "end"))
     if start is None or body is None or end is None:

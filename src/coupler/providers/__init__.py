@@ -1,8 +1,11 @@
-"""Agents that are not ACP: vendors' command lines and model servers, each as a Coupler `Agent`.
+"""Agents that do not speak ACP: vendors' command lines and model servers, each as a Coupler `Agent`.
 
-A provider takes a turn and emits events like any other agent, so `connect(Claude())` drives it, `serve`
-offers it to an editor, and cancel, persistence and masking are those of every agent. What differs from one
-program to the next is a command line and a parser of its stream, one module each.
+A provider takes a turn and emits events like any other agent: `connect(Claude())` drives it, `serve` offers
+it to an editor, and cancellation, persistence and redaction work as for every agent. `command_line` runs a
+program for each turn and shows what it says; `claude`, `codex`, `copilot`, `gemini` and `opencode` each add a
+command line and a parser of the program's JSON lines, with the readers in `streams`. `openai` talks to a
+model server over HTTP. `catalogue` knows all agents by name, with and without ACP: how each is started and
+installed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Agents by name: how each is started, installed and looked up."""
+"""Knows all agents by name: how each is started, installed and configured.
+
+`ENTRIES` are the providers of this package, `known_agents` the agents that everybody may mean by a name,
+`entries` these with what `coupler.toml` adds. `resolve` chooses the form of an agent that can be started
+here: an ACP form that is installed or can be downloaded, else the native one.
+"""
 
 from __future__ import annotations
 
@@ -23,103 +28,23 @@ if TYPE_CHECKING:
     from coupler.config import Config
     from coupler.config.agent_tables import AgentTable
 
-
-def entries(cwd: str | os.PathLike[str] | None = None) -> dict[str, Entry]:
-    """Every agent by its name. Raises ConfigError if a file is wrong; untrusted projects add none."""
-    return joined(configuration(cwd))
-
-
-def joined(config: Config) -> dict[str, Entry]:
-    """The known agents, with what a configuration says about them and others."""
-    from coupler.config.keys import AGENTS
-
-    found = {entry.name: entry for entry in known()}
-    tables = {table.name: table for table in config[AGENTS]}
-    return {**found, **{name: _standing(name, tables, found) for name in tables}}
-
-
-def _standing(
-    name: str, tables: Mapping[str, AgentTable], known: Mapping[str, Entry], above: tuple[str, ...] = ()
-) -> Entry:
-    """The entry of a table, on top of the one that it stands on."""
-    table = tables[name]
-    if table.agent is None:
-        return _configured(table, known.get(name))
-    base, _, form = table.agent.partition(":")
-    if base in above or (base not in tables and base not in known):
-        wrong = "in the end stands on itself" if base in above else "is unknown"
-        missing = Entry(name=name, title=name, install=f"Its `agent`, {base}, {wrong}: see {table.origin}.")
-        return _configured(table, missing)
-    below = _standing(base, tables, known, (*above, name)) if base in tables else known[base]
-    entry = _of_form(below, form, name)
-    if is_coder(below):
-        # It is started with the table itself, which says the rest.
-        entry = structs.replace(entry, programs=(coder_command(name),))
-    return _configured(table, entry)
-
-
-def is_coder(entry: Entry) -> bool:
-    """Whether this is Coupler's own coding agent, or one of its profiles."""
-    return entry.programs == (coder_command(entry.name),)
-
-
-def _of_form(entry: Entry, form: str, name: str) -> Entry:
-    """The same agent under another name, in one of its forms if that is wanted."""
-    if form == "native":
-        return structs.replace(entry, name=name, programs=(), package=None)
-    return structs.replace(entry, name=name, native=None if form == "acp" else entry.native)
-
-
-def configuration(cwd: str | os.PathLike[str] | None) -> Config:
-    """What holds in a directory; without one, what the user has set."""
-    # Imported on use: whoever names a command line needs no configuration.
-    from coupler.agent.session import KeptTrust
-    from coupler.config import load
-
-    directory = None if cwd is None else os.path.abspath(cwd)  # noqa: PTH100 - links stay as they are
-    return load(directory, environ=os.environ, trust=KeptTrust())
-
-
-def find(name: str, cwd: str | os.PathLike[str] | None = None) -> Entry | None:
-    """The entry of this name; None if there is none."""
-    return entries(cwd).get(name)
-
-
-def _configured(table: AgentTable, before: Entry | None) -> Entry:
-    entry = before or Entry(name=table.name, title=table.title or table.name)
-    changes: dict[str, object] = {"origin": table.origin, "env": _joined_env(entry.env, table.env)}
-    if table.title is not None:
-        changes["title"] = table.title
-    if table.files is not None:
-        changes["files"] = table.files
-    if table.command is not None:
-        # Somebody's own command is what is meant, whatever else is installed.
-        changes |= {
-            "programs": (table.command,),
-            "package": None,
-            "native": None,
-            "install": f"Its command is set in {table.origin}.",
-        }
-    return structs.replace(entry, **changes)
-
-
-def _joined_env(known: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    return {**known, **own}
-
-
-# One agent of the catalogue: what is known about it without starting anything.
-
+CODER = "coder"
+"""The name of Coupler's own coding agent."""
 
 Launcher: TypeAlias = Literal["npx", "uvx"]
-"""A program that downloads an agent, if it is not there yet, and starts it."""
+"""A program that starts an agent, and downloads it first if needed."""
+
+Form: TypeAlias = Literal["acp", "native"]
+
+_NAME = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*)(?::(acp|native))?")
 
 
 class Package(Struct, frozen=True):
-    """An agent that a launcher can fetch."""
+    """An agent that a launcher can download."""
 
     launcher: Launcher
     words: tuple[str, ...]
-    """What follows the launcher's name."""
+    """The arguments of the launcher."""
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -127,265 +52,41 @@ class Package(Struct, frozen=True):
         return (self.launcher, *self.words)
 
 
-class Entry(Struct, frozen=True, kw_only=True):
-    """An agent by its name. What cannot be started any of these ways has to be installed."""
+class CatalogueEntry(Struct, frozen=True, kw_only=True):
+    """How an agent can be started. One that cannot be started in any of these ways has to be installed."""
 
     name: str
     title: str
     programs: tuple[tuple[str, ...], ...] = ()
     """Command lines of its ACP form; the first whose program is installed is used."""
     package: Package | None = None
-    """How the ACP form is fetched if none of them is."""
+    """How the ACP form is downloaded if none of them is installed."""
     native: str | None = None
     """The provider that drives the same agent without ACP."""
     install: str = ""
     """What to do if it is missing, as a sentence."""
     login: str | None = None
-    """The command with which people log in, where the agent itself offers no better way."""
+    """The command to log in with, where the agent itself offers no better way."""
     env: Mapping[str, str] = {}
-    """What its environment needs besides ours."""
+    """Variables that its environment needs besides ours."""
     files: FileAccess | None = None
-    """What its ACP form is offered of files unless somebody says so; None is what every agent is offered."""
+    """The default of `files=` for its ACP form; None for the default of every agent."""
     quirks: Quirks | None = None
     origin: Origin | None = None
     """Where it was configured; None if it is only known to the catalogue."""
 
     @property
     def command(self) -> tuple[str, ...] | None:
-        """The usual command line of its ACP form, installed or not."""
+        """The default command line of its ACP form, installed or not."""
         if self.programs:
             return self.programs[0]
         return None if self.package is None else self.package.command
 
 
-# The agents that everybody may mean by a name.
-#
-# Command lines and packages are those of the ACP registry and of each vendor's manual. Packages are named
-# without a version: what a launcher has fetched before is used again, and nothing here grows old.
-
-
-CODER = "coder"
-"""Coupler's own coding agent."""
-
-
-def known() -> Iterator[Entry]:
-    """All of them, in the order of lists."""
-    yield Entry(
-        name=CODER,
-        title="Coupler's own coding agent",
-        programs=(coder_command(CODER),),
-        install="It is a part of Coupler: set its model with `coupler login coder`.",
-        login="coupler login coder",
-    )
-    yield from _with_native_form()
-    yield from _with_acp_alone()
-
-
-def coder_command(profile: str) -> tuple[str, ...]:
-    """How the coder is started in one of its profiles."""
-    return ("coupler", "serve", "--agent", profile)
-
-
-def _with_native_form() -> Iterator[Entry]:
-    yield Entry(
-        name="claude",
-        title="Claude Code",
-        programs=(("claude-agent-acp",), ("claude-code-acp",)),
-        package=_npx("@agentclientprotocol/claude-agent-acp"),
-        native="claude",
-        install=_npm("@agentclientprotocol/claude-agent-acp"),
-        login="claude /login",
-        quirks=FailsEmpty(),  # an error of the model's server ends its turn well, and without a word
-    )
-    yield Entry(
-        name="codex",
-        title="Codex",
-        programs=(("codex-acp",),),
-        package=_npx("@agentclientprotocol/codex-acp"),
-        native="codex",
-        install=_npm("@agentclientprotocol/codex-acp"),
-        login="codex login",
-    )
-    yield Entry(
-        name="gemini",
-        title="Gemini CLI",
-        programs=(("gemini", "--acp"),),
-        package=_npx("@google/gemini-cli", "--acp"),
-        native="gemini",
-        install=_npm("@google/gemini-cli"),
-        login="gemini",
-        files="none",  # where it reads through us it takes "not found" for a failure, and makes no new files
-    )
-    yield Entry(
-        name="copilot",
-        title="GitHub Copilot",
-        programs=(("copilot", "--acp"),),
-        package=_npx("@github/copilot", "--acp"),
-        native="copilot",
-        install=_npm("@github/copilot"),
-        login="copilot login",
-    )
-    yield Entry(
-        name="opencode",
-        title="OpenCode",
-        programs=(("opencode", "acp"),),
-        package=_npx("opencode-ai", "acp"),
-        native="opencode",
-        install=_npm("opencode-ai"),
-        login="opencode auth login",
-        quirks=FailsEmpty(),  # what went wrong is only in its log
-    )
-    yield Entry(
-        name="openai",
-        title="OpenAI-compatible server",
-        native="openai",
-        install="Set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own.",
-    )
-
-
-def _with_acp_alone() -> Iterator[Entry]:
-    yield Entry(
-        name="goose",
-        title="Goose",
-        programs=(("goose", "acp"),),
-        install="Install Goose as its manual says, then run `goose configure`.",
-        login="goose configure",
-    )
-    yield Entry(
-        name="kimi",
-        title="Kimi Code",
-        programs=(("kimi", "acp"),),
-        package=Package("uvx", ("--from", "kimi-cli", "kimi", "acp")),
-        install="Install it with `uv tool install kimi-cli`.",
-        login="kimi login",
-    )
-    yield Entry(
-        name="vibe",
-        title="Mistral Vibe",
-        programs=(("vibe-acp",),),
-        package=Package("uvx", ("--from", "mistral-vibe", "vibe-acp")),
-        install="Install it with `uv tool install mistral-vibe`.",
-        login="vibe --setup",
-    )
-    yield Entry(
-        name="qwen",
-        title="Qwen Code",
-        programs=(("qwen", "--acp"),),
-        package=_npx("@qwen-code/qwen-code", "--acp"),
-        install=_npm("@qwen-code/qwen-code"),
-        login="qwen",
-    )
-    yield Entry(
-        name="cursor",
-        title="Cursor",
-        # Its newer name is `agent`, which too many programs could have.
-        programs=(("cursor-agent", "acp"),),
-        install="Install Cursor's command line as its manual says: the program is called `cursor-agent`.",
-        login="cursor-agent login",
-    )
-    yield Entry(
-        name="auggie",
-        title="Auggie",
-        programs=(("auggie", "--acp"),),
-        package=_npx("@augmentcode/auggie", "--acp"),
-        install=_npm("@augmentcode/auggie"),
-        login="auggie login",
-        env={"AUGMENT_DISABLE_AUTO_UPDATE": "1"},
-    )
-    yield Entry(
-        name="amp",
-        title="Amp",
-        programs=(("amp-acp",),),
-        package=_npx("amp-acp"),
-        install="Install Amp and its adapter: `npm install -g @sourcegraph/amp amp-acp`.",
-        login="amp login",
-    )
-    yield Entry(
-        name="cline",
-        title="Cline",
-        programs=(("cline", "--acp"),),
-        package=_npx("cline", "--acp"),
-        install=_npm("cline"),
-        login="cline auth",
-    )
-    yield Entry(
-        name="devin",
-        title="Devin",
-        programs=(("devin", "acp"),),
-        install="Install the Devin command line as its manual says.",
-        login="devin auth login",
-    )
-    yield Entry(
-        name="droid",
-        title="Factory Droid",
-        programs=(("droid", "exec", "--output-format", "acp"),),
-        package=_npx("@factory/cli", "exec", "--output-format", "acp"),
-        install=_npm("@factory/cli"),
-        login="droid",
-        env={"DROID_DISABLE_AUTO_UPDATE": "true", "FACTORY_DROID_AUTO_UPDATE_ENABLED": "false"},
-    )
-    yield Entry(
-        name="junie",
-        title="Junie",
-        programs=(("junie", "--acp=true"),),
-        install="Install Junie's command line as its manual says.",
-        login="junie",
-    )
-    yield Entry(
-        name="kilo",
-        title="Kilo Code",
-        programs=(("kilo", "acp"),),
-        package=_npx("@kilocode/cli", "acp"),
-        install=_npm("@kilocode/cli"),
-        login="kilo auth login",
-        quirks=FailsEmpty(),
-    )
-    yield Entry(
-        name="kiro",
-        title="Kiro",
-        programs=(("kiro-cli", "acp"),),
-        install="Install the Kiro command line as its manual says: the program is called `kiro-cli`.",
-        login="kiro-cli login",
-    )
-    yield Entry(
-        name="pi",
-        title="Pi",
-        programs=(("pi-acp",),),
-        package=_npx("pi-acp"),
-        install=_npm("pi-acp"),
-        login="pi",
-        quirks=FailsEmpty(),
-    )
-    yield Entry(
-        name="qoder",
-        title="Qoder",
-        programs=(("qodercli", "--acp"),),
-        package=_npx("@qoder-ai/qodercli", "--acp"),
-        install=_npm("@qoder-ai/qodercli"),
-        login="qodercli",
-    )
-
-
-def _npx(package: str, *arguments: str) -> Package:
-    return Package("npx", ("-y", package, *arguments))
-
-
-def _npm(package: str) -> str:
-    return f"Install it with `npm install -g {package}`."
-
-
-# Which form of an agent is used: an ACP form that is installed or can be fetched, else the native one.
-
-
-Form: TypeAlias = Literal["acp", "native"]
-
-_NAME = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*)(?::(acp|native))?")
-
-
-class Chosen(NamedTuple):
+class ChosenForm(NamedTuple):
     """An entry, and the form of it that can be started here."""
 
-    entry: Entry
+    entry: CatalogueEntry
     form: Form
     command: tuple[str, ...] = ()
     """The command line of the ACP form."""
@@ -393,94 +94,17 @@ class Chosen(NamedTuple):
     """Whether the command may download the agent first."""
 
 
-def chosen_for(agent: str, cwd: str | os.PathLike[str] | None = None) -> Chosen | None:
-    """What a name means here; None if it is no name of the catalogue, and so a command line.
-
-    Raises AgentError if the agent is known and cannot be started, with what to install.
-    """
-    match = _NAME.fullmatch(agent)
-    if match is None:
-        return None
-    name, form = match[1], match[2]
-    known = _entries(cwd)
-    if name in known:
-        return choose(known[name], form)
-    if form is not None or shutil.which(name) is None:
-        _refuse_unknown(agent, name, [*known], has_form=form is not None)
-    return None
-
-
-def choose(entry: Entry, form: str | None = None) -> Chosen:
-    """The way to start an agent here, of a form if that is wanted."""
-    if form != "native":
-        for command in entry.programs:
-            if is_installed(command[0]):
-                return Chosen(entry, "acp", command)
-        if entry.package is not None and is_installed(entry.package.launcher):
-            return Chosen(entry, "acp", entry.package.command, is_fetched=True)
-        if entry.origin is not None and entry.programs and entry.native is None:
-            return Chosen(entry, "acp", entry.programs[0])  # the start itself will say what is wrong
-    if form != "acp" and entry.native is not None and has_native(entry):
-        return Chosen(entry, "native")
-    raise AgentError("spawn", missing(entry, form))
-
-
-def has_native(entry: Entry) -> bool:
-    """Whether the native form can be started here."""
-    if entry.native is None:
-        return False
-    program = ENTRIES[entry.native].program
-    return program is None or is_installed(program)
-
-
-def is_installed(program: str) -> bool:
-    """Whether a program can be started by this name; we ourselves always can."""
-    return program == "coupler" or shutil.which(os.path.expanduser(program)) is not None  # noqa: PTH111
-
-
-def missing(entry: Entry, form: str | None) -> str:
-    """Why an agent cannot be started, and what to do about it."""
-    if form == "native" and entry.native is None:
-        return f"{entry.title} has no native form: use {entry.name!r}, which is its ACP form"
-    if form == "acp" and entry.command is None:
-        return f"{entry.title} has no ACP form: use {entry.name!r}, which is its native form"
-    if form == "native" and entry.native is not None:
-        return f"{entry.title} is not installed. {ENTRIES[entry.native].install}"
-    fetched = ""
-    if entry.package is not None:
-        fetched = f" With `{entry.package.launcher}` on the PATH it is fetched when it is needed."
-    return f"{entry.title} is not installed. {entry.install}{fetched}"
-
-
-def _entries(cwd: str | os.PathLike[str] | None) -> dict[str, Entry]:
-    try:
-        return entries(cwd)
-    except ConfigError as error:
-        raise AgentError("spawn", str(error)) from None
-
-
-def _refuse_unknown(agent: str, name: str, known: list[str], *, has_form: bool) -> None:
-    near = get_close_matches(name.lower(), known, 1)
-    if near or has_form:
-        meant = f", did you mean {near[0]!r}?" if near else ":"
-        listed = "`coupler agents` lists those there are"
-        raise AgentError("spawn", f"there is no agent {agent!r} in the catalogue{meant} {listed}")
-
-
-# The providers by name: what each one runs, how to get it, and its ACP form where there is one.
-
-
 class Provider(NamedTuple):
-    """A provider, known without loading it."""
+    """A provider's name, program and class, known without loading it."""
 
     name: str
     title: str
     program: str | None
-    """The program that it runs; None if it asks a server over HTTP."""
+    """The program that it runs; None if it talks to a server over HTTP."""
     install: str
     """What to do if that is missing, as a sentence."""
     acp: str | None
-    """The command line of the same agent's ACP form, which is the better way where it is installed."""
+    """The command line of the same agent's ACP form, which is better where it is installed."""
     home: str
     """The module and class, for `provider`."""
 
@@ -538,11 +162,11 @@ ENTRIES: dict[str, Provider] = {
         ),
     )
 }
-"""Every provider, by its name."""
+"""All providers by name."""
 
 
 def provider(name: str) -> type[Agent]:
-    """The agent class of a provider: call it with what should differ from its defaults."""
+    """Return the agent class of a provider: call it with what should differ from its defaults."""
     if name not in ENTRIES:
         near = get_close_matches(name, ENTRIES, 1)
         meant = f"; did you mean {near[0]!r}?" if near else ""
@@ -550,3 +174,375 @@ def provider(name: str) -> type[Agent]:
     module, _, kind = ENTRIES[name].home.partition(":")
     made: type[Agent] = getattr(import_module(f"coupler.providers.{module}"), kind)
     return made
+
+
+def resolve(agent: str, cwd: str | os.PathLike[str] | None = None) -> ChosenForm | None:
+    """Resolve a name to a form that can be started here; None if it is no name, and so a command line.
+
+    Raises AgentError if the agent is known and cannot be started, with what to install.
+    """
+    match = _NAME.fullmatch(agent)
+    if match is None:
+        return None
+    name, form = match[1], match[2]
+    known = _entries(cwd)
+    if name in known:
+        return choose_form(known[name], form)
+    if form is not None or shutil.which(name) is None:
+        _refuse_unknown(agent, name, [*known], has_form=form is not None)
+    return None
+
+
+def choose_form(entry: CatalogueEntry, form: str | None = None) -> ChosenForm:
+    """Choose how to start an agent here, in a form if one is asked for."""
+    if form != "native":
+        for command in entry.programs:
+            if is_installed(command[0]):
+                return ChosenForm(entry, "acp", command)
+        if entry.package is not None and is_installed(entry.package.launcher):
+            return ChosenForm(entry, "acp", entry.package.command, is_fetched=True)
+        if entry.origin is not None and entry.programs and entry.native is None:
+            return ChosenForm(entry, "acp", entry.programs[0])  # the start itself will say what is wrong
+    if form != "acp" and entry.native is not None and is_native_available(entry):
+        return ChosenForm(entry, "native")
+    raise AgentError("spawn", missing_agent_message(entry, form))
+
+
+def is_native_available(entry: CatalogueEntry) -> bool:
+    """Whether the native form can be started here."""
+    if entry.native is None:
+        return False
+    program = ENTRIES[entry.native].program
+    return program is None or is_installed(program)
+
+
+def is_installed(program: str) -> bool:
+    """Whether a program can be started by this name; Coupler itself always can."""
+    return program == "coupler" or shutil.which(os.path.expanduser(program)) is not None  # noqa: PTH111
+
+
+def missing_agent_message(entry: CatalogueEntry, form: str | None) -> str:
+    """Explain why an agent cannot be started, and what to do about it."""
+    if form == "native" and entry.native is None:
+        return f"{entry.title} has no native form: use {entry.name!r}, which is its ACP form"
+    if form == "acp" and entry.command is None:
+        return f"{entry.title} has no ACP form: use {entry.name!r}, which is its native form"
+    if form == "native" and entry.native is not None:
+        return f"{entry.title} is not installed. {ENTRIES[entry.native].install}"
+    fetched = ""
+    if entry.package is not None:
+        fetched = f" With `{entry.package.launcher}` on the PATH it is fetched when it is needed."
+    return f"{entry.title} is not installed. {entry.install}{fetched}"
+
+
+def _entries(cwd: str | os.PathLike[str] | None) -> dict[str, CatalogueEntry]:
+    try:
+        return entries(cwd)
+    except ConfigError as error:
+        raise AgentError("spawn", str(error)) from None
+
+
+def _refuse_unknown(agent: str, name: str, known: list[str], *, has_form: bool) -> None:
+    near = get_close_matches(name.lower(), known, 1)
+    if near or has_form:
+        meant = f", did you mean {near[0]!r}?" if near else ":"
+        listed = "`coupler agents` lists those there are"
+        raise AgentError("spawn", f"there is no agent {agent!r} in the catalogue{meant} {listed}")
+
+
+def entries(cwd: str | os.PathLike[str] | None = None) -> dict[str, CatalogueEntry]:
+    """Return all agents by name. Raises ConfigError if a file is wrong; untrusted projects add none."""
+    return merged_entries(configuration(cwd))
+
+
+def find_entry(name: str, cwd: str | os.PathLike[str] | None = None) -> CatalogueEntry | None:
+    """Return the entry of this name; None if there is none."""
+    return entries(cwd).get(name)
+
+
+def merged_entries(config: Config) -> dict[str, CatalogueEntry]:
+    """Merge the known agents with those of a configuration."""
+    from coupler.config.keys import AGENTS
+
+    found = {entry.name: entry for entry in known_agents()}
+    tables = {table.name: table for table in config[AGENTS]}
+    return {**found, **{name: _standing(name, tables, found) for name in tables}}
+
+
+def _standing(
+    name: str,
+    tables: Mapping[str, AgentTable],
+    known: Mapping[str, CatalogueEntry],
+    above: tuple[str, ...] = (),
+) -> CatalogueEntry:
+    """Return the entry of a table, on top of the agent that it is based on."""
+    table = tables[name]
+    if table.agent is None:
+        return _configured(table, known.get(name))
+    base, _, form = table.agent.partition(":")
+    if base in above or (base not in tables and base not in known):
+        wrong = "in the end stands on itself" if base in above else "is unknown"
+        missing = CatalogueEntry(
+            name=name, title=name, install=f"Its `agent`, {base}, {wrong}: see {table.origin}."
+        )
+        return _configured(table, missing)
+    below = _standing(base, tables, known, (*above, name)) if base in tables else known[base]
+    entry = _of_form(below, form, name)
+    if is_coder(below):
+        # It is started with the table itself, which says the rest.
+        entry = structs.replace(entry, programs=(coder_command(name),))
+    return _configured(table, entry)
+
+
+def _of_form(entry: CatalogueEntry, form: str, name: str) -> CatalogueEntry:
+    """Return the agent under another name, restricted to one of its forms if that is wanted."""
+    if form == "native":
+        return structs.replace(entry, name=name, programs=(), package=None)
+    return structs.replace(entry, name=name, native=None if form == "acp" else entry.native)
+
+
+def configuration(cwd: str | os.PathLike[str] | None) -> Config:
+    """Load the configuration of a directory; without one, the user's."""
+    # Imported on use: whoever names a command line needs no configuration.
+    from coupler.agent.session import StoredTrust
+    from coupler.config import load
+
+    directory = None if cwd is None else os.path.abspath(cwd)  # noqa: PTH100 - links stay as they are
+    return load(directory, environ=os.environ, trust=StoredTrust())
+
+
+def _configured(table: AgentTable, before: CatalogueEntry | None) -> CatalogueEntry:
+    entry = before or CatalogueEntry(name=table.name, title=table.title or table.name)
+    changes: dict[str, object] = {"origin": table.origin, "env": _joined_env(entry.env, table.env)}
+    if table.title is not None:
+        changes["title"] = table.title
+    if table.files is not None:
+        changes["files"] = table.files
+    if table.command is not None:
+        # Somebody's own command is what is meant, whatever else is installed.
+        changes |= {
+            "programs": (table.command,),
+            "package": None,
+            "native": None,
+            "install": f"Its command is set in {table.origin}.",
+        }
+    return structs.replace(entry, **changes)
+
+
+def _joined_env(known: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    return {**known, **own}
+
+
+def known_agents() -> Iterator[CatalogueEntry]:
+    """Return the built-in entries, in the order of lists.
+
+    Command lines and packages are those of the ACP registry and of each vendor's manual. Packages are named
+    without a version: what a launcher has downloaded before is used again, and nothing here gets outdated.
+    """
+    yield CatalogueEntry(
+        name=CODER,
+        title="Coupler's own coding agent",
+        programs=(coder_command(CODER),),
+        install="It is a part of Coupler: set its model with `coupler login coder`.",
+        login="coupler login coder",
+    )
+    yield from _with_native_form()
+    yield from _with_acp_alone()
+
+
+def coder_command(profile: str) -> tuple[str, ...]:
+    """Return the command of the coder in one of its profiles."""
+    return ("coupler", "serve", "--agent", profile)
+
+
+def is_coder(entry: CatalogueEntry) -> bool:
+    """Whether this is Coupler's own coding agent, or one of its profiles."""
+    return entry.programs == (coder_command(entry.name),)
+
+
+def _with_native_form() -> Iterator[CatalogueEntry]:
+    yield CatalogueEntry(
+        name="claude",
+        title="Claude Code",
+        programs=(("claude-agent-acp",), ("claude-code-acp",)),
+        package=_npx("@agentclientprotocol/claude-agent-acp"),
+        native="claude",
+        install=_npm("@agentclientprotocol/claude-agent-acp"),
+        login="claude /login",
+        quirks=FailsEmpty(),  # an error of the model's server ends its turn well, and without a word
+    )
+    yield CatalogueEntry(
+        name="codex",
+        title="Codex",
+        programs=(("codex-acp",),),
+        package=_npx("@agentclientprotocol/codex-acp"),
+        native="codex",
+        install=_npm("@agentclientprotocol/codex-acp"),
+        login="codex login",
+    )
+    yield CatalogueEntry(
+        name="gemini",
+        title="Gemini CLI",
+        programs=(("gemini", "--acp"),),
+        package=_npx("@google/gemini-cli", "--acp"),
+        native="gemini",
+        install=_npm("@google/gemini-cli"),
+        login="gemini",
+        files="none",  # where it reads through us it takes "not found" for a failure, and makes no new files
+    )
+    yield CatalogueEntry(
+        name="copilot",
+        title="GitHub Copilot",
+        programs=(("copilot", "--acp"),),
+        package=_npx("@github/copilot", "--acp"),
+        native="copilot",
+        install=_npm("@github/copilot"),
+        login="copilot login",
+    )
+    yield CatalogueEntry(
+        name="opencode",
+        title="OpenCode",
+        programs=(("opencode", "acp"),),
+        package=_npx("opencode-ai", "acp"),
+        native="opencode",
+        install=_npm("opencode-ai"),
+        login="opencode auth login",
+        quirks=FailsEmpty(),  # what went wrong is only in its log
+    )
+    yield CatalogueEntry(
+        name="openai",
+        title="OpenAI-compatible server",
+        native="openai",
+        install="Set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own.",
+    )
+
+
+def _with_acp_alone() -> Iterator[CatalogueEntry]:
+    yield CatalogueEntry(
+        name="goose",
+        title="Goose",
+        programs=(("goose", "acp"),),
+        install="Install Goose as its manual says, then run `goose configure`.",
+        login="goose configure",
+    )
+    yield CatalogueEntry(
+        name="kimi",
+        title="Kimi Code",
+        programs=(("kimi", "acp"),),
+        package=Package("uvx", ("--from", "kimi-cli", "kimi", "acp")),
+        install="Install it with `uv tool install kimi-cli`.",
+        login="kimi login",
+    )
+    yield CatalogueEntry(
+        name="vibe",
+        title="Mistral Vibe",
+        programs=(("vibe-acp",),),
+        package=Package("uvx", ("--from", "mistral-vibe", "vibe-acp")),
+        install="Install it with `uv tool install mistral-vibe`.",
+        login="vibe --setup",
+    )
+    yield CatalogueEntry(
+        name="qwen",
+        title="Qwen Code",
+        programs=(("qwen", "--acp"),),
+        package=_npx("@qwen-code/qwen-code", "--acp"),
+        install=_npm("@qwen-code/qwen-code"),
+        login="qwen",
+    )
+    yield CatalogueEntry(
+        name="cursor",
+        title="Cursor",
+        # Its newer name is `agent`, which too many programs could have.
+        programs=(("cursor-agent", "acp"),),
+        install="Install Cursor's command line as its manual says: the program is called `cursor-agent`.",
+        login="cursor-agent login",
+    )
+    yield CatalogueEntry(
+        name="auggie",
+        title="Auggie",
+        programs=(("auggie", "--acp"),),
+        package=_npx("@augmentcode/auggie", "--acp"),
+        install=_npm("@augmentcode/auggie"),
+        login="auggie login",
+        env={"AUGMENT_DISABLE_AUTO_UPDATE": "1"},
+    )
+    yield CatalogueEntry(
+        name="amp",
+        title="Amp",
+        programs=(("amp-acp",),),
+        package=_npx("amp-acp"),
+        install="Install Amp and its adapter: `npm install -g @sourcegraph/amp amp-acp`.",
+        login="amp login",
+    )
+    yield CatalogueEntry(
+        name="cline",
+        title="Cline",
+        programs=(("cline", "--acp"),),
+        package=_npx("cline", "--acp"),
+        install=_npm("cline"),
+        login="cline auth",
+    )
+    yield CatalogueEntry(
+        name="devin",
+        title="Devin",
+        programs=(("devin", "acp"),),
+        install="Install the Devin command line as its manual says.",
+        login="devin auth login",
+    )
+    yield CatalogueEntry(
+        name="droid",
+        title="Factory Droid",
+        programs=(("droid", "exec", "--output-format", "acp"),),
+        package=_npx("@factory/cli", "exec", "--output-format", "acp"),
+        install=_npm("@factory/cli"),
+        login="droid",
+        env={"DROID_DISABLE_AUTO_UPDATE": "true", "FACTORY_DROID_AUTO_UPDATE_ENABLED": "false"},
+    )
+    yield CatalogueEntry(
+        name="junie",
+        title="Junie",
+        programs=(("junie", "--acp=true"),),
+        install="Install Junie's command line as its manual says.",
+        login="junie",
+    )
+    yield CatalogueEntry(
+        name="kilo",
+        title="Kilo Code",
+        programs=(("kilo", "acp"),),
+        package=_npx("@kilocode/cli", "acp"),
+        install=_npm("@kilocode/cli"),
+        login="kilo auth login",
+        quirks=FailsEmpty(),
+    )
+    yield CatalogueEntry(
+        name="kiro",
+        title="Kiro",
+        programs=(("kiro-cli", "acp"),),
+        install="Install the Kiro command line as its manual says: the program is called `kiro-cli`.",
+        login="kiro-cli login",
+    )
+    yield CatalogueEntry(
+        name="pi",
+        title="Pi",
+        programs=(("pi-acp",),),
+        package=_npx("pi-acp"),
+        install=_npm("pi-acp"),
+        login="pi",
+        quirks=FailsEmpty(),
+    )
+    yield CatalogueEntry(
+        name="qoder",
+        title="Qoder",
+        programs=(("qodercli", "--acp"),),
+        package=_npx("@qoder-ai/qodercli", "--acp"),
+        install=_npm("@qoder-ai/qodercli"),
+        login="qodercli",
+    )
+
+
+def _npx(package: str, *arguments: str) -> Package:
+    return Package("npx", ("-y", package, *arguments))
+
+
+def _npm(package: str) -> str:
+    return f"Install it with `npm install -g {package}`."

@@ -1,4 +1,4 @@
-"""Codex: `codex exec --json`."""
+"""Runs Codex: `codex exec --json`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from coupler.providers.command_line import (
     ALLOW_EDITS,
     READ_ONLY,
     CommandLineAgent,
-    Invocation,
-    Order,
-    named,
+    ProgramInvocation,
+    TurnRequest,
+    mcp_configs,
 )
 from coupler.providers.streams import (
-    Loose,
+    LineHandler,
+    LooseObject,
     ProviderError,
-    Reading,
-    Said,
-    Streamed,
+    StreamedText,
+    StreamEvent,
     StreamParser,
-    Tokens,
-    parsed_text,
+    TokenCounts,
+    parse_text,
     plan_of,
     text_item,
 )
@@ -36,7 +36,7 @@ SANDBOXES = {READ_ONLY: "read-only", ALLOW_EDITS: "workspace-write"}
 
 
 class Codex(CommandLineAgent):
-    """Codex by its command line. It never asks when it is run so: its sandbox decides."""
+    """Codex by its command line. It never asks in this mode: its sandbox decides."""
 
     name = "codex"
     flags: ClassVar[Mapping[str, str]] = {
@@ -49,37 +49,37 @@ class Codex(CommandLineAgent):
     has_output_schema = True
     counts_whole_session = True
 
-    def invocation(self, order: Order) -> Invocation:
+    def invocation(self, request: TurnRequest) -> ProgramInvocation:
         words, env = ["exec"], dict[str, str | None]()
-        if order.resume:
-            words += ["resume", order.resume]
+        if request.resume:
+            words += ["resume", request.resume]
         words.append("--json")
-        if order.model:
-            words += ["--model", order.model]
-        words += self._permissions(order)
+        if request.model:
+            words += ["--model", request.model]
+        words += self._permissions(request)
         if self._system_prompt:
             words += _setting(
                 "developer_instructions", self.as_argument(self._system_prompt, "The system prompt")
             )
-        for name, server in named(order.mcp_servers).items():
-            words += _server(name, server, env, order.env)
+        for name, server in mcp_configs(request.mcp_servers).items():
+            words += _server(name, server, env, request.env)
         if self._output_schema is not None:
-            words += ["--output-schema", order.scratch.write_json("schema.json", self._output_schema)]
+            words += ["--output-schema", request.scratch.write_json("schema.json", self._output_schema)]
         words += [*self._flags, *self._arguments]
-        return Invocation([*words, "-"], order.prompt.encode(), env)
+        return ProgramInvocation([*words, "-"], request.prompt.encode(), env)
 
     def parser(self) -> StreamParser:
         return CodexStream()
 
-    def _permissions(self, order: Order) -> list[str]:
-        if order.mode == ALLOW_ALL:
+    def _permissions(self, request: TurnRequest) -> list[str]:
+        if request.mode == ALLOW_ALL:
             return ["--dangerously-bypass-approvals-and-sandbox"]
         # As settings, because `exec resume` does not know `--sandbox` and `--add-dir`.
         words = _setting("approval_policy", "never")
-        if order.mode in SANDBOXES:
-            words += _setting("sandbox_mode", SANDBOXES[order.mode])
-        if order.mode == ALLOW_EDITS and order.directories:
-            words += _setting("sandbox_workspace_write.writable_roots", list(order.directories))
+        if request.mode in SANDBOXES:
+            words += _setting("sandbox_mode", SANDBOXES[request.mode])
+        if request.mode == ALLOW_EDITS and request.directories:
+            words += _setting("sandbox_workspace_write.writable_roots", list(request.directories))
         return words
 
 
@@ -90,7 +90,10 @@ def _setting(key: str, value: Any) -> list[str]:
 def _server(
     name: str, server: dict[str, Any], env: dict[str, str | None], given: Mapping[str, str]
 ) -> list[str]:
-    """A server's settings; what may be secret goes by the environment, for anybody sees command lines."""
+    """Return a server's settings.
+
+    Secrets go by the environment, because command lines are visible to everyone.
+    """
     prefix = f"mcp_servers.{_key(name)}"
     if server["type"] == "stdio":
         words = _setting(f"{prefix}.command", server["command"]) + _setting(f"{prefix}.args", server["args"])
@@ -112,7 +115,7 @@ def _server(
 def _divided(
     variables: Mapping[str, str], env: dict[str, str | None], given: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    """The variables that the program can forward from its own environment, and those that it needs."""
+    """Split the variables: those that the program can forward from its environment, and the others."""
     shown = {
         name: value for name, value in variables.items() if env.get(name, given.get(name, value)) != value
     }
@@ -122,14 +125,17 @@ def _divided(
 
 
 def _key(name: str) -> str:
-    """The name as a part of a dotted key: the program splits at dots and knows no quotes."""
+    """Quote the name as a part of a dotted key: the program splits at dots and knows no quotes."""
     return "".join(
         letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in name
     )
 
 
 def _toml(value: Any) -> str:
-    """A value as TOML: its strings are those of JSON, but for the characters that JSON leaves as they are."""
+    """Format a value as TOML.
+
+    Its strings are those of JSON, but for the characters that JSON leaves as they are.
+    """
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_toml(key)} = {_toml(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
@@ -138,54 +144,54 @@ def _toml(value: Any) -> str:
 
 
 class CodexStream(StreamParser):
-    """Reads `--json`, with `item_type` as it was and `type` as it is now."""
+    """Parses `--json`, with the earlier `item_type` and the current `type`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._texts = Streamed()
+        self._texts = StreamedText()
 
     @staticmethod
-    def kind_of(line: Loose) -> str:
+    def kind_of(line: LooseObject) -> str:
         kind = line.text("type")
         return f"{kind}/{_item_kind(line.object('item'))}" if kind.startswith("item.") else kind
 
-    def started(self, line: Loose) -> Iterable[Said]:
+    def started(self, line: LooseObject) -> Iterable[StreamEvent]:
         self.outcome.session_id = line.text("thread_id") or self.outcome.session_id
         return ()
 
-    def completed(self, line: Loose) -> Iterable[Said]:
+    def completed(self, line: LooseObject) -> Iterable[StreamEvent]:
         self.outcome.is_final = True
         if usage := line.object("usage"):
             self.outcome.tokens = _tokens(usage)
         return ()
 
-    def failed(self, line: Loose) -> Iterable[Said]:
+    def failed(self, line: LooseObject) -> Iterable[StreamEvent]:
         self.outcome.is_final = True
         error = line.object("error").text("message") or line.text("message")
         self.outcome.error = error or self.outcome.warning or "it gave no reason"
         return ()
 
-    def warned(self, line: Loose) -> Iterator[Said]:
+    def warned(self, line: LooseObject) -> Iterator[StreamEvent]:
         message = line.text("message") or line.object("item").text("message")
         self.outcome.warning = message or self.outcome.warning
         yield Notice("warning", message or "Something went wrong")
 
-    def message(self, line: Loose) -> Iterator[Said]:
+    def message(self, line: LooseObject) -> Iterator[StreamEvent]:
         item = line.object("item")
         item_id = item.text("id") or self.new_id("message")
         if text := self._texts.so_far(item_id, item.text("text")):
             yield Text(text, item_id)
 
-    def reasoning(self, line: Loose) -> Iterator[Said]:
+    def reasoning(self, line: LooseObject) -> Iterator[StreamEvent]:
         item = line.object("item")
         item_id = item.text("id") or self.new_id("reasoning")
         if text := self._texts.so_far(item_id, item.text("text")):
             yield Thought(text, item_id)
 
-    def todo_list(self, line: Loose) -> Iterator[Said]:
+    def todo_list(self, line: LooseObject) -> Iterator[StreamEvent]:
         yield plan_of(line.object("item").objects("items"))
 
-    def tool(self, line: Loose) -> Iterator[Said]:
+    def tool(self, line: LooseObject) -> Iterator[StreamEvent]:
         item = line.object("item")
         kind = _item_kind(item)
         item_id = item.text("id") or self.new_id(kind)
@@ -199,7 +205,7 @@ class CodexStream(StreamParser):
             failed = item.text("status") in ("failed", "declined") or (item.count("exit_code") or 0) != 0
             yield from self.result(item_id, _result_text(item), failed=failed, raw=raw)
 
-    def file_change(self, line: Loose) -> Iterator[Said]:
+    def file_change(self, line: LooseObject) -> Iterator[StreamEvent]:
         item = line.object("item")
         item_id = item.text("id") or self.new_id("file_change")
         changes = item.objects("changes")
@@ -221,7 +227,7 @@ class CodexStream(StreamParser):
             )
             yield from self.result(item_id, shown, failed=item.text("status") == "failed")
 
-    _ITEMS: ClassVar[Mapping[str, Reading]] = {
+    _ITEMS: ClassVar[Mapping[str, LineHandler]] = {
         "agent_message": message,
         "assistant_message": message,
         "reasoning": reasoning,
@@ -234,7 +240,7 @@ class CodexStream(StreamParser):
         "todo_list": todo_list,
         "error": warned,
     }
-    KINDS: ClassVar[Mapping[str, Reading]] = {
+    KINDS: ClassVar[Mapping[str, LineHandler]] = {
         "thread.started": started,
         "turn.started": StreamParser.passed_over,
         "turn.completed": completed,
@@ -248,12 +254,12 @@ class CodexStream(StreamParser):
     }
 
 
-def _item_kind(item: Loose) -> str:
+def _item_kind(item: LooseObject) -> str:
     return item.text("item_type", "type")
 
 
-def _tool_call(kind: str, item: Loose) -> tuple[str, Any]:
-    """The tool's name and what it is called with, in each of the shapes."""
+def _tool_call(kind: str, item: LooseObject) -> tuple[str, Any]:
+    """Return the tool's name and arguments, in each of the formats."""
     match kind:
         case "command_execution" if "command" in item:
             return "shell", {"command": item.raw("command")}
@@ -264,27 +270,27 @@ def _tool_call(kind: str, item: Loose) -> tuple[str, Any]:
         case "web_search":
             return kind, {"query": item.text("query")}
         case _:
-            return item.text("name") or "shell", parsed_text(item.text("arguments")) or None
+            return item.text("name") or "shell", parse_text(item.text("arguments")) or None
 
 
-def _result_text(item: Loose) -> str:
+def _result_text(item: LooseObject) -> str:
     if message := item.object("error").text("message"):
         return message
     blocks = item.object("result").objects("content")
     return "\n".join(block.text("text") for block in blocks if block.text("text"))
 
 
-def _raw_result(item: Loose) -> Any:
+def _raw_result(item: LooseObject) -> Any:
     if "exit_code" in item:
         return {"exitCode": item.raw("exit_code")}
     return item.raw("result")
 
 
-def _tokens(usage: Loose) -> Tokens:
+def _tokens(usage: LooseObject) -> TokenCounts:
     read, written = usage.count("cached_input_tokens"), usage.count("cache_write_input_tokens")
     thought = usage.count("reasoning_output_tokens")
     whole_input, whole_output = usage.count("input_tokens") or 0, usage.count("output_tokens") or 0
-    return Tokens(
+    return TokenCounts(
         max(whole_input - (read or 0) - (written or 0), 0),
         max(whole_output - (thought or 0), 0),
         read,

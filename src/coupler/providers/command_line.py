@@ -1,4 +1,4 @@
-"""Agents that are command lines: one run of the program a turn, its own session continued by the next.
+"""Runs an agent that is a command line: one run of the program a turn, continuing its own session.
 
 A subclass says how the program is started and how its stream is read. Its permission prompts cannot be
 answered from outside, so a session's mode decides beforehand what it may do.
@@ -26,13 +26,13 @@ from coupler.agent.tool_call import Ledger
 from coupler.agent.turn import NOTICES
 from coupler.client.policy import Confinement, PolicyName
 from coupler.events import Notice, Plan, Text, Thought, ToolOutput, ToolUpdate, Usage
-from coupler.events.events import CHANGEABLE, OPEN_STATUSES
-from coupler.mcp.servers import merged
+from coupler.events.events import OPEN_STATUSES, UPDATABLE_FIELDS
+from coupler.mcp.servers import merge_servers
 from coupler.providers.catalogue import ENTRIES, Provider
-from coupler.providers.streams import Loose, Outcome, ProviderError, Said, Tokens
-from coupler.runtime.commands import Job
+from coupler.providers.streams import LooseObject, ProviderError, StreamEvent, TokenCounts, TurnOutcome
+from coupler.runtime.commands import RunningCommand
 from coupler.runtime.environment import Environment, SpawnError
-from coupler.runtime.process import APART, Child
+from coupler.runtime.process import SEPARATE_STREAMS, Child
 from coupler.schema.v1 import (
     Cost,
     Diff,
@@ -60,39 +60,80 @@ MODES = {
     ALLOW_EDITS: "Also change files in the session's directories",
     ALLOW_ALL: "Everything, without asking",
 }
-"""What a session may do, from the least on."""
+"""The modes of a session, from the least permission on."""
 
 LONGEST_ARGUMENT = 100_000
 """Bytes of one argument: Linux takes 128 KiB."""
 
-SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,255}")
-"""What goes on a command line as the program's own session: nothing that could be taken for an option."""
+LEFT_RUNNING_GRACE = 1.0
+"""Seconds that processes have which the program left running when it ended by itself."""
 
-AS_CONFIGURED = "default"
+EXIT_TIMEOUT = 5.0
+"""Seconds in which a program must exit after its final message."""
+
+SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,255}")
+"""A program's session id that may go on a command line: nothing that could be taken for an option."""
+
+DEFAULT_MODEL = "default"
 """The choice of a model that leaves it to the program."""
 
 OptionValue = str | int | float | bool
 
+OnLine = Callable[[bytes], Awaitable[bool]]
+"""Takes a line; returns whether it was the last one that matters."""
 
-class Order(NamedTuple):
-    """What one turn wants of a program."""
+McpConfig: TypeAlias = dict[str, Any]
+
+
+class TurnRequest(NamedTuple):
+    """Everything that a program's command line needs to know of one turn."""
 
     prompt: str
     resume: str | None
-    """The program's own session to go on with."""
+    """The program's own session to continue."""
     is_briefed: bool
-    """Whether that session has heard the system prompt in an earlier prompt."""
+    """Whether that session got the system prompt in an earlier prompt."""
     model: str | None
     mode: str
     directories: tuple[str, ...]
-    """Those that the session has besides its working directory."""
+    """The session's additional directories."""
     mcp_servers: tuple[McpServer, ...]
     env: Mapping[str, str]
-    scratch: Scratch
+    scratch: ScratchDirectory
+
+
+class ProgramInvocation(NamedTuple):
+    """The arguments, stdin and environment of a program for one turn."""
+
+    arguments: Sequence[str]
+    input: bytes = b""
+    """What it reads from stdin."""
+    env: Mapping[str, str | None] = {}
+    """Changes to the session's environment; None removes a variable."""
+
+
+class ProgramExit(NamedTuple):
+    """The exit status of a program, with its stderr."""
+
+    returncode: int | None
+    stderr: str
+    oversized: int
+    """Lines over the limit, which were dropped."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code; None if a signal ended it."""
+        return self.returncode if self.returncode is not None and self.returncode >= 0 else None
+
+    def in_words(self) -> str:
+        """Describe the exit for a sentence."""
+        if self.exit_code is None:
+            return f"was ended by signal {-(self.returncode or 0)}"
+        return f"ended with exit code {self.exit_code}"
 
 
 class CommandLineAgent(Agent):
-    """A program with a stream of JSON lines, as an agent. Instances hold no state of a session."""
+    """An agent that is a program with a stream of JSON lines. Instances hold no state of a session."""
 
     entry: ClassVar[Provider]
     models: ClassVar[Sequence[str]] = ()
@@ -102,9 +143,9 @@ class CommandLineAgent(Agent):
     has_allowed_tools: ClassVar[bool] = True
     has_output_schema: ClassVar[bool] = False
     confinement: Confinement
-    """What policies mean to it: its permission prompts cannot be answered from outside."""
+    """Which mode enforces which policy, because its permission prompts cannot be answered from outside."""
     counts_whole_session: ClassVar[bool] = False
-    """Whether the tokens of its stream are those of all turns so far."""
+    """Whether the tokens in its stream are those of all turns so far."""
 
     def __init__(
         self,
@@ -119,11 +160,12 @@ class CommandLineAgent(Agent):
         program: str | None = None,
         env: Mapping[str, str | None] | None = None,
     ) -> None:
-        """`mode` is what sessions begin in whose client names no policy, in place of `deny_asks`; for our own
-        `connect` it is in place of `read_only`. `allowed_tools` may be used without asking in any.
+        """`mode` is the first mode of sessions whose client names no policy.
 
-        `options` are those of `flags`; `arguments` go to the program as they are. `output_schema` is the JSON
-        Schema of every answer. `program` is another name or path of it, `env` changes its environment.
+        It replaces `deny_asks`, and `read_only` for our own `connect`. `allowed_tools` may be used without
+        asking in any mode. `options` are those of `flags`; `arguments` go to the program as they are.
+        `output_schema` is the JSON Schema of every answer. `program` is another name or path of the program,
+        `env` changes its environment.
         """
         self._model = model
         self._system_prompt = whole_text(system_prompt, "a system prompt") if system_prompt else None
@@ -146,51 +188,53 @@ class CommandLineAgent(Agent):
         cls.options = _choice_of(cls.models, None)
         cls.confinement = _confinement(cls.entry, None)
 
-    def invocation(self, order: Order) -> Invocation:
-        """How the program is started for a turn."""
+    def invocation(self, request: TurnRequest) -> ProgramInvocation:
+        """Return how the program is started for a turn."""
         raise NotImplementedError
 
     def parser(self) -> StreamParser:
-        """A reader for one turn's stream."""
+        """Return a parser for one turn's stream."""
         raise NotImplementedError
 
     async def prompt(self, turn: Turn) -> StopReason | None:
         """Run the program for one prompt."""
         if not turn.text.strip():
             raise ProviderError(f"The prompt is empty: {self.entry.title} needs a text.")
-        memory = Memory.of(turn.session.state)
-        with Scratch() as scratch:
-            order = self._order(turn, memory, scratch)
-            return await self._answer(turn, order, memory)
+        provider_state = ProviderState.of(turn.session.state)
+        with ScratchDirectory() as scratch:
+            request = self._turn_request(turn, provider_state, scratch)
+            return await self._answer(turn, request, provider_state)
 
-    async def _answer(self, turn: Turn, order: Order, memory: Memory) -> StopReason | None:
-        parser, showing = self.parser(), Showing(turn, cost_before=memory.cost)
+    async def _answer(
+        self, turn: Turn, request: TurnRequest, provider_state: ProviderState
+    ) -> StopReason | None:
+        parser, presenter = self.parser(), TurnPresenter(turn, cost_before=provider_state.cost)
         outcome = parser.outcome
 
         async def hear(line: bytes) -> bool:
             said = parser.read(line)
             own = outcome.session_id
-            if own and own != memory.session and SESSION_ID.fullmatch(own):
+            if own and own != provider_state.session and SESSION_ID.fullmatch(own):
                 # Kept at once: a turn that is cancelled or fails belongs to the conversation, too.
-                memory.session = own
-                memory.is_briefed = True
-                turn.session.state = memory.as_state()
+                provider_state.session = own
+                provider_state.is_briefed = True
+                turn.session.state = provider_state.as_state()
             for event in said:
-                await showing.show(event)
+                await presenter.show(event)
             return outcome.is_final
 
-        ending = await self._run(turn, order, hear)
+        program_exit = await self._run(turn, request, hear)
         for event in parser.end():
-            await showing.show(event)
+            await presenter.show(event)
         if outcome.structured is not UNSET:
             await turn.say_apart(msgspec.json.encode(outcome.structured).decode())
-            showing.has_answer = True
-        await self._account(turn, outcome, memory, showing)
-        self._note_what_was_dropped(parser, ending)
-        return self._verdict(outcome, ending, order, has_answer=showing.has_answer)
+            presenter.has_answer = True
+        await self._account(turn, outcome, provider_state, presenter)
+        self._note_what_was_dropped(parser, program_exit)
+        return self._verdict(outcome, program_exit, request, has_answer=presenter.has_answer)
 
-    async def _run(self, turn: Turn, order: Order, hear: Any) -> Ending:
-        invocation = self.invocation(order)
+    async def _run(self, turn: Turn, request: TurnRequest, hear: Any) -> ProgramExit:
+        invocation = self.invocation(request)
         turn.session.secrets.notice({name: value for name, value in self._env.items() if value is not None})
         try:
             return await turn.own(
@@ -206,78 +250,86 @@ class CommandLineAgent(Agent):
         except SpawnError as error:
             raise self._cannot_start(error) from None
 
-    def _order(self, turn: Turn, memory: Memory, scratch: Scratch) -> Order:
+    def _turn_request(
+        self, turn: Turn, provider_state: ProviderState, scratch: ScratchDirectory
+    ) -> TurnRequest:
         session = turn.session
         chosen = session.options.get("model")
-        model = self._model if chosen is None else str(chosen) if chosen != AS_CONFIGURED else None
+        model = self._model if chosen is None else str(chosen) if chosen != DEFAULT_MODEL else None
         prompt = whole_text(turn.text.replace("\0", " "), "a prompt")
-        return Order(
+        return TurnRequest(
             prompt,
-            memory.session,
-            memory.is_briefed,
+            provider_state.session,
+            provider_state.is_briefed,
             model,
             session.mode or DENY_ASKS,
             session.roots[1:],
-            tuple(merged(session.project.mcp_servers, session.mcp_servers).values()),
+            tuple(merge_servers(session.project.mcp_servers, session.mcp_servers).values()),
             session.env,
             scratch,
         )
 
-    def briefed_prompt(self, order: Order) -> str:
-        """The prompt, for programs that have no other place for a system prompt: before the first one."""
-        if not self._system_prompt or (order.is_briefed and order.resume):
-            return order.prompt
-        return f"{self._system_prompt.strip()}\n\n{order.prompt}"
+    def briefed_prompt(self, request: TurnRequest) -> str:
+        """Put the system prompt before the first prompt, for programs with no other place for it."""
+        if not self._system_prompt or (request.is_briefed and request.resume):
+            return request.prompt
+        return f"{self._system_prompt.strip()}\n\n{request.prompt}"
 
     def as_argument(self, text: str, what: str) -> str:
-        """The text if it fits into a command line."""
+        """Return the text if it fits into a command line."""
         if len(text.encode("utf-8", "replace")) > LONGEST_ARGUMENT:
             raise ProviderError(
                 f"{what} is too long for a command line: keep it below {LONGEST_ARGUMENT} bytes."
             )
         return text.replace("\0", " ")
 
-    async def _account(self, turn: Turn, outcome: Outcome, memory: Memory, showing: Showing) -> None:
+    async def _account(
+        self, turn: Turn, outcome: TurnOutcome, provider_state: ProviderState, presenter: TurnPresenter
+    ) -> None:
         tokens = outcome.tokens
         if tokens is not None:
-            spent = tokens.since(memory.tokens) if self.counts_whole_session and memory.tokens else tokens
-            memory.tokens = tokens if self.counts_whole_session else None
-            await showing.show_tokens(spent)
+            spent = (
+                tokens.since(provider_state.tokens)
+                if self.counts_whole_session and provider_state.tokens
+                else tokens
+            )
+            provider_state.tokens = tokens if self.counts_whole_session else None
+            await presenter.show_tokens(spent)
         if outcome.cost is not None:
-            await showing.show_cost(outcome.cost)
-            memory.cost += outcome.cost
-        turn.session.state = memory.as_state()
+            await presenter.show_cost(outcome.cost)
+            provider_state.cost += outcome.cost
+        turn.session.state = provider_state.as_state()
 
     def _verdict(
-        self, outcome: Outcome, ending: Ending, order: Order, *, has_answer: bool
+        self, outcome: TurnOutcome, program_exit: ProgramExit, request: TurnRequest, *, has_answer: bool
     ) -> StopReason | None:
-        title, exit_code, stderr = self.entry.title, ending.exit_code, ending.stderr
+        title, exit_code, stderr = self.entry.title, program_exit.exit_code, program_exit.stderr
         if outcome.error is not None:
             raise ProviderError(f"{title} failed: {outcome.error}", exit_code=exit_code, stderr=stderr)
         if outcome.stop_reason is not None:
             return cast(StopReason, outcome.stop_reason)
-        if ending.returncode != 0 and not outcome.is_final:
+        if program_exit.returncode != 0 and not outcome.is_final:
             why = f": {outcome.warning}" if outcome.warning else ""
             hint = (
                 ""
-                if has_answer or order.resume is None
-                else f" It was to go on with its session {order.resume}."
+                if has_answer or request.resume is None
+                else f" It was to go on with its session {request.resume}."
             )
-            message = f"{title} {ending.in_words()}{why}.{hint}"
+            message = f"{title} {program_exit.in_words()}{why}.{hint}"
             raise ProviderError(message, exit_code=exit_code, stderr=stderr)
         if not has_answer:
             why = f": {outcome.warning}" if outcome.warning else ""
             raise ProviderError(f"{title} answered nothing{why}.", exit_code=exit_code, stderr=stderr)
         return None
 
-    def _note_what_was_dropped(self, parser: StreamParser, ending: Ending) -> None:
-        if parser.garbage or parser.unknown or ending.oversized:
+    def _note_what_was_dropped(self, parser: StreamParser, program_exit: ProgramExit) -> None:
+        if parser.garbage or parser.unknown or program_exit.oversized:
             log.debug(
                 "%s: %d lines were no JSON objects, %d of unknown kinds, %d too long",
                 self.entry.name,
                 parser.garbage,
                 parser.unknown,
-                ending.oversized,
+                program_exit.oversized,
             )
 
     def _cannot_start(self, error: SpawnError) -> ProviderError:
@@ -332,74 +384,69 @@ def _modes_from(first: str) -> list[Mode]:
 def _choice_of(models: Sequence[str], chosen: str | None) -> Sequence[Select]:
     if not models:
         return ()
-    default = Choice(AS_CONFIGURED, "As configured")
+    default = Choice(DEFAULT_MODEL, "As configured")
     return [
-        Select("model", [default, *models], default=chosen or AS_CONFIGURED, name="Model", category="model")
+        Select("model", [default, *models], default=chosen or DEFAULT_MODEL, name="Model", category="model")
     ]
 
 
-# A program that answers one turn: started, heard line by line, and ended with all that it started.
+class ProviderState:
+    """The program's own session id, its cost and its tokens, stored with every turn of a session."""
 
+    def __init__(self) -> None:
+        self.session: str | None = None
+        self.is_briefed = False
+        """Whether the system prompt is part of the conversation."""
+        self.cost = 0.0
+        self.tokens: TokenCounts | None = None
+        """Those of the whole session, for programs that count so."""
 
-LEFT_RUNNING_GRACE = 1.0
-"""Seconds that processes have which the program left running when it ended by itself."""
+    @classmethod
+    def of(cls, state: object) -> ProviderState:
+        """Read the stored state; what cannot be read is left out."""
+        kept, provider_state = LooseObject(state), cls()
+        provider_state.session = kept.text("session") or None
+        provider_state.is_briefed = kept.is_true("briefed")
+        provider_state.cost = kept.amount("cost") or 0.0
+        if counted := kept.object("tokens"):
+            provider_state.tokens = TokenCounts(
+                counted.count("input") or 0,
+                counted.count("output") or 0,
+                counted.count("cached_read"),
+                counted.count("cached_write"),
+                counted.count("thought"),
+                counted.count("total"),
+            )
+        return provider_state
 
-LINGER = 5.0
-"""Seconds in which a program must end that has said its last word."""
-
-Hear = Callable[[bytes], Awaitable[bool]]
-"""Takes a line; returns whether it was the last one that matters."""
-
-
-class Invocation(NamedTuple):
-    """How a program is started for one turn."""
-
-    arguments: Sequence[str]
-    input: bytes = b""
-    """What it reads from stdin."""
-    env: Mapping[str, str | None] = {}
-    """What differs from the session's environment; None removes a variable."""
-
-
-class Ending(NamedTuple):
-    """How a program ended."""
-
-    returncode: int | None
-    stderr: str
-    oversized: int
-    """Lines over the limit, which were dropped."""
-
-    @property
-    def exit_code(self) -> int | None:
-        """None if a signal ended it."""
-        return self.returncode if self.returncode is not None and self.returncode >= 0 else None
-
-    def in_words(self) -> str:
-        """How it ended, for a sentence."""
-        if self.exit_code is None:
-            return f"was ended by signal {-(self.returncode or 0)}"
-        return f"ended with exit code {self.exit_code}"
+    def as_state(self) -> dict[str, Any]:
+        """Return it as a session's state."""
+        state: dict[str, Any] = {"session": self.session, "briefed": self.is_briefed, "cost": self.cost}
+        if self.tokens is not None:
+            state["tokens"] = {name: getattr(self.tokens, name) for name in self.tokens.__struct_fields__}
+        return state
 
 
 async def run_program(
     program: str,
-    invocation: Invocation,
+    invocation: ProgramInvocation,
     *,
     cwd: str,
     env: Mapping[str, str | None],
-    hear: Hear,
+    hear: OnLine,
     grace: Callable[[], float],
     line_limit: int = DEFAULT_LIMIT,
-) -> Ending:
-    """Run the program to its end and hear each of its lines, or raise `SpawnError`.
+) -> ProgramExit:
+    """Run the program to its end and pass on each of its lines, or raise `SpawnError`.
 
-    Whatever ends this early ends the program and its whole group: SIGTERM, and SIGKILL after the grace.
+    Whatever ends this early ends the program and its whole process group: SIGTERM, and SIGKILL after the
+    grace.
     """
     # Some programs believe the shell's variable rather than the directory that they are in.
     environment = Environment({**env, "PWD": cwd, **invocation.env}, inherits=False)
-    child = Child.spawn([program, *invocation.arguments], cwd=cwd, env=environment, streams=APART)
-    job = Job(child, invocation.input)
-    reading = _Reading(hear, line_limit)
+    child = Child.spawn([program, *invocation.arguments], cwd=cwd, env=environment, streams=SEPARATE_STREAMS)
+    job = RunningCommand(child, invocation.input)
+    reading = _LineReader(hear, line_limit)
     try:
         await _follow(job, reading)
         await job.end(LEFT_RUNNING_GRACE)
@@ -408,17 +455,17 @@ async def run_program(
         raise
     finally:
         job.close()
-    return Ending(job.returncode, child.stderr, reading.oversized)
+    return ProgramExit(job.returncode, child.stderr, reading.oversized)
 
 
-async def _follow(job: Job, reading: _Reading) -> None:
+async def _follow(job: RunningCommand, reading: _LineReader) -> None:
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(None) as patience:
 
             async def listen(chunk: bytes) -> None:
                 if await reading.take(chunk) and patience.when() is None:
-                    patience.reschedule(loop.time() + LINGER)
+                    patience.reschedule(loop.time() + EXIT_TIMEOUT)
 
             await job.hear(listen)
             await reading.finish()
@@ -428,10 +475,10 @@ async def _follow(job: Job, reading: _Reading) -> None:
             raise  # not ours: somebody's listener gave up
 
 
-class _Reading:
-    """Chunks as lines, for somebody who says when it was the last."""
+class _LineReader:
+    """Splits chunks into lines and passes them on, until one of them is the last."""
 
-    def __init__(self, hear: Hear, limit: int) -> None:
+    def __init__(self, hear: OnLine, limit: int) -> None:
         self.oversized = 0
         self.is_over = False
         self._hear = hear
@@ -453,14 +500,12 @@ class _Reading:
             self.oversized += 1
 
 
-# From what a stream says to what a turn's client is shown.
-#
-# The stream's ids of tool calls are kept where they can be: a session knows each id once, and some programs
-# count from nothing in every turn.
+class TurnPresenter:
+    """Shows the events of a program's stream to the turn's client, in their order.
 
-
-class Showing:
-    """Shows one turn's events, in their order."""
+    The stream's ids of tool calls are kept where possible: a session knows each id once, and some programs
+    count from zero in every turn.
+    """
 
     def __init__(self, turn: Turn, *, cost_before: float = 0.0) -> None:
         self.has_answer = False
@@ -471,7 +516,7 @@ class Showing:
         self._ids: dict[str, str] = {}
         self._message: tuple[type, str | None] | None = None
 
-    async def show(self, said: Said) -> None:
+    async def show(self, said: StreamEvent) -> None:
         """Show one event."""
         match said:
             case Text(text, message_id) if text:
@@ -490,8 +535,8 @@ class Showing:
             case _:
                 await self._show_aside(said)
 
-    async def show_tokens(self, spent: Tokens) -> None:
-        """Show what the turn has used so far."""
+    async def show_tokens(self, spent: TokenCounts) -> None:
+        """Show the tokens that the turn has used so far."""
         await self._turn.count_tokens(
             spent.input,
             spent.output,
@@ -502,11 +547,11 @@ class Showing:
         )
 
     async def show_cost(self, cost: float) -> None:
-        """Report what the turn has cost, together with all turns before it."""
+        """Report the cost of the turn, added to that of all earlier turns."""
         total = Cost(round(self._cost + cost, 9), "USD")
         await self._turn.report(msgspec.structs.replace(self._usage, cost=total))
 
-    async def _show_aside(self, said: Said) -> None:
+    async def _show_aside(self, said: StreamEvent) -> None:
         match said:
             case Plan():
                 self._turn.begin_new_message()
@@ -531,7 +576,7 @@ class Showing:
     def _show_call(self, update: ToolUpdate) -> None:
         self.has_answer = True
         self._message = None
-        fields = {name: value for name in CHANGEABLE if (value := getattr(update, name)) is not UNSET}
+        fields = {name: value for name in UPDATABLE_FIELDS if (value := getattr(update, name)) is not UNSET}
         for name in ("raw_input", "raw_output"):
             if name in fields:
                 fields[name] = json_value(fields[name])
@@ -556,7 +601,7 @@ class Showing:
         self._ids[id] = self._ledger.announce(title, id=wanted or None, **told)
 
     def _known(self, id: str) -> str:
-        """The call's id in the session; one that the stream never announced is announced now."""
+        """Return the call's id in the session; one that the stream never announced is announced now."""
         if id not in self._ids:
             self._show_call(ToolUpdate(id=id, status="in_progress"))
         return self._ids[id]
@@ -577,11 +622,11 @@ class Showing:
         return self._turn.session.outlet.ledger
 
 
-# Files that a program needs for one turn: readable by nobody else, and gone afterwards.
+class ScratchDirectory:
+    """Private files that a program needs for one turn; a context manager that removes them.
 
-
-class Scratch:
-    """A directory that is made when the first file is written; a context manager that removes it."""
+    The directory is made when the first file is written.
+    """
 
     def __init__(self) -> None:
         self._directory: Path | None = None
@@ -594,7 +639,7 @@ class Scratch:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def write(self, name: str, text: str) -> str:
-        """The path of a new file with this text."""
+        """Write a new file and return its path."""
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="coupler-"))
         path = self._directory / name
@@ -604,18 +649,12 @@ class Scratch:
         return str(path)
 
     def write_json(self, name: str, value: Any) -> str:
-        """The path of a new file with this value."""
+        """Write a value as JSON to a new file and return its path."""
         return self.write(name, msgspec.json.encode(value).decode())
 
 
-# MCP servers in the words that most programs' configuration files share.
-
-
-Described: TypeAlias = dict[str, Any]
-
-
-def described(server: McpServer) -> Described:
-    """A server as Claude's and Copilot's files have it; the others differ in a few names."""
+def mcp_config(server: McpServer) -> McpConfig:
+    """Describe an MCP server as in Claude's and Copilot's files; the others differ in a few names."""
     match server:
         case McpServerStdio(_, command, args, env):
             variables = {variable.name: variable.value for variable in env}
@@ -628,51 +667,11 @@ def described(server: McpServer) -> Described:
             raise ProviderError(f"An MCP server of the kind {type(server).__name__} cannot be handed on.")
 
 
-def named(servers: Iterable[McpServer]) -> dict[str, Described]:
-    """The servers by name; of two with one name the last is used."""
-    return {name_of(server): described(server) for server in servers}
+def mcp_configs(servers: Iterable[McpServer]) -> dict[str, McpConfig]:
+    """Describe the servers by name; of two with one name the last is used."""
+    return {mcp_server_name(server): mcp_config(server) for server in servers}
 
 
-def name_of(server: McpServer) -> str:
-    """What the client calls the server."""
+def mcp_server_name(server: McpServer) -> str:
+    """Return the client's name for the server."""
     return str(getattr(server, "name", "") or "server")
-
-
-# What a provider remembers of a session: kept with every turn, and there again after a restart.
-
-
-class Memory:
-    """The program's own session, what it has cost, and what it has counted."""
-
-    def __init__(self) -> None:
-        self.session: str | None = None
-        self.is_briefed = False
-        """Whether the system prompt is part of the conversation."""
-        self.cost = 0.0
-        self.tokens: Tokens | None = None
-        """Those of the whole session, for programs that count so."""
-
-    @classmethod
-    def of(cls, state: object) -> Memory:
-        """The memory that was kept; what cannot be read is forgotten."""
-        kept, memory = Loose(state), cls()
-        memory.session = kept.text("session") or None
-        memory.is_briefed = kept.is_true("briefed")
-        memory.cost = kept.amount("cost") or 0.0
-        if counted := kept.object("tokens"):
-            memory.tokens = Tokens(
-                counted.count("input") or 0,
-                counted.count("output") or 0,
-                counted.count("cached_read"),
-                counted.count("cached_write"),
-                counted.count("thought"),
-                counted.count("total"),
-            )
-        return memory
-
-    def as_state(self) -> dict[str, Any]:
-        """The memory as a session's state."""
-        state: dict[str, Any] = {"session": self.session, "briefed": self.is_briefed, "cost": self.cost}
-        if self.tokens is not None:
-            state["tokens"] = {name: getattr(self.tokens, name) for name in self.tokens.__struct_fields__}
-        return state

@@ -1,4 +1,4 @@
-"""GitHub Copilot: `copilot -p --output-format=json`."""
+"""Runs GitHub Copilot: `copilot -p --output-format=json`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,19 @@ from coupler.providers.command_line import (
     LONGEST_ARGUMENT,
     READ_ONLY,
     CommandLineAgent,
-    Invocation,
-    Order,
-    named,
+    ProgramInvocation,
+    TurnRequest,
+    mcp_configs,
 )
-from coupler.providers.streams import Loose, Reading, Said, Streamed, StreamParser, Tokens, text_item
+from coupler.providers.streams import (
+    LineHandler,
+    LooseObject,
+    StreamedText,
+    StreamEvent,
+    StreamParser,
+    TokenCounts,
+    text_item,
+)
 
 PERMISSIONS: Mapping[str, tuple[str, ...]] = {
     READ_ONLY: ("--deny-tool=write", "--deny-tool=shell"),
@@ -28,7 +36,7 @@ FINISH_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
 
 
 class Copilot(CommandLineAgent):
-    """GitHub Copilot by its command line. What it would ask for is denied, for nobody is there to ask."""
+    """GitHub Copilot by its command line. What it would ask for is denied, because nobody can be asked."""
 
     name = "copilot"
     flags: ClassVar[Mapping[str, str]] = {
@@ -40,55 +48,55 @@ class Copilot(CommandLineAgent):
         "mode": "--mode",
     }
 
-    def invocation(self, order: Order) -> Invocation:
+    def invocation(self, request: TurnRequest) -> ProgramInvocation:
         words = ["--output-format=json", "--silent", "--no-ask-user"]
-        if order.resume:
-            words.insert(0, f"--resume={order.resume}")
-        if order.model:
-            words.append(f"--model={order.model}")
-        words += PERMISSIONS.get(order.mode, ())
+        if request.resume:
+            words.insert(0, f"--resume={request.resume}")
+        if request.model:
+            words.append(f"--model={request.model}")
+        words += PERMISSIONS.get(request.mode, ())
         words += [f"--allow-tool={tool}" for tool in self._allowed_tools]
-        words += [word for directory in order.directories for word in ("--add-dir", directory)]
-        if order.mcp_servers:
-            servers = named(order.mcp_servers)
+        words += [word for directory in request.directories for word in ("--add-dir", directory)]
+        if request.mcp_servers:
+            servers = mcp_configs(request.mcp_servers)
             described = {name: {**server, "tools": ["*"]} for name, server in servers.items()}
-            file = order.scratch.write_json("mcp.json", {"mcpServers": described})
+            file = request.scratch.write_json("mcp.json", {"mcpServers": described})
             words += [f"--additional-mcp-config=@{file}", *(f"--allow-tool={name}" for name in servers)]
         words += [*self._flags, *self._arguments]
         # One variable allows everything, whatever the command line says.
-        env = {} if order.mode == ALLOW_ALL else {"COPILOT_ALLOW_ALL": None}
-        prompt = self.briefed_prompt(order)
+        env = {} if request.mode == ALLOW_ALL else {"COPILOT_ALLOW_ALL": None}
+        prompt = self.briefed_prompt(request)
         # On Windows it is a script for a shell, which would read what a prompt says as its own language.
         if len(prompt.encode()) > LONGEST_ARGUMENT or sys.platform == "win32":
-            return Invocation(words, prompt.encode(), env)
-        return Invocation([f"--prompt={prompt}", *words], b"", env)
+            return ProgramInvocation(words, prompt.encode(), env)
+        return ProgramInvocation([f"--prompt={prompt}", *words], b"", env)
 
     def parser(self) -> StreamParser:
         return CopilotStream()
 
 
 class CopilotStream(StreamParser):
-    """Reads `--output-format=json`, the events of its sessions."""
+    """Parses `--output-format=json`, the events of its sessions."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._texts, self._thoughts = Streamed(), Streamed()
-        self._counted: Tokens | None = None
+        self._texts, self._thoughts = StreamedText(), StreamedText()
+        self._counted: TokenCounts | None = None
         self._written = 0
         self._has_text = False
         self._has_thought = False
         self._summary = ""
 
-    def session(self, line: Loose) -> Iterable[Said]:
+    def session(self, line: LooseObject) -> Iterable[StreamEvent]:
         data = line.object("data")
         self.outcome.session_id = data.text("sessionId") or line.text("sessionId") or self.outcome.session_id
         return ()
 
-    def message_piece(self, line: Loose) -> Iterator[Said]:
+    def message_piece(self, line: LooseObject) -> Iterator[StreamEvent]:
         data = line.object("data")
         yield from self._text(line, self._texts.piece(data.text("messageId"), data.text("deltaContent")))
 
-    def message(self, line: Loose) -> Iterator[Said]:
+    def message(self, line: LooseObject) -> Iterator[StreamEvent]:
         data = line.object("data")
         if not self._has_thought and data.text("reasoningText"):
             yield Thought(data.text("reasoningText"), data.text("messageId"))
@@ -96,34 +104,34 @@ class CopilotStream(StreamParser):
         self._written += data.count("outputTokens") or 0
         yield from self._text(line, self._texts.whole(data.text("messageId"), data.text("content")))
 
-    def thought_piece(self, line: Loose) -> Iterator[Said]:
+    def thought_piece(self, line: LooseObject) -> Iterator[StreamEvent]:
         data, self._has_thought = line.object("data"), True
         key = data.text("reasoningId")
         yield Thought(self._thoughts.piece(key, data.text("deltaContent")), key)
 
-    def thought(self, line: Loose) -> Iterator[Said]:
+    def thought(self, line: LooseObject) -> Iterator[StreamEvent]:
         data, self._has_thought = line.object("data"), True
         key = data.text("reasoningId")
         if text := self._thoughts.whole(key, data.text("content")):
             yield Thought(text, key)
 
-    def intent(self, line: Loose) -> Iterator[Said]:
+    def intent(self, line: LooseObject) -> Iterator[StreamEvent]:
         if text := line.object("data").text("intent"):
             yield Thought(text, f"intent/{text}")
 
-    def usage(self, line: Loose) -> Iterable[Said]:
+    def usage(self, line: LooseObject) -> Iterable[StreamEvent]:
         data = line.object("data")
         self._counted = _tokens(data).plus(self._counted)
         if not _parent(line):
             self.outcome.stop_reason = FINISH_REASONS.get(data.text("finishReason"))
         return ()
 
-    def context(self, line: Loose) -> Iterator[Said]:
+    def context(self, line: LooseObject) -> Iterator[StreamEvent]:
         used, size = line.object("data").count("currentTokens"), line.object("data").count("tokenLimit")
         if used is not None and size is not None:
             yield Usage(used, size)
 
-    def tool_started(self, line: Loose) -> Iterator[Said]:
+    def tool_started(self, line: LooseObject) -> Iterator[StreamEvent]:
         data, parent = line.object("data"), _parent(line)
         name = data.text("mcpToolName", "toolName")
         meta = {"meta": {"coupler": {"parent": parent}}} if parent else {}
@@ -131,19 +139,19 @@ class CopilotStream(StreamParser):
             data.text("toolCallId") or self.new_id(name), name, data.raw("arguments"), **meta
         )
 
-    def tool_output(self, line: Loose) -> Iterator[Said]:
+    def tool_output(self, line: LooseObject) -> Iterator[StreamEvent]:
         data = line.object("data")
         if text := data.text("partialOutput"):
             yield ToolOutput(
                 data.text("toolCallId"), text_item(self._texts.piece(data.text("toolCallId"), text))
             )
 
-    def tool_progress(self, line: Loose) -> Iterator[Said]:
+    def tool_progress(self, line: LooseObject) -> Iterator[StreamEvent]:
         data = line.object("data")
         if text := data.text("progressMessage"):
             yield ToolOutput(data.text("toolCallId"), text_item(f"{text}\n"))
 
-    def tool_finished(self, line: Loose) -> Iterator[Said]:
+    def tool_finished(self, line: LooseObject) -> Iterator[StreamEvent]:
         data = line.object("data")
         call_id, result = data.text("toolCallId"), data.object("result")
         shown = result.text("content", "detailedContent") or data.object("error").text("message")
@@ -152,33 +160,33 @@ class CopilotStream(StreamParser):
             call_id, self._texts.whole(call_id, shown), failed=failed, raw=result.members or None
         )
 
-    def noticed(self, line: Loose) -> Iterator[Said]:
+    def noticed(self, line: LooseObject) -> Iterator[StreamEvent]:
         if message := line.object("data").text("message"):
             severity = "warning" if line.text("type") == "session.warning" else "info"
             yield Notice(severity, message)
 
-    def failed(self, line: Loose) -> Iterator[Said]:
+    def failed(self, line: LooseObject) -> Iterator[StreamEvent]:
         self.outcome.warning = line.object("data").text("message") or self.outcome.warning
         yield Notice("error", self.outcome.warning or "Something went wrong")
 
-    def task_complete(self, line: Loose) -> Iterable[Said]:
+    def task_complete(self, line: LooseObject) -> Iterable[StreamEvent]:
         self._summary = line.object("data").text("summary")
         return ()
 
-    def finished(self, line: Loose) -> Iterable[Said]:
+    def finished(self, line: LooseObject) -> Iterable[StreamEvent]:
         self.session(line)
         self.outcome.is_final = True
-        self.outcome.tokens = self._counted or (Tokens(output=self._written) if self._written else None)
+        self.outcome.tokens = self._counted or (TokenCounts(output=self._written) if self._written else None)
         if (line.count("exitCode") or 0) != 0:
             reason = self.outcome.warning or f"it reports exit code {line.count('exitCode')}"
             self.outcome.error = reason
         return ()
 
-    def end(self) -> list[Said]:
-        """What it summed up, if it said nothing else."""
+    def end(self) -> list[StreamEvent]:
+        """Return its summary, if it said nothing else."""
         return [] if self._has_text or not self._summary else [Text(self._summary, "summary")]
 
-    def _text(self, line: Loose, text: str) -> Iterator[Said]:
+    def _text(self, line: LooseObject, text: str) -> Iterator[StreamEvent]:
         parent = _parent(line)
         if not text:
             return
@@ -189,7 +197,7 @@ class CopilotStream(StreamParser):
             self._has_text = True
             yield Text(text, line.object("data").text("messageId"))
 
-    KINDS: ClassVar[Mapping[str, Reading]] = {
+    KINDS: ClassVar[Mapping[str, LineHandler]] = {
         "session.start": session,
         "session.resume": session,
         "session.usage_info": context,
@@ -220,19 +228,19 @@ class CopilotStream(StreamParser):
     }
 
 
-def _parent(line: Loose) -> str:
-    """The sub-agent, or its tool call, that says this; nothing for the agent itself."""
+def _parent(line: LooseObject) -> str:
+    """Return the sub-agent, or its tool call, that says this; empty for the agent itself."""
     return line.object("data").text("parentToolCallId") or line.text("agentId")
 
 
-def _tokens(data: Loose) -> Tokens:
+def _tokens(data: LooseObject) -> TokenCounts:
     read, written, thought = (
         data.count("cacheReadTokens"),
         data.count("cacheWriteTokens"),
         data.count("reasoningTokens"),
     )
     whole_input, whole_output = data.count("inputTokens") or 0, data.count("outputTokens") or 0
-    return Tokens(
+    return TokenCounts(
         max(whole_input - (read or 0) - (written or 0), 0),
         max(whole_output - (thought or 0), 0),
         read,

@@ -1,4 +1,4 @@
-"""Gemini CLI: `gemini --output-format stream-json`."""
+"""Runs Gemini CLI: `gemini --output-format stream-json`."""
 
 from __future__ import annotations
 
@@ -16,18 +16,26 @@ from coupler.providers.command_line import (
     DENY_ASKS,
     READ_ONLY,
     CommandLineAgent,
-    Described,
-    Ending,
-    Invocation,
-    Order,
-    named,
+    McpConfig,
+    ProgramExit,
+    ProgramInvocation,
+    TurnRequest,
+    mcp_configs,
 )
-from coupler.providers.streams import Loose, Outcome, ProviderError, Reading, Said, StreamParser, Tokens
+from coupler.providers.streams import (
+    LineHandler,
+    LooseObject,
+    ProviderError,
+    StreamEvent,
+    StreamParser,
+    TokenCounts,
+    TurnOutcome,
+)
 from coupler.schema.v1 import StopReason
 
 APPROVALS = {READ_ONLY: "plan", DENY_ASKS: "default", ALLOW_EDITS: "auto_edit", ALLOW_ALL: "yolo"}
 DEFAULTS = "GEMINI_CLI_SYSTEM_DEFAULTS_PATH"
-"""Names the weakest of its settings files: what is added there overrides nothing of the user's."""
+"""The variable for its settings file of the lowest priority, which overrides nothing of the user's."""
 
 SYSTEM_SETTINGS = {
     "darwin": "/Library/Application Support/GeminiCli/settings.json",
@@ -49,37 +57,37 @@ class Gemini(CommandLineAgent):
         "skip_trust": "--skip-trust",
     }
 
-    def invocation(self, order: Order) -> Invocation:
-        words = ["--output-format", "stream-json", f"--approval-mode={APPROVALS[order.mode]}"]
+    def invocation(self, request: TurnRequest) -> ProgramInvocation:
+        words = ["--output-format", "stream-json", f"--approval-mode={APPROVALS[request.mode]}"]
         env: dict[str, str | None] = {}
-        if order.resume:
-            words.append(f"--resume={order.resume}")
-        if order.model:
-            words += ["--model", order.model]
+        if request.resume:
+            words.append(f"--resume={request.resume}")
+        if request.model:
+            words += ["--model", request.model]
         words += [word for tool in self._allowed_tools for word in ("--allowed-tools", tool)]
-        words += [word for directory in order.directories for word in ("--include-directories", directory)]
-        if order.mcp_servers:
-            settings = _with_servers(_defaults(order.env), named(order.mcp_servers))
-            env[DEFAULTS] = order.scratch.write_json("defaults.json", settings)
-        prompt = self.briefed_prompt(order).encode()
-        return Invocation([*words, *self._flags, *self._arguments], prompt, env)
+        words += [word for directory in request.directories for word in ("--include-directories", directory)]
+        if request.mcp_servers:
+            settings = _with_servers(_defaults(request.env), mcp_configs(request.mcp_servers))
+            env[DEFAULTS] = request.scratch.write_json("defaults.json", settings)
+        prompt = self.briefed_prompt(request).encode()
+        return ProgramInvocation([*words, *self._flags, *self._arguments], prompt, env)
 
     def parser(self) -> StreamParser:
         return GeminiStream()
 
     def _verdict(
-        self, outcome: Outcome, ending: Ending, order: Order, *, has_answer: bool
+        self, outcome: TurnOutcome, program_exit: ProgramExit, request: TurnRequest, *, has_answer: bool
     ) -> StopReason | None:
-        if ending.returncode == TURN_LIMIT_REACHED:
+        if program_exit.returncode == TURN_LIMIT_REACHED:
             return "max_turn_requests"
-        return super()._verdict(outcome, ending, order, has_answer=has_answer)
+        return super()._verdict(outcome, program_exit, request, has_answer=has_answer)
 
 
 def _defaults(env: Mapping[str, str]) -> dict[str, Any]:
-    """What the machine's own file says, which ours stands in for."""
+    """Read the machine's own defaults, which our file replaces."""
     path = _defaults_path(env)
     try:
-        return Loose(msgspec.json.decode(path.read_bytes())).members
+        return LooseObject(msgspec.json.decode(path.read_bytes())).members
     except OSError:
         return {}
     except msgspec.DecodeError as error:
@@ -94,13 +102,13 @@ def _defaults_path(env: Mapping[str, str]) -> Path:
     return Path(settings or "/etc/gemini-cli/settings.json").parent / "system-defaults.json"
 
 
-def _with_servers(settings: dict[str, Any], servers: dict[str, Described]) -> dict[str, Any]:
-    configured = Loose(settings).object("mcpServers").members
+def _with_servers(settings: dict[str, Any], servers: dict[str, McpConfig]) -> dict[str, Any]:
+    configured = LooseObject(settings).object("mcpServers").members
     ours = {name: _server(server) for name, server in servers.items()}
     return {**settings, "mcpServers": {**configured, **ours}}
 
 
-def _server(server: Described) -> Described:
+def _server(server: McpConfig) -> McpConfig:
     match server["type"]:
         case "stdio":
             return {"command": server["command"], "args": server["args"], "env": server["env"], "trust": True}
@@ -110,18 +118,18 @@ def _server(server: Described) -> Described:
 
 
 class GeminiStream(StreamParser):
-    """Reads `--output-format stream-json`: tools in lines of their own, or all in one message."""
+    """Parses `--output-format stream-json`: tools in lines of their own, or all in one message."""
 
     def __init__(self) -> None:
         super().__init__()
         self._messages = 0
         self._is_growing = False
 
-    def init(self, line: Loose) -> Iterable[Said]:
+    def init(self, line: LooseObject) -> Iterable[StreamEvent]:
         self.outcome.session_id = line.text("session_id") or self.outcome.session_id
         return ()
 
-    def message(self, line: Loose) -> Iterator[Said]:
+    def message(self, line: LooseObject) -> Iterator[StreamEvent]:
         if line.text("role") not in ("assistant", "model"):
             return
         if not (self._is_growing and line.is_true("delta")):
@@ -135,14 +143,14 @@ class GeminiStream(StreamParser):
             yield from self.call(call_id, name, call.raw("arguments", "args"))
             yield from self.result(call_id, "")
 
-    def tool_use(self, line: Loose) -> Iterator[Said]:
+    def tool_use(self, line: LooseObject) -> Iterator[StreamEvent]:
         self._is_growing = False
         name = line.text("tool_name", "name")
         yield from self.call(
             line.text("tool_id", "id") or self.new_id(name), name, line.raw("parameters", "args")
         )
 
-    def tool_result(self, line: Loose) -> Iterator[Said]:
+    def tool_result(self, line: LooseObject) -> Iterator[StreamEvent]:
         self._is_growing = False
         shown = line.text("output") or line.object("error").text("message")
         failed = line.text("status") == "error"
@@ -150,13 +158,13 @@ class GeminiStream(StreamParser):
             line.text("tool_id", "id"), shown, failed=failed, raw=line.raw("output", "error")
         )
 
-    def error(self, line: Loose) -> Iterator[Said]:
+    def error(self, line: LooseObject) -> Iterator[StreamEvent]:
         message = line.text("message") or line.object("error").text("message")
         self.outcome.warning = message or self.outcome.warning
         severity = "error" if line.text("severity") == "error" else "warning"
         yield Notice(severity, message or "Something went wrong")
 
-    def finished(self, line: Loose) -> Iterable[Said]:
+    def finished(self, line: LooseObject) -> Iterable[StreamEvent]:
         self.outcome.is_final = True
         if stats := line.object("stats"):
             self.outcome.tokens = _tokens(stats)
@@ -165,7 +173,7 @@ class GeminiStream(StreamParser):
             self.outcome.error = error or self.outcome.warning or "it gave no reason"
         return ()
 
-    KINDS: ClassVar[Mapping[str, Reading]] = {
+    KINDS: ClassVar[Mapping[str, LineHandler]] = {
         "init": init,
         "message": message,
         "tool_use": tool_use,
@@ -175,10 +183,10 @@ class GeminiStream(StreamParser):
     }
 
 
-def _tokens(stats: Loose) -> Tokens:
+def _tokens(stats: LooseObject) -> TokenCounts:
     cached = stats.count("cached")
     whole = stats.count("input_tokens") or 0
-    return Tokens(
+    return TokenCounts(
         max(whole - (cached or 0), 0),
         stats.count("output_tokens") or 0,
         cached,

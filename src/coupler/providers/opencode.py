@@ -1,4 +1,4 @@
-"""OpenCode: `opencode run --format json`."""
+"""Runs OpenCode: `opencode run --format json`."""
 
 from __future__ import annotations
 
@@ -13,54 +13,62 @@ from coupler.providers.command_line import (
     ALLOW_EDITS,
     READ_ONLY,
     CommandLineAgent,
-    Described,
-    Invocation,
-    Order,
-    named,
+    McpConfig,
+    ProgramInvocation,
+    TurnRequest,
+    mcp_configs,
 )
-from coupler.providers.streams import Loose, ProviderError, Reading, Said, StreamParser, Tokens, plan_of
+from coupler.providers.streams import (
+    LineHandler,
+    LooseObject,
+    ProviderError,
+    StreamEvent,
+    StreamParser,
+    TokenCounts,
+    plan_of,
+)
 
 CONFIG, PERMISSION = "OPENCODE_CONFIG_CONTENT", "OPENCODE_PERMISSION"
-"""Settings by the environment: they are merged into the user's, whose files stay as they are."""
+"""Variables for settings, which are merged into the user's; the user's files stay as they are."""
 
 FINISH_REASONS = {"length": "max_tokens", "content-filter": "refusal"}
 
 
 class OpenCode(CommandLineAgent):
-    """OpenCode by its command line. What it would ask for is rejected, for nobody is there to ask."""
+    """OpenCode by its command line. What it would ask for is rejected, because nobody can be asked."""
 
     name = "opencode"
     flags: ClassVar[Mapping[str, str]] = {"agent": "--agent", "title": "--title", "variant": "--variant"}
 
-    def invocation(self, order: Order) -> Invocation:
+    def invocation(self, request: TurnRequest) -> ProgramInvocation:
         words = ["run", "--format", "json", "--thinking"]
-        if order.resume:
-            words += ["--session", order.resume]
-        if order.model:
-            words += ["--model", order.model]
-        if order.mode == ALLOW_ALL:
+        if request.resume:
+            words += ["--session", request.resume]
+        if request.model:
+            words += ["--model", request.model]
+        if request.mode == ALLOW_ALL:
             words.append("--dangerously-skip-permissions")
         words += [*self._flags, *self._arguments]
-        return Invocation(words, order.prompt.encode(), self._settings(order))
+        return ProgramInvocation(words, request.prompt.encode(), self._settings(request))
 
     def parser(self) -> StreamParser:
         return OpenCodeStream()
 
-    def _settings(self, order: Order) -> dict[str, str | None]:
-        rules = self._rules(order)
+    def _settings(self, request: TurnRequest) -> dict[str, str | None]:
+        rules = self._rules(request)
         ours: dict[str, Any] = {}
         if rules:
             # An agent's own rules are stronger than the general ones.
             ours = {"permission": rules, "agent": {self._agent: {"permission": rules}}}
-        if order.mcp_servers:
-            ours["mcp"] = {name: _server(server) for name, server in named(order.mcp_servers).items()}
+        if request.mcp_servers:
+            ours["mcp"] = {name: _server(server) for name, server in mcp_configs(request.mcp_servers).items()}
         if self._system_prompt:
-            ours["instructions"] = [order.scratch.write("instructions.md", self._system_prompt)]
+            ours["instructions"] = [request.scratch.write("instructions.md", self._system_prompt)]
         env: dict[str, str | None] = {}
         if ours:
-            env[CONFIG] = _merged(order.env, CONFIG, ours)
+            env[CONFIG] = _merged(request.env, CONFIG, ours)
         if rules:
-            env[PERMISSION] = _merged(order.env, PERMISSION, rules)
+            env[PERMISSION] = _merged(request.env, PERMISSION, rules)
         return env
 
     @property
@@ -68,24 +76,24 @@ class OpenCode(CommandLineAgent):
         words = [word.partition("=")[2] for word in self._flags if word.startswith("--agent=")]
         return words[0] if words else "build"
 
-    def _rules(self, order: Order) -> dict[str, str]:
+    def _rules(self, request: TurnRequest) -> dict[str, str]:
         rules = dict.fromkeys(self._allowed_tools, "allow")
-        if order.mode == ALLOW_EDITS:
+        if request.mode == ALLOW_EDITS:
             rules["edit"] = "allow"
-        elif order.mode == READ_ONLY:
+        elif request.mode == READ_ONLY:
             rules |= {"edit": "deny", "bash": "deny"}
         return rules
 
 
 def _merged(env: Mapping[str, str], name: str, ours: dict[str, Any]) -> str:
-    """Our settings over those that the variable has already."""
+    """Merge our settings over those that the variable has already."""
     try:
         theirs = msgspec.json.decode(env.get(name) or "{}")
     except msgspec.DecodeError as error:
         raise ProviderError(
             f"The environment variable {name} is not JSON: {error}. Correct or unset it."
         ) from None
-    return msgspec.json.encode(_over(Loose(theirs).members, ours)).decode()
+    return msgspec.json.encode(_over(LooseObject(theirs).members, ours)).decode()
 
 
 def _over(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
@@ -101,7 +109,7 @@ def _over(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _server(server: Described) -> Described:
+def _server(server: McpConfig) -> McpConfig:
     if server["type"] == "stdio":
         command = [server["command"], *server["args"]]
         return {"type": "local", "command": command, "environment": server["env"], "enabled": True}
@@ -109,30 +117,30 @@ def _server(server: Described) -> Described:
 
 
 class OpenCodeStream(StreamParser):
-    """Reads `--format json`; a tool call comes once, when it is over."""
+    """Parses `--format json`; a tool call comes once, when it is over."""
 
-    def step_started(self, line: Loose) -> Iterator[Said]:
+    def step_started(self, line: LooseObject) -> Iterator[StreamEvent]:
         self._find_session(line)
         yield from ()
 
-    def text(self, line: Loose) -> Iterator[Said]:
+    def text(self, line: LooseObject) -> Iterator[StreamEvent]:
         self._find_session(line)
         part = line.object("part")
         if text := part.text("text"):
             yield Text(text, part.text("id") or self.new_id("text"))
 
-    def reasoning(self, line: Loose) -> Iterator[Said]:
+    def reasoning(self, line: LooseObject) -> Iterator[StreamEvent]:
         self._find_session(line)
         part = line.object("part")
         if text := part.text("text"):
             yield Thought(text, part.text("id") or self.new_id("reasoning"))
 
-    def tool_use(self, line: Loose) -> Iterator[Said]:
+    def tool_use(self, line: LooseObject) -> Iterator[StreamEvent]:
         self._find_session(line)
         part, state = line.object("part"), line.object("part").object("state")
         name = part.text("tool", "name")
         arguments = state.raw("input") if state else part.raw("input")
-        if name == "todowrite" and (todos := Loose(arguments).objects("todos")):
+        if name == "todowrite" and (todos := LooseObject(arguments).objects("todos")):
             yield plan_of(todos)
             return
         call_id = part.text("callID", "id") or self.new_id(name)
@@ -143,7 +151,7 @@ class OpenCodeStream(StreamParser):
                 call_id, state.text("output", "error"), failed=failed, raw=state.raw("metadata")
             )
 
-    def step_finished(self, line: Loose) -> Iterator[Said]:
+    def step_finished(self, line: LooseObject) -> Iterator[StreamEvent]:
         self._find_session(line)
         part = line.object("part")
         if tokens := part.object("tokens"):
@@ -154,18 +162,18 @@ class OpenCodeStream(StreamParser):
         self.outcome.stop_reason = FINISH_REASONS.get(part.text("reason"))
         yield from ()
 
-    def error(self, line: Loose) -> Iterator[Said]:
+    def error(self, line: LooseObject) -> Iterator[StreamEvent]:
         self._find_session(line)
         error = line.object("error")
         message = error.object("data").text("message") or error.text("message", "name") or line.text("error")
         self.outcome.error = message or "it gave no reason"
         yield Notice("error", self.outcome.error)
 
-    def _find_session(self, line: Loose) -> None:
+    def _find_session(self, line: LooseObject) -> None:
         found = line.text("sessionID") or line.object("part").text("sessionID")
         self.outcome.session_id = found or self.outcome.session_id
 
-    KINDS: ClassVar[Mapping[str, Reading]] = {
+    KINDS: ClassVar[Mapping[str, LineHandler]] = {
         "step_start": step_started,
         "text": text,
         "reasoning": reasoning,
@@ -175,9 +183,9 @@ class OpenCodeStream(StreamParser):
     }
 
 
-def _tokens(tokens: Loose) -> Tokens:
+def _tokens(tokens: LooseObject) -> TokenCounts:
     cache = tokens.object("cache")
-    return Tokens(
+    return TokenCounts(
         tokens.count("input") or 0,
         tokens.count("output") or 0,
         cache.count("read"),

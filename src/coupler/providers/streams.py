@@ -1,4 +1,8 @@
-"""Reads the JSON lines of vendors' command lines as events."""
+"""Parses the JSON lines of vendors' command lines into events.
+
+`StreamParser` is the base of the programs' parsers, `LooseObject` reads JSON that may lack anything, and the
+functions at the end translate tools and their arguments into ACP's kinds, titles, locations and diffs.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +18,35 @@ from coupler.agent.errors import TurnFailedError
 from coupler.events import Notice, Plan, Text, Thought, ToolOutput, ToolUpdate, Usage
 from coupler.schema.v1 import Content, Diff, PlanEntry, TextContent, ToolCallLocation, ToolKind
 
-# What a stream says: events as they come, and how the turn turned out.
+MOST_TOKENS = 2**53
+
+LONGEST_TITLE = 120
+"""Characters of a tool call's title."""
+
+STDERR_SHOWN = 2000
+"""Characters of the end of stderr that an error carries."""
+
+StreamEvent: TypeAlias = Text | Thought | Notice | Plan | Usage | ToolUpdate | ToolOutput
+"""The events that a parser returns; those of tool calls have the stream's own ids."""
 
 
-Said: TypeAlias = Text | Thought | Notice | Plan | Usage | ToolUpdate | ToolOutput
-"""The events that a parser gives; those of tool calls have the stream's own ids."""
+class ProviderError(TurnFailedError):
+    """A program or a server could not answer the turn; the session lives on."""
+
+    def __init__(self, message: str, *, exit_code: int | None = None, stderr: str = "") -> None:
+        tail = stderr.strip()[-STDERR_SHOWN:]
+        quoted = f"{message}\nstderr: {tail}" if tail else message
+        if exit_code is None:
+            super().__init__(quoted)
+        else:
+            super().__init__(quoted, exitCode=exit_code)
 
 
-# JSON of somebody who promised nothing: what is missing, or of another kind, is simply not there.
+class LooseObject:
+    """A JSON object to be read by key, tolerating what is missing or of another type.
 
-
-class Loose:
-    """A JSON object to be read by name. Several names are tried in turn; nothing here ever raises."""
+    Several keys are tried in turn; nothing here ever raises.
+    """
 
     def __init__(self, value: object = None) -> None:
         self.members: dict[str, Any] = value if isinstance(value, dict) else {}
@@ -37,13 +58,13 @@ class Loose:
         return self.members.get(name) is not None
 
     def text(self, *names: str) -> str:
-        """The first text that is not empty, or an empty one."""
+        """Return the first text that is not empty, or an empty one."""
         return next(
             (value for name in names if isinstance(value := self.members.get(name), str) and value), ""
         )
 
     def count(self, *names: str) -> int | None:
-        """The first number of something, from 0 on."""
+        """Return the first integer from 0 on."""
         for name in names:
             value = self.members.get(name)
             if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MOST_TOKENS:
@@ -51,50 +72,139 @@ class Loose:
         return None
 
     def amount(self, *names: str) -> float | None:
-        """The first amount of money, from 0 on."""
+        """Return the first amount of money from 0 on."""
         for name in names:
             value = self.members.get(name)
             if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MOST_TOKENS:
                 return float(value)
         return None
 
-    def object(self, *names: str) -> Loose:
-        """The first object that is not empty, or an empty one."""
-        return next((found for name in names if (found := Loose(self.members.get(name)))), Loose())
+    def object(self, *names: str) -> LooseObject:
+        """Return the first object that is not empty, or an empty one."""
+        return next(
+            (found for name in names if (found := LooseObject(self.members.get(name)))), LooseObject()
+        )
 
-    def objects(self, *names: str) -> list[Loose]:
-        """The objects in the first list."""
+    def objects(self, *names: str) -> list[LooseObject]:
+        """Return the objects in the first list."""
         for name in names:
             value = self.members.get(name)
             if isinstance(value, list):
-                return [Loose(item) for item in value if isinstance(item, dict)]
+                return [LooseObject(item) for item in value if isinstance(item, dict)]
         return []
 
     def texts(self, name: str) -> list[str]:
-        """The texts in a list."""
+        """Return the texts in a list."""
         value = self.members.get(name)
         return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
     def raw(self, *names: str) -> Any:
-        """The first value that is there, whatever it is."""
+        """Return the first value that is there, of any type."""
         return next((value for name in names if (value := self.members.get(name)) is not None), None)
 
     def is_true(self, name: str) -> bool:
-        """Whether it says so."""
+        """Whether the value is true."""
         return self.members.get(name) is True
 
 
-Reading = Callable[[Any, Loose], Iterable[Said]]
+def parse_object(line: bytes) -> LooseObject | None:
+    """Parse a line as a JSON object, in any encoding; None if it is none."""
+    value = _parsed(line)
+    return LooseObject(value) if isinstance(value, dict) else None
+
+
+def parse_text(text: str) -> Any:
+    """Parse a text as JSON, or return the text itself."""
+    value = _parsed(text.encode("utf-8", "surrogatepass"))
+    return text if value is None else value
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        # Half a character, or bytes that are not UTF-8, cost a replacement sign and not the line.
+        return json.loads(line.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+
+
+LineHandler = Callable[[Any, LooseObject], Iterable[StreamEvent]]
+
+
+class TokenCounts(Struct, frozen=True):
+    """Tokens of a turn, in kinds that do not overlap; None is unknown."""
+
+    input: int = 0
+    """Input tokens, without those read from or written to a cache."""
+    output: int = 0
+    """Output tokens, without thoughts where those are counted apart."""
+    cached_read: int | None = None
+    cached_write: int | None = None
+    thought: int | None = None
+    total: int | None = None
+    """The total that the program reports; None for the sum of the kinds."""
+
+    @property
+    def sum(self) -> int:
+        """The total of all kinds."""
+        if self.total is not None:
+            return self.total
+        kinds = (self.cached_read, self.cached_write, self.thought)
+        return self.input + self.output + sum(kind or 0 for kind in kinds)
+
+    def plus(self, more: TokenCounts | None) -> TokenCounts:
+        """Return the sum of both."""
+        return self if more is None else self._combined(more, 1)
+
+    def since(self, before: TokenCounts) -> TokenCounts:
+        """Return what was added to `before`; all of it if this does not continue from there."""
+        if self.sum < before.sum:
+            return self
+        return self._combined(before, -1)
+
+    def _combined(self, other: TokenCounts, sign: int) -> TokenCounts:
+        changes: dict[str, int | None] = {}
+        for name in self.__struct_fields__:
+            ours, theirs = getattr(self, name), getattr(other, name)
+            changes[name] = (
+                None if ours is None and theirs is None else max((ours or 0) + sign * (theirs or 0), 0)
+            )
+        if self.total is None or other.total is None:
+            changes["total"] = None
+        return msgspec.structs.replace(self, **changes)
+
+
+class TurnOutcome:
+    """The result of a turn besides its events; a parser fills it in as it reads."""
+
+    def __init__(self) -> None:
+        self.session_id: str | None = None
+        """The program's own session, to be continued by the next turn."""
+        self.tokens: TokenCounts | None = None
+        self.cost: float | None = None
+        """What the turn cost, in US dollars."""
+        self.stop_reason: str | None = None
+        self.error: str | None = None
+        """Why the turn failed, if the stream says that it did."""
+        self.warning: str | None = None
+        """The last thing that went wrong without ending the turn: an explanation if it ends badly."""
+        self.structured: Any = UNSET
+        """The answer in the form that was asked for, where that is not the text itself."""
+        self.is_final = False
+        """Whether the stream has said its last word."""
 
 
 class StreamParser:
-    """Reads the lines of one turn. Pure: no clock, no files, no processes."""
+    """Parses the lines of one turn. Pure: no clock, no files, no processes."""
 
-    KINDS: ClassVar[Mapping[str, Reading]]
-    """How each kind of line is read. Other kinds are counted and passed over."""
+    KINDS: ClassVar[Mapping[str, LineHandler]]
+    """The handler of each kind of line. Other kinds are counted and ignored."""
 
     def __init__(self) -> None:
-        self.outcome = Outcome()
+        self.outcome = TurnOutcome()
         self.unknown = 0
         """Lines of a kind that this version does not know."""
         self.garbage = 0
@@ -104,13 +214,13 @@ class StreamParser:
         self._numbers = count(1)
 
     @staticmethod
-    def kind_of(line: Loose) -> str:
-        """What tells the kinds of lines apart."""
+    def kind_of(line: LooseObject) -> str:
+        """Return the kind of a line."""
         return line.text("type")
 
-    def read(self, line: bytes) -> list[Said]:
-        """The events that a line says."""
-        found = loosely(line)
+    def read(self, line: bytes) -> list[StreamEvent]:
+        """Parse a line and return its events."""
+        found = parse_object(line)
         if found is None:
             self.garbage += 1
             return []
@@ -120,16 +230,16 @@ class StreamParser:
             return []
         return list(reading(self, found))
 
-    def end(self) -> list[Said]:
-        """What is left to say when the stream is over."""
+    def end(self) -> list[StreamEvent]:
+        """Return the events that are left when the stream is over."""
         return []
 
-    def passed_over(self, line: Loose) -> Iterable[Said]:
-        """A line that is known and says nothing to a client."""
+    def passed_over(self, line: LooseObject) -> Iterable[StreamEvent]:
+        """Ignore a line that is known and of no interest to a client."""
         return ()
 
-    def call(self, id: str, name: str, arguments: Any, **fields: Any) -> Iterator[Said]:
-        """A tool call with its arguments, announced or told more of."""
+    def call(self, id: str, name: str, arguments: Any, **fields: Any) -> Iterator[StreamEvent]:
+        """Return the update that announces a tool call with its arguments, or adds to it."""
         if self._calls.get(id):
             return
         is_new = id not in self._calls
@@ -149,8 +259,8 @@ class StreamParser:
             for diff in diffs_in(name, arguments):
                 yield ToolOutput(id, diff)
 
-    def result(self, id: str, output: str, *, failed: bool = False, raw: Any = None) -> Iterator[Said]:
-        """A tool call's end, with what it shows."""
+    def result(self, id: str, output: str, *, failed: bool = False, raw: Any = None) -> Iterator[StreamEvent]:
+        """Return the update that ends a tool call, with its output."""
         if self._calls.get(id):
             return
         self._calls[id] = True
@@ -160,23 +270,23 @@ class StreamParser:
         yield ToolUpdate(id=id, status=status, raw_output=UNSET if raw is None else raw)
 
     def new_id(self, name: str) -> str:
-        """An id for a tool call that came without one."""
+        """Return an id for a tool call that came without one."""
         return f"{name or 'tool'}_{next(self._numbers)}"
 
 
-class Streamed:
-    """Texts that come in pieces and then once more as a whole: the whole adds only what the pieces lack."""
+class StreamedText:
+    """Deduplicates texts that come in chunks and then once more as a whole."""
 
     def __init__(self) -> None:
         self._pieces: dict[str, str] = {}
 
     def piece(self, key: str, text: str) -> str:
-        """Take a piece in; it is new."""
+        """Note a chunk, which is always new."""
         self._pieces[key] = self._pieces.get(key, "") + text
         return text
 
     def whole(self, key: str, text: str) -> str:
-        """What of the whole was not said yet."""
+        """Return the part of the whole that was not in the chunks."""
         said = self._pieces.get(key, "")
         if said.startswith(text):
             self._pieces[key] = said[len(text) :]  # several wholes may follow one row of pieces
@@ -185,135 +295,14 @@ class Streamed:
         return text[len(said) :] if text.startswith(said) else text
 
     def so_far(self, key: str, text: str) -> str:
-        """What is new in a text that is told again and again as it grows."""
+        """Return the new part of a text that is repeated as it grows."""
         said = self._pieces.get(key, "")
         self._pieces[key] = text
         return text[len(said) :] if text.startswith(said) else text
 
 
-def text_item(text: str) -> Content:
-    """A text as tool calls show it."""
-    return Content(TextContent(text))
-
-
 _STATUSES = {"completed": "completed", "done": "completed", "in_progress": "in_progress"}
 _PRIORITIES = ("high", "medium", "low")
-
-
-def plan_of(entries: Iterable[Loose]) -> Plan:
-    """A list of things to do, as the agents' own tools take it."""
-    return Plan(
-        tuple(
-            PlanEntry(
-                text,
-                priority if (priority := entry.text("priority")) in _PRIORITIES else "medium",  # type: ignore[arg-type]
-                _status_of(entry),  # type: ignore[arg-type]
-            )
-            for entry in entries
-            if (text := entry.text("content", "text", "description"))
-        )
-    )
-
-
-def _status_of(entry: Loose) -> str:
-    return "completed" if entry.is_true("completed") else _STATUSES.get(entry.text("status"), "pending")
-
-
-class Tokens(Struct, frozen=True):
-    """Tokens of a turn, in kinds that do not overlap; None is not known."""
-
-    input: int = 0
-    """Read by the model, without what came from or went into a cache."""
-    output: int = 0
-    """Written by the model, without its thoughts where those are counted apart."""
-    cached_read: int | None = None
-    cached_write: int | None = None
-    thought: int | None = None
-    total: int | None = None
-    """What the program itself says; the sum of the kinds if it says nothing."""
-
-    @property
-    def sum(self) -> int:
-        """All of them together."""
-        if self.total is not None:
-            return self.total
-        kinds = (self.cached_read, self.cached_write, self.thought)
-        return self.input + self.output + sum(kind or 0 for kind in kinds)
-
-    def plus(self, more: Tokens | None) -> Tokens:
-        """Both together."""
-        return self if more is None else self._combined(more, 1)
-
-    def since(self, before: Tokens) -> Tokens:
-        """What was added to `before`; all of it if this does not go on from there."""
-        if self.sum < before.sum:
-            return self
-        return self._combined(before, -1)
-
-    def _combined(self, other: Tokens, sign: int) -> Tokens:
-        changes: dict[str, int | None] = {}
-        for name in self.__struct_fields__:
-            ours, theirs = getattr(self, name), getattr(other, name)
-            changes[name] = (
-                None if ours is None and theirs is None else max((ours or 0) + sign * (theirs or 0), 0)
-            )
-        if self.total is None or other.total is None:
-            changes["total"] = None
-        return msgspec.structs.replace(self, **changes)
-
-
-class Outcome:
-    """What is known of a turn besides its events; a parser fills it in as it reads."""
-
-    def __init__(self) -> None:
-        self.session_id: str | None = None
-        """The program's own session, to be continued by the next turn."""
-        self.tokens: Tokens | None = None
-        self.cost: float | None = None
-        """What the turn cost, in US dollars."""
-        self.stop_reason: str | None = None
-        self.error: str | None = None
-        """Why the turn failed, if the stream says that it did."""
-        self.warning: str | None = None
-        """The last thing that went wrong without ending the turn: an explanation if it ends badly."""
-        self.structured: Any = UNSET
-        """The answer in the form that was asked for, where that is not the text itself."""
-        self.is_final = False
-        """Whether the stream has said its last word."""
-
-
-MOST_TOKENS = 2**53
-
-
-def loosely(line: bytes) -> Loose | None:
-    """The object in a line, however it is encoded; None if there is none."""
-    value = _parsed(line)
-    return Loose(value) if isinstance(value, dict) else None
-
-
-def parsed_text(text: str) -> Any:
-    """What a text says as JSON, or the text itself."""
-    value = _parsed(text.encode("utf-8", "surrogatepass"))
-    return text if value is None else value
-
-
-def _parsed(line: bytes) -> Any:
-    try:
-        return msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
-    try:
-        # Half a character, or bytes that are not UTF-8, cost a replacement sign and not the line.
-        return json.loads(line.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
-
-
-# What agents call their tools and arguments, in the words that editors know.
-
-
-LONGEST_TITLE = 120
-"""Characters of a tool call's title."""
 
 _KINDS: dict[ToolKind, str] = {
     "read": "read view read_file read_many_files notebookread show_file list_mcp_resources read_mcp_resource",
@@ -330,34 +319,58 @@ _KINDS: dict[ToolKind, str] = {
 _KIND_OF: dict[str, ToolKind] = {name: kind for kind, names in _KINDS.items() for name in names.split()}
 
 _PATHS = ("file_path", "filePath", "path", "absolute_path", "notebook_path")
-_TELLING = ("command", "cmd", *_PATHS, "pattern", "query", "url", "description", "prompt", "dir_path")
+_TITLE_KEYS = ("command", "cmd", *_PATHS, "pattern", "query", "url", "description", "prompt", "dir_path")
 _OLD = ("old_string", "oldString", "old_str")
 _NEW = ("new_string", "newString", "new_str")
 _WHOLE = ("content", "file_text")
 
 
+def text_item(text: str) -> Content:
+    """Return a text as content of a tool call."""
+    return Content(TextContent(text))
+
+
+def plan_of(entries: Iterable[LooseObject]) -> Plan:
+    """Convert a to-do list, as the agents' own tools take it, to a plan."""
+    return Plan(
+        tuple(
+            PlanEntry(
+                text,
+                priority if (priority := entry.text("priority")) in _PRIORITIES else "medium",  # type: ignore[arg-type]
+                _status_of(entry),  # type: ignore[arg-type]
+            )
+            for entry in entries
+            if (text := entry.text("content", "text", "description"))
+        )
+    )
+
+
+def _status_of(entry: LooseObject) -> str:
+    return "completed" if entry.is_true("completed") else _STATUSES.get(entry.text("status"), "pending")
+
+
 def tool_kind(name: str) -> ToolKind:
-    """What kind of tool this is, as far as its name tells."""
+    """Return ACP's kind of a tool, as far as its name tells."""
     return _KIND_OF.get(name.lower(), "other")
 
 
 def title_of(name: str, arguments: Any) -> str:
-    """The tool's name with its most telling argument, on one line."""
-    told = Loose(arguments)
-    telling = next((" ".join(text.split()) for key in _TELLING if (text := _told(told, key))), "")
+    """Return a title on one line: the tool's name with its most telling argument."""
+    told = LooseObject(arguments)
+    telling = next((" ".join(text.split()) for key in _TITLE_KEYS if (text := _told(told, key))), "")
     title = f"{name}: {telling}" if name and telling else telling or name or "tool"
     return title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"
 
 
 def paths_in(arguments: Any) -> list[str]:
-    """The files that a call names."""
-    path = Loose(arguments).text(*_PATHS)
+    """Return the files that a tool call names."""
+    path = LooseObject(arguments).text(*_PATHS)
     return [path] if path else []
 
 
 def diffs_in(name: str, arguments: Any) -> list[Diff]:
-    """The changes that a call of an editing tool asks for."""
-    told = Loose(arguments)
+    """Return the changes that a call of an editing tool asks for."""
+    told = LooseObject(arguments)
     path = told.text(*_PATHS)
     if tool_kind(name) != "edit" or not path:
         return []
@@ -365,7 +378,7 @@ def diffs_in(name: str, arguments: Any) -> list[Diff]:
     return [diff for edit in edits if (diff := _diff(path, edit)) is not None]
 
 
-def _diff(path: str, edit: Loose) -> Diff | None:
+def _diff(path: str, edit: LooseObject) -> Diff | None:
     old, new = edit.raw(*_OLD), edit.raw(*_NEW)
     if isinstance(new, str) and isinstance(old, str):
         return Diff(path, new, old)
@@ -373,27 +386,8 @@ def _diff(path: str, edit: Loose) -> Diff | None:
     return Diff(path, whole) if isinstance(whole, str) else None
 
 
-def _told(arguments: Loose, key: str) -> str:
+def _told(arguments: LooseObject, key: str) -> str:
     value = arguments.raw(key)
     if isinstance(value, list):
         return " ".join(word for word in value if isinstance(word, str))
     return value if isinstance(value, str) else ""
-
-
-# The one error of this layer: what a program or a server failed to do, in words that say what to do next.
-
-
-STDERR_SHOWN = 2000
-"""Characters of the end of stderr that an error carries."""
-
-
-class ProviderError(TurnFailedError):
-    """A turn could not be answered; the session lives on."""
-
-    def __init__(self, message: str, *, exit_code: int | None = None, stderr: str = "") -> None:
-        tail = stderr.strip()[-STDERR_SHOWN:]
-        quoted = f"{message}\nstderr: {tail}" if tail else message
-        if exit_code is None:
-            super().__init__(quoted)
-        else:
-            super().__init__(quoted, exitCode=exit_code)

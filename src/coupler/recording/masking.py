@@ -1,7 +1,7 @@
-"""Keeps secrets out of a recording: in every text of every frame, and in texts that come in pieces.
+"""Masks secrets in a recording: in every text of every message, and in texts that come in chunks.
 
-A recording is for people, so nothing in it must arrive anywhere: prompts, files and arguments are masked like
-the rest. Keys, numbers, ids of JSON-RPC and methods stay as they are, or nothing would belong together.
+A recording is for people, so nothing in it has to work: prompts, files and arguments are masked like the
+rest. Keys, numbers, JSON-RPC ids and methods stay as they are, so that answers still match their requests.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from coupler.redaction.masker import REMEMBERED, Masker
 from coupler.redaction.sources import declared_secrets, secrets_in_environment
 
 if TYPE_CHECKING:
-    from coupler.recording.traces import Entry
+    from coupler.recording.traces import TraceEntry
     from coupler.redaction.sources import Secret
 
 
-PIECES = frozenset({"agent_message_chunk", "agent_thought_chunk", "user_message_chunk"})
-"""The updates whose texts are one text in pieces."""
+CHUNK_UPDATES = frozenset({"agent_message_chunk", "agent_thought_chunk", "user_message_chunk"})
+"""The updates that are chunks of one text."""
 
-PAIRS = frozenset({"env", "headers"})
-"""Where frames name secrets: lists of objects with a name and a value."""
+PAIR_LISTS = frozenset({"env", "headers"})
+"""Where messages name secrets: lists of objects with a name and a value."""
 
-LEARNED = 1000
-"""Secrets that frames may name before no more are learned."""
+MOST_LEARNED_SECRETS = 1000
+"""Secrets that messages may name before no more are learned."""
 
-STRUCTURE = frozenset({"jsonrpc", "id", "method"})
-"""What of a message is never masked."""
+UNMASKED_KEYS = frozenset({"jsonrpc", "id", "method"})
+"""Members of a message that are never masked."""
 
 
-def known_secrets(more: Iterable[Secret] = ()) -> list[Secret]:
-    """Those of the environment, those that the user's settings name, and `more`."""
+def secrets_to_mask(more: Iterable[Secret] = ()) -> list[Secret]:
+    """Return the secrets of the environment and of the user's settings, and `more`."""
     from coupler.config import ConfigError, load
     from coupler.config.keys import SECRET_NAMES
 
@@ -47,43 +47,45 @@ def known_secrets(more: Iterable[Secret] = ()) -> list[Secret]:
     return [*more, *declared_secrets(declared), *secrets_in_environment(os.environ)]
 
 
-class Screen:
-    """Masks messages, and learns of secrets that they name themselves."""
+class MessageMasker:
+    """Masks messages, and learns secrets that they name themselves."""
 
     def __init__(self, secrets: Iterable[Secret]) -> None:
         self.masker = Masker(secrets)
         self._learned: set[Secret] = set()
 
     def masked(self, value: Any) -> Any:
-        """The message, or whatever else stands in a line, with marks; the same object if there are none."""
+        """Return the value of a line with secrets masked; the same object if there are none."""
         if not isinstance(value, dict):
             return _masked(value, self.masker)
-        shown = {key: item if key in STRUCTURE else _masked(item, self.masker) for key, item in value.items()}
+        shown = {
+            key: item if key in UNMASKED_KEYS else _masked(item, self.masker) for key, item in value.items()
+        }
         return shown if any(shown[key] is not value[key] for key in shown) else value
 
     def learn(self, value: Any) -> None:
-        """Note what a message says under a name that looks secret, in variables and headers."""
+        """Note the values of variables and headers whose names look secret."""
         found = {*_named_secrets(value, levels=8)} - self._learned
-        if found and len(self._learned) < LEARNED:
+        if found and len(self._learned) < MOST_LEARNED_SECRETS:
             self._learned |= found
             self.masker = self.masker.with_secrets(sorted(found))
 
 
-class Pieces:
-    """A text that comes in several frames: they wait as long as a secret may go on in the next one."""
+class ChunkedText:
+    """A text in several messages: chunks wait as long as a secret may continue in the next one."""
 
     def __init__(self) -> None:
         self._before = ""
         self._texts: list[str] = []
 
     def add(self, text: str, masker: Masker) -> bool:
-        """Take the next piece. Whether all that were added may be shown now."""
+        """Add the next chunk. Returns whether all chunks so far may be shown now."""
         self._texts.append(text)
         whole = self._before + "".join(self._texts)
         return masker.finder.find(whole).unfinished == len(whole)
 
     def release(self, masker: Masker) -> list[str]:
-        """The pieces as they may be shown; a mark stands where its secret begins."""
+        """Return the chunks as they may be shown; the mark stands in the chunk where the secret begins."""
         whole = self._before + "".join(self._texts)
         regions = masker.finder.find(whole).regions
         first = position = len(self._before)
@@ -106,7 +108,7 @@ class Pieces:
 
 
 def piece_of(message: Mapping[str, Any]) -> tuple[Any, str, str] | None:
-    """The session, the kind and the text of an update that is a piece of a text."""
+    """Return the session, kind and text of an update that is a chunk."""
     match message:
         case {
             "method": "session/update",
@@ -114,13 +116,13 @@ def piece_of(message: Mapping[str, Any]) -> tuple[Any, str, str] | None:
                 "sessionId": str(session),
                 "update": {"sessionUpdate": str(kind), "content": {"type": "text", "text": str(text)}},
             },
-        } if kind in PIECES:
+        } if kind in CHUNK_UPDATES:
             return session, kind, text
     return None
 
 
 def with_text(message: dict[str, Any], text: str) -> dict[str, Any]:
-    """A copy of such an update with another text."""
+    """Return a copy of such an update with another text."""
     params = message["params"]
     update = params["update"]
     content = {**update["content"], "text": text}
@@ -128,7 +130,7 @@ def with_text(message: dict[str, Any], text: str) -> dict[str, Any]:
 
 
 def _masked(value: Any, masker: Masker) -> Any:
-    """Every text in a JSON value; it was decoded, so it is not too deep to walk through."""
+    """Mask every text in a JSON value; it was decoded, so it is not too deep to walk through."""
     if isinstance(value, str):
         return masker.mask(value)
     if isinstance(value, dict):
@@ -145,7 +147,7 @@ def _named_secrets(value: Any, levels: int) -> Iterator[Secret]:
         return
     if isinstance(value, dict):
         for key, item in value.items():
-            if key in PAIRS and isinstance(item, list):
+            if key in PAIR_LISTS and isinstance(item, list):
                 yield from _secrets_of_pairs(item)
             else:
                 yield from _named_secrets(item, levels - 1)
@@ -164,27 +166,25 @@ def _secrets_of_pairs(pairs: list[Any]) -> Iterator[Secret]:
                 yield from secrets_in_environment({name: token})
 
 
-# A trace without secrets, as it is written to a file: the lines that hold none stay as they were.
-#
-# A trace is for people, so everything in it is masked that `record_masking` masks in a recording. It is whole
-# when it is written: a text that came in pieces is looked through as one, whatever stands between them.
+class TraceMasker:
+    """Masks the lines of a whole trace and what was printed beside them.
 
+    Lines without secrets stay as they were. The trace is complete when it is written: a chunked text is
+    searched as one, whatever stands between its chunks.
+    """
 
-class TraceScreen:
-    """Masks the lines of one trace and what was printed beside them."""
-
-    def __init__(self, entries: Sequence[Entry], secrets: Iterable[Secret]) -> None:
-        self._screen = Screen(known_secrets(secrets))
+    def __init__(self, entries: Sequence[TraceEntry], secrets: Iterable[Secret]) -> None:
+        self._screen = MessageMasker(secrets_to_mask(secrets))
         for entry in entries:
             self._screen.learn(entry.message)
         self._texts = _texts(entries, self._screen.masker)
 
     def mask(self, text: str) -> str:
-        """A text that was printed."""
+        """Mask a text that was printed."""
         return self._screen.masker.mask(text)
 
-    def line(self, entry: Entry) -> bytes:
-        """The entry's line as it may be shown."""
+    def line(self, entry: TraceEntry) -> bytes:
+        """Return the entry's line as it may be shown."""
         try:
             value = msgspec.json.decode(entry.line)
             shown = self._frame(value, self._texts.get(entry.number))
@@ -201,14 +201,14 @@ class TraceScreen:
         return with_text(shown, text)
 
 
-def _texts(entries: Sequence[Entry], masker: Masker) -> dict[int, str]:
-    """The text of each line that is a piece of one."""
-    runs: dict[tuple[Any, str], tuple[Pieces, list[int]]] = {}
+def _texts(entries: Sequence[TraceEntry], masker: Masker) -> dict[int, str]:
+    """Return the text of each line that is a chunk."""
+    runs: dict[tuple[Any, str], tuple[ChunkedText, list[int]]] = {}
     for entry in entries:
         piece = piece_of(entry.message)
         if piece is not None:
             session, kind, text = piece
-            pieces, numbers = runs.setdefault((session, kind), (Pieces(), []))
+            pieces, numbers = runs.setdefault((session, kind), (ChunkedText(), []))
             pieces.add(text, masker)
             numbers.append(entry.number)
     return {

@@ -1,9 +1,10 @@
-"""A recording served again as an agent: the same every time, and without a model.
+"""Replays a recording, as the agent or as the client, without a model.
 
-A request is answered as the next recorded one of its method and session was, with everything that the agent
-said and asked on the way. What the agent asked is asked again, and the answer waited for, but not obeyed:
-the recording knows only how it went on then. Ids of requests are those of this connection; ids of sessions
-stay as they were recorded, unless the client comes with one of its own.
+`scripts_of` cuts a recording into scripts, one for each request of the client. `ReplayedAgent` answers a
+request as the next recorded one of its method and session was, with everything that the agent said and asked
+on the way. What the agent asked is asked again, and the answer awaited but not obeyed: the recording knows
+only how it went on then. Request ids are those of this connection; session ids stay as recorded, unless the
+client comes with its own. `ReplayedClient` plays the client's side against an agent.
 """
 
 from __future__ import annotations
@@ -19,29 +20,169 @@ import msgspec
 from msgspec import Raw
 
 from coupler.client.connection import Link
-from coupler.recording.traces import Entry, Exchange, Side, Trace, id_key
+from coupler.recording.traces import Side, Trace, TraceEntry, TraceExchange, id_key
 from coupler.wire.frames import FrameBuffer
 from coupler.wire.messages import CANCELLED, INTERNAL_ERROR, METHOD_NOT_FOUND, RpcError
-from coupler.wire.peer import CANCEL_REQUEST, Answer, Peer, Request
+from coupler.wire.peer import CANCEL_REQUEST, Peer, Request, Response
 from coupler.wire.transport import TappedTransport, Transport
 
 FRAME_LIMIT = 96 * 1024 * 1024
 """Bytes of the longest line that a client may send."""
 
 GRACE = 1.0
-"""Seconds to play what needs nothing more from a client that has closed its end."""
+"""Seconds to finish playing after a client has closed its input, as far as nothing more is needed from it."""
 
 LANE = "replay"
-"""Everything goes through one lane, so that it arrives in the order in which it is played."""
+"""All messages use one lane, so that they arrive in the order in which they are played."""
 
-Say = Callable[[str], None]
+PROMPT = "session/prompt"
+CANCEL = "session/cancel"
+
+OPENING_METHODS = frozenset({"session/new", "session/fork"})
+"""Requests whose answer names a new session."""
+
+SETTLE_SECONDS = 0.5
+"""Seconds in which an agent may still send something after an answer."""
+
+SHORT_WAIT = 2.0
+"""Seconds to wait for what the recording has before a cancel, or at the very end."""
+
+ShowMessage = Callable[[str], None]
+
+StepAction: TypeAlias = Literal["send", "ask", "answer", "await answer", "await cancel"]
+
+
+class ReplayStep(NamedTuple):
+    """One step of a script: the agent sends, asks or answers, or the client does what was awaited."""
+
+    action: StepAction
+    entry: TraceEntry
+
+
+@dataclass
+class ReplayScript:
+    """What the agent did from a request to its answer; without a request, what it sent at the very start.
+
+    An agent's messages belong to the exchange that caused them: to the running turn of their session, else to
+    another open request there, else to the last answered one. So each script can be played when its request
+    comes, whatever else goes on at the same time, and two recordings of the same conversation can be
+    compared.
+    """
+
+    exchange: TraceExchange | None = None
+    session: Any = None
+    steps: list[ReplayStep] = field(default_factory=list)
+
+    @property
+    def method(self) -> str:
+        return self.exchange.method if self.exchange is not None else ""
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the client cancelled it."""
+        return any(step.action == "await cancel" for step in self.steps)
+
+    @property
+    def opened_session(self) -> Any:
+        """The id of the session that it opened."""
+        result = self.exchange.result if self.exchange is not None else None
+        return (
+            result.get("sessionId") if self.method in OPENING_METHODS and isinstance(result, dict) else None
+        )
+
+
+def scripts_of(trace: Trace) -> list[ReplayScript]:
+    """Return the scripts of a recording in the order of their requests; the first has no request."""
+    return _Reader(trace).read()
+
+
+def session_of(entry: TraceEntry) -> Any:
+    """Return the session that a request or a notification is about."""
+    return entry.params.get("sessionId") if isinstance(entry.params, dict) else None
+
+
+class _Reader:
+    """Reads a trace once and cuts it into scripts."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._scripts = [ReplayScript()]
+        self._by_request: dict[int, ReplayScript] = {}
+        self._by_answer: dict[int, ReplayScript] = {}
+        self._asked: dict[int, ReplayScript] = {}
+        self._open: list[ReplayScript] = []
+        self._last: dict[Any, ReplayScript] = {}
+
+    def read(self) -> list[ReplayScript]:
+        for exchange in self._trace.exchanges():
+            script = ReplayScript(exchange, session_of(exchange.request))
+            self._scripts.append(script)
+            self._by_request[exchange.request.number] = script
+            if exchange.answer is not None:
+                self._by_answer[exchange.answer.number] = script
+        answers = {
+            exchange.answer.number: exchange
+            for exchange in self._trace.exchanges(sender="agent")
+            if exchange.answer is not None
+        }
+        for entry in self._trace.entries:
+            if entry.sender == "agent":
+                self._read_agents(entry)
+            else:
+                self._read_clients(entry, answers.get(entry.number))
+        return self._scripts
+
+    def _read_agents(self, entry: TraceEntry) -> None:
+        script = self._by_answer.get(entry.number)
+        if script is not None:
+            script.steps.append(ReplayStep("answer", entry))
+            self._open.remove(script)
+            for session in {script.session, script.opened_session, None}:
+                self._last[session] = script
+        elif entry.is_answer:
+            return  # an answer to nothing: whoever asks in a replay has asked something else
+        elif entry.is_request:
+            script = self._cause_of(entry)
+            script.steps.append(ReplayStep("ask", entry))
+            self._asked[entry.number] = script
+        else:
+            self._cause_of(entry).steps.append(ReplayStep("send", entry))
+
+    def _read_clients(self, entry: TraceEntry, answered: TraceExchange | None) -> None:
+        if entry.number in self._by_request:
+            self._open.append(self._by_request[entry.number])
+        elif answered is not None:
+            self._asked[answered.request.number].steps.append(ReplayStep("await answer", entry))
+        elif entry.method in (CANCEL, CANCEL_REQUEST):
+            for script in self._cancelled_by(entry):
+                script.steps.append(ReplayStep("await cancel", entry))
+
+    def _cause_of(self, entry: TraceEntry) -> ReplayScript:
+        session = session_of(entry)
+        mine = [script for script in self._open if script.session == session and session is not None]
+        turns = [script for script in mine if script.method == PROMPT]
+        candidates = turns or mine or [*filter(None, [self._last.get(session)])]
+        if not candidates:
+            candidates = self._open or [*filter(None, [self._last.get(None)])] or self._scripts[:1]
+        return candidates[-1]
+
+    def _cancelled_by(self, entry: TraceEntry) -> Iterator[ReplayScript]:
+        for script in self._open:
+            assert script.exchange is not None
+            if entry.method == CANCEL:
+                if script.method == PROMPT and script.session == session_of(entry):
+                    yield script
+            elif isinstance(entry.params, dict):
+                request = script.exchange.request.message["id"]
+                if id_key(entry.params.get("requestId")) == id_key(request):
+                    yield script
 
 
 class ReplayedAgent:
-    """Plays one recording to one client."""
+    """Plays the agent's side of one recording to one client."""
 
-    def __init__(self, trace: Trace, transport: Transport, *, pace: float = 0.0, say: Say) -> None:
-        """`pace` is how many times the recorded time everything takes; 0 is as fast as it can."""
+    def __init__(self, trace: Trace, transport: Transport, *, pace: float = 0.0, say: ShowMessage) -> None:
+        """`pace` multiplies the recorded times; 0 is as fast as possible."""
         self._scripts = scripts_of(trace)
         self._unplayed = self._scripts[1:]
         self._recorded_answers = {
@@ -106,12 +247,12 @@ class ReplayedAgent:
         self._ended.set()
 
     def over(self, play: _Play) -> None:
-        """A script was played to its end."""
+        """Note that a script was played to its end."""
         if play in self._playing:
             self._playing.remove(play)
 
-    def send(self, entry: Entry) -> None:
-        """Say what was recorded, with this connection's ids in it."""
+    def send(self, entry: TraceEntry) -> None:
+        """Send what was recorded, with this connection's ids in it."""
         message = entry.message
         if not message:
             self._peer.send(entry.line + b"\n", LANE)
@@ -125,10 +266,10 @@ class ReplayedAgent:
             LANE,
         )
 
-    def ask(self, entry: Entry, answered: asyncio.Future[Any]) -> None:
-        """Ask the client what the agent had asked."""
+    def ask(self, entry: TraceEntry, answered: asyncio.Future[Any]) -> None:
+        """Send the client a request that the agent had sent."""
 
-        def deliver(answer: Answer) -> None:
+        def deliver(answer: Response) -> None:
             self._compare(entry, answer)
             if not answered.done():
                 answered.set_result(None)
@@ -140,7 +281,7 @@ class ReplayedAgent:
     def result(self, value: Any) -> Any:
         return self._translated(value)
 
-    def _next(self, method: str, session: Any) -> Script | None:
+    def _next(self, method: str, session: Any) -> ReplayScript | None:
         mine = [script for script in self._unplayed if script.method == method]
         recorded = self._sessions.get(session, session)
         exact = next((script for script in mine if script.session == recorded), None)
@@ -165,8 +306,8 @@ class ReplayedAgent:
         )
         return RpcError.because(INTERNAL_ERROR, message, expected=left[:10])
 
-    def _compare(self, asked: Entry, answer: Answer) -> None:
-        """Tell whoever looks on when the client decides otherwise than it did in the recording."""
+    def _compare(self, asked: TraceEntry, answer: Response) -> None:
+        """Report when the client decides differently than in the recording."""
         recorded = self._recorded_answers.get(asked.number)
         if (
             recorded is None
@@ -182,7 +323,7 @@ class ReplayedAgent:
             )
 
     def _translated(self, value: Any) -> Any:
-        """With the client's own ids of sessions in it."""
+        """Replace recorded session ids with the client's own."""
         own = {recorded: live for live, recorded in self._sessions.items()}
         if isinstance(value, dict) and value.get("sessionId") in own:
             return {**value, "sessionId": own[value["sessionId"]]}
@@ -190,9 +331,9 @@ class ReplayedAgent:
 
 
 class _Play:
-    """One script, played to whoever sent the request."""
+    """Plays one script to whoever sent the request."""
 
-    def __init__(self, agent: ReplayedAgent, script: Script, request: Request | None) -> None:
+    def __init__(self, agent: ReplayedAgent, script: ReplayScript, request: Request | None) -> None:
         self.script = script
         self._agent = agent
         self._request = request
@@ -201,14 +342,14 @@ class _Play:
         self._is_answered = False
 
     def cancel(self) -> None:
-        """The client cancels the turn: at the recorded place it goes on, elsewhere it ends at once."""
+        """Cancel the turn: where the recording has a cancel it continues, elsewhere it ends at once."""
         self._cancelled.set()
         if not self.script.is_cancelled and not self._is_answered and self._request is not None:
             self._is_answered = True
             self._request.answer({"stopReason": "cancelled"})
 
     def cancel_request(self) -> None:
-        """The client does not want the answer any more."""
+        """Cancel the request: the client does not want the answer any more."""
         self._cancelled.set()
         if not self.script.is_cancelled and not self._is_answered and self._request is not None:
             self._is_answered = True
@@ -240,7 +381,7 @@ class _Play:
         # Room in the outgoing queue, so that a client that does not read is not filled up.
         await self._agent.peer.drain()
 
-    async def _take(self, step: Step) -> None:
+    async def _take(self, step: ReplayStep) -> None:
         entry = step.entry
         match step.action:
             case "send" if not self._is_cut_short:
@@ -287,21 +428,12 @@ def _short(value: Any) -> str:
     return msgspec.json.encode(value).decode()[:200]
 
 
-# The client's side of a recording, played against an agent.
-#
-# Requests are sent when what they followed in the recording has happened again, and what the agent asks is
-# answered as it was then. Everything that is said is noted in a trace, for `replay_difference` to compare.
-
-
-CALM = 0.5
-"""Seconds in which an agent says what it still has to say after an answer."""
-
-SOON = 2.0
-"""Seconds to wait for what was there in the recording before a cancel, or at the very end."""
-
-
 class ReplayedClient:
-    """Plays one recording to one agent."""
+    """Plays the client's side of one recording to one agent.
+
+    Requests are sent when what they followed in the recording has happened again, and the agent's requests
+    are answered as they were then. Everything is noted in a trace, for `replay_difference` to compare.
+    """
 
     def __init__(self, trace: Trace, link: Link, *, timeout: float) -> None:
         """`timeout` is how many seconds the agent may take for an answer."""
@@ -328,7 +460,7 @@ class ReplayedClient:
         self._peer: Peer
 
     async def run(self) -> Trace:
-        """Play everything; the trace of it. Raises AgentError if the agent does not start."""
+        """Play everything and return the new trace. Raises AgentError if the agent does not start."""
         transport = TappedTransport(self._link.open(), self)
         self._peer = Peer(transport, self, frame_limit=FRAME_LIMIT, answers_garbage=False)
         try:
@@ -337,7 +469,7 @@ class ReplayedClient:
         finally:
             await self._peer.close()
             await self._link.close(grace=1.0)
-            self.trace.exit_code, self.trace.stderr = self._link.last_words()[:2]
+            self.trace.exit_code, self.trace.stderr = self._link.exit_details()[:2]
         return self.trace
 
     async def _play(self) -> None:
@@ -346,11 +478,11 @@ class ReplayedClient:
                 return
         waiting = [number for number, script in self._scripts.items() if _answer_of(script) is not None]
         if await self._all_answered(waiting):
-            await self._until(lambda: self._count() >= self._recorded_count(), SOON)
+            await self._until(lambda: self._count() >= self._recorded_count(), SHORT_WAIT)
             await self._calm()
 
-    async def _play_entry(self, entry: Entry) -> bool:
-        """Whether it could be sent."""
+    async def _play_entry(self, entry: TraceEntry) -> bool:
+        """Play one entry; returns whether it could be sent."""
         before = [
             number
             for number, script in self._scripts.items()
@@ -359,7 +491,7 @@ class ReplayedClient:
         if not await self._all_answered(before):
             return False
         await self._until(
-            lambda: _after_answer(self.trace) >= _after_answer(self._recorded, entry.number), CALM
+            lambda: _after_answer(self.trace) >= _after_answer(self._recorded, entry.number), SETTLE_SECONDS
         )
         if entry.is_request:
             self._ask(entry)
@@ -379,11 +511,11 @@ class ReplayedClient:
         self.stopped_because = f"{ending} before {method} was answered"
         return False
 
-    def _ask(self, entry: Entry) -> None:
+    def _ask(self, entry: TraceEntry) -> None:
         answered = self._answered[entry.number] = asyncio.Event()
         script = self._scripts[entry.number]
 
-        def deliver(answer: Answer) -> None:
+        def deliver(answer: Response) -> None:
             if isinstance(answer, Raw) and script.opened_session is not None:
                 result = msgspec.json.decode(answer)
                 if isinstance(result, dict):
@@ -396,13 +528,13 @@ class ReplayedClient:
         key = self._peer.ask(entry.method or "", params, deliver, LANE)
         self._ids[id_key(entry.message["id"])] = int(key)
 
-    async def _notify(self, entry: Entry) -> None:
+    async def _notify(self, entry: TraceEntry) -> None:
         if not entry.message:
             self._peer.send(entry.line + b"\n", LANE)
             return
         params = self._translated(entry.params)
         if entry.method in (CANCEL, CANCEL_REQUEST):
-            await self._until(lambda: self._count() >= self._recorded_count(entry.number), SOON)
+            await self._until(lambda: self._count() >= self._recorded_count(entry.number), SHORT_WAIT)
         if entry.method == CANCEL_REQUEST and isinstance(params, dict):
             live = self._ids.get(id_key(params.get("requestId")))
             params = {**params, "requestId": live}
@@ -421,7 +553,7 @@ class ReplayedClient:
         message = f"the recorded client was not asked for {request.method} here"
         raise RpcError.because(METHOD_NOT_FOUND, message)
 
-    async def _answer(self, request: Request, exchange: Exchange) -> None:
+    async def _answer(self, request: Request, exchange: TraceExchange) -> None:
         answer = exchange.answer
         if answer is None:
             return  # nor was it in the recording
@@ -436,7 +568,7 @@ class ReplayedClient:
             request.answer(Raw(msgspec.json.encode(answer.message.get("result"))))
 
     def notification_received(self, method: str, params: Raw) -> None:
-        """It is in the trace."""
+        """Do nothing: it is in the trace."""
 
     def disconnected(self, error: RpcError) -> None:
         self._is_gone = True
@@ -449,7 +581,7 @@ class ReplayedClient:
         self._note("agent", data)
 
     def output_ended(self) -> None:
-        """Nothing to note."""
+        """Do nothing."""
 
     def input_ended(self) -> None:
         self._is_gone = True
@@ -468,14 +600,14 @@ class ReplayedClient:
         return sum(entry.sender == "agent" for entry in self._recorded.entries[:before])
 
     async def _calm(self) -> None:
-        """Let what comes too much come, so that it is seen."""
+        """Wait for surplus messages, so that they are seen."""
         while True:
             count = self._count()
-            if not await self._until(lambda count=count: self._count() > count, CALM):  # type: ignore[misc]
+            if not await self._until(lambda count=count: self._count() > count, SETTLE_SECONDS):  # type: ignore[misc]
                 return
 
     async def _until(self, look: Callable[[], bool], seconds: float) -> bool:
-        """Whether it comes to be in that time; asked again whenever something was said."""
+        """Wait until a condition holds, checked after every message; returns whether it did in time."""
         try:
             async with asyncio.timeout(seconds):
                 while not look():
@@ -487,7 +619,7 @@ class ReplayedClient:
             return False
         return True
 
-    def _sent_event(self, entry: Entry) -> asyncio.Event:
+    def _sent_event(self, entry: TraceEntry) -> asyncio.Event:
         return self._sent.setdefault(entry.number, asyncio.Event())
 
     def _translated(self, value: Any) -> Any:
@@ -497,7 +629,7 @@ class ReplayedClient:
 
 
 def _after_answer(trace: Trace, end: int | None = None) -> int:
-    """How many frames the agent has sent since it answered something last."""
+    """Count the messages that the agent has sent since its last answer."""
     count = 0
     for entry in reversed(trace.entries[:end]):
         if entry.sender == "agent":
@@ -509,145 +641,10 @@ def _after_answer(trace: Trace, end: int | None = None) -> int:
     return count
 
 
-def _request_number(script: Script) -> int:
+def _request_number(script: ReplayScript) -> int:
     assert script.exchange is not None
     return script.exchange.request.number
 
 
-def _answer_of(script: Script) -> Entry | None:
+def _answer_of(script: ReplayScript) -> TraceEntry | None:
     return script.exchange.answer if script.exchange is not None else None
-
-
-# A recording as scripts: for every request of the client, what the agent did until it was answered.
-#
-# An agent's frames belong to the exchange that brought them about: to the turn that runs in their session,
-# else to what else is open there, else to what was answered last. So each script can be played when its
-# request comes, whatever else goes on at the same time, and two recordings of the same conversation can be
-# compared.
-
-
-PROMPT = "session/prompt"
-CANCEL = "session/cancel"
-
-OPENING = frozenset({"session/new", "session/fork"})
-"""Requests whose answer names a session that was not there before."""
-
-Action: TypeAlias = Literal["send", "ask", "answer", "await answer", "await cancel"]
-
-
-class Step(NamedTuple):
-    """One thing that happens: the agent sends, asks or answers, or the client does what it waited for."""
-
-    action: Action
-    entry: Entry
-
-
-@dataclass
-class Script:
-    """What follows a request; without one, what the agent said of its own accord at the very start."""
-
-    exchange: Exchange | None = None
-    session: Any = None
-    steps: list[Step] = field(default_factory=list)
-
-    @property
-    def method(self) -> str:
-        return self.exchange.method if self.exchange is not None else ""
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether the client cancelled it."""
-        return any(step.action == "await cancel" for step in self.steps)
-
-    @property
-    def opened_session(self) -> Any:
-        """The id of the session that it opened."""
-        result = self.exchange.result if self.exchange is not None else None
-        return result.get("sessionId") if self.method in OPENING and isinstance(result, dict) else None
-
-
-def scripts_of(trace: Trace) -> list[Script]:
-    """The scripts of a recording in the order of their requests; the first one has no request."""
-    return _Reader(trace).read()
-
-
-def session_of(entry: Entry) -> Any:
-    """The session that a request or a notification is about."""
-    return entry.params.get("sessionId") if isinstance(entry.params, dict) else None
-
-
-class _Reader:
-    """Goes through a trace once."""
-
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
-        self._scripts = [Script()]
-        self._by_request: dict[int, Script] = {}
-        self._by_answer: dict[int, Script] = {}
-        self._asked: dict[int, Script] = {}
-        self._open: list[Script] = []
-        self._last: dict[Any, Script] = {}
-
-    def read(self) -> list[Script]:
-        for exchange in self._trace.exchanges():
-            script = Script(exchange, session_of(exchange.request))
-            self._scripts.append(script)
-            self._by_request[exchange.request.number] = script
-            if exchange.answer is not None:
-                self._by_answer[exchange.answer.number] = script
-        answers = {
-            exchange.answer.number: exchange
-            for exchange in self._trace.exchanges(sender="agent")
-            if exchange.answer is not None
-        }
-        for entry in self._trace.entries:
-            if entry.sender == "agent":
-                self._read_agents(entry)
-            else:
-                self._read_clients(entry, answers.get(entry.number))
-        return self._scripts
-
-    def _read_agents(self, entry: Entry) -> None:
-        script = self._by_answer.get(entry.number)
-        if script is not None:
-            script.steps.append(Step("answer", entry))
-            self._open.remove(script)
-            for session in {script.session, script.opened_session, None}:
-                self._last[session] = script
-        elif entry.is_answer:
-            return  # an answer to nothing: whoever asks in a replay has asked something else
-        elif entry.is_request:
-            script = self._cause_of(entry)
-            script.steps.append(Step("ask", entry))
-            self._asked[entry.number] = script
-        else:
-            self._cause_of(entry).steps.append(Step("send", entry))
-
-    def _read_clients(self, entry: Entry, answered: Exchange | None) -> None:
-        if entry.number in self._by_request:
-            self._open.append(self._by_request[entry.number])
-        elif answered is not None:
-            self._asked[answered.request.number].steps.append(Step("await answer", entry))
-        elif entry.method in (CANCEL, CANCEL_REQUEST):
-            for script in self._cancelled_by(entry):
-                script.steps.append(Step("await cancel", entry))
-
-    def _cause_of(self, entry: Entry) -> Script:
-        session = session_of(entry)
-        mine = [script for script in self._open if script.session == session and session is not None]
-        turns = [script for script in mine if script.method == PROMPT]
-        candidates = turns or mine or [*filter(None, [self._last.get(session)])]
-        if not candidates:
-            candidates = self._open or [*filter(None, [self._last.get(None)])] or self._scripts[:1]
-        return candidates[-1]
-
-    def _cancelled_by(self, entry: Entry) -> Iterator[Script]:
-        for script in self._open:
-            assert script.exchange is not None
-            if entry.method == CANCEL:
-                if script.method == PROMPT and script.session == session_of(entry):
-                    yield script
-            elif isinstance(entry.params, dict):
-                request = script.exchange.request.message["id"]
-                if id_key(entry.params.get("requestId")) == id_key(request):
-                    yield script

@@ -1,7 +1,7 @@
-"""Where a replayed conversation differs from the recorded one, exchange by exchange.
+"""Compares a replayed conversation with the recorded one, exchange by exchange.
 
-What differs in every run is made equal first: ids are numbered in the order in which they appear, times are
-left out, and the pieces of one text are put together.
+What differs in every run is normalized first: ids are numbered in the order in which they appear, times are
+left out, and the chunks of one text are joined.
 """
 
 from __future__ import annotations
@@ -12,27 +12,29 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from coupler.recording.masking import PIECES
-from coupler.recording.replay import Script, scripts_of, session_of
-from coupler.recording.traces import Entry, Trace
+from coupler.recording.masking import CHUNK_UPDATES
+from coupler.recording.replay import ReplayScript, scripts_of, session_of
+from coupler.recording.traces import Trace, TraceEntry
 
-MADE_UP = frozenset({"sessionId", "toolCallId", "messageId", "terminalId", "elicitationId", "requestId"})
-"""Keys whose values are other ones in every run."""
+GENERATED_ID_KEYS = frozenset(
+    {"sessionId", "toolCallId", "messageId", "terminalId", "elicitationId", "requestId"}
+)
+"""Keys whose values differ in every run."""
 
-STANDING = frozenset(
+STATE_UPDATES = frozenset(
     {"available_commands_update", "config_option_update", "current_mode_update", "session_info_update"}
     | {"usage_update"}
 )
-"""Updates about the session as a whole: where they come between others means nothing, nor a repetition."""
+"""Updates about the session as a whole: their position between others, and repetitions, mean nothing."""
 
-TIMES = frozenset({"updatedAt", "createdAt", "timestamp", "lastUpdated"})
+TIMESTAMP_KEYS = frozenset({"updatedAt", "createdAt", "timestamp", "lastUpdated"})
 
-LONGEST = 300
+MOST_SHOWN_CHARACTERS = 300
 """Characters of a value that are shown."""
 
 
-class Saying(NamedTuple):
-    """One thing that an agent said: what it was, and its content."""
+class AgentMessage(NamedTuple):
+    """One thing that an agent said: its kind and content."""
 
     kind: str
     content: Any
@@ -42,7 +44,7 @@ class Saying(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How an exchange went otherwise. `title` is for people; the lines begin with -, + or ~."""
+    """The differences of one exchange. `title` is for people; the lines begin with -, + or ~."""
 
     title: str
     lines: tuple[str, ...]
@@ -53,9 +55,9 @@ class Difference(NamedTuple):
 
 
 def differences(recorded: Trace, played: Trace) -> Iterator[Difference]:
-    """Every exchange of the recording, in order, and those that came to it."""
+    """Compare every exchange of the recording, in order, and list those that were added."""
     before, after = scripts_of(recorded), scripts_of(played)
-    ids_before, ids_after = Ids(), Ids()
+    ids_before, ids_after = IdNumbering(), IdNumbering()
     for number, script in enumerate(before):
         other = after[number] if number < len(after) else None
         old = _sorted(_sayings(script, ids_before))
@@ -67,32 +69,34 @@ def differences(recorded: Trace, played: Trace) -> Iterator[Difference]:
             yield Difference(_title(number, script), tuple(_compared(old, new)))
 
 
-class Ids:
-    """Numbers ids by their first appearance, those of each kind for themselves."""
+class IdNumbering:
+    """Numbers ids by their first appearance, each kind separately."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, str], str] = {}
         self._counts: dict[str, int] = {}
         self._standing: dict[tuple[Any, str], Any] = {}
 
-    def is_repeated(self, saying: Saying, session: Any) -> bool:
-        """Whether it says of a session what was the last that was said of it."""
-        if saying.kind not in STANDING:
+    def is_repeated(self, saying: AgentMessage, session: Any) -> bool:
+        """Whether an update repeats the last state of a session."""
+        if saying.kind not in STATE_UPDATES:
             return False
         before = self._standing.get((session, saying.kind))
         self._standing[session, saying.kind] = saying.content
         return bool(before == saying.content)
 
     def equal(self, value: Any) -> Any:
-        """The value without what differs in every run."""
+        """Return the value without what differs in every run."""
         if isinstance(value, list):
             return [self.equal(item) for item in value]
         if not isinstance(value, dict):
             return value
         return {
-            key: self._number(key, item) if key in MADE_UP and isinstance(item, str) else self.equal(item)
+            key: self._number(key, item)
+            if key in GENERATED_ID_KEYS and isinstance(item, str)
+            else self.equal(item)
             for key, item in value.items()
-            if key != "_meta" and key not in TIMES
+            if key != "_meta" and key not in TIMESTAMP_KEYS
         }
 
     def _number(self, key: str, id: str) -> str:
@@ -103,14 +107,18 @@ class Ids:
 
 
 def shortened(value: Any) -> str:
-    """A value as one line of JSON, cut if it is long."""
+    """Format a value as one line of JSON, cut if it is long."""
     text = msgspec.json.encode(value).decode()
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}… +{len(text) - LONGEST}"
+    return (
+        text
+        if len(text) <= MOST_SHOWN_CHARACTERS
+        else f"{text[:MOST_SHOWN_CHARACTERS]}… +{len(text) - MOST_SHOWN_CHARACTERS}"
+    )
 
 
-def _sayings(script: Script, ids: Ids) -> Iterator[Saying]:
-    """What the agent said in an exchange, with the pieces of one text put together."""
-    text: Saying | None = None
+def _sayings(script: ReplayScript, ids: IdNumbering) -> Iterator[AgentMessage]:
+    """Return what the agent said in an exchange, with the chunks of one text joined."""
+    text: AgentMessage | None = None
     for step in script.steps:
         if step.action in ("await answer", "await cancel"):
             continue
@@ -119,12 +127,14 @@ def _sayings(script: Script, ids: Ids) -> Iterator[Saying]:
             continue
         if text is not None and _continues(text, saying):
             joined = text.content["content"]["text"] + saying.content["content"]["text"]
-            text = Saying(text.kind, {**text.content, "content": {**text.content["content"], "text": joined}})
+            text = AgentMessage(
+                text.kind, {**text.content, "content": {**text.content["content"], "text": joined}}
+            )
             continue
         if text is not None:
             yield text
             text = None
-        if saying.kind in PIECES and _has_text(saying):
+        if saying.kind in CHUNK_UPDATES and _has_text(saying):
             text = saying
         else:
             yield saying
@@ -132,18 +142,18 @@ def _sayings(script: Script, ids: Ids) -> Iterator[Saying]:
         yield text
 
 
-def _sorted(sayings: Iterable[Saying]) -> list[Saying]:
-    """In their order, but those about the session as a whole after all others."""
-    return sorted(sayings, key=lambda saying: saying.kind if saying.kind in STANDING else "")
+def _sorted(sayings: Iterable[AgentMessage]) -> list[AgentMessage]:
+    """Keep the order, but put updates about the session as a whole after all others."""
+    return sorted(sayings, key=lambda saying: saying.kind if saying.kind in STATE_UPDATES else "")
 
 
-def _saying(entry: Entry, ids: Ids) -> Saying:
+def _saying(entry: TraceEntry, ids: IdNumbering) -> AgentMessage:
     message = entry.message
     if not message:
-        return Saying("a line that is no message:", entry.line.decode(errors="replace"))
+        return AgentMessage("a line that is no message:", entry.line.decode(errors="replace"))
     if entry.is_answer:
         kind = "error" if "error" in message else "result"
-        return Saying(kind, ids.equal(message[kind]))
+        return AgentMessage(kind, ids.equal(message[kind]))
     params = message.get("params")
     if (
         entry.method == "session/update"
@@ -151,24 +161,24 @@ def _saying(entry: Entry, ids: Ids) -> Saying:
         and isinstance(params.get("update"), dict)
     ):
         update = dict(params["update"])
-        return Saying(str(update.pop("sessionUpdate", "update")), ids.equal(update))
-    return Saying(entry.method or "message", ids.equal(params))
+        return AgentMessage(str(update.pop("sessionUpdate", "update")), ids.equal(update))
+    return AgentMessage(entry.method or "message", ids.equal(params))
 
 
-def _continues(text: Saying, saying: Saying) -> bool:
-    """Whether it is the next piece of the same text."""
+def _continues(text: AgentMessage, saying: AgentMessage) -> bool:
+    """Whether it is the next chunk of the same text."""
     if saying.kind != text.kind or not _has_text(saying):
         return False
     rests = [{**each.content, "content": {**each.content["content"], "text": ""}} for each in (text, saying)]
     return bool(rests[0] == rests[1])
 
 
-def _has_text(saying: Saying) -> bool:
+def _has_text(saying: AgentMessage) -> bool:
     content = saying.content.get("content") if isinstance(saying.content, dict) else None
     return isinstance(content, dict) and isinstance(content.get("text"), str)
 
 
-def _compared(old: list[Saying], new: list[Saying]) -> Iterator[str]:
+def _compared(old: list[AgentMessage], new: list[AgentMessage]) -> Iterator[str]:
     keys = [[msgspec.json.encode(each, order="sorted") for each in side] for side in (old, new)]
     matcher = difflib.SequenceMatcher(None, keys[0], keys[1], autojunk=False)
     for tag, old_from, old_to, new_from, new_to in matcher.get_opcodes():
@@ -176,8 +186,8 @@ def _compared(old: list[Saying], new: list[Saying]) -> Iterator[str]:
             yield from _changed(old[old_from:old_to], new[new_from:new_to])
 
 
-def _changed(old: list[Saying], new: list[Saying]) -> Iterator[str]:
-    """Sayings of one kind in the same place are one that was changed; the rest is missing or extra."""
+def _changed(old: list[AgentMessage], new: list[AgentMessage]) -> Iterator[str]:
+    """Pair messages of one kind in the same position as changed; the rest is missing or extra."""
     kinds = difflib.SequenceMatcher(
         None, [each.kind for each in old], [each.kind for each in new], autojunk=False
     )
@@ -191,7 +201,7 @@ def _changed(old: list[Saying], new: list[Saying]) -> Iterator[str]:
 
 
 def _paths(before: Any, after: Any, path: str = "") -> Iterator[str]:
-    """What is different, each with the place where it is."""
+    """List what is different, each with its path."""
     if before == after:
         return
     if isinstance(before, dict) and isinstance(after, dict):
@@ -210,7 +220,7 @@ def _paths(before: Any, after: Any, path: str = "") -> Iterator[str]:
         yield f"{path or 'value'}: {shortened(before)} → {shortened(after)}"
 
 
-def _title(number: int, script: Script) -> str:
+def _title(number: int, script: ReplayScript) -> str:
     if script.exchange is None:
         return "before the first request"
     return f"{number}. {script.method}{_words_of(script.exchange.params)}"

@@ -1,7 +1,8 @@
-"""A trace: every line that two peers wrote, with its time, in the order in which it was seen.
+"""Holds a trace: every line that two peers wrote, with its time, in the order in which it was seen.
 
-It keeps lines as they were, also those that are no JSON, and offers them as the messages they mean: requests
-with their answers, notifications, updates. On disk it is NDJSON, described in docs/recording.md.
+It keeps lines as they were, also those that are no JSON, and offers them as messages: requests with their
+answers, notifications, updates. On disk it is NDJSON, described in docs/recording.md. `schema_problems`
+validates a message by the published schema; `external_lines` reads the recordings of other tools.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from coupler.schema.base import DecodingError, Unknown
-from coupler.schema.decoding import resolve
+from coupler.schema.decoding import resolve_mixin
 from coupler.schema.methods import METHODS
 
 if TYPE_CHECKING:
@@ -29,13 +30,32 @@ Side: TypeAlias = Literal["client", "agent"]
 FORMAT = "coupler.trace"
 FORMAT_VERSION = 1
 
+ACPX_JOURNAL = "acpx.session.journal."
+CONDUCTOR_EVENTS = frozenset({"request", "response", "notification"})
+
+ENVELOPE_KEYS = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
+ERROR_KEYS = frozenset({"code", "message", "data"})
+
+# Codes of JSON-RPC and ACP, taken from the protocol and not from Coupler's own code: the conformance kit uses
+# them, and judges Coupler too.
+PARSE_ERROR = -32700
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+
+CANCELLED = -32800
+AUTH_REQUIRED = -32000
+NOT_FOUND = -32002
+
+SentLine: TypeAlias = tuple[Side, float, bytes]
+
 
 class TraceError(Exception):
-    """A file is no trace."""
+    """The file is no trace."""
 
 
-class Entry:
-    """One line, without its line end. `number` is its place in the trace, `at` its time in seconds."""
+class TraceEntry:
+    """One line, without its line end. `number` is its position in the trace, `at` its time in seconds."""
 
     def __init__(self, number: int, at: float, sender: Side, line: bytes) -> None:
         self.number = number
@@ -74,14 +94,14 @@ class Entry:
         return "method" not in self.message and ("result" in self.message or "error" in self.message)
 
     def encode(self) -> bytes:
-        """The entry as one line of a trace's file."""
+        """Return the entry as one line of a trace's file."""
         return msgspec.json.encode({"at": round(self.at, 6), "from": self.sender, **content_of(self.line)})
 
 
-class Update(NamedTuple):
+class TraceUpdate(NamedTuple):
     """A `session/update`."""
 
-    entry: Entry
+    entry: TraceEntry
     session: Any
     body: dict[str, Any]
 
@@ -90,10 +110,10 @@ class Update(NamedTuple):
         return self.body.get("sessionUpdate")
 
 
-class Exchange:
-    """A request and what became of it."""
+class TraceExchange:
+    """A request and its answer, if there is one."""
 
-    def __init__(self, request: Entry, answer: Entry | None = None) -> None:
+    def __init__(self, request: TraceEntry, answer: TraceEntry | None = None) -> None:
         self.request = request
         self.answer = answer
 
@@ -108,7 +128,7 @@ class Exchange:
 
     @property
     def result(self) -> Any:
-        """The result, None while there is none; an agent's `null` counts as an empty object."""
+        """The result; None while there is none. An agent's `null` counts as an empty object."""
         if self.answer is None or "result" not in self.answer.message:
             return None
         return {} if (result := self.answer.message["result"]) is None else result
@@ -120,95 +140,95 @@ class Exchange:
 
 
 class Trace:
-    """Grows at its end; whoever judges it sees it as it is by then."""
+    """A growing list of lines; whoever judges it sees it as it is by then."""
 
     def __init__(self, label: str = "") -> None:
         self.label = label
-        self.entries: list[Entry] = []
-        self.stray_answers: list[Entry] = []
+        self.entries: list[TraceEntry] = []
+        self.stray_answers: list[TraceEntry] = []
         self.stdout = ""
         self.stderr = ""
         self.exit_code: int | None = None
         self.missing = 0
         """Lines that whoever recorded it had to leave out."""
-        self._exchanges: list[Exchange] = []
-        self._open: dict[tuple[Side, str], Exchange] = {}
+        self._exchanges: list[TraceExchange] = []
+        self._open: dict[tuple[Side, str], TraceExchange] = {}
 
     @classmethod
-    def of(cls, exchange: Exchange) -> Trace:
-        """A trace of nothing but a request and its answer."""
+    def of(cls, exchange: TraceExchange) -> Trace:
+        """Return a trace of nothing but a request and its answer."""
         trace = cls()
         trace.entries = [entry for entry in (exchange.request, exchange.answer) if entry is not None]
         trace._exchanges = [exchange]
         return trace
 
-    def append(self, at: float, sender: Side, line: bytes) -> Entry:
-        """Note a line. An answer joins its request, or is stray."""
-        entry = Entry(len(self.entries), at, sender, line)
+    def append(self, at: float, sender: Side, line: bytes) -> TraceEntry:
+        """Add a line. An answer is matched with its request, or is stray."""
+        entry = TraceEntry(len(self.entries), at, sender, line)
         self.entries.append(entry)
         if entry.is_request:
-            exchange = Exchange(entry)
+            exchange = TraceExchange(entry)
             self._exchanges.append(exchange)
             self._open[sender, id_key(entry.message["id"])] = exchange
         elif entry.is_answer:
             self._join(entry)
         return entry
 
-    def exchanges(self, method: str | None = None, sender: Side = "client") -> list[Exchange]:
-        """The requests of one side, with their answers."""
+    def exchanges(self, method: str | None = None, sender: Side = "client") -> list[TraceExchange]:
+        """Return the requests of one side, with their answers."""
         return [
             exchange
             for exchange in self._exchanges
             if exchange.request.sender == sender and method in (None, exchange.method)
         ]
 
-    def notifications(self, method: str | None = None, sender: Side = "agent") -> list[Entry]:
-        """The notifications of one side."""
+    def notifications(self, method: str | None = None, sender: Side = "agent") -> list[TraceEntry]:
+        """Return the notifications of one side."""
         return [
             entry
             for entry in self.entries
             if entry.sender == sender and entry.is_notification and method in (None, entry.method)
         ]
 
-    def updates(self, session: str | None = None, *kinds: str) -> list[Update]:
-        """The agent's updates, of one session and of some kinds, or all of them."""
-        found: list[Update] = []
+    def updates(self, session: str | None = None, *kinds: str) -> list[TraceUpdate]:
+        """Return the agent's updates, of one session and of some kinds, or all of them."""
+        found: list[TraceUpdate] = []
         for entry in self.notifications("session/update"):
             params = entry.params if isinstance(entry.params, dict) else {}
             body = params.get("update")
-            update = Update(entry, params.get("sessionId"), body if isinstance(body, dict) else {})
+            update = TraceUpdate(entry, params.get("sessionId"), body if isinstance(body, dict) else {})
             if session in (None, update.session) and (not kinds or update.kind in kinds):
                 found.append(update)
         return found
 
     @property
     def client_capabilities(self) -> dict[str, Any]:
-        """What the client said it can do."""
+        """The capabilities that the client advertised."""
         return _object(self.exchanges("initialize"), lambda exchange: exchange.params, "clientCapabilities")
 
     @property
     def agent_capabilities(self) -> dict[str, Any]:
-        """What the agent said it can do."""
+        """The capabilities that the agent advertised."""
         return _object(self.exchanges("initialize"), lambda exchange: exchange.result, "agentCapabilities")
 
     def header(self) -> bytes:
-        """The first line of a trace's file."""
+        """Return the first line of a trace's file."""
         return msgspec.json.encode({"format": FORMAT, "version": FORMAT_VERSION, "label": self.label})
 
     def save(self, path: Path, secrets: Iterable[Secret] = ()) -> None:
-        """Write it as NDJSON, without these secrets and those of the environment and the user's settings."""
+        """Write it as NDJSON, masking these secrets and those of the environment and the user's settings."""
         path.write_bytes(b"".join(line + b"\n" for line in self._lines(secrets)))
 
     @classmethod
     def load(cls, path: Path) -> Trace:
-        """Read what `save` or `coupler record` wrote, or a recording of another tool; raises TraceError."""
+        """Read a file of `save`, of `coupler record` or of another tool; raises TraceError."""
         trace = cls(path.name)
         try:
             # Only at line feeds: a carriage return may stand in a frame.
             lines = path.read_bytes().split(b"\n")
         except OSError as error:
             raise TraceError(f"{path} cannot be read: {error.strerror}") from None
-        if (foreign := foreign_lines(lines[:-1])) is not None:
+        if (foreign := external_lines(lines[:-1])) is not None:
             for sender, at, frame in foreign:
                 trace.append(at, sender, frame)
             return trace
@@ -222,7 +242,7 @@ class Trace:
             raise TraceError(f"{path} holds no frames; `docs/recording.md` describes the format")
         return trace
 
-    def _join(self, answer: Entry) -> None:
+    def _join(self, answer: TraceEntry) -> None:
         asker: Side = "client" if answer.sender == "agent" else "agent"
         exchange = self._open.pop((asker, id_key(answer.message.get("id"))), None)
         if exchange is None:
@@ -232,12 +252,12 @@ class Trace:
 
     def _lines(self, secrets: Iterable[Secret]) -> Iterator[bytes]:
         # Imported on use: it stands on what is here.
-        from coupler.recording.masking import TraceScreen
+        from coupler.recording.masking import TraceMasker
 
-        screen = TraceScreen(self.entries, secrets)
+        screen = TraceMasker(self.entries, secrets)
         yield self.header()
         for entry in self.entries:
-            yield Entry(entry.number, entry.at, entry.sender, screen.line(entry)).encode()
+            yield TraceEntry(entry.number, entry.at, entry.sender, screen.line(entry)).encode()
         if self.stdout:
             yield msgspec.json.encode({"stdout": screen.mask(self.stdout)})
         if self.stderr:
@@ -268,11 +288,11 @@ class Trace:
 
 
 def id_key(id: Any) -> str:
-    """An id as text that tells 1 from "1"."""
+    """Return an id as text that tells 1 from "1"."""
     return repr(id)
 
 
-def _object(exchanges: list[Exchange], part: Any, name: str) -> dict[str, Any]:
+def _object(exchanges: list[TraceExchange], part: Any, name: str) -> dict[str, Any]:
     for exchange in exchanges:
         value = part(exchange)
         found = value.get(name) if isinstance(value, dict) else None
@@ -282,7 +302,7 @@ def _object(exchanges: list[Exchange], part: Any, name: str) -> dict[str, Any]:
 
 
 def content_of(line: bytes) -> dict[str, Any]:
-    """A frame as JSON exactly as it was written; what is no JSON as text, or else as base64."""
+    """Return a line as JSON exactly as it was written; other lines as text, or else as base64."""
     try:
         msgspec.json.decode(line)
         return {"frame": msgspec.Raw(line)}
@@ -302,26 +322,18 @@ def _line_of(value: dict[str, msgspec.Raw]) -> bytes:
     return base64.b64decode(msgspec.json.decode(value["bytes"], type=str))
 
 
-# Recordings of other tools, read as traces: acpx's streams, and the traces of the Rust conductor.
-#
-# An acpx stream has one message a line, and lines of its own between them that carry a `schema`. Nothing says
-# who sent a message: its method does, and an answer belongs to the open request with its id. The conductor
-# names both ends of every message; taken is what the client and its neighbour said.
+def external_lines(lines: list[bytes]) -> list[SentLine] | None:
+    """Read a recording of acpx or of the Rust conductor as lines; None if it is neither.
 
-
-Sent: TypeAlias = tuple[Side, float, bytes]
-
-ACPX_JOURNAL = "acpx.session.journal."
-EVENTS = frozenset({"request", "response", "notification"})
-
-
-def foreign_lines(lines: list[bytes]) -> list[Sent] | None:
-    """Who sent what and when, if this is a recording of one of these tools; None if it is not."""
+    An acpx stream has one message a line, and lines of its own between them that carry a `schema`. Nothing
+    says who sent a message: its method does, and an answer belongs to the open request with its id. The
+    conductor names both ends of every message; only what the client and its neighbour said is read.
+    """
     first = _object_in(next((line for line in lines if line.strip()), b"")) or {}
-    read: Callable[[list[dict[str, Any]]], list[Sent]]
+    read: Callable[[list[dict[str, Any]]], list[SentLine]]
     if first.get("jsonrpc") == "2.0" or str(first.get("schema")).startswith(ACPX_JOURNAL):
         read = _acpx
-    elif first.get("type") in EVENTS and {"ts", "from", "to"} <= first.keys():
+    elif first.get("type") in CONDUCTOR_EVENTS and {"ts", "from", "to"} <= first.keys():
         read = _conductor
     else:
         return None
@@ -329,8 +341,8 @@ def foreign_lines(lines: list[bytes]) -> list[Sent] | None:
     return read([value for value in objects if value is not None]) or None
 
 
-def _acpx(messages: list[dict[str, Any]]) -> list[Sent]:
-    sent: list[Sent] = []
+def _acpx(messages: list[dict[str, Any]]) -> list[SentLine]:
+    sent: list[SentLine] = []
     open_requests: list[tuple[Side, str, str]] = []
     for message in messages:
         if "jsonrpc" not in message:
@@ -352,7 +364,10 @@ def _sender_of(method: str) -> Side:
 
 
 def _answerer(answer: dict[str, Any], open_requests: list[tuple[Side, str, str]]) -> Side:
-    """Both sides count their own ids, so that two requests may wait for it: the result tells which."""
+    """Find who sent an answer: both sides count their own ids, so two requests may fit.
+
+    The result tells which.
+    """
     key = id_key(answer.get("id"))
     waiting = [request for request in reversed(open_requests) if request[1] == key]
     fitting = [request for request in waiting if _fits(answer, request[2])]
@@ -368,14 +383,14 @@ def _fits(answer: dict[str, Any], method: str) -> bool:
     if "result" not in answer or known is None or known.result is None:
         return True
     try:
-        msgspec.convert(answer["result"] or {}, known.result, dec_hook=resolve)
+        msgspec.convert(answer["result"] or {}, known.result, dec_hook=resolve_mixin)
     except (msgspec.ValidationError, DecodingError, RecursionError):
         return False
     return True
 
 
-def _conductor(events: list[dict[str, Any]]) -> list[Sent]:
-    sent: list[Sent] = []
+def _conductor(events: list[dict[str, Any]]) -> list[SentLine]:
+    sent: list[SentLine] = []
     for event in events:
         ends = [str(event.get(name)).lower() for name in ("from", "to")]
         if "client" not in ends or event.get("protocol") == "mcp":
@@ -398,15 +413,8 @@ def _object_in(line: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-# Whether a message is what the published schema says, strictly: nothing is repaired and nothing forgiven.
-
-
-ENVELOPE = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
-ERROR = frozenset({"code", "message", "data"})
-
-
-class Problem(NamedTuple):
-    """Something in a message that the schema does not allow, or does not know."""
+class SchemaProblem(NamedTuple):
+    """A part of a message that the schema does not allow, or does not know."""
 
     path: str
     text: str
@@ -417,12 +425,18 @@ class Problem(NamedTuple):
         return f"{self.path}: {self.text}"
 
 
-def problems(entry: Entry, trace: Trace | None = None) -> list[Problem]:
-    """What is wrong with a message. An answer is judged by the method of its request, found in the trace."""
+def schema_problems(entry: TraceEntry, trace: Trace | None = None) -> list[SchemaProblem]:
+    """Validate a message strictly: nothing is repaired or forgiven.
+
+    An answer is judged by the method of its request, found in the trace.
+    """
     message = entry.message
-    found = [Problem("$", f"unknown key {key!r}", is_stray_key=True) for key in message.keys() - ENVELOPE]
+    found = [
+        SchemaProblem("$", f"unknown key {key!r}", is_stray_key=True)
+        for key in message.keys() - ENVELOPE_KEYS
+    ]
     if message.get("jsonrpc") != "2.0":
-        found.append(Problem("jsonrpc", 'must be "2.0"'))
+        found.append(SchemaProblem("jsonrpc", 'must be "2.0"'))
     if entry.method is not None:
         kind = METHODS[entry.method].params if entry.method in METHODS else None
         return found + (_compared(kind, message.get("params", {}), "params") if kind is not None else [])
@@ -435,33 +449,35 @@ def problems(entry: Entry, trace: Trace | None = None) -> list[Problem]:
     return found + _compared(method.result, message.get("result"), "result")
 
 
-def _request_of(answer: Entry, trace: Trace | None) -> Exchange | None:
+def _request_of(answer: TraceEntry, trace: Trace | None) -> TraceExchange | None:
     asker = "client" if answer.sender == "agent" else "agent"
     exchanges = trace.exchanges(sender=asker) if trace is not None else []  # type: ignore[arg-type]
     return next((exchange for exchange in exchanges if exchange.answer is answer), None)
 
 
-def _error_problems(error: Any) -> list[Problem]:
+def _error_problems(error: Any) -> list[SchemaProblem]:
     if not isinstance(error, dict):
-        return [Problem("error", "must be an object")]
-    found = [Problem("error", f"unknown key {key!r}", is_stray_key=True) for key in error.keys() - ERROR]
+        return [SchemaProblem("error", "must be an object")]
+    found = [
+        SchemaProblem("error", f"unknown key {key!r}", is_stray_key=True) for key in error.keys() - ERROR_KEYS
+    ]
     if type(error.get("code")) is not int:
-        found.append(Problem("error.code", "must be an integer"))
+        found.append(SchemaProblem("error.code", "must be an integer"))
     if not isinstance(error.get("message"), str):
-        found.append(Problem("error.message", "must be a string"))
+        found.append(SchemaProblem("error.message", "must be a string"))
     return found
 
 
-def _compared(kind: type[Any], value: Any, path: str) -> list[Problem]:
+def _compared(kind: type[Any], value: Any, path: str) -> list[SchemaProblem]:
     try:
-        decoded = msgspec.convert(value, kind, dec_hook=resolve)
+        decoded = msgspec.convert(value, kind, dec_hook=resolve_mixin)
     except (msgspec.ValidationError, DecodingError, RecursionError) as error:
-        return [Problem(path, str(error))]
+        return [SchemaProblem(path, str(error))]
     return list(_stray_keys(decoded, value, path))
 
 
-def _stray_keys(decoded: Any, value: Any, path: str) -> list[Problem]:
-    """Keys that the schema does not have, wherever it describes the object."""
+def _stray_keys(decoded: Any, value: Any, path: str) -> list[SchemaProblem]:
+    """Find keys that the schema does not have, wherever it describes the object."""
     if isinstance(decoded, Unknown) or not isinstance(value, dict | list):
         return []
     if isinstance(value, list):
@@ -472,7 +488,7 @@ def _stray_keys(decoded: Any, value: Any, path: str) -> list[Problem]:
     names = dict(zip(decoded.__struct_encode_fields__, decoded.__struct_fields__, strict=True))
     tag = decoded.__struct_config__.tag_field
     found = [
-        Problem(path, f"unknown key {key!r}", is_stray_key=True, is_draft=_is_draft(type(decoded), key))
+        SchemaProblem(path, f"unknown key {key!r}", is_stray_key=True, is_draft=_is_draft(type(decoded), key))
         for key in value
         if key not in names and key not in ("_meta", tag)
     ]
@@ -493,19 +509,3 @@ def _draft_definitions() -> dict[str, Any]:
     text = files("coupler.schema").joinpath("acp-v1-unstable.json").read_bytes()
     definitions: dict[str, Any] = msgspec.json.decode(text)["$defs"]
     return definitions
-
-
-# The error codes of JSON-RPC and of ACP that the kit reads and sends.
-#
-# The kit judges by the protocol, so they are from there, and not from the code of Coupler, which it judges
-# too.
-
-
-PARSE_ERROR = -32700
-METHOD_NOT_FOUND = -32601
-INVALID_PARAMS = -32602
-INTERNAL_ERROR = -32603
-
-CANCELLED = -32800
-AUTH_REQUIRED = -32000
-NOT_FOUND = -32002

@@ -1,7 +1,7 @@
-"""The process that writes a recording: reads what a `Feed` noted, and writes lines of a trace to its stdout.
+"""Writes a recording: a process that reads what a `RecordingFeed` noted and writes a trace to stdout.
 
-It outlives whoever feeds it, by as much as it needs to write the rest. If they died without a word, it also
-ends what they had started: an agent whose editor is gone is of no use to anybody.
+It outlives whoever feeds it by as much as it needs to write the rest. If they died without a word, it also
+ends what they had started: an agent whose editor is gone is of no use.
 """
 
 from __future__ import annotations
@@ -17,30 +17,47 @@ from typing import Any
 
 import msgspec
 
-from coupler.recording.masking import Pieces, Screen, piece_of, with_text
+from coupler.recording.masking import ChunkedText, MessageMasker, piece_of, with_text
 from coupler.recording.traces import (
     FORMAT,
     FORMAT_VERSION,
-    Entry,
-    Exchange,
     Side,
     Trace,
+    TraceEntry,
+    TraceExchange,
     content_of,
     id_key,
-    problems,
+    schema_problems,
 )
 from coupler.wire.frames import FrameBuffer, Oversized
 from coupler.wire.tap import GAP, INCOMPLETE, PIPE_BYTES, RECORD, Gap
 
 NICENESS = 5
-"""How far the writing stands back behind the agent, which an editor waits for."""
+"""The niceness of the writing, which must not slow down the agent."""
 
 GRACE = 1.0
-"""Seconds for an agent whose tap was killed: to notice, and then again to end when it is asked to."""
+"""Seconds for an agent whose tap was killed: to notice, and then again to end after SIGTERM."""
+
+LINE_LIMIT = 96 * 1024 * 1024
+"""Bytes of the longest line that is recorded."""
+
+STDERR_LIMIT = 64 * 1024
+"""Bytes of stderr without a line end after which they are written as they are."""
+
+HELD_LINES = 1000
+"""Lines that wait for the rest of a secret at most."""
+
+TOLD_PROBLEMS = 5
+"""Problems that are noted for one line at most."""
+
+OPEN_REQUESTS = 10_000
+"""Requests without an answer that are remembered, so that the answer can be validated."""
+
+SIDES: dict[bytes, Side] = {b"c": "client", b"a": "agent"}
 
 
-class Header(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the feeding side tells first."""
+class RecordingHeader(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The first record of the feeding side."""
 
     label: str = ""
     started: str = ""
@@ -49,8 +66,82 @@ class Header(msgspec.Struct, frozen=True, omit_defaults=True):
     secrets: tuple[tuple[str, str], ...] = ()
 
 
-class File:
-    """Writes whole lines. While the disk takes none, they are counted instead."""
+def main() -> int:
+    """Write until nothing more comes."""
+    for name in ("SIGINT", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    with contextlib.suppress(AttributeError, OSError):
+        os.nice(NICENESS)
+    return RecordingWriter(sys.stdin.fileno(), sys.stdout.fileno()).run()
+
+
+class RecordingWriter:
+    """Writes one recording, from its header to its end."""
+
+    def __init__(self, source: int, target: int) -> None:
+        self._source = source
+        self._file = RecordingFile(target)
+        self._lines = LineAssembler(None)
+        self._group: int | None = None
+        self._has_ended = False
+        self._at = 0.0
+
+    def run(self) -> int:
+        for at, kind, data in _records(self._source):
+            self._at = at
+            try:
+                self._take(at, kind, data)
+            except Exception as error:
+                # A fault of ours costs what it is about, and the recording goes on.
+                self._file.has_lost = True
+                self._file.write(
+                    at, [missing_line(at, 1, f"it could not be recorded: {error!r:.200}").encode()]
+                )
+        self._file.write(self._at, self._lines.finish())
+        self._file.finish(self._at)
+        if not self._has_ended and self._group is not None:
+            end_group(self._group)
+        return INCOMPLETE if self._file.has_lost else 0
+
+    def _take(self, at: float, kind: bytes, data: bytes) -> None:
+        match kind:
+            case b"h":
+                self._begin(msgspec.json.decode(data, type=RecordingHeader))
+            case b"c" | b"a" | b"e":
+                self._file.write(at, self._lines.take(at, kind, data))
+            case b"C" | b"A" | b"E":
+                self._file.write(at, self._lines.end(at, kind.lower()))
+            case b"g":
+                stream, *gap = GAP.unpack(data)
+                self._file.write(at, self._lines.miss(at, stream, Gap(*gap)))
+            case b"p":
+                self._group = int(data)
+            case b"x":
+                self._has_ended = True
+                self._file.write(at, self._lines.finish())
+                if data:
+                    line = {"at": round(at, 6), "exit": int(data)}
+                    self._file.write(at, [msgspec.json.encode(line) + b"\n"])
+
+    def _begin(self, header: RecordingHeader) -> None:
+        if header.mask:
+            from coupler.recording.masking import MessageMasker, secrets_to_mask
+            from coupler.redaction.sources import Secret
+
+            self._lines = LineAssembler(
+                MessageMasker(secrets_to_mask(Secret(*pair) for pair in header.secrets))
+            )
+        first: dict[str, Any] = {"format": FORMAT, "version": FORMAT_VERSION, "label": header.label}
+        if header.started:
+            first["started"] = header.started
+        if header.command:
+            first["command"] = [self._lines.mask(word) for word in header.command]
+        self._file.write(0.0, [msgspec.json.encode(first) + b"\n"])
+
+
+class RecordingFile:
+    """Writes whole lines. Those that cannot be written are counted, and the gap is noted in the file."""
 
     def __init__(self, descriptor: int) -> None:
         self.lost = 0
@@ -69,20 +160,20 @@ class File:
             self._tell_lost(at)
 
     def _end_begun(self) -> bool:
-        """Whether no line is left that has begun and not ended."""
+        """Finish a line that was written in part; returns whether none is left."""
         begun, self._begun = self._begun, b""
         if begun and not self._append(begun):
             self._begun = begun
         return not self._begun
 
     def _tell_lost(self, at: float) -> bool:
-        """Whether there is room again after a line that says how many are missing."""
-        if self.lost and self._append(missing(at, self.lost, "the file could not be written").encode()):
+        """Write a line with the number of lost lines; returns whether there is room again."""
+        if self.lost and self._append(missing_line(at, self.lost, "the file could not be written").encode()):
             self.lost = 0
         return not (self.lost or self._begun)
 
     def _append(self, line: bytes) -> bool:
-        """Whether it went out, or at least began to: then the rest of it follows before anything else."""
+        """Write a line; returns whether it was at least begun: then the rest follows before anything else."""
         rest = memoryview(line)
         try:
             while rest:
@@ -94,78 +185,8 @@ class File:
         return True
 
 
-def main() -> int:
-    """Write until nothing more comes."""
-    for name in ("SIGINT", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
-    with contextlib.suppress(AttributeError, OSError):
-        os.nice(NICENESS)
-    return Writer(sys.stdin.fileno(), sys.stdout.fileno()).run()
-
-
-class Writer:
-    """One recording, from its header to its end."""
-
-    def __init__(self, source: int, target: int) -> None:
-        self._source = source
-        self._file = File(target)
-        self._lines = Lines(None)
-        self._group: int | None = None
-        self._has_ended = False
-        self._at = 0.0
-
-    def run(self) -> int:
-        for at, kind, data in _records(self._source):
-            self._at = at
-            try:
-                self._take(at, kind, data)
-            except Exception as error:
-                # A fault of ours costs what it is about, and the recording goes on.
-                self._file.has_lost = True
-                self._file.write(at, [missing(at, 1, f"it could not be recorded: {error!r:.200}").encode()])
-        self._file.write(self._at, self._lines.finish())
-        self._file.finish(self._at)
-        if not self._has_ended and self._group is not None:
-            end_group(self._group)
-        return INCOMPLETE if self._file.has_lost else 0
-
-    def _take(self, at: float, kind: bytes, data: bytes) -> None:
-        match kind:
-            case b"h":
-                self._begin(msgspec.json.decode(data, type=Header))
-            case b"c" | b"a" | b"e":
-                self._file.write(at, self._lines.take(at, kind, data))
-            case b"C" | b"A" | b"E":
-                self._file.write(at, self._lines.end(at, kind.lower()))
-            case b"g":
-                stream, *gap = GAP.unpack(data)
-                self._file.write(at, self._lines.miss(at, stream, Gap(*gap)))
-            case b"p":
-                self._group = int(data)
-            case b"x":
-                self._has_ended = True
-                self._file.write(at, self._lines.finish())
-                if data:
-                    line = {"at": round(at, 6), "exit": int(data)}
-                    self._file.write(at, [msgspec.json.encode(line) + b"\n"])
-
-    def _begin(self, header: Header) -> None:
-        if header.mask:
-            from coupler.recording.masking import Screen, known_secrets
-            from coupler.redaction.sources import Secret
-
-            self._lines = Lines(Screen(known_secrets(Secret(*pair) for pair in header.secrets)))
-        first: dict[str, Any] = {"format": FORMAT, "version": FORMAT_VERSION, "label": header.label}
-        if header.started:
-            first["started"] = header.started
-        if header.command:
-            first["command"] = [self._lines.mask(word) for word in header.command]
-        self._file.write(0.0, [msgspec.json.encode(first) + b"\n"])
-
-
 def end_group(group: int) -> None:
-    """Let a process group end by itself, ask it to, and kill it."""
+    """Wait for a process group to end by itself, then terminate and kill it."""
     if not hasattr(os, "killpg"):
         return
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -197,28 +218,7 @@ def _records(source: int) -> Iterator[tuple[float, bytes, bytes]]:
         position = 0
 
 
-# From the bytes of two peers to the lines of a trace: cut into frames, judged by the schema, and masked.
-
-
-LINE_LIMIT = 96 * 1024 * 1024
-"""Bytes of the longest line that is recorded."""
-
-STDERR_LIMIT = 64 * 1024
-"""Bytes of stderr without a line end after which they are written as they are."""
-
-HELD_LINES = 1000
-"""Lines that wait for the rest of a secret at most."""
-
-TOLD_PROBLEMS = 5
-"""What a line says at most about what is wrong with it."""
-
-OPEN_REQUESTS = 10_000
-"""Requests without an answer that are remembered, so that the answer can be judged."""
-
-SIDES: dict[bytes, Side] = {b"c": "client", b"a": "agent"}
-
-
-class Line:
+class PendingLine:
     """A line that may still have to wait."""
 
     def __init__(self, fields: dict[str, Any], message: dict[str, Any] | None = None) -> None:
@@ -230,21 +230,24 @@ class Line:
         return msgspec.json.encode(self.fields) + b"\n"
 
 
-class Lines:
-    """Turns what was noted into lines. Without a screen nothing is masked."""
+class LineAssembler:
+    """Turns the bytes of two peers into lines of a trace: framed, validated and masked.
 
-    def __init__(self, screen: Screen | None) -> None:
+    Without a masker nothing is masked.
+    """
+
+    def __init__(self, screen: MessageMasker | None) -> None:
         self._screen = screen
         self._frames = {stream: FrameBuffer(LINE_LIMIT) for stream in SIDES}
         self._stderr = b""
         self._torn: set[bytes] = set()
-        self._requests: dict[tuple[Side, str], Entry] = {}
-        self._pieces: dict[tuple[Any, str], Pieces] = {}
-        self._waiting_pieces: dict[tuple[Any, str], list[Line]] = {}
-        self._queue: deque[Line] = deque()
+        self._requests: dict[tuple[Side, str], TraceEntry] = {}
+        self._pieces: dict[tuple[Any, str], ChunkedText] = {}
+        self._waiting_pieces: dict[tuple[Any, str], list[PendingLine]] = {}
+        self._queue: deque[PendingLine] = deque()
 
     def take(self, at: float, stream: bytes, data: bytes) -> Iterator[bytes]:
-        """The lines that these bytes complete."""
+        """Return the lines that these bytes complete."""
         if stream in self._torn:
             # The beginning of this line is missing, and it was counted with what is missing.
             _, end, data = data.partition(b"\n")
@@ -259,19 +262,19 @@ class Lines:
         yield from self._ready()
 
     def end(self, at: float, stream: bytes) -> Iterator[bytes]:
-        """A stream has ended, perhaps within a line."""
+        """End a stream, perhaps within a line."""
         if stream == b"e":
             self._show_stderr(at, self._stderr)
             self._stderr = b""
         else:
             for frame in self._frames[stream].end():
                 self._take_frame(at, SIDES[stream], frame)
-            self._queue.append(Line({"at": _rounded(at), "end": SIDES[stream]}))
+            self._queue.append(PendingLine({"at": _rounded(at), "end": SIDES[stream]}))
         self._torn.discard(stream)
         yield from self._ready()
 
     def miss(self, at: float, stream: bytes, gap: Gap) -> Iterator[bytes]:
-        """Something of a stream is missing, because it could not be written fast enough."""
+        """Note a gap in a stream, which could not be written fast enough."""
         if stream in SIDES:
             self._frames[stream] = FrameBuffer(LINE_LIMIT)
             lines = gap.lines + (0 if gap.ends_line else 1)
@@ -281,11 +284,13 @@ class Lines:
         if not gap.ends_line:
             self._torn.add(stream)
         sender: Any = SIDES.get(stream, "stderr")
-        self._queue.append(missing(at, lines, "the file could not be written fast enough", sender, gap.size))
+        self._queue.append(
+            missing_line(at, lines, "the file could not be written fast enough", sender, gap.size)
+        )
         yield from self._ready()
 
     def finish(self) -> Iterator[bytes]:
-        """Everything that still waits."""
+        """Return everything that still waits."""
         self._release_all()
         yield from self._ready()
 
@@ -295,22 +300,24 @@ class Lines:
     def _take_frame(self, at: float, sender: Side, frame: bytes | Oversized) -> None:
         if isinstance(frame, Oversized):
             reason = f"a line was longer than {LINE_LIMIT} bytes"
-            self._queue.append(missing(at, 1, reason, sender))
+            self._queue.append(missing_line(at, 1, reason, sender))
             return
-        entry = Entry(0, at, sender, frame)
+        entry = TraceEntry(0, at, sender, frame)
         fields: dict[str, Any] = {"at": _rounded(at), "from": sender}
         wrong = self._problems(entry)
         if wrong:
             fields["invalid"] = [self.mask(problem) for problem in wrong[:TOLD_PROBLEMS]]
         content = content_of(frame)
-        line = Line(fields, entry.message)
+        line = PendingLine(fields, entry.message)
         self._queue.append(line)
         if self._screen is None:
             fields |= content
         else:
             self._fill_masked(line, frame, content, self._screen)
 
-    def _fill_masked(self, line: Line, frame: bytes, content: dict[str, Any], screen: Screen) -> None:
+    def _fill_masked(
+        self, line: PendingLine, frame: bytes, content: dict[str, Any], screen: MessageMasker
+    ) -> None:
         if "text" in content:
             line.fields["text"] = screen.masker.mask(content["text"])
             return
@@ -327,7 +334,9 @@ class Lines:
         if isinstance(value, dict):
             self._keep_pieces_together(line, value, shown, screen)
 
-    def _keep_pieces_together(self, line: Line, value: dict[str, Any], shown: Any, screen: Screen) -> None:
+    def _keep_pieces_together(
+        self, line: PendingLine, value: dict[str, Any], shown: Any, screen: MessageMasker
+    ) -> None:
         piece = piece_of(value)
         if piece is None:
             self._release_all(_session_of(value))
@@ -339,12 +348,15 @@ class Lines:
         line.message = shown
         line.is_held = True
         self._waiting_pieces.setdefault(run, []).append(line)
-        is_whole = self._pieces.setdefault(run, Pieces()).add(text, screen.masker)
+        is_whole = self._pieces.setdefault(run, ChunkedText()).add(text, screen.masker)
         if is_whole or len(self._queue) > HELD_LINES:
             self._release(run)
 
     def _release_all(self, session: Any = None) -> None:
-        """Texts end where something else begins; without a session it may belong to any."""
+        """Release waiting texts: they end where something else begins.
+
+        Without a session it may belong to any.
+        """
         for run in [*self._waiting_pieces]:
             if session is None or run[0] == session:
                 self._release(run)
@@ -367,7 +379,7 @@ class Lines:
         while self._queue and not self._queue[0].is_held:
             yield self._queue.popleft().encode()
 
-    def _problems(self, entry: Entry) -> list[str]:
+    def _problems(self, entry: TraceEntry) -> list[str]:
         if not entry.message:
             return ["the line is no JSON object"]
         trace: Trace | None = None
@@ -378,8 +390,8 @@ class Lines:
             asker: Side = "client" if entry.sender == "agent" else "agent"
             request = self._requests.pop((asker, id_key(entry.message.get("id"))), None)
             if request is not None:
-                trace = Trace.of(Exchange(request, entry))
-        return [str(problem) for problem in problems(entry, trace) if not problem.is_draft]
+                trace = Trace.of(TraceExchange(request, entry))
+        return [str(problem) for problem in schema_problems(entry, trace) if not problem.is_draft]
 
     def _take_stderr(self, at: float, data: bytes) -> None:
         whole, end, rest = (self._stderr + data).rpartition(b"\n")
@@ -392,17 +404,19 @@ class Lines:
     def _show_stderr(self, at: float, data: bytes) -> None:
         if data:
             text = self.mask(data.decode(errors="replace"))
-            self._queue.append(Line({"at": _rounded(at), "stderr": text}))
+            self._queue.append(PendingLine({"at": _rounded(at), "stderr": text}))
 
 
-def missing(at: float, lines: int, reason: str, sender: Any = None, size: int | None = None) -> Line:
-    """A line about lines that are not there."""
+def missing_line(
+    at: float, lines: int, reason: str, sender: Any = None, size: int | None = None
+) -> PendingLine:
+    """Return a line about lines that are missing."""
     fields: dict[str, Any] = {"at": _rounded(at), "missing": lines, "because": reason}
     if sender is not None:
         fields["of"] = sender
     if size is not None:
         fields["bytes"] = size
-    return Line(fields)
+    return PendingLine(fields)
 
 
 def _session_of(value: dict[str, Any]) -> Any:

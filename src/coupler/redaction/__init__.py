@@ -1,1 +1,7 @@
-"""Finds secrets and masks them in values, streams and logs."""
+"""Redacts secrets from everything that people or files get to see.
+
+`sources` says what counts as secret, how a secret is spelled, and where it stands in a text; a `masker`
+replaces it by a mark, in whole texts and in streams; `known_secrets` has the secrets that all sessions of a
+process share; `log_filter` masks logs and uncaught errors; `payloads` lists what is never masked, because it
+must arrive as it is.
+"""

@@ -1,4 +1,4 @@
-"""The secrets that all sessions of a process share.
+"""The secrets that all sessions of a process share, and the maskers for them.
 
 The masker is imported on use, because an agent's first answer does not need it.
 """
@@ -21,7 +21,7 @@ _of_process: tuple[Masker, int, Masker] | None = None
 
 
 def environment_masker() -> Masker:
-    """Hides what the environment of the process held at its start and holds now.
+    """The masker for what the environment of the process held at its start and holds now.
 
     The same object while nothing changes. What was secret once remains so: agents remove their tokens from
     the environment to hide them from their children.
@@ -40,7 +40,7 @@ def environment_masker() -> Masker:
 
 
 def process_masker() -> Masker:
-    """Hides in addition what any session has learned: for logs, and for what belongs to no session."""
+    """The masker for that and for what any session has learned: for logs, and what belongs to no session."""
     global _of_process
     base, count = environment_masker(), len(_learned)
     if _of_process is None or _of_process[0] is not base or _of_process[1] != count:
@@ -48,11 +48,11 @@ def process_masker() -> Masker:
     return _of_process[2]
 
 
-def beginning_of(text: str, size: int) -> str:
+def masked_beginning(text: str, size: int) -> str:
     """As much of a text as fits, for people: masked before it is cut, as no masker finds half a secret."""
     return process_masker().mask(text)[:size]
 
 
-def hide_everywhere(secrets: Iterable[Secret]) -> None:
-    """A session has learned of these."""
+def add_process_secrets(secrets: Iterable[Secret]) -> None:
+    """Mask these in the whole process from now on: a session has learned of them."""
     _learned.update(dict.fromkeys(secrets))

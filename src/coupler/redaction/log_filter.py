@@ -1,6 +1,7 @@
-"""Masks secrets in logs and in Python's own error reports.
+"""Masks secrets in logs and in Python's own reports of errors.
 
-It is for a process that `serve` has to itself; `serve_async` leaves the logging of its program alone.
+`install_log_redaction` is for a process that `serve` has to itself; `serve_async` leaves the logging of its
+program alone. `coupler.runtime.logs` stands below this layer and knows nothing of secrets.
 """
 
 from __future__ import annotations
@@ -17,39 +18,69 @@ from coupler.redaction.known_secrets import process_masker
 if TYPE_CHECKING:
     from coupler.redaction.masker import Masker
 
+_PLAIN = logging.Formatter()
 
-def keep_secrets_from_logs() -> None:
-    """Let handlers and Python's own reports of errors write nothing secret from now on."""
+
+def install_log_redaction() -> None:
+    """Mask secrets in all handlers and in Python's own reports of errors from now on."""
     make_record = logging.getLogRecordFactory()
 
-    def make_gates_and_record(name: str, *parts: Any, **more: Any) -> logging.LogRecord:
+    def filter_and_make_record(name: str, *parts: Any, **more: Any) -> logging.LogRecord:
         # Targets and libraries bring handlers of their own at any time; a record comes before it is handled.
-        _make_gates(name)
+        _add_filters(name)
         return make_record(name, *parts, **more)
 
-    if getattr(make_record, "__name__", "") != make_gates_and_record.__name__:
-        logging.setLogRecordFactory(make_gates_and_record)
+    if getattr(make_record, "__name__", "") != filter_and_make_record.__name__:
+        logging.setLogRecordFactory(filter_and_make_record)
     if logging.lastResort is not None:
-        _make_gate(logging.lastResort)
-    _mask_reports()
+        _add_filter(logging.lastResort)
+    _mask_uncaught_errors()
 
 
-def _make_gates(name: str) -> None:
+def mask_handler(handler: logging.Handler, masker: Masker) -> None:
+    """Mask all that this handler writes from now on, tracebacks too. A later call replaces the masker."""
+    formatter = handler.formatter
+    if isinstance(formatter, MaskedFormatter):
+        formatter.masker = masker
+        return
+    handler.setFormatter(MaskedFormatter(formatter or _PLAIN, masker))
+    # The default prints the message and its arguments as they are.
+    handler.handleError = _tell_of_failure  # type: ignore[method-assign]
+
+
+class MaskedFormatter(logging.Formatter):
+    """Masks what another formatter made of a record. The record stays as it is, for other handlers."""
+
+    def __init__(self, formatter: logging.Formatter, masker: Masker) -> None:
+        super().__init__()
+        self.masker = masker
+        self._formatter = formatter
+
+    def format(self, record: logging.LogRecord) -> str:
+        try:
+            text = self._formatter.format(record)
+        except Exception as error:
+            # Any error may come from the arguments, and its traceback would show them.
+            text = f"a log message cannot be formatted ({_place(record)}): {type(error).__name__}"
+        return self.masker.mask(text)
+
+
+def _add_filters(name: str) -> None:
     logger = logging.root.manager.loggerDict.get(name, logging.root)
     current: logging.Logger | None = logger if isinstance(logger, logging.Logger) else logging.root
     while current is not None:
         for handler in current.handlers:
-            _make_gate(handler)
+            _add_filter(handler)
         current = current.parent
 
 
-def _make_gate(handler: logging.Handler) -> None:
-    if not any(isinstance(each, _Gate) for each in handler.filters):
-        handler.addFilter(_Gate(handler))
+def _add_filter(handler: logging.Handler) -> None:
+    if not any(isinstance(each, _MaskingFilter) for each in handler.filters):
+        handler.addFilter(_MaskingFilter(handler))
 
 
-class _Gate(logging.Filter):
-    """Sees each record before it is formatted, and has the handler's formatter hide what is secret by now."""
+class _MaskingFilter(logging.Filter):
+    """Sees each record before it is formatted, and keeps the masker of the handler's formatter up to date."""
 
     def __init__(self, handler: logging.Handler) -> None:
         super().__init__()
@@ -61,13 +92,13 @@ class _Gate(logging.Filter):
         masker = process_masker()
         # Somebody may have given the handler another formatter.
         if masker is not self._masker or self._handler.formatter is not self._formatter:
-            mask_logs(self._handler, masker)
+            mask_handler(self._handler, masker)
             self._masker, self._formatter = masker, self._handler.formatter
         return True
 
 
-def _mask_reports() -> None:
-    """Errors that nobody caught, in a thread or while an object was deleted, are told on stderr."""
+def _mask_uncaught_errors() -> None:
+    """Mask what Python writes to stderr of errors that nobody caught, also in threads and destructors."""
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = lambda *error: _tell("", *error)
     if threading.excepthook is threading.__excepthook__:
@@ -106,45 +137,8 @@ def _tell(
             sys.stderr.flush()
 
 
-# Secrets in logs: the formatter in front of a handler, and what a handler says when it fails.
-#
-# `coupler.runtime.logs` stands below this layer and knows nothing of secrets; who knows them calls
-# `mask_logs`.
-
-
-_PLAIN = logging.Formatter()
-
-
-def mask_logs(handler: logging.Handler, masker: Masker) -> None:
-    """Mask all that this handler writes from now on, tracebacks too. A later call replaces the masker."""
-    formatter = handler.formatter
-    if isinstance(formatter, MaskedFormatter):
-        formatter.masker = masker
-        return
-    handler.setFormatter(MaskedFormatter(formatter or _PLAIN, masker))
-    # The default prints the message and its arguments as they are.
-    handler.handleError = _tell_of_failure  # type: ignore[method-assign]
-
-
-class MaskedFormatter(logging.Formatter):
-    """Masks what another formatter made of a record. The record stays as it is, for other handlers."""
-
-    def __init__(self, formatter: logging.Formatter, masker: Masker) -> None:
-        super().__init__()
-        self.masker = masker
-        self._formatter = formatter
-
-    def format(self, record: logging.LogRecord) -> str:
-        try:
-            text = self._formatter.format(record)
-        except Exception as error:
-            # Any error may come from the arguments, and its traceback would show them.
-            text = f"a log message cannot be formatted ({_place(record)}): {type(error).__name__}"
-        return self.masker.mask(text)
-
-
 def _tell_of_failure(record: logging.LogRecord) -> None:
-    """Say that a record was lost, in place of `Handler.handleError`, and nothing of what it said."""
+    """Report in place of `Handler.handleError` that a record was lost, and nothing of what it said."""
     if not logging.raiseExceptions or sys.stderr is None:
         return
     kind = sys.exc_info()[0]

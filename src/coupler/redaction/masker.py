@@ -9,14 +9,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from coupler.redaction.sources import LONGEST_BEGINNING, Finder, Found, Secret
+from coupler.redaction.sources import LONGEST_BEGINNING, Secret, SecretFinder, SecretMatches
 
 _UNFIT_IN_MARK = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_NAME = 80
 
+UNDETECTED = LONGEST_BEGINNING - 1
+"""Characters at the end of what was shown in which a secret may have started undetected."""
+
+REMEMBERED = 256
+"""Characters of what was shown that are remembered, for secrets that become known late."""
+
+_NO_MARK = -1
+
 
 class Masker:
-    """Hides secrets. What is no secret is returned as the very same object, at hardly any cost."""
+    """Replaces secrets by marks.
+
+    A text without secrets is returned as the very same object, at hardly any cost.
+    """
 
     __slots__ = ("_marks", "_names", "_secrets", "finder")
 
@@ -37,14 +48,14 @@ class Masker:
         return masker
 
     def mark(self, name: str) -> str:
-        """What is shown in the place of the secret with this name."""
+        """The mark that is shown in the place of the secret with this name."""
         mark = self._marks.get(name)
         if mark is None:
             mark = self._marks[name] = self._choose_mark(name)
         return mark
 
     def mask(self, text: str) -> str:
-        """The text with a mark for each region that secrets cover; secrets that overlap share the first's."""
+        """Replace each region that secrets cover by a mark; secrets that overlap share the first's."""
         finder = self.finder
         if len(text) < finder.shortest or finder.search(text) is None:
             return text
@@ -59,7 +70,7 @@ class Masker:
         return "".join((*shown, text[position:]))
 
     def mask_bytes(self, line: bytes) -> bytes:
-        """The same for a line as a program wrote it, whatever its encoding.
+        """Mask a line as a program wrote it, whatever its encoding.
 
         Not for encoded JSON, which a mark in a number or after a backslash would break: mask its values.
         """
@@ -73,7 +84,7 @@ class Masker:
         for secret in new:
             for spelling in secret.spellings():
                 self._names.setdefault(spelling, secret.name)
-        self.finder = Finder(self._names)
+        self.finder = SecretFinder(self._names)
         self._marks: dict[str, str] = {}
 
     def _choose_mark(self, name: str) -> str:
@@ -85,33 +96,23 @@ class Masker:
         return ""
 
 
-# Masks a text that arrives in pieces, without knowing how it goes on.
-#
-# What cannot be part of a secret is shown at once. A text that ends with the first characters of a secret
-# (four, or half of a short one) is held back from there until it is clear whether it is the secret; fewer are
-# shown, because nearly every text ends with the first character of some secret. So of a secret that comes in
-# several pieces at most its first three characters are ever shown, before its mark. There are no timers:
-# whoever ends the text calls `end`.
-#
-# A text that ends inside of a secret shows what was held back if that is no more than half of it. What comes
-# after the end is another text, but a secret that goes on in it is hidden from there on: a thought or a
-# dialog that stands between two pieces does not give it away. The same holds for a secret that becomes known
-# when its beginning has been shown.
-#
-# In everything else the pieces that are shown, joined, are what `Masker.mask` makes of the whole text.
+class StreamMasker:
+    """Masks a text that arrives in pieces, without knowing how it goes on.
 
+    `masker` may be replaced between two pieces; it counts from the next one on. What cannot be part of a
+    secret is shown at once. A text that ends with the first characters of a secret (four, or half of a short
+    one) is held back from there until it is clear whether it is the secret; fewer are shown, because nearly
+    every text ends with the first character of some secret. So of a secret that comes in several pieces at
+    most its first three characters are ever shown, before its mark. There are no timers: whoever ends the
+    text calls `end`.
 
-UNNOTICED = LONGEST_BEGINNING - 1
-"""Characters before the next one to show that a secret may have started in without being noticed."""
+    A text that ends inside of a secret shows what was held back if that is no more than half of it. What
+    comes after the end is another text, but a secret that goes on in it is hidden from there on: a thought or
+    a dialog that stands between two pieces does not give it away. The same holds for a secret that becomes
+    known when its beginning has been shown.
 
-REMEMBERED = 256
-"""Characters before it that are remembered, for secrets that become known late."""
-
-_NO_MARK = -1
-
-
-class Stream:
-    """One text in pieces. `masker` may be replaced between two pieces; it counts from the next one on."""
+    In everything else the pieces that are shown, joined, are what `Masker.mask` makes of the whole text.
+    """
 
     __slots__ = ("_covered", "_known", "_open", "_passed", "_suspect", "_text", "masker")
 
@@ -130,7 +131,7 @@ class Stream:
         self._covered = _NO_MARK
 
     def feed(self, piece: str) -> str:
-        """What may be shown after this piece; often the piece itself, sometimes nothing yet."""
+        """Take a piece; returns what may be shown after it, often the piece itself, sometimes nothing yet."""
         if not piece:
             return ""
         masker = self.masker
@@ -141,7 +142,7 @@ class Stream:
             if masker.finder.search(text, self._suspect) is None:
                 self._text = text = text[-REMEMBERED:]
                 self._passed = size = len(text)
-                self._suspect = size - UNNOTICED if size > UNNOTICED else 0
+                self._suspect = size - UNDETECTED if size > UNDETECTED else 0
                 self._covered = _NO_MARK
                 return piece
         elif masker.finder.goes_on(text[self._open :]):
@@ -150,7 +151,7 @@ class Stream:
         return self._show(text, masker.finder.find(text))
 
     def end(self) -> str:
-        """What was held back, with nothing more to come. The next piece begins another text."""
+        """End the text; returns what was held back. The next piece begins another text."""
         shown, text = "", self._text
         if self._passed < len(text):
             found = self.masker.finder.find(text, is_over=True)
@@ -160,7 +161,7 @@ class Stream:
         self._covered = _NO_MARK
         return shown
 
-    def _show(self, text: str, found: Found) -> str:
+    def _show(self, text: str, found: SecretMatches) -> str:
         """Pass everything before the unfinished secret, and keep what comes from there on."""
         stop = max(found.unfinished, self._passed)
         follows_mark = self._covered != _NO_MARK
@@ -190,4 +191,4 @@ class Stream:
         self._text = text[forgotten:]
         self._passed = stop - forgotten
         self._open = unfinished - forgotten
-        self._suspect = max(min(self._passed - UNNOTICED, self._open), 0)
+        self._suspect = max(min(self._passed - UNDETECTED, self._open), 0)

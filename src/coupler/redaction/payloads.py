@@ -1,4 +1,4 @@
-"""Fields of the protocol that are never masked, because they must arrive as they are.
+"""The fields of the protocol that are never masked, because they must arrive as they are.
 
 The one list of them; documentation and tests are made from it. Everything else that people or files get to
 see is masked, also when it shows the same text: a tool call's title with a command, a diff of a file.

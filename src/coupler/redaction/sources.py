@@ -1,4 +1,4 @@
-"""What counts as secret, how secrets are spelled in text, and where they are in it.
+"""Decides what counts as secret, how secrets are spelled in text, and where they stand in it.
 
 A declared secret always counts. A variable of the environment counts when its name looks secret and its value
 could be one; a password inside an address counts whatever the name. In doubt it counts: a word too many that
@@ -26,6 +26,15 @@ LONGEST_NUMBER = 20
 
 SHORTEST_USER = 16
 """Characters of a user in an address that may be a token: many services take one in that place."""
+
+SHORTEST_ENCODED = 8
+"""Characters from which on a value is also looked for in base64: shorter ones would be found by chance."""
+
+SHORTEST_LINE = 16
+"""Characters from which on a line of a secret with several lines is a secret of its own."""
+
+LONGEST_BEGINNING = 4
+"""Characters that make a text look like the beginning of a secret."""
 
 SECRET_WORDS = frozenset(
     {"APIKEY", "AUTH", "AUTHORIZATION", "BEARER", "CONNSTR", "COOKIE", "COOKIES", "CRED", "CREDENTIAL"}
@@ -58,9 +67,18 @@ _AUTHORITY = re.compile(r"[^/?#]*")
 _PORT = re.compile(r"[0-9]+[/?#]")
 _PAIR = re.compile(r"(?:^|[;&?\s])([A-Za-z][\w .-]{0,40}?)\s*=\s*([^;&\s]+)")
 
+# A line ends where the text says so, or where an escaped one does: keys are often kept on one line.
+_LINE_END = re.compile(r"\r\n|[\r\n]|\\r\\n|\\n")
+_ARMOUR = "-----"
+_NEVER_QUOTED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
+_NOT_QUOTED_BY_BROWSERS = _NEVER_QUOTED | frozenset("!'()*")
+
 
 def declared_secrets(values: Mapping[str, str]) -> list[Secret]:
-    """The secrets that someone named, and what in them is secret on its own. Blank values hide nothing."""
+    """The secrets that someone declared, and the passwords and tokens within them.
+
+    Blank values hide nothing.
+    """
     found = []
     for name, value in values.items():
         if value.strip():
@@ -80,7 +98,7 @@ def secrets_in_environment(environment: Mapping[str, str]) -> list[Secret]:
 
 
 def looks_secret(name: str) -> bool:
-    """Whether the name of a variable or a field says that its value is secret."""
+    """Tell whether the name of a variable or a field says that its value is secret."""
     words = [word.upper() for word in _WORD.findall(name)]
     if not words or words[-1] in HARMLESS_LAST_WORDS:
         return False
@@ -90,7 +108,7 @@ def looks_secret(name: str) -> bool:
 
 
 def could_be_secret(value: str) -> bool:
-    """Whether a value can be a secret at all: long enough, and nothing that is said openly."""
+    """Tell whether a value can be a secret at all: long enough, and nothing that is said openly."""
     value = value.strip()
     return _could_be_password(value) and not (_is_path(value) or _is_address(value))
 
@@ -176,27 +194,12 @@ def _as_written_and_decoded(part: str) -> tuple[str, ...]:
     return (part, unquote(part))
 
 
-# A secret, and the ways in which its value is spelled where text is written.
-#
-# A token in a URL is quoted, in a JSON document escaped, in a header in base64. Each spelling gives the
-# secret away as surely as the value itself, so each is masked under the same name.
-
-
-SHORTEST_ENCODED = 8
-"""Characters from which on a value is also looked for in base64: shorter ones would be found by chance."""
-
-SHORTEST_LINE = 16
-"""Characters from which on a line of a secret with several lines is a secret of its own."""
-
-# A line ends where the text says so, or where an escaped one does: keys are often kept on one line.
-_LINE_END = re.compile(r"\r\n|[\r\n]|\\r\\n|\\n")
-_ARMOUR = "-----"
-_NEVER_QUOTED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
-_NOT_QUOTED_BY_BROWSERS = _NEVER_QUOTED | frozenset("!'()*")
-
-
 class Secret(NamedTuple):
-    """A value that nobody is shown, and the name that is shown instead."""
+    """A value that nobody is shown, and the name that is shown instead.
+
+    A token in a URL is quoted, in a JSON document escaped, in a header in base64. Each spelling gives the
+    secret away as surely as the value itself, so each is masked under the same name.
+    """
 
     name: str
     value: str
@@ -276,7 +279,7 @@ def _in_base64(value: str) -> Iterator[str]:
 
 
 def _inside_base64(value: bytes) -> Iterator[str]:
-    """What the value becomes within something longer, as in `user:password`, wherever it starts there."""
+    """The spellings of the value within something longer, as in `user:password`, wherever it starts there."""
     for before, first in enumerate((0, 2, 3)):
         encoded = binascii.b2a_base64(bytes(before) + value, newline=False).decode("ascii")
         # The characters at both ends depend on what stands beside the value.
@@ -290,17 +293,7 @@ def _as_bytes(text: str) -> bytes:
         return text.encode("utf-8", "surrogatepass")
 
 
-# Where secrets are in a text: whole ones, and one that the text breaks off in.
-#
-# All spellings are looked for at once by their first few characters, which is what makes a text without
-# secrets cost next to nothing; what follows is compared only where such a beginning was found.
-
-
-LONGEST_BEGINNING = 4
-"""Characters that make a text look like the beginning of a secret."""
-
-
-class Region(NamedTuple):
+class SecretRegion(NamedTuple):
     """A part of a text that is covered by secrets, each overlapping the next; named after its first."""
 
     start: int
@@ -308,18 +301,22 @@ class Region(NamedTuple):
     name: str
 
 
-class Found(NamedTuple):
-    """What was found in a text."""
+class SecretMatches(NamedTuple):
+    """The secrets in a text: whole ones, and one that the text breaks off in."""
 
-    regions: list[Region]
+    regions: list[SecretRegion]
     """All regions in order; a character outside of them belongs to no secret that is here in full."""
 
     unfinished: int
     """Where the first secret starts that goes on after the end of the text; else the length of the text."""
 
 
-class Finder:
-    """Finds the spellings of secrets. Never changes, so it can be used by any thread."""
+class SecretFinder:
+    """Finds the spellings of secrets in a text. Never changes, so it can be used by any thread.
+
+    All spellings are looked for at once by their first few characters, which is what makes a text without
+    secrets cost next to nothing; what follows is compared only where such a beginning was found.
+    """
 
     def __init__(self, names: Mapping[str, str]) -> None:
         """`names` gives the name of the secret for each spelling; it is not to be changed any more."""
@@ -338,30 +335,30 @@ class Finder:
     def _by_beginning(self) -> dict[str, tuple[str, ...]]:
         return _by_beginning(self._names)
 
-    def find(self, text: str, *, is_over: bool = False) -> Found:
-        """Everything that is secret in this text; if it is over, also what breaks off in the middle."""
-        regions: list[Region] = []
+    def find(self, text: str, *, is_over: bool = False) -> SecretMatches:
+        """Find everything that is secret in this text; if it is over, also what breaks off in the middle."""
+        regions: list[SecretRegion] = []
         unfinished = size = len(text)
         beginning = self.search(text)
         while beginning is not None:
             start = beginning.start()
-            broken_off: Region | None = None
+            broken_off: SecretRegion | None = None
             # The longest comes first, so that the first one found here is the one that covers the others.
             for spelling in self._by_beginning[beginning.group()]:
                 if text.startswith(spelling, start):
-                    _cover(regions, Region(start, start + len(spelling), self._names[spelling]))
+                    _cover(regions, SecretRegion(start, start + len(spelling), self._names[spelling]))
                     break
                 if size < start + len(spelling) and spelling.startswith(text[start:]):
                     unfinished = min(unfinished, start)
                     if is_over and broken_off is None and _is_most_of(size - start, spelling):
-                        broken_off = Region(start, size, self._names[spelling])
+                        broken_off = SecretRegion(start, size, self._names[spelling])
             if broken_off is not None:
                 _cover(regions, broken_off)
             beginning = self.search(text, start + 1)
-        return Found(regions, unfinished)
+        return SecretMatches(regions, unfinished)
 
     def goes_on(self, text: str) -> bool:
-        """Whether the whole of this text is the beginning of a longer spelling, and enough of it to tell."""
+        """Tell whether this whole text is the beginning of a longer spelling, and enough of it."""
         for size in range(1, LONGEST_BEGINNING + 1):
             spellings = self._by_beginning.get(text[:size], ())
             if any(len(spelling) > len(text) and spelling.startswith(text) for spelling in spellings):
@@ -369,7 +366,7 @@ class Finder:
         return False
 
 
-def beginning_of(spelling: str) -> str:
+def detected_beginning(spelling: str) -> str:
     """As much of a spelling as makes a text look like it: never more than half, so that most stays hidden."""
     return spelling[: min(LONGEST_BEGINNING, (len(spelling) + 1) // 2)]
 
@@ -381,7 +378,7 @@ def _is_most_of(size: int, spelling: str) -> bool:
 def _by_beginning(spellings: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """The spellings by how they begin, longest first. No key is the beginning of another."""
     beginnings: set[str] = set()
-    for beginning in sorted({beginning_of(spelling) for spelling in spellings}, key=len):
+    for beginning in sorted({detected_beginning(spelling) for spelling in spellings}, key=len):
         if not any(beginning[:size] in beginnings for size in range(1, len(beginning))):
             beginnings.add(beginning)
     grouped: dict[str, list[str]] = {}
@@ -409,8 +406,8 @@ def _find_nothing(text: str, position: int = 0) -> None:
     return None
 
 
-def _cover(regions: list[Region], found: Region) -> None:
+def _cover(regions: list[SecretRegion], found: SecretRegion) -> None:
     if not regions or found.start >= regions[-1].end:
         regions.append(found)
     elif found.end > regions[-1].end:
-        regions[-1] = Region(regions[-1].start, found.end, regions[-1].name)
+        regions[-1] = SecretRegion(regions[-1].start, found.end, regions[-1].name)

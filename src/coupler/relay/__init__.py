@@ -1,7 +1,9 @@
-"""Any ACP agent served again through Coupler: `serve(connect(…))`, `coupler serve -- COMMAND…`.
+"""Relays any ACP agent through Coupler: `serve(connect(…))`, `coupler serve -- COMMAND…`.
 
-To the editor it is an agent of Coupler's like any other, so its sessions are kept, its requests pass the
-permission rules, and no secret gets past the veil, whatever the agent behind it knows of these. To that
-agent it is a client that has what its own editor has. A `Relay` is the agent as a whole, a `Relayed` is one
-session: one session here is one session there.
+To the editor it is an agent of Coupler's like any other: its sessions are stored, its requests pass the
+permission rules, and secrets are redacted, whatever the relayed agent knows of these. To that agent it is a
+client that has what its own editor has. `relay` starts the agent and advertises what both can do together;
+`session` pairs each of our sessions with one of the agent's; `mirror` shows what the agent says as a turn of
+ours. What the agent asks for comes the other way: `permission` decides, `editor` passes files, terminals and
+elicitations on to the editor or serves them here.
 """

@@ -1,4 +1,4 @@
-"""Files for the agent behind: as the editor has them, with what is not saved yet, else from the disk."""
+"""Serves files, terminals and elicitations to a relayed agent: by the editor if it offers them, else here."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
-from coupler.client.elicitation import MOST_PAGES
-from coupler.client.errors import OUTSIDE_ROOTS, Listener, Responder
-from coupler.client.files import FileAccess, Files
-from coupler.client.terminals import Terminals
+from coupler.client.elicitation import MOST_OPEN_PAGES
+from coupler.client.errors import OUTSIDE_ROOTS, NotificationListener, Responder
+from coupler.client.files import ClientFiles, FileAccess
+from coupler.client.terminals import ClientTerminals
 from coupler.permission.action import Action
 from coupler.relay.errors import NOT_IN_A_TURN
-from coupler.relay.mirror import LiveOutput
+from coupler.relay.mirror import TerminalWatcher
 from coupler.runtime.files import OutsideRootsError, find_inside
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import (
@@ -46,17 +46,23 @@ from coupler.wire.peer import Request
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession
-    from coupler.relay.errors import Behind
-
+    from coupler.relay.errors import RelayContext
 
 READS = "fs.readTextFile"
 WRITES = "fs.writeTextFile"
 
+TERMINAL = "terminal"
 
-class RelayedFiles(Files):
-    """Reads and writes, each judged by the rules first. Nothing outside of the session's directories."""
+CANCELLED = CancelElicitationResponse()
 
-    def __init__(self, access: FileAccess, find: Callable[[str], Behind | None]) -> None:
+
+class RelayedFiles(ClientFiles):
+    """Reads and writes files as the editor has them, with what is not saved yet, else on the disk.
+
+    The rules decide about each first, and nothing outside of the session's directories is touched.
+    """
+
+    def __init__(self, access: FileAccess, find: Callable[[str], RelayContext | None]) -> None:
         super().__init__(access)
         self._find = find
 
@@ -84,14 +90,14 @@ class RelayedFiles(Files):
         return WriteTextFileResponse()
 
 
-async def _require(relayed: Behind, kind: str, path: str) -> None:
+async def _require(relayed: RelayContext, kind: str, path: str) -> None:
     session = relayed.session
     action = Action(kind=kind, paths=(path,), cwd=session.cwd, roots=session.roots)
     verb = "Read" if kind == "read" else "Write"
     await relayed.guard.require(action, f"{verb} {path}")
 
 
-async def _inside(relayed: Behind, path: str) -> str:
+async def _inside(relayed: RelayContext, path: str) -> str:
     """The path as the editor gets it."""
     session = relayed.session
     try:
@@ -102,16 +108,13 @@ async def _inside(relayed: Behind, path: str) -> str:
         raise RpcError.because(INVALID_PARAMS, str(error), path="path") from None
 
 
-# Commands for the agent behind: in the editor's terminals, where its user can watch them, else here.
+class RelayedTerminals(ClientTerminals):
+    """Runs commands in the editor's terminals, where its user can watch them, else here.
 
+    The editor's terminals have the editor's ids, so that a tool call can show them.
+    """
 
-TERMINAL = "terminal"
-
-
-class RelayedTerminals(Terminals):
-    """Terminals of both kinds. The editor's have the editor's ids, so that a tool call can show them."""
-
-    def __init__(self, find: Callable[[str], Behind | None]) -> None:
+    def __init__(self, find: Callable[[str], RelayContext | None]) -> None:
         super().__init__()
         self._relayed = find
 
@@ -129,12 +132,12 @@ class RelayedTerminals(Terminals):
         return CreateTerminalResponse(created.terminal_id)
 
     async def _create_here(
-        self, request: CreateTerminalRequest, session: RemoteSession, relayed: Behind
+        self, request: CreateTerminalRequest, session: RemoteSession, relayed: RelayContext
     ) -> CreateTerminalResponse:
         created = await super()._create(request, session)
         terminal = self._find(created.terminal_id, session)
         show = partial(relayed.show_output, created.terminal_id)
-        LiveOutput(terminal, show, relayed.session.outlet.has_room)
+        TerminalWatcher(terminal, show, relayed.session.outlet.has_room)
         return created
 
     async def _output(self, request: TerminalOutputRequest, session: RemoteSession) -> TerminalOutputResponse:
@@ -176,7 +179,7 @@ class RelayedTerminals(Terminals):
         await _ask(relayed, request)
         return ReleaseTerminalResponse()
 
-    def _with_editors(self, id: str, session: RemoteSession) -> Behind | None:
+    def _with_editors(self, id: str, session: RemoteSession) -> RelayContext | None:
         """The session, if the terminal is one of its editor's."""
         relayed = self._relayed(session.id)
         return relayed if relayed is not None and id in relayed.editor_terminals else None
@@ -190,7 +193,7 @@ class RelayedTerminals(Terminals):
         relayed.show_output(id, text)
 
 
-async def release(relayed: Behind) -> None:
+async def release(relayed: RelayContext) -> None:
     """End what runs in the editor's terminals, for an agent that does not do it any more."""
     while relayed.editor_terminals:
         terminal = relayed.editor_terminals.pop()
@@ -199,12 +202,12 @@ async def release(relayed: Behind) -> None:
             await relayed.session.outlet.ask(ReleaseTerminalRequest(relayed.session.id, terminal))
 
 
-async def _ask(relayed: Behind, request: Any) -> Any:
+async def _ask(relayed: RelayContext, request: Any) -> Any:
     asked = msgspec.structs.replace(request, session_id=relayed.session.id)
     return await relayed.session.outlet.ask(asked)
 
 
-async def _keep_output(relayed: Behind, id: str) -> None:
+async def _keep_output(relayed: RelayContext, id: str) -> None:
     """Keep what was in a terminal of the editor's: no other client will know it."""
     mirror = relayed.mirror
     call_id = mirror.showing(id) if mirror is not None else None
@@ -215,7 +218,7 @@ async def _keep_output(relayed: Behind, id: str) -> None:
         relayed.session.outlet.ledger.record_output(call_id, shown.output)
 
 
-def _action(request: CreateTerminalRequest, relayed: Behind) -> Action:
+def _action(request: CreateTerminalRequest, relayed: RelayContext) -> Action:
     arguments = () if request.args is UNSET else tuple(request.args)
     session = relayed.session
     return Action(
@@ -232,7 +235,7 @@ def _line(request: CreateTerminalRequest) -> str:
     return " ".join((request.command, *(request.args or ())))
 
 
-async def _directory(request: CreateTerminalRequest, relayed: Behind) -> str:
+async def _directory(request: CreateTerminalRequest, relayed: RelayContext) -> str:
     session = relayed.session
     directory = request.cwd or session.cwd
     try:
@@ -241,26 +244,20 @@ async def _directory(request: CreateTerminalRequest, relayed: Behind) -> str:
         raise RpcError.because(OUTSIDE_ROOTS, f"cwd: {error}", path="cwd") from None
 
 
-# Questions of the agent behind to the user, for editors that can show them.
-
-
-CANCELLED = CancelElicitationResponse()
-
-
-class RelayedQuestions:
-    """Passes on what is asked, and that a page has done what it was opened for."""
+class RelayedElicitations:
+    """Passes the agent's elicitations on to an editor that can show them, and the completion of pages."""
 
     params = CreateElicitationRequest
 
-    def __init__(self, find: Callable[[str], Behind | None]) -> None:
+    def __init__(self, find: Callable[[str], RelayContext | None]) -> None:
         self._find = find
-        self._pages: dict[str, Behind] = {}
+        self._pages: dict[str, RelayContext] = {}
 
-    def responders(self) -> dict[str, Responder | Listener]:
+    def responders(self) -> dict[str, Responder | NotificationListener]:
         """Who answers, and who hears of completed pages."""
         return {
             "elicitation/create": self,
-            "elicitation/complete": Listener(CompleteElicitationNotification, self._complete),
+            "elicitation/complete": NotificationListener(CompleteElicitationNotification, self._complete),
         }
 
     def requested(
@@ -275,7 +272,7 @@ class RelayedQuestions:
         session.questions.ask(request, lambda: self._passed_on(asked, relayed), CANCELLED, "the editor")
 
     async def _passed_on(
-        self, asked: CreateFormElicitationRequest | CreateUrlElicitationRequest, relayed: Behind
+        self, asked: CreateFormElicitationRequest | CreateUrlElicitationRequest, relayed: RelayContext
     ) -> CreateElicitationResponse:
         turn, mirror = relayed.turn, relayed.mirror
         if turn is None or mirror is None:
@@ -287,7 +284,7 @@ class RelayedQuestions:
         )
         if isinstance(asked, CreateUrlElicitationRequest):
             self._pages[asked.elicitation_id] = relayed
-            if len(self._pages) > MOST_PAGES:
+            if len(self._pages) > MOST_OPEN_PAGES:
                 del self._pages[next(iter(self._pages))]
         response: CreateElicitationResponse = await turn.call_editor(ours)
         return response

@@ -1,4 +1,4 @@
-"""What the agent behind did not do, as the editor is told of it."""
+"""The errors of a relay, and `RelayContext`: what a request of a relayed agent is served with."""
 
 from __future__ import annotations
 
@@ -7,49 +7,45 @@ from typing import TYPE_CHECKING, Protocol
 
 from coupler.agent.errors import AGENT_FAILED, AUTH_REQUIRED, AuthRequiredError
 from coupler.client.errors import AgentError
-from coupler.wire.messages import Reason, RpcError
+from coupler.wire.messages import ErrorReason, RpcError
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
-    from coupler.relay.mirror import Mirror
-    from coupler.relay.permission import Guard
+    from coupler.relay.mirror import TurnMirror
+    from coupler.relay.permission import RelayPermissions
+
+NOT_PERMITTED = ErrorReason(
+    "not_permitted", -32603, "A rule, an earlier choice or the user does not permit it."
+)
+NOT_IN_A_TURN = ErrorReason("not_in_a_turn", -32600, "The editor can be asked only while a turn runs.")
+
+REASONS = (NOT_PERMITTED, NOT_IN_A_TURN)
 
 
 def as_answer(error: AgentError, words: str) -> RpcError:
-    """The answer to whoever waits: with the end of the agent's stderr, or with the way to log in."""
+    """Convert an error of the relayed agent: with the end of its stderr, or with the way to log in."""
     if error.code == AUTH_REQUIRED.code:
         how = f"log in by one of the agent's methods, or run `coupler login {shlex.quote(words)}`"
         return AuthRequiredError(f"{error.message}; {how}")
     return RpcError.because(AGENT_FAILED, str(error))
 
 
-# The relay's rows of the error table: why it did not do what the agent behind asked.
+class RelayContext(Protocol):
+    """A session of ours and the turn in which the relayed agent works: what its requests are served with.
 
-
-NOT_PERMITTED = Reason("not_permitted", -32603, "A rule, an earlier choice or the user does not permit it.")
-NOT_IN_A_TURN = Reason("not_in_a_turn", -32600, "The editor can be asked only while a turn runs.")
-
-REASONS = (NOT_PERMITTED, NOT_IN_A_TURN)
-
-
-# What has another agent behind it: as much of it as what that agent asks for needs.
-#
-# A relayed session has one for all of its turns, a tool call that was delegated has one for itself.
-
-
-class Behind(Protocol):
-    """A session of ours, and the turn in which the agent behind it works."""
+    A relayed session has one for all of its turns, a tool call that was delegated has one for itself.
+    """
 
     session: Session
     turn: Turn | None
-    mirror: Mirror | None
-    guard: Guard
+    mirror: TurnMirror | None
+    guard: RelayPermissions
     editor_terminals: set[str]
-    """The terminals that the editor has made for the agent behind, and that are not released."""
+    """The terminals that the editor has made for the relayed agent, and that are not released."""
 
     def can_ask_editor(self, gate: str) -> bool:
-        """Whether the editor offers something, and has heard of the session."""
+        """Return whether the editor offers something, and has heard of the session."""
         ...
 
     def editor_made(self, terminal_id: str) -> None:

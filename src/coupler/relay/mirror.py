@@ -1,4 +1,4 @@
-"""One turn of the agent behind, shown as ours.
+"""Shows what a relayed agent says: its turns as ours, text between turns, and the output of terminals.
 
 Events are shown where they are received, so that the relay adds no wait of its own and a dialog stands after
 what was said before it. Only while the editor does not keep up they queue, joined as far as they can be.
@@ -18,9 +18,9 @@ import msgspec
 from msgspec import UNSET, json
 
 from coupler.agent.content import LONGEST_PIECE, pieces
-from coupler.agent.turn import COMPACTION, NOTICES, spoken_compaction, spoken_notice
+from coupler.agent.turn import COMPACTION, NOTICES, compaction_text, notice_text
 from coupler.client.errors import AgentError
-from coupler.client.prompt import Lane
+from coupler.client.prompt import EventQueue
 from coupler.events import (
     Compaction,
     CompactionSummary,
@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.tool_call import Ledger
     from coupler.agent.turn import Turn
-    from coupler.client.terminals import Terminal
-
+    from coupler.client.terminals import ClientTerminal
 
 log = logging.getLogger("coupler.relay")
 
@@ -58,9 +57,24 @@ MIRRORED = ("kind", "title", "name", "locations", "raw_input", "raw_output", "me
 
 _ROLES: dict[type, Role] = {Text: "agent", Thought: "thought"}
 
+QUIET = 0.25
+"""Seconds without a word after which what may be the beginning of a secret is shown."""
 
-class Mirror:
-    """Shows one turn. `terminal` gives what a call shows of a terminal: itself, or what was written in it."""
+OVERHEAD = 100
+"""Bytes that a piece costs besides its text."""
+
+MessagePiece: TypeAlias = Text | Thought
+StartTask: TypeAlias = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+PERIOD = 0.1
+"""Seconds between two looks at a command that writes."""
+
+PRIORITIES: tuple[str, ...] = get_args(PlanEntryPriority)
+PLAN_STATUSES: tuple[str, ...] = get_args(PlanEntryStatus)
+
+
+class TurnMirror:
+    """Shows one turn of the agent as ours. `terminal` gives what a tool call shows of a terminal."""
 
     def __init__(
         self,
@@ -76,26 +90,26 @@ class Mirror:
         self._calls: dict[str, _Shown] = {}
         self._compactions: dict[str, Compaction] = {}
         self._message: tuple[Role, str | None, str] | None = None
-        self._behind: Lane | None = None
+        self._queue: EventQueue | None = None
         self._catching_up: asyncio.Task[None] | None = None
 
     def take(self, event: Event) -> None:
         """Show an event, now or when there is room; after the turn's answer nothing is shown."""
         if not self._turn.is_alive:
             return
-        if self._behind is None and self._outlet.has_room():
+        if self._queue is None and self._outlet.has_room():
             self._show(event)
             return
-        if self._behind is None:
-            self._behind = Lane()
-            self._catching_up = asyncio.ensure_future(self._turn.own(self._catch_up(self._behind)))
-        if not self._behind.put(event, _size(event)):
+        if self._queue is None:
+            self._queue = EventQueue()
+            self._catching_up = asyncio.ensure_future(self._turn.own(self._catch_up(self._queue)))
+        if not self._queue.put(event, _size(event)):
             self._overflowed(AgentError("overflow", "the editor does not read what the agent says"))
 
     def flush(self) -> None:
         """Show everything that was received: something comes now that has to stand behind it."""
-        if self._behind is not None:
-            while (event := self._behind.take()) is not None:
+        if self._queue is not None:
+            while (event := self._queue.take()) is not None:
                 self._show(event)
 
     async def finish(self) -> None:
@@ -134,12 +148,12 @@ class Mirror:
             if shown.shows(terminal_id) and self._turn.is_alive and self._is_open(shown.id):
                 self._show_content(shown, self.content(shown.call))
 
-    async def _catch_up(self, behind: Lane) -> None:
+    async def _catch_up(self, queue: EventQueue) -> None:
         while True:
             await self._outlet.wait_for_room()
-            event = behind.take()
+            event = queue.take()
             if event is None:
-                self._behind = None
+                self._queue = None
                 return
             self._show(event)
 
@@ -153,7 +167,7 @@ class Mirror:
                 self._show_call(event)
             case Usage():
                 self._outlet.send(event)
-            case _ if (known := in_known_words(event)) is not None:
+            case _ if (known := without_unknown(event)) is not None:
                 self._show_rarer(known)
 
     def _say(self, kind: type[Text | Thought], text: str, message_id: str | None) -> None:
@@ -169,19 +183,19 @@ class Mirror:
                 self._begin_new_message()
                 self._outlet.send(event)
             case Notice():
-                self._aside(event, NOTICES, spoken_notice(event))
+                self._send_or_say(event, NOTICES, notice_text(event))
             case Compaction(id, status):
                 before = self._compactions.get(id)
                 whole = self._compactions[id] = event if before is None else before.updated(event)
-                self._aside(event, COMPACTION, spoken_compaction(whole) if status in ENDED else "")
+                self._send_or_say(event, COMPACTION, compaction_text(whole) if status in ENDED else "")
             case CompactionSummary(id, block):
                 before = self._compactions.get(id) or Compaction(id, "in_progress")
                 self._compactions[id] = before.extended(block)
-                self._aside(event, COMPACTION, "")
+                self._send_or_say(event, COMPACTION, "")
             case _:
                 log.debug("%s is not passed on", type(event).__name__)
 
-    def _aside(self, event: Notice | Compaction | CompactionSummary, gate: str, spoken: str) -> None:
+    def _send_or_say(self, event: Notice | Compaction | CompactionSummary, gate: str, spoken: str) -> None:
         """Something beside the conversation: as it is, or in words for editors that do not show it."""
         self._begin_new_message()
         if self._turn.editor.offers(gate):
@@ -307,75 +321,63 @@ def _size(event: Event) -> int:
     return OVERHEAD + (len(event.text) if isinstance(event, Text | Thought) else len(json.encode(event)))
 
 
-# What the agent behind says while no turn runs.
-#
-# It is shown as it comes. While a turn runs, or the editor does not keep up, it waits, joined as far as it
-# can be; an agent that says even more than that is not passed on. Pieces of one message stay together until
-# the agent is quiet for a moment, so that a secret in several of them is known for one.
+class BetweenTurns:
+    """Shows what the agent says while no turn runs, as it comes.
 
+    While a turn runs, or the editor does not keep up, it waits, joined as far as it can be; an agent that
+    says even more than that is not passed on. Pieces of one message stay together until the agent is quiet
+    for a moment, so that a secret in several of them is known for one.
+    """
 
-QUIET = 0.25
-"""Seconds without a word after which what may be the beginning of a secret is shown."""
-
-OVERHEAD = 100
-"""Bytes that a piece costs besides its text."""
-
-Piece: TypeAlias = Text | Thought
-Start: TypeAlias = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
-
-
-class Interlude:
-    """Shows what is said between two turns of a session."""
-
-    def __init__(self, session: Session, start: Start) -> None:
+    def __init__(self, session: Session, start: StartTask) -> None:
         self.is_kept = False
         """Whether it is also kept. What comes before the first prompt belongs to no turn, and is not."""
         self._session = session
         self._outlet = session.outlet
         self._start = start
-        self._message: tuple[type[Piece], str] | None = None
-        self._behind: Lane | None = None
+        self._message: tuple[type[MessagePiece], str] | None = None
+        self._queue: EventQueue | None = None
         self._catching_up: asyncio.Task[None] | None = None
         self._overflowed = False
         self._until_quiet: asyncio.TimerHandle | None = None
 
-    def say(self, piece: Piece) -> None:
+    def say(self, piece: MessagePiece) -> None:
         """Show a piece, now or when there is room."""
-        if self._behind is None:
+        if self._queue is None:
             if self._has_room():
                 self._show(piece)
                 return
-            self._behind, self._overflowed = Lane(), False
-        if not self._behind.put(piece, len(piece.text) + OVERHEAD):
+            self._queue, self._overflowed = EventQueue(), False
+        if not self._queue.put(piece, len(piece.text) + OVERHEAD):
             if not self._overflowed:
                 log.warning("the editor does not read what the agent says between turns: it is left out")
             self._overflowed = True
         elif self._catching_up is None or self._catching_up.done():
-            self._catching_up = self._start(self._catch_up(self._behind))
+            self._catching_up = self._start(self._catch_up(self._queue))
 
     def end(self) -> None:
         """A turn begins or the session is left: show all that was said before."""
-        behind, self._behind = self._behind, None
-        while behind is not None and (piece := behind.take()) is not None:
+        queue, self._queue = self._queue, None
+        while queue is not None and (piece := queue.take()) is not None:
             self._show(piece)  # type: ignore[arg-type]
         self._end_message()
 
-    async def _catch_up(self, behind: Lane) -> None:
+    async def _catch_up(self, queue: EventQueue) -> None:
         while True:
             await self._outlet.wait_for_room()
             await self._session.until_idle()
-            if self._behind is not behind:
+            if self._queue is not queue:
                 return
-            piece = behind.take()
+            piece = queue.take()
             if piece is None:
-                self._behind = None
+                self._queue = None
                 return
             self._show(piece)  # type: ignore[arg-type]
 
     def _has_room(self) -> bool:
         return not self._session.is_busy and self._outlet.has_room()
 
-    def _show(self, piece: Piece) -> None:
+    def _show(self, piece: MessagePiece) -> None:
         shown = type(piece)(piece.text, piece.message_id or self._message_id(type(piece)))
         if self.is_kept:
             self._outlet.send(shown)
@@ -385,7 +387,7 @@ class Interlude:
             self._until_quiet.cancel()
         self._until_quiet = asyncio.get_running_loop().call_later(QUIET, self._end_message)
 
-    def _message_id(self, kind: type[Piece]) -> str:
+    def _message_id(self, kind: type[MessagePiece]) -> str:
         if self._message is None or self._message[0] is not kind:
             self._message = (kind, self._outlet.new_message_id())
         return self._message[1]
@@ -398,17 +400,15 @@ class Interlude:
         self._message = None
 
 
-# What a command writes in a terminal of ours, shown while it runs, whether its agent looks at it or not.
+class TerminalWatcher:
+    """Shows what a command writes in a terminal of ours while it runs, whether its agent looks at it or not.
 
+    Once the terminal has lost the beginning of its output, the end is shown when the command has ended.
+    """
 
-PERIOD = 0.1
-"""Seconds between two looks at a command that writes."""
-
-
-class LiveOutput:
-    """Watches one terminal. Once it has lost its beginning, the end is shown when the command has ended."""
-
-    def __init__(self, terminal: Terminal, show: Callable[[str], None], has_room: Callable[[], bool]) -> None:
+    def __init__(
+        self, terminal: ClientTerminal, show: Callable[[str], None], has_room: Callable[[], bool]
+    ) -> None:
         self._terminal = terminal
         self._show = show
         self._has_room = has_room
@@ -431,15 +431,8 @@ class LiveOutput:
             self._show(written.output)
 
 
-# Words that a newer agent may use, as an editor of today knows them.
-
-
-PRIORITIES: tuple[str, ...] = get_args(PlanEntryPriority)
-PLAN_STATUSES: tuple[str, ...] = get_args(PlanEntryStatus)
-
-
-def in_known_words(event: Event) -> Event | None:
-    """The event with nothing in it that the protocol does not know; None if nothing is left of it."""
+def without_unknown(event: Event) -> Event | None:
+    """Leave out of an event what only a newer protocol knows; None if nothing is left of it."""
     match event:
         case Content(block=Unknown()) | CompactionSummary(block=Unknown()):
             log.info("content of a kind that this version does not know is not passed on")

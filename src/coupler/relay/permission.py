@@ -1,4 +1,4 @@
-"""What the agent behind may do: by the rules, by what was chosen before, or by asking the user.
+"""Decides what a relayed agent may do: by the rules, by what was chosen before, or by asking the user.
 
 When it asks, the user sees its own options. When it does something through us without asking, that is its own
 mode's decision, unless a rule that somebody wrote forbids it or wants it to be asked about.
@@ -21,16 +21,16 @@ from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn
-    from coupler.relay.errors import Behind
+    from coupler.relay.errors import RelayContext
 
 OPTION_KINDS: tuple[str, ...] = get_args(PermissionOptionKind)
 REJECTING = ("reject_once", "reject_always")
 
 
-class Guard:
-    """Decides for one session."""
+class RelayPermissions:
+    """Decides for one session; what was allowed once holds until its turn ends."""
 
-    def __init__(self, relayed: Behind) -> None:
+    def __init__(self, relayed: RelayContext) -> None:
         self._relayed = relayed
         self._granted: list[Action] = []
 
@@ -39,7 +39,7 @@ class Guard:
         self._granted.clear()
 
     async def decide(self, request: PermissionRequest) -> str | None:
-        """The option to answer the agent with; None if nobody can be asked, or there is none for a no."""
+        """Choose the option to answer with; None if nobody can be asked, or there is no option for a no."""
         turn, mirror = self._relayed.turn, self._relayed.mirror
         if turn is None or mirror is None:
             return None
@@ -56,7 +56,7 @@ class Guard:
         return _by_kind(own, ALLOWING if permission.is_given else REJECTING)
 
     def has_granted(self, action: Action) -> bool:
-        """Whether just this was allowed in this turn."""
+        """Return whether just this was allowed in this turn."""
         return any(_covers(granted, action) for granted in self._granted)
 
     async def require(self, action: Action, title: str) -> None:
@@ -109,7 +109,7 @@ def _by_kind(options: tuple[PermissionOption, ...], kinds: tuple[str, ...]) -> s
 
 
 def _covers(granted: Action, action: Action) -> bool:
-    """Whether something that was allowed in this turn is what is done now."""
+    """Return whether something that was allowed in this turn is what is done now."""
     if action.command is not None:
         return granted.command is not None and _line(granted.command) in _lines(action.command)
     if not action.paths or not set(action.paths) <= set(granted.paths):

@@ -1,4 +1,4 @@
-"""The agent behind: started once the editor is known, introduced as what it is, asked for sessions."""
+"""Starts the relayed agent once the editor is known, and advertises what both can do together."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from msgspec import UNSET
 
 from coupler.agent.agent import Agent
 from coupler.agent.auth import Logins
-from coupler.agent.capabilities import introduce
+from coupler.agent.capabilities import initialize_response
 from coupler.agent.errors import TARGET_FAILED, AuthRequiredError
-from coupler.agent.factory import Blueprint
+from coupler.agent.factory import AgentFactory
 from coupler.client.errors import AgentError
-from coupler.client.remote import Offer
-from coupler.relay.editor import RelayedFiles, RelayedQuestions, RelayedTerminals
+from coupler.client.remote import ClientOffer
+from coupler.relay.editor import RelayedElicitations, RelayedFiles, RelayedTerminals
 from coupler.relay.errors import as_answer
-from coupler.relay.session import Relayed
+from coupler.relay.session import RelayedSession
 from coupler.schema.methods import offers
 from coupler.schema.v1 import (
     AgentAuthCapabilities,
@@ -39,49 +39,54 @@ if TYPE_CHECKING:
     from coupler.agent.editor import Editor
     from coupler.agent.session import Session
     from coupler.agent.startup.serve_options import ServeOptions
-    from coupler.client.errors import Listener, Responder
+    from coupler.client.errors import NotificationListener, Responder
     from coupler.client.files import FileAccess
     from coupler.client.remote import RemoteAgent
-    from coupler.relay.errors import Behind
-
+    from coupler.relay.errors import RelayContext
 
 log = logging.getLogger("coupler.relay")
 
 IDENTITY = "relay"
 """What the names of relayed agents begin with in the store."""
 
+LOGIN_VARIABLE = "COUPLER_RELAY_LOGIN"
+"""Set for a login in a terminal: the agent's command is then run itself, and nothing is served."""
+
+BY_NAME = "by name"
+"""What it is set to if the first word of the command may be a name of the catalogue, and not a program."""
+
 
 class Relay:
-    """One agent behind this one. `words` are what it was started with, for the store and for people."""
+    """One relayed agent. `words` are what it was started with, for the store and for people."""
 
     def __init__(self, remote: RemoteAgent, words: str, options: ServeOptions) -> None:
         self.remote = remote
         self.words = words
         self._options = options
         self._files = remote.wanted_files
-        self._sessions: dict[str, Relayed] = {}
+        self._sessions: dict[str, RelayedSession] = {}
         self._starting = asyncio.Lock()
         self._is_started = False
 
-    def blueprint(self) -> Blueprint:
-        """How it is served."""
-        return Blueprint(
-            introduce(_Accepting(()), self._options),
+    def blueprint(self) -> AgentFactory:
+        """Make the factory of its sessions."""
+        return AgentFactory(
+            initialize_response(_Accepting(()), self._options),
             self.agent_for,
             identity=f"{IDENTITY}:{self.words}",
             store=self._options.store,
             logins=RelayedLogins(self),
-            backing=self,
+            backend=self,
         )
 
-    async def introduce(self, editor: Editor) -> InitializeResponse:
+    async def initialize(self, editor: Editor) -> InitializeResponse:
         """Start the agent with what its editor offers, and tell what both can do together."""
         self.remote.offer_instead(RelayOffer(editor.capabilities, self.find, self._files))
         await self.started()
-        return self._introduction()
+        return self._initialize_response()
 
     async def started(self) -> None:
-        """Wait until the agent runs; raises what is to be answered if it does not."""
+        """Start the agent unless it runs; raises the error to answer with if it does not start."""
         async with self._starting:
             if self._is_started:
                 return
@@ -94,32 +99,32 @@ class Relay:
     async def agent_for(self, session: Session) -> Agent:
         """The agent of a new session, or of one that goes on."""
         await self.started()
-        relayed = Relayed(self, session)
+        relayed = RelayedSession(self, session)
         try:
             await relayed.open()
         except AgentError as error:
             raise as_answer(error, self.words) from None
         return relayed
 
-    def adopt(self, remote_id: str, relayed: Relayed) -> None:
-        """What the agent asks for in its session is asked for in this one."""
+    def register(self, remote_id: str, relayed: RelayedSession) -> None:
+        """Serve what the agent asks for in its session in this one."""
         self._sessions[remote_id] = relayed
 
-    def dismiss(self, remote_id: str) -> None:
-        """The agent's session is left."""
+    def unregister(self, remote_id: str) -> None:
+        """Serve nothing more for the agent's session: it is left."""
         self._sessions.pop(remote_id, None)
 
-    def find(self, remote_id: str) -> Relayed | None:
+    def find(self, remote_id: str) -> RelayedSession | None:
         """The session that one of the agent's belongs to."""
         return self._sessions.get(remote_id)
 
     def offers(self, gate: str) -> bool:
-        """Whether the agent has advertised a capability."""
+        """Return whether the agent has advertised a capability."""
         return self.remote.offers(gate)
 
     async def forget(self, session_id: str, state: Any) -> None:
         """Let the agent delete its own session as well, where it can. Ours is gone, whatever it says."""
-        remote = Relayed.remote_of(session_id, state)
+        remote = RelayedSession.remote_of(session_id, state)
         if remote is None:
             return
         try:
@@ -134,18 +139,18 @@ class Relay:
         if self._is_started:
             await self.remote.close()
 
-    def _introduction(self) -> InitializeResponse:
+    def _initialize_response(self) -> InitializeResponse:
         takes = self.remote.capabilities.prompt_capabilities
         # Embedded files are always taken: an agent that does not know them gets their text.
         accepts = ["resource", *(["image"] if takes.image else ()), *(["audio"] if takes.audio else ())]
-        ours = introduce(_Accepting(accepts), self._options)
+        ours = initialize_response(_Accepting(accepts), self._options)
         can_log_out = self.offers("auth.logout")
         capabilities: Any = msgspec.structs.replace(
             ours.agent_capabilities,
             mcp_capabilities=self._mcp_capabilities(ours.agent_capabilities.mcp_capabilities),
             auth=AgentAuthCapabilities(logout=LogoutCapabilities() if can_log_out else UNSET),
         )
-        methods = (relayed_method(method, self.words) for method in self.remote.auth_methods)
+        methods = (relayed_auth_method(method, self.words) for method in self.remote.auth_methods)
         return msgspec.structs.replace(
             ours,
             agent_capabilities=capabilities,
@@ -175,18 +180,8 @@ class _Accepting(Agent):
         self.accepts = accepts
 
 
-# Logging in to the agent behind: its methods are ours, and it alone knows whether somebody is.
-
-
-LOGIN_VARIABLE = "COUPLER_RELAY_LOGIN"
-"""Set for a login in a terminal: the agent's command is then run itself, and nothing is served."""
-
-BY_NAME = "by name"
-"""What it is set to if the first word of the command may be a name of the catalogue, and not a program."""
-
-
 class RelayedLogins(Logins):
-    """Passes on. Whether it is needed the agent says when it is asked for a session."""
+    """Passes `authenticate` and `logout` on. Only the agent knows whether somebody is logged in."""
 
     def __init__(self, relay: Relay) -> None:
         super().__init__(())
@@ -207,8 +202,8 @@ class RelayedLogins(Logins):
             raise as_answer(error, self._relay.words) from None
 
 
-def relayed_method(method: AuthMethod, words: str) -> AuthMethod | None:
-    """A way to log in, as the editor is told of it; None for one that this version does not know.
+def relayed_auth_method(method: AuthMethod, words: str) -> AuthMethod | None:
+    """The authentication method that the editor is told of; None for one that this version does not know.
 
     Who logs in in a terminal runs our command, which ends with the `words`, with the method's own behind it.
     """
@@ -222,17 +217,14 @@ def relayed_method(method: AuthMethod, words: str) -> AuthMethod | None:
             return None
 
 
-# What the agent behind is offered: computed from what its editor offers, and from what we have ourselves.
-
-
-class RelayOffer(Offer):
-    """Files and terminals, because we have them if the editor has not; questions if it takes them.
+class RelayOffer(ClientOffer):
+    """What the relayed agent is offered: files, terminals, and elicitations if the editor takes them.
 
     Only an agent for which somebody has said so is offered fewer files.
     """
 
     def __init__(
-        self, editor: ClientCapabilities, find: Callable[[str], Behind | None], files: FileAccess | None
+        self, editor: ClientCapabilities, find: Callable[[str], RelayContext | None], files: FileAccess | None
     ) -> None:
         super().__init__(files=files or "write")
         self._editor = editor
@@ -246,12 +238,12 @@ class RelayOffer(Offer):
             auth=AuthCapabilities(terminal=self._editor.auth.terminal),
         )
 
-    def responders(self) -> Mapping[str, Responder | Listener]:
-        responders: dict[str, Responder | Listener] = {
+    def responders(self) -> Mapping[str, Responder | NotificationListener]:
+        responders: dict[str, Responder | NotificationListener] = {
             **super().responders(),
             **RelayedFiles(self._files, self._find).responders(),
             **RelayedTerminals(self._find).responders(),
         }
         if offers(self._editor, "elicitation"):
-            responders.update(RelayedQuestions(self._find).responders())
+            responders.update(RelayedElicitations(self._find).responders())
         return responders

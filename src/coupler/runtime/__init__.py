@@ -1,1 +1,8 @@
-"""Child processes and their groups, files, directories, logs, threads and optional packages."""
+"""The system below everything else: child processes, files, directories, logs and threads.
+
+`process` starts a child in a process group of its own and ends the whole group; `commands` runs a command to
+its end on top of that; `environment` decides which program runs and which variables it sees; `guard` ends
+groups whose owner was killed. `paths` resolves paths and `files` reads and replaces files without following
+links out of a session's directories. `directories` and `logs` are light: they run before an editor's first
+answer. `threads` runs blocking work beside the event loop, `extras` imports optional packages.
+"""

@@ -1,7 +1,7 @@
 """Runs a command to its end and captures what it writes.
 
-The output is over when everybody who could write to it has ended, or a moment after the command itself has:
-what it left running in its group may hold the pipe open for ever.
+`run_command` waits for the result of one command; `RunningCommand` hands out the output while it is written;
+`Capture` keeps the beginning and the end of output that is too long.
 """
 
 from __future__ import annotations
@@ -17,23 +17,67 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from coupler.runtime.environment import Environment
-from coupler.runtime.process import READ_BYTES, Child, Streams, rest_of_character
+from coupler.runtime.process import READ_BYTES, Child, Streams, torn_character_bytes
 
-Listener = Callable[[bytes], Awaitable[None]]
+OutputListener = Callable[[bytes], Awaitable[None]]
 
-LAST_WORDS = 0.2
+DRAIN_SECONDS = 0.2
 """Seconds that the output may go on after the command itself has ended."""
 
-LAST_WORDS_BYTES = 1024 * 1024
-"""How much is still read after that, of what was written by then."""
+DRAIN_BYTES = 1024 * 1024
+"""Bytes that are still read after that, of what was written by then."""
 
 
-async def ignore(chunk: bytes) -> None:
-    """A listener that does not care."""
+class CommandResult(NamedTuple):
+    """The exit code and the output of a command that has ended."""
+
+    code: int
+    output: str
+    errors: str
+    """What it wrote to stderr, if that was to be heard apart."""
 
 
-class Job:
-    """A running command, made by `Job.start`; whoever started it has to `end` and `close` it."""
+async def run_command(
+    command: Sequence[str],
+    *,
+    cwd: str,
+    env: Environment,
+    largest: int,
+    input: bytes | None = None,
+    hears_stderr: bool = False,
+) -> CommandResult:
+    """Run a command to its end; raises `SpawnError`. Cancelled, it leaves nothing running.
+
+    Of output and errors the first `largest` bytes are kept; the rest is read, so that it does not wait.
+    """
+    output, errors = bytearray(), bytearray()
+    job = RunningCommand.start(command, cwd=cwd, env=env, input=input, hears_stderr=hears_stderr)
+    try:
+        await job.hear(_into(output, largest), _into(errors, largest))
+        code = await job.wait()
+    finally:
+        await job.end(0)
+        job.close()
+    return CommandResult(code, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace"))
+
+
+def _into(kept: bytearray, largest: int) -> OutputListener:
+    async def keep(chunk: bytes) -> None:
+        kept.extend(chunk[: largest - len(kept)])
+
+    return keep
+
+
+async def ignore_output(chunk: bytes) -> None:
+    """An output listener that does nothing."""
+
+
+class RunningCommand:
+    """A running command, made by `RunningCommand.start`; whoever started it has to `end` and `close` it.
+
+    Its output is over when everybody who could write to it has ended, or `DRAIN_SECONDS` after the command
+    itself has: what it left running in its group may hold the pipe open for ever.
+    """
 
     @classmethod
     def start(
@@ -44,7 +88,7 @@ class Job:
         env: Environment | Mapping[str, str | None] | None = None,
         input: bytes | None = None,
         hears_stderr: bool = False,
-    ) -> Job:
+    ) -> RunningCommand:
         """Start the command, or raise `SpawnError`. Without input it reads from the null device.
 
         What it writes to stderr is heard apart from stdout if asked for, else as part of it.
@@ -59,9 +103,9 @@ class Job:
         self._output = _Output(child.stdout_fd, self._loop)
         self._errors = _Output(child.stderr_fd, self._loop) if hears_stderr else None
         self._input = _Input(child.stdin_fd, input, self._loop) if input is not None else None
-        self._patience: asyncio.TimerHandle | None = None
+        self._drain_timer: asyncio.TimerHandle | None = None
         self._exit = asyncio.ensure_future(child.wait())
-        self._exit.add_done_callback(self._lose_patience)
+        self._exit.add_done_callback(self._start_drain_timer)
 
     @property
     def pid(self) -> int:
@@ -69,7 +113,7 @@ class Job:
 
     @property
     def returncode(self) -> int | None:
-        """That of the command itself, negative for a signal; None while it runs."""
+        """The return code of the command itself, negative for a signal; None while it runs."""
         return self._child.returncode
 
     @property
@@ -83,7 +127,7 @@ class Job:
         except ValueError:
             return None, f"SIG{-code}"
 
-    async def hear(self, listener: Listener, stderr: Listener = ignore) -> None:
+    async def hear(self, listener: OutputListener, stderr: OutputListener = ignore_output) -> None:
         """Give the listeners each piece of what is written, until that is over."""
         if self._errors is None:
             await self._output.hear(listener)
@@ -96,7 +140,9 @@ class Job:
         """Wait until the command itself has ended; return its return code."""
         return await self._child.wait()
 
-    async def end(self, grace: float, listener: Listener = ignore, stderr: Listener = ignore) -> None:
+    async def end(
+        self, grace: float, listener: OutputListener = ignore_output, stderr: OutputListener = ignore_output
+    ) -> None:
         """End the command and all that it started: SIGTERM, and SIGKILL after `grace` seconds.
 
         It is heard meanwhile, so that nobody who cleans up waits for a reader. Cancelled, it kills at once.
@@ -105,38 +151,38 @@ class Job:
         try:
             await self._child.end(grace, linger=0)
             # Whoever left the group may hold the pipe still.
-            self._give_up()
+            self._stop_waiting()
             await hearing
         finally:
             hearing.cancel()
             await asyncio.gather(hearing, return_exceptions=True)
 
     def close(self) -> None:
-        """Let go of the pipes."""
+        """Close the pipes."""
         self._exit.cancel()
-        if self._patience is not None:
-            self._patience.cancel()
+        if self._drain_timer is not None:
+            self._drain_timer.cancel()
         self._output.close()
         if self._errors is not None:
             self._errors.close()
         if self._input is not None:
             self._input.close()
 
-    async def _hear_to_the_end(self, listener: Listener, stderr: Listener) -> None:
+    async def _hear_to_the_end(self, listener: OutputListener, stderr: OutputListener) -> None:
         try:
             await self.hear(listener, stderr)
         except Exception:
-            await self.hear(ignore)
+            await self.hear(ignore_output)
             raise
 
-    def _lose_patience(self, exit: asyncio.Future[int]) -> None:
+    def _start_drain_timer(self, exit: asyncio.Future[int]) -> None:
         if not exit.cancelled():
-            self._patience = self._loop.call_later(LAST_WORDS, self._give_up)
+            self._drain_timer = self._loop.call_later(DRAIN_SECONDS, self._stop_waiting)
 
-    def _give_up(self) -> None:
-        self._output.give_up()
+    def _stop_waiting(self) -> None:
+        self._output.stop_waiting()
         if self._errors is not None:
-            self._errors.give_up()
+            self._errors.stop_waiting()
 
 
 class _Output:
@@ -146,19 +192,19 @@ class _Output:
         self._descriptor = descriptor
         self._loop = loop
         self._ready: asyncio.Future[None] | None = None
-        self._is_given_up = False
+        self._is_stopped = False
         self._is_closed = False
-        self._left = LAST_WORDS_BYTES
+        self._left = DRAIN_BYTES
         if sys.platform != "win32":
             os.set_blocking(descriptor, False)
 
-    async def hear(self, listener: Listener) -> None:
+    async def hear(self, listener: OutputListener) -> None:
         """Give the listener each piece, until it is over."""
         while chunk := await self.read():
             await listener(chunk)
 
     async def read(self) -> bytes:
-        """What was written since, or nothing when it is over."""
+        """Read what was written since the last read; nothing when the output is over."""
         if sys.platform == "win32":  # pipes cannot be polled there
             return await asyncio.to_thread(os.read, self._descriptor, READ_BYTES)
         await self._until_ready()
@@ -166,13 +212,13 @@ class _Output:
             chunk = os.read(self._descriptor, READ_BYTES)
         except BlockingIOError:
             return b""
-        if self._is_given_up:
+        if self._is_stopped:
             self._left -= len(chunk)
         return chunk if self._left > 0 else b""
 
-    def give_up(self) -> None:
-        """Wait for nothing that is not written yet."""
-        self._is_given_up = True
+    def stop_waiting(self) -> None:
+        """Stop waiting for what is not written yet."""
+        self._is_stopped = True
         if self._ready is not None:
             _wake(self._ready)
 
@@ -182,7 +228,7 @@ class _Output:
             os.close(self._descriptor)
 
     async def _until_ready(self) -> None:
-        if self._is_given_up:
+        if self._is_stopped:
             await asyncio.sleep(0)
             return
         self._ready = self._loop.create_future()
@@ -222,7 +268,7 @@ class _Input:
         except BlockingIOError:
             return
         except OSError:
-            self.close()  # it wants no more
+            self.close()  # the command reads no more
             return
         self._left = self._left[written:]
         if not self._left:
@@ -240,52 +286,6 @@ def _wake(ready: asyncio.Future[None]) -> None:
         ready.set_result(None)
 
 
-# What becomes of a command that nobody watches: how it ended, and as much of what it wrote as is wanted.
-
-
-class Result(NamedTuple):
-    """Of one command."""
-
-    code: int
-    output: str
-    errors: str
-    """What it wrote to stderr, if that was to be heard apart."""
-
-
-async def result_of(
-    command: Sequence[str],
-    *,
-    cwd: str,
-    env: Environment,
-    largest: int,
-    input: bytes | None = None,
-    hears_stderr: bool = False,
-) -> Result:
-    """Run a command to its end; raises `SpawnError`. Cancelled, it leaves nothing running.
-
-    Of output and errors the first `largest` bytes are kept; the rest is read, so that it does not wait.
-    """
-    output, errors = bytearray(), bytearray()
-    job = Job.start(command, cwd=cwd, env=env, input=input, hears_stderr=hears_stderr)
-    try:
-        await job.hear(_into(output, largest), _into(errors, largest))
-        code = await job.wait()
-    finally:
-        await job.end(0)
-        job.close()
-    return Result(code, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace"))
-
-
-def _into(kept: bytearray, largest: int) -> Listener:
-    async def keep(chunk: bytes) -> None:
-        kept.extend(chunk[: largest - len(kept)])
-
-    return keep
-
-
-# What a program writes, kept whole, or its beginning and its end if it is too long.
-
-
 class Capture:
     """Keeps the first `head` bytes of what is appended and the last `tail` of the others.
 
@@ -301,7 +301,7 @@ class Capture:
 
     @property
     def is_cut(self) -> bool:
-        """Whether something was left out."""
+        """True if something was left out."""
         return self._dropped > 0 or len(self._tail) > self._most_tail
 
     def append(self, chunk: bytes) -> bytes:
@@ -320,12 +320,12 @@ class Capture:
         return bytes(self._head[: len(self._head) - self._unfinished()]) + self.rest()
 
     def rest(self) -> bytes:
-        """What comes after the beginning: the marker, if something was left out, and the end."""
+        """The part after the beginning: the marker, if something was left out, and the end."""
         if not self.is_cut:
             return bytes(self._tail)
         self._trim()
         tail = bytes(self._tail)
-        torn = rest_of_character(tail)
+        torn = torn_character_bytes(tail)
         left_out = self._dropped + torn + self._unfinished()
         return f"\n[… {left_out:,} bytes left out …]\n".encode() + tail[torn:]
 
@@ -335,7 +335,7 @@ class Capture:
         self._dropped += excess
 
     def _unfinished(self) -> int:
-        """How many bytes before the marker begin a character that does not end there."""
+        """Count the bytes before the marker that begin a character which does not end there."""
         if not self.is_cut:
             return 0
         decoder = codecs.getincrementaldecoder("utf-8")("replace")

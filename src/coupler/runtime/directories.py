@@ -74,7 +74,7 @@ def store_file() -> str:
 def _below_home(
     windows: tuple[str, str], macos: str, others: tuple[str, str], environ: Mapping[str, str] = os.environ
 ) -> str | None:
-    """Coupler's own directory in the platform's place, each a variable and what holds without it."""
+    """Coupler's own directory below the platform's base; each base is a variable and its fallback."""
     if sys.platform == "darwin":
         base = _expanded(macos, environ)
     else:

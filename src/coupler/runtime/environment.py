@@ -1,4 +1,8 @@
-"""What a child process is given: its program, its arguments and its environment."""
+"""Finds the program, the arguments and the environment of a child process.
+
+`split_command` makes words of what a person wrote, `find_program` finds the executable, and an `Environment`
+says which variables the child sees. What cannot be started raises a `SpawnError`.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+SpawnErrorKind = Literal[
+    "bad_command",
+    "bad_environment",
+    "missing_directory",
+    "missing_program",
+    "not_executable",
+    "refused",
+]
+
+
+class SpawnError(Exception):
+    """A program could not be started; the message says what to do about it."""
+
+    def __init__(self, kind: SpawnErrorKind, message: str) -> None:
+        super().__init__(message)
+        self.kind: SpawnErrorKind = kind
+        self.message = message
+
+    def __reduce__(self) -> tuple[type[SpawnError], tuple[SpawnErrorKind, str]]:
+        return SpawnError, (self.kind, self.message)
+
 
 class Environment:
-    """What variables a child sees. Made by `inherit` or `exact`, resolved when the child starts."""
+    """The variables that a child sees. Made by `inherit` or `exact`, resolved when the child starts."""
 
     __slots__ = ("_inherits", "_variables")
 
@@ -58,9 +83,6 @@ def _check(name: object, value: object) -> None:
         )
 
 
-# Commands: from what a person writes to the program that will run.
-
-
 def split_command(command: str | Sequence[str]) -> list[str]:
     """The words of a command: a string is split as a shell would split it, a list is taken as it is."""
     words = _split(command) if isinstance(command, str) else [_word(word) for word in command]
@@ -69,6 +91,17 @@ def split_command(command: str | Sequence[str]) -> list[str]:
     if any("\0" in word for word in words):
         raise SpawnError("bad_command", f"The command {words[0]!r} holds a NUL character.")
     return words
+
+
+def _split(command: str) -> list[str]:
+    import shlex
+
+    try:
+        if sys.platform == "win32":
+            return [word.strip('"') for word in shlex.split(command, posix=False)]
+        return shlex.split(command)
+    except ValueError as error:
+        raise SpawnError("bad_command", f"The command {command!r} cannot be split: {error}.") from None
 
 
 def _word(word: Any) -> str:
@@ -98,37 +131,6 @@ def find_program(name: str, *, cwd: Path, environment: Mapping[str, str]) -> Pat
     )
 
 
-def find_outside(name: str, places: Sequence[str], *, path: str | None = None) -> str | None:
-    """The program that `name` means on the PATH; None if there is none, or it lies in one of these places.
-
-    What lies in a project may be anybody's: a program that is started unasked must not come from there. A
-    place that is the root of the file system is not meant: nothing would be outside of it.
-    """
-    import shutil
-
-    found = shutil.which(name, path=path)
-    if found is None or not Path(found).is_absolute():
-        return None
-    projects = [real for place in places if (real := Path(place).resolve()) != Path(real.anchor)]
-    is_inside = any(
-        program.is_relative_to(project)
-        for program in (Path(found), Path(found).resolve())
-        for project in projects
-    )
-    return None if is_inside else found
-
-
-def _split(command: str) -> list[str]:
-    import shlex
-
-    try:
-        if sys.platform == "win32":
-            return [word.strip('"') for word in shlex.split(command, posix=False)]
-        return shlex.split(command)
-    except ValueError as error:
-        raise SpawnError("bad_command", f"The command {command!r} cannot be split: {error}.") from None
-
-
 def _executable(file: Path) -> Path:
     if not file.exists():
         raise SpawnError("missing_program", f"The program {str(file)!r} does not exist.")
@@ -146,26 +148,21 @@ def _not_executable(file: Path) -> SpawnError:
     )
 
 
-# Why a program could not be started.
+def find_program_outside(name: str, places: Sequence[str], *, path: str | None = None) -> str | None:
+    """The program that `name` means on the PATH; None if there is none, or it lies in one of these places.
 
+    What lies in a project may be anybody's: a program that is started unasked must not come from there. A
+    place that is the root of the file system is ignored: nothing would be outside of it.
+    """
+    import shutil
 
-SpawnErrorKind = Literal[
-    "bad_command",
-    "bad_environment",
-    "missing_directory",
-    "missing_program",
-    "not_executable",
-    "refused",
-]
-
-
-class SpawnError(Exception):
-    """A program could not be started; the message says what to do about it."""
-
-    def __init__(self, kind: SpawnErrorKind, message: str) -> None:
-        super().__init__(message)
-        self.kind: SpawnErrorKind = kind
-        self.message = message
-
-    def __reduce__(self) -> tuple[type[SpawnError], tuple[SpawnErrorKind, str]]:
-        return SpawnError, (self.kind, self.message)
+    found = shutil.which(name, path=path)
+    if found is None or not Path(found).is_absolute():
+        return None
+    projects = [real for place in places if (real := Path(place).resolve()) != Path(real.anchor)]
+    is_inside = any(
+        program.is_relative_to(project)
+        for program in (Path(found), Path(found).resolve())
+        for project in projects
+    )
+    return None if is_inside else found

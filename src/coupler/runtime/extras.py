@@ -1,4 +1,4 @@
-"""The error for an optional package that is not installed."""
+"""Imports optional packages, with an error that says how to install them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class MissingExtraError(ImportError):
     """A feature was used whose packages are not installed."""
 
 
-def need(module: str, *, extra: str, feature: str) -> ModuleType:
+def import_extra(module: str, *, extra: str, feature: str) -> ModuleType:
     """Import a module that belongs to an extra, or say which command installs it."""
     try:
         return importlib.import_module(module)

@@ -1,9 +1,10 @@
 """Reads and replaces files inside of a session's directories.
 
-Between the judgement and the opening somebody may put a link in the place of a directory or file. So each
-part is opened from the one before it, and a link is refused wherever it turns up. A file is replaced whole
-or not at all, and only if it still is what its writer believes it to be. All of this blocks: the event loop
-has threads for it.
+`find_inside` decides which file a path means, and that it lies in one of the directories; paths are judged by
+where they really lead, as the permission rules judge them. Between that decision and the opening somebody may
+put a link in the place of a directory or file, so each part is opened from the one before it, and a link is
+refused wherever it turns up. A file is replaced whole or not at all, and only if it still is what its writer
+believes it to be. All of this blocks: the event loop has threads for it.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import BinaryIO, NamedTuple
 
-from coupler.runtime.paths import Place, UnjudgeablePathError, is_below, locate, split
+from coupler.runtime.paths import ResolvedPath, UnresolvablePathError, is_below, resolve_path, split_path
 
-LARGEST = 10_000_000
+LARGEST_FILE = 10_000_000
 """Bytes of a file that is read or written: more is no work for an editor or a model."""
 
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -35,14 +36,87 @@ _HAS_DIRECTORIES = os.open in os.supports_dir_fd
 _putting = threading.Lock()
 
 
-def exists(path: FilePath) -> bool:
-    """Whether there is something, be it a file or not."""
+class OutsideRootsError(PermissionError):
+    """The file is not, or not for sure, in one of the session's directories."""
+
+
+class FileChangedError(RuntimeError):
+    """Somebody would lose what they wrote: the file is not as the session knows it."""
+
+
+class UnsuitableFileError(ValueError):
+    """It is no text, too large, or not a file of the ordinary kind."""
+
+
+class SessionPath(NamedTuple):
+    """A path inside of a session's directories. No part of it was a link when it was resolved."""
+
+    root: str
+    """The session's directory that it is in, links resolved."""
+    below: tuple[str, ...]
+    """The names that lead there from the root."""
+    shown: str
+    """The path for people and editors: it begins with the directory as the client wrote it."""
+
+    @property
+    def real(self) -> str:
+        return os.path.join(self.root, *self.below)
+
+    @property
+    def name(self) -> str:
+        return self.below[-1] if self.below else os.path.basename(self.root) or self.root
+
+
+def find_inside(path: str | os.PathLike[str], cwd: str, roots: Sequence[str]) -> SessionPath:
+    """The file that a path means, which may be relative to `cwd`; it need not exist.
+
+    Raises OutsideRootsError if it is not for sure in one of the roots.
+    """
+    text = _text(os.fspath(path))
+    if "\0" in text:
+        raise ValueError(f"the path {text!r} holds a NUL character, which no file name can")
+    try:
+        targets = resolve_path(os.path.join(cwd, text)).targets
+    except UnresolvablePathError as error:
+        raise OutsideRootsError(f"{text!r} {error}: {_advice(roots)}") from None
+    if len(targets) > 1:
+        message = f"{text!r} goes back out of a link, which can mean two files: write it without '..'"
+        raise OutsideRootsError(message)
+    for root, real in _resolved(roots):
+        if is_below(targets[0], real):
+            below = split_path(targets[0])[len(split_path(real)) :]
+            return SessionPath(real, below, os.path.join(root, *below))
+    raise OutsideRootsError(f"{text!r} is outside of the session's directories: {_advice(roots)}")
+
+
+def _text(path: object) -> str:
+    if isinstance(path, str):
+        return str.__str__(path)
+    raise TypeError(f"a path is text, not {type(path).__name__}")
+
+
+def _resolved(roots: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for root in roots:
+        try:
+            place: ResolvedPath = resolve_path(root)
+        except UnresolvablePathError:
+            continue
+        if len(place.targets) == 1:
+            yield root, place.targets[0]
+
+
+def _advice(roots: Sequence[str]) -> str:
+    return f"use a path below {' or '.join(repr(root) for root in roots)}"
+
+
+def exists(path: SessionPath) -> bool:
+    """Tell whether there is something at the path, be it a file or not."""
     with _explained(path):
         return _status(path) is not None
 
 
-def is_file(path: FilePath) -> bool:
-    """Whether there is a file; raises if what is there is of another kind, or too large."""
+def is_file(path: SessionPath) -> bool:
+    """Tell whether there is a file; raises if what is there is of another kind, or too large."""
     with _explained(path):
         status = _status(path)
         if status is None:
@@ -51,15 +125,15 @@ def is_file(path: FilePath) -> bool:
         return True
 
 
-def read(path: FilePath) -> bytes:
-    """What is in the file."""
+def read(path: SessionPath) -> bytes:
+    """Read the whole file."""
     with _explained(path), _parent(path) as parent, _opened(parent, path, os.O_RDONLY) as file:
         return _content(file, path)
 
 
 @contextlib.contextmanager
-def opened(path: FilePath) -> Iterator[BinaryIO]:
-    """The file, for who reads only a part of it: it may be of any size."""
+def opened(path: SessionPath) -> Iterator[BinaryIO]:
+    """Open the file for somebody who reads only a part of it: it may be of any size."""
     with (
         _explained(path),
         _parent(path) as parent,
@@ -69,10 +143,10 @@ def opened(path: FilePath) -> Iterator[BinaryIO]:
         yield stream
 
 
-def write(path: FilePath, content: bytes, expected: bytes | None, may_go_on: Callable[[], bool]) -> None:
+def write(path: SessionPath, content: bytes, expected: bytes | None, may_go_on: Callable[[], bool]) -> None:
     """Replace a file that holds `expected`, or create it if that is None; missing directories are made.
 
-    `may_go_on` is asked last: who was cancelled meanwhile changes nothing any more.
+    `may_go_on` is asked last: a writer that was cancelled meanwhile changes nothing any more.
     """
     with _explained(path), _parent(path, create=True) as parent:
         before = _status_if_unchanged(parent, path, expected)
@@ -91,10 +165,10 @@ def write(path: FilePath, content: bytes, expected: bytes | None, may_go_on: Cal
                 os.unlink(temporary, dir_fd=parent)
 
 
-def overwrite(path: FilePath, content: bytes, may_go_on: Callable[[], bool]) -> None:
+def overwrite(path: SessionPath, content: bytes, may_go_on: Callable[[], bool]) -> None:
     """Replace a file whatever it holds, or create it; missing directories are made.
 
-    For who writes what somebody else has decided: an editor does not judge its agent's text.
+    For a writer of what somebody else has decided: an editor does not judge its agent's text.
     """
     with _explained(path), _parent(path, create=True) as parent:
         temporary = _write_beside(parent, path, content, _status_if_writable(parent, path))
@@ -108,17 +182,49 @@ def overwrite(path: FilePath, content: bytes, may_go_on: Callable[[], bool]) -> 
                 os.unlink(temporary, dir_fd=parent)
 
 
-def check_size(size: int, path: FilePath, largest: int | None = None) -> None:
-    """Raise if so many bytes are too many."""
-    largest = LARGEST if largest is None else largest
+def decode_text(content: bytes, place: SessionPath, advice: str) -> str:
+    """A file's bytes as text; `advice` tells the user what to do with a file that is not text."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        byte = f"byte 0x{content[error.start]:02x} at position {error.start}"
+        raise UnsuitableFileError(f"{place.shown!r} is not UTF-8 text ({byte}): {advice}") from None
+
+
+def encode_text(text: str, place: SessionPath) -> bytes:
+    """A file's new text as bytes; raises UnsuitableFileError if they are too many."""
+    try:
+        content = text.encode()
+    except UnicodeEncodeError as error:
+        message = f"the new text of {place.shown!r} has half a character at position {error.start}"
+        raise UnsuitableFileError(f"{message} (U+{ord(text[error.start]):04X}): leave it out") from None
+    check_size(len(content), place)
+    return content
+
+
+def slice_lines(text: str, first: int, limit: int | None) -> str:
+    """Some lines of a text, counted from 1 on, with their line ends as they are."""
+    return "".join(islice(io.StringIO(text), first - 1, None if limit is None else first - 1 + limit))
+
+
+def check_size(size: int, path: SessionPath, largest: int | None = None) -> None:
+    """Raise UnsuitableFileError if a file of this size is too large."""
+    largest = LARGEST_FILE if largest is None else largest
     if size > largest:
         limit = f"{largest // 1_000_000} MB"
         raise UnsuitableFileError(f"{path.shown!r} has {size} bytes: files of more than {limit} are refused")
 
 
+def file_changed_error(path: SessionPath) -> FileChangedError:
+    """The error for a write over something that the writer has not read."""
+    return FileChangedError(
+        f"{path.shown!r} has changed since it was read: read it again before you write it"
+    )
+
+
 @contextlib.contextmanager
-def _explained(path: FilePath) -> Iterator[None]:
-    """System errors name the file as people know it; our own say everything already."""
+def _explained(path: SessionPath) -> Iterator[None]:
+    """Make system errors name the file as people know it; our own errors say everything already."""
     try:
         yield
     except OSError as error:
@@ -130,7 +236,7 @@ def _explained(path: FilePath) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _parent(path: FilePath, *, create: bool = False) -> Iterator[int | None]:
+def _parent(path: SessionPath, *, create: bool = False) -> Iterator[int | None]:
     """The directory of a file, reached without following a link. None where systems cannot do that."""
     if not path.below:
         raise _is_directory(path)
@@ -149,7 +255,7 @@ def _parent(path: FilePath, *, create: bool = False) -> Iterator[int | None]:
         os.close(reached)
 
 
-def _step_into(outer: int, name: str, path: FilePath, create: bool) -> int:
+def _step_into(outer: int, name: str, path: SessionPath, create: bool) -> int:
     try:
         return os.open(name, _DIRECTORY, dir_fd=outer)
     except FileNotFoundError:
@@ -165,7 +271,7 @@ def _step_into(outer: int, name: str, path: FilePath, create: bool) -> int:
 
 
 @contextlib.contextmanager
-def _opened(parent: int | None, path: FilePath, flags: int, largest: int | None = None) -> Iterator[int]:
+def _opened(parent: int | None, path: SessionPath, flags: int, largest: int | None = None) -> Iterator[int]:
     name = _name(parent, path)
     # Looked at before it is opened, because opening alone can set a device to work, and once more after.
     _check(os.stat(name, dir_fd=parent, follow_symlinks=False), path, largest)
@@ -182,15 +288,15 @@ def _opened(parent: int | None, path: FilePath, flags: int, largest: int | None 
         os.close(file)
 
 
-def _content(file: int, path: FilePath) -> bytes:
+def _content(file: int, path: SessionPath) -> bytes:
     with open(file, "rb", closefd=False) as stream:
         # Some files, those in /proc for example, are larger than they say.
-        content = stream.read(LARGEST + 1)
+        content = stream.read(LARGEST_FILE + 1)
     check_size(len(content), path)
     return content
 
 
-def _status_if_writable(parent: int | None, path: FilePath) -> os.stat_result | None:
+def _status_if_writable(parent: int | None, path: SessionPath) -> os.stat_result | None:
     try:
         # Opened for writing: a file that is protected against it must not be replaced either.
         with _opened(parent, path, os.O_WRONLY) as file:
@@ -199,22 +305,24 @@ def _status_if_writable(parent: int | None, path: FilePath) -> os.stat_result | 
         return None
 
 
-def _status_if_unchanged(parent: int | None, path: FilePath, expected: bytes | None) -> os.stat_result | None:
+def _status_if_unchanged(
+    parent: int | None, path: SessionPath, expected: bytes | None
+) -> os.stat_result | None:
     try:
         # Opened for writing too: a file that is protected against it must not be replaced either.
         with _opened(parent, path, os.O_RDWR) as file:
             # Taken before it is read: what changes from here on is noticed in the end.
             status = os.fstat(file)
             if _content(file, path) != expected:
-                raise changed(path)
+                raise file_changed_error(path)
             return status
     except FileNotFoundError:
         if expected is not None:
-            raise changed(path) from None
+            raise file_changed_error(path) from None
         return None
 
 
-def _write_beside(parent: int | None, path: FilePath, content: bytes, like: os.stat_result | None) -> str:
+def _write_beside(parent: int | None, path: SessionPath, content: bytes, like: os.stat_result | None) -> str:
     name = f".coupler-{os.urandom(8).hex()}"
     if parent is None:
         name = os.path.join(os.path.dirname(path.real), name)
@@ -251,30 +359,30 @@ def _take_after(file: int, like: os.stat_result) -> None:
     os.fchmod(file, mode)
 
 
-def _put_new(parent: int | None, temporary: str, path: FilePath) -> None:
-    """A second name, and not another one: that fails if somebody else has made the file meanwhile."""
+def _put_new(parent: int | None, temporary: str, path: SessionPath) -> None:
+    """Give the file its name by a hard link: that fails if somebody else has made the file meanwhile."""
     name = _name(parent, path)
     try:
         os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
     except FileExistsError:
-        raise changed(path) from None
+        raise file_changed_error(path) from None
     except (OSError, NotImplementedError):
         # Not every file system knows second names.
         if _exists_at(parent, name):
-            raise changed(path) from None
+            raise file_changed_error(path) from None
         os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
 
 
 def _check_unchanged(
-    parent: int | None, path: FilePath, expected: bytes | None, before: os.stat_result
+    parent: int | None, path: SessionPath, expected: bytes | None, before: os.stat_result
 ) -> None:
-    """Its content tells what a clock with long ticks does not, and its marks that it is the same file."""
+    """Compare content, as the clock may be coarse, and identity: it must be the same file."""
     now = _status_if_unchanged(parent, path, expected)
-    if now is None or _marks(now) != _marks(before):
-        raise changed(path)
+    if now is None or _identity(now) != _identity(before):
+        raise file_changed_error(path)
 
 
-def _marks(status: os.stat_result) -> tuple[int, ...]:
+def _identity(status: os.stat_result) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode
 
 
@@ -286,18 +394,18 @@ def _exists_at(parent: int | None, name: str) -> bool:
     return True
 
 
-def _status(path: FilePath) -> os.stat_result | None:
+def _status(path: SessionPath) -> os.stat_result | None:
     try:
         return os.stat(path.real, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
-def _name(parent: int | None, path: FilePath) -> str:
+def _name(parent: int | None, path: SessionPath) -> str:
     return path.real if parent is None else path.name
 
 
-def _check(status: os.stat_result, path: FilePath, largest: int | None = None) -> None:
+def _check(status: os.stat_result, path: SessionPath, largest: int | None = None) -> None:
     _refuse_link(status, path)
     if stat.S_ISDIR(status.st_mode):
         raise _is_directory(path)
@@ -307,129 +415,15 @@ def _check(status: os.stat_result, path: FilePath, largest: int | None = None) -
     check_size(status.st_size, path, largest)
 
 
-def _refuse_link(status: os.stat_result, path: FilePath) -> None:
+def _refuse_link(status: os.stat_result, path: SessionPath) -> None:
     if stat.S_ISLNK(status.st_mode):
         raise _is_link(path)
 
 
-def _is_link(path: FilePath) -> OutsideRootsError:
+def _is_link(path: SessionPath) -> OutsideRootsError:
     message = f"{path.shown!r} became a link while it was being opened, and is not followed: try again"
     return OutsideRootsError(message)
 
 
-def _is_directory(path: FilePath) -> IsADirectoryError:
+def _is_directory(path: SessionPath) -> IsADirectoryError:
     return IsADirectoryError(f"{path.shown!r} is a directory: name a file in it")
-
-
-def changed(path: FilePath) -> FileChangedError:
-    """The refusal to write over something that the writer has not seen."""
-    return FileChangedError(
-        f"{path.shown!r} has changed since it was read: read it again before you write it"
-    )
-
-
-# Which file a path means, and that it lies in the session's directories.
-#
-# Paths are judged by where they really lead, as the permission rules judge them. What cannot be said for sure
-# is outside.
-
-
-class FilePath(NamedTuple):
-    """A path inside of the boundary. No part of it was a link when it was judged."""
-
-    root: str
-    """The session's directory that it is in, links resolved."""
-    below: tuple[str, ...]
-    """The way from there."""
-    shown: str
-    """The path for people and editors: it begins with the directory as the client wrote it."""
-
-    @property
-    def real(self) -> str:
-        return os.path.join(self.root, *self.below)
-
-    @property
-    def name(self) -> str:
-        return self.below[-1] if self.below else os.path.basename(self.root) or self.root
-
-
-def find_inside(path: str | os.PathLike[str], cwd: str, roots: Sequence[str]) -> FilePath:
-    """The file that a path means, which may be relative to `cwd`; it need not exist."""
-    text = _text(os.fspath(path))
-    if "\0" in text:
-        raise ValueError(f"the path {text!r} holds a NUL character, which no file name can")
-    try:
-        targets = locate(os.path.join(cwd, text)).targets
-    except UnjudgeablePathError as error:
-        raise OutsideRootsError(f"{text!r} {error}: {_advice(roots)}") from None
-    if len(targets) > 1:
-        message = f"{text!r} goes back out of a link, which can mean two files: write it without '..'"
-        raise OutsideRootsError(message)
-    for root, real in _resolved(roots):
-        if is_below(targets[0], real):
-            below = split(targets[0])[len(split(real)) :]
-            return FilePath(real, below, os.path.join(root, *below))
-    raise OutsideRootsError(f"{text!r} is outside of the session's directories: {_advice(roots)}")
-
-
-def _text(path: object) -> str:
-    if isinstance(path, str):
-        return str.__str__(path)
-    raise TypeError(f"a path is text, not {type(path).__name__}")
-
-
-def _resolved(roots: Sequence[str]) -> Iterator[tuple[str, str]]:
-    for root in roots:
-        try:
-            place: Place = locate(root)
-        except UnjudgeablePathError:
-            continue
-        if len(place.targets) == 1:
-            yield root, place.targets[0]
-
-
-def _advice(roots: Sequence[str]) -> str:
-    return f"use a path below {' or '.join(repr(root) for root in roots)}"
-
-
-# Text as it is in files: UTF-8, whole, and counted in lines.
-
-
-def decoded(content: bytes, place: FilePath, advice: str) -> str:
-    """A file's bytes as text; `advice` says what to do with those that are none."""
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        byte = f"byte 0x{content[error.start]:02x} at position {error.start}"
-        raise UnsuitableFileError(f"{place.shown!r} is not UTF-8 text ({byte}): {advice}") from None
-
-
-def encoded(text: str, place: FilePath) -> bytes:
-    """A file's new text as bytes, unless they are too many."""
-    try:
-        content = text.encode()
-    except UnicodeEncodeError as error:
-        message = f"the new text of {place.shown!r} has half a character at position {error.start}"
-        raise UnsuitableFileError(f"{message} (U+{ord(text[error.start]):04X}): leave it out") from None
-    check_size(len(content), place)
-    return content
-
-
-def some_lines(text: str, first: int, limit: int | None) -> str:
-    """Some lines of a text, counted from 1 on, with their ends as they are."""
-    return "".join(islice(io.StringIO(text), first - 1, None if limit is None else first - 1 + limit))
-
-
-# Why a turn's file was not read or written.
-
-
-class OutsideRootsError(PermissionError):
-    """The file is not, or not for sure, in one of the session's directories."""
-
-
-class FileChangedError(RuntimeError):
-    """Somebody would lose what they wrote: the file is not as the session knows it."""
-
-
-class UnsuitableFileError(ValueError):
-    """It is no text, too large, or not a file of the ordinary kind."""

@@ -1,8 +1,9 @@
-"""Ends child process groups when this process dies without having ended them.
+"""Ends child process groups when this process dies without having ended them, as after a SIGKILL.
 
-It is one shell for many groups that come and go, where a guard for each would cost a second process each. It
-reads from a pipe whose other end only we hold which groups there are; at the end of the pipe it ends those
-that are left, and removes the files that they were run from. Windows has no such groups, and no watch.
+A guard is a shell that waits for the end of a pipe whose other end only we hold. `GroupGuard` watches one
+group. `SharedGroupGuard` watches many that come and go with one shell, where a guard for each would cost a
+second process each. A process that has left its group for a session of its own is not found. Windows has no
+such groups, and no guards.
 """
 
 from __future__ import annotations
@@ -15,7 +16,40 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-WATCH_SCRIPT = """
+GUARD_SCRIPT = """
+trap '' HUP INT QUIT TERM
+read -r never
+for signal in TERM KILL; do
+    tries=0
+    while [ $tries -lt 20 ]; do
+        kill -s 0 -- "-$1" 2>/dev/null || exit 0
+        sleep 0.05
+        tries=$((tries + 1))
+    done
+    kill -s $signal -- "-$1" 2>/dev/null
+done
+"""
+"""Once we are gone, the group has a second to end by itself, as programs do whose input ends.
+
+Then it is asked to end, and a second later it is killed.
+"""
+
+
+class GroupGuard:
+    """Watches over one group until it is dismissed."""
+
+    @classmethod
+    def over(cls, group: int) -> Self | None:
+        """Start a guard for a group; None where there is no shell to be one."""
+        started = start_guard_shell(GUARD_SCRIPT, "coupler-guard", str(group))
+        return None if started is None else cls(*started)
+
+    def __init__(self, process: subprocess.Popen[bytes], write_end: int) -> None:
+        self.dismiss = weakref.finalize(self, dismiss_guard_shell, process, write_end, os.getpid())
+        """The group has ended, and nobody has to watch over it. A second call does nothing."""
+
+
+SHARED_GUARD_SCRIPT = """
 trap '' HUP INT QUIT TERM
 groups=' '
 next=
@@ -42,11 +76,15 @@ while [ $tries -lt 20 ]; do
 done
 for group in $groups; do kill -s KILL -- "-$group"; done
 """
-"""A second after they were asked to end they are killed."""
+"""Reads from the pipe which groups begin and end.
+
+Once we are gone it asks those that are left to end, removes the files that they were run from, and kills the
+groups a second later.
+"""
 
 
-class Watch:
-    """Watches over groups until it is closed; its shell is started with the first of them."""
+class SharedGroupGuard:
+    """Watches over many groups until it is closed; its shell is started with the first of them."""
 
     def __init__(self) -> None:
         self._shell: _Shell | None = None
@@ -60,7 +98,7 @@ class Watch:
         self.close()
 
     def close(self) -> None:
-        """Nothing is left to watch over. It may be used again."""
+        """Stop watching. It may be used again."""
         if self._shell is not None:
             self._shell.dismiss()
         self._shell = None
@@ -71,7 +109,7 @@ class Watch:
 
     @contextlib.contextmanager
     def over(self, group: int, file: str) -> Iterator[None]:
-        """Watch over a group meanwhile, and over the file that it was run from."""
+        """Watch over a group inside of the `with` block, and over the file that it was run from."""
         self._tell(f"begins {group} {file}\n")
         try:
             yield
@@ -87,21 +125,23 @@ class Watch:
 
 
 class _Shell:
+    """The shell of a `SharedGroupGuard`, and the pipe to it."""
+
     @classmethod
     def start(cls) -> Self | None:
-        """A shell that listens, or None where there is none."""
-        started = start_sentry(WATCH_SCRIPT, "coupler-watch")
+        """Start the shell; None where there is none."""
+        started = start_guard_shell(SHARED_GUARD_SCRIPT, "coupler-watch")
         return None if started is None else cls(*started)
 
     def __init__(self, process: subprocess.Popen[bytes], write_end: int) -> None:
         self._write_end = write_end
         # Nobody waits for a shell that does not listen.
         os.set_blocking(write_end, False)
-        self.dismiss = weakref.finalize(self, dismiss_sentry, process, write_end, os.getpid())
+        self.dismiss = weakref.finalize(self, dismiss_guard_shell, process, write_end, os.getpid())
         """A second call does nothing."""
 
     def tell(self, change: str) -> bool:
-        """Say a line; whether it can be heard."""
+        """Write a line to the shell; False if it does not read any more."""
         try:
             os.write(self._write_end, os.fsencode(change))
         except OSError:
@@ -109,48 +149,11 @@ class _Shell:
         return True
 
 
-# A guard: ends a process group when we are gone and have not ended it, as after a SIGKILL.
-#
-# It is a shell that waits for the end of a pipe whose other end only we hold. Then it lets the group end by
-# itself, for a program sees that nobody talks to it any more, asks it to, and kills it. Who has left the
-# group for a session of its own is not found. Windows has no such groups, and no guards.
+def start_guard_shell(script: str, name: str, *words: str) -> tuple[subprocess.Popen[bytes], int] | None:
+    """Start a shell in a session of its own, which outlives us and learns of our death by the end of a pipe.
 
-
-GUARD_SCRIPT = """
-trap '' HUP INT QUIT TERM
-read -r never
-for signal in TERM KILL; do
-    tries=0
-    while [ $tries -lt 20 ]; do
-        kill -s 0 -- "-$1" 2>/dev/null || exit 0
-        sleep 0.05
-        tries=$((tries + 1))
-    done
-    kill -s $signal -- "-$1" 2>/dev/null
-done
-"""
-"""A second to end by itself, and a second after it was asked to."""
-
-
-class Guard:
-    """Watches over one group until it is dismissed."""
-
-    @classmethod
-    def over(cls, group: int) -> Self | None:
-        """A guard, or None where there is no shell to be one."""
-        started = start_sentry(GUARD_SCRIPT, "coupler-guard", str(group))
-        return None if started is None else cls(*started)
-
-    def __init__(self, process: subprocess.Popen[bytes], write_end: int) -> None:
-        self.dismiss = weakref.finalize(self, dismiss_sentry, process, write_end, os.getpid())
-        """The group has ended, and nobody has to watch over it. A second call does nothing."""
-
-
-# A shell in a session of its own that outlives us, and learns of our death by the end of a pipe.
-
-
-def start_sentry(script: str, name: str, *words: str) -> tuple[subprocess.Popen[bytes], int] | None:
-    """Its process and the write end of the pipe that it reads; None where there is no shell for it."""
+    Returns its process and the write end of the pipe that it reads; None where there is no shell.
+    """
     if not hasattr(os, "killpg"):
         return None
     read_end, write_end = os.pipe()
@@ -173,8 +176,8 @@ def start_sentry(script: str, name: str, *words: str) -> tuple[subprocess.Popen[
     return process, write_end
 
 
-def dismiss_sentry(process: subprocess.Popen[bytes], write_end: int, owner: int) -> None:
-    """End it without a word; in a forked copy of its owner only let go of the pipe."""
+def dismiss_guard_shell(process: subprocess.Popen[bytes], write_end: int, owner: int) -> None:
+    """Kill the guard before it acts; in a forked copy of its owner only close the pipe."""
     if os.getpid() == owner:
         process.kill()
         process.wait()

@@ -1,8 +1,8 @@
 """Starts child processes in groups of their own and ends them without leaving orphans.
 
-Its stdin and stdout are file descriptors for a transport to take. Its stderr is read all the time, so that
-the child never blocks on it, and the last of it is kept for error messages. Its death is noticed at once.
-`end` leaves nothing of its group behind; if it is never called, the group is killed when Python exits.
+`Child` is one running program; `ProcessGroup` reaches it and all that it started by signals; `watch_exit`
+reports its death at once; `Descendants` are all processes below this one, whoever started them; `RingBuffer`
+keeps the last bytes of an output that may be endless.
 """
 
 from __future__ import annotations
@@ -25,16 +25,20 @@ from coupler.runtime.environment import Environment, SpawnError, find_program, s
 if sys.version_info < (3, 11, 4):
     from coupler.runtime import threads
 
-    threads.install()
+    threads.install_timeout_backport()
 
 READ_BYTES = 64 * 1024
 
 # How much is still read from the stderr of a dead child, whose own children may go on writing to it.
-LAST_WORDS_BYTES = 1024 * 1024
+DRAIN_BYTES = 1024 * 1024
+
+
+# For Popen's creationflags, which only Windows looks at; elsewhere a new session makes a new group.
+NEW_GROUP: int = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
 
 
 class Streams(NamedTuple):
-    """What a child's standard streams are: three pipes, unless said otherwise."""
+    """The standard streams of a child: three pipes, unless said otherwise."""
 
     has_stdin: bool = True
     """False: it reads from the null device."""
@@ -44,11 +48,16 @@ class Streams(NamedTuple):
     """False: whoever spawned it takes `stderr_fd` and reads it; nothing of it is kept here."""
 
 
-APART = Streams()
+SEPARATE_STREAMS = Streams()
 
 
 class Child:
-    """A running program, made by `Child.spawn`. Belongs to the event loop that it was spawned in."""
+    """A running program, made by `Child.spawn`. Belongs to the event loop that it was spawned in.
+
+    Its stdin and stdout are file descriptors for a transport to take. Its stderr is read all the time, so
+    that the child never blocks on it, and the last of it is kept for error messages. `end` leaves nothing of
+    its group behind; if it is never called, the group is killed when Python exits.
+    """
 
     @classmethod
     def spawn(
@@ -59,7 +68,7 @@ class Child:
         env: Environment | Mapping[str, str | None] | None = None,
         stderr_limit: int = 64 * 1024,
         on_stderr: Callable[[bytes], None] | None = None,
-        streams: Streams = APART,
+        streams: Streams = SEPARATE_STREAMS,
     ) -> Child:
         """Start a program, or raise `SpawnError`.
 
@@ -70,7 +79,7 @@ class Child:
         directory = _directory(cwd)
         environment = (env if isinstance(env, Environment) else Environment.inherit(env)).resolve()
         program = find_program(words[0], cwd=directory, environment=environment)
-        return cls(words, program, directory, environment, Ring(stderr_limit), on_stderr, streams)
+        return cls(words, program, directory, environment, RingBuffer(stderr_limit), on_stderr, streams)
 
     def __init__(
         self,
@@ -78,7 +87,7 @@ class Child:
         program: Path,
         directory: Path,
         environment: dict[str, str],
-        stderr: Ring,
+        stderr: RingBuffer,
         on_stderr: Callable[[bytes], None] | None,
         streams: Streams,
     ) -> None:
@@ -169,7 +178,7 @@ class Child:
             raise
         finally:
             _close_all({child_stdin, child_stdout, child_stderr})
-        self._group = Group(self._process)
+        self._group = ProcessGroup(self._process)
         self._safety_net = weakref.finalize(
             self, _abandon, self._group, self._process, self._owned, os.getpid()
         )
@@ -226,7 +235,7 @@ class Child:
     def _read_last_words(self) -> None:
         if sys.platform == "win32" or not self._keeps_stderr:
             return
-        left = LAST_WORDS_BYTES
+        left = DRAIN_BYTES
         while left > 0 and self._stderr in self._owned:
             read = self._read_stderr_once()
             if not read:
@@ -305,7 +314,7 @@ def _popen(
 
 
 def _pipes(count: int) -> list[tuple[int, int]]:
-    """That many pipes, or none and an error that says why."""
+    """Open that many pipes, or none and raise a SpawnError."""
     pipes: list[tuple[int, int]] = []
     try:
         for _ in range(count):
@@ -323,7 +332,7 @@ def _close_all(descriptors: set[int]) -> None:
         os.close(descriptors.pop())
 
 
-def _abandon(group: Group, process: subprocess.Popen[bytes], owned: set[int], owner: int) -> None:
+def _abandon(group: ProcessGroup, process: subprocess.Popen[bytes], owned: set[int], owner: int) -> None:
     """Kill what was never ended. A forked copy of this process does not own the children: it does nothing."""
     if os.getpid() != owner:
         return
@@ -333,24 +342,18 @@ def _abandon(group: Group, process: subprocess.Popen[bytes], owned: set[int], ow
     _close_all(owned)
 
 
-# Process groups: signals that reach a program and all that it started.
+class ProcessGroup:
+    """The group that a process leads, and its strays: processes that left it for a session of their own.
 
-
-# For Popen's creationflags, which only Windows looks at; elsewhere a new session makes a new group.
-NEW_GROUP: int = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
-
-
-class Group:
-    """The group that a process leads, and strays: whoever left it for a session of its own.
-
-    A stray is found as long as its parents live; who has made itself a child of init is a daemon and stays.
-    Once the group was seen empty it is never signalled again: its number may belong to a stranger by then.
+    A stray is found as long as its parents live; one that has made itself a child of init is a daemon and
+    stays. Once the group was seen empty it is never signalled again: its number may belong to a stranger by
+    then.
     """
 
     def __init__(self, leader: subprocess.Popen[bytes]) -> None:
         self._leader = leader
         self._gone = False
-        self._strays: set[Process] = set()
+        self._strays: set[ProcessIdentity] = set()
 
     async def gone(self) -> None:
         """Wait until the group has no living member, and no stray lives."""
@@ -359,7 +362,7 @@ class Group:
             await asyncio.sleep(0.01)
 
     def alive(self) -> bool:
-        """Whether any member or stray lives. Reaps the leader if it has ended."""
+        """Tell whether any member or stray lives. Reaps the leader if it has ended."""
         if not self._gone and self._leader.poll() is not None:
             self._gone = not _has_members(self._leader.pid)
         if self._gone and self._strays:
@@ -390,7 +393,7 @@ class Group:
             below = processes_below(self._leader.pid)
             self._strays |= {process for process in below if not self._is_member(process)}
 
-    def _is_member(self, process: Process) -> bool:
+    def _is_member(self, process: ProcessIdentity) -> bool:
         try:
             return os.getpgid(process.pid) == self._leader.pid
         except ProcessLookupError:
@@ -434,20 +437,16 @@ def _states(group: int) -> Iterator[str]:
             yield state
 
 
-# Noticing at once that a process has ended, in whatever thread the event loop runs.
-#
-# Where the system allows it the dead process is left unreaped: as long as it is, no other process can get its
-# number, so that a signal to its group cannot hit a stranger. Whoever watches reaps it in the end.
-
-
-Report = Callable[[int], None]
+ExitCallback = Callable[[int], None]
 
 
 def watch_exit(
-    process: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop, report: Report
+    process: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop, report: ExitCallback
 ) -> int | None:
     """Call `report` with the return code in `loop` when the process has ended.
 
+    Where the system allows it the dead process is left unreaped: as long as it is, no other process can get
+    its number, so that a signal to its group cannot hit a stranger. Whoever watches reaps it in the end.
     Returns the descriptor that the loop watches, for the caller to close; None where a thread waits.
     """
     try:
@@ -461,7 +460,7 @@ def watch_exit(
 
 
 def _wait_in_thread(
-    process: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop, report: Report
+    process: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop, report: ExitCallback
 ) -> None:
     returncode = _wait(process)
     try:
@@ -482,28 +481,26 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
     return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
-# The processes that this one started, and those that they started.
-#
-# Found by their parents' numbers, so they need not be in a group of ours or known to anybody. A process whose
-# parent died before we looked belongs to init and is not found. On Windows none are.
-
-
-class Process(NamedTuple):
-    """One process for ever: its number may be given away again, but not with the same start."""
+class ProcessIdentity(NamedTuple):
+    """Identifies one process for ever: its number may be given away again, but not with the same start."""
 
     pid: int
     started: str
 
 
 class Descendants:
-    """Those of this process, but for the ones with these numbers and theirs."""
+    """The processes that this one started, and those that they started, but for the spared ones and theirs.
+
+    They are found by their parents' numbers, so they need not be in a group of ours or known to anybody. A
+    process whose parent died before we looked belongs to init and is not found. On Windows none are.
+    """
 
     def __init__(self, spared: Collection[int] = ()) -> None:
         self._spared = frozenset(spared)
-        self._asked_to_end: set[Process] = set()
+        self._asked_to_end: set[ProcessIdentity] = set()
 
     def terminate(self) -> None:
-        """Ask all to end."""
+        """Ask all of them to end."""
         found = self._living()
         self._asked_to_end |= found
         for process in found:
@@ -512,7 +509,7 @@ class Descendants:
                 send_signal(process, signal.SIGCONT)  # a stopped process would never see the SIGTERM
 
     def kill(self) -> None:
-        """End all, and what they start while we do so."""
+        """Kill all of them, and what they start meanwhile."""
         for _ in range(3):
             found = self._living()
             if not found:
@@ -521,42 +518,44 @@ class Descendants:
                 send_signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
 
     def alive(self) -> bool:
-        """Whether any is left."""
+        """Tell whether any is left."""
         return bool(self._living())
 
-    def _living(self) -> set[Process]:
+    def _living(self) -> set[ProcessIdentity]:
         parents = dict(_parents())
-        # Who lost its parent since it was asked to end is no descendant any more, but ours to end.
+        # A process that lost its parent since it was asked to end is no descendant any more, but ours to end.
         orphaned = self._asked_to_end & parents.keys()
         return orphaned | _below(os.getpid(), parents, self._spared)
 
 
-def children() -> set[int]:
+def child_pids() -> set[int]:
     """The numbers of the living processes that this one started itself."""
     return {process.pid for process, parent in _parents() if parent == os.getpid()}
 
 
-def processes_below(pid: int) -> set[Process]:
+def processes_below(pid: int) -> set[ProcessIdentity]:
     """The living processes that another one started, and those that they started."""
     return _below(pid, dict(_parents()), frozenset())
 
 
-def still_alive(processes: set[Process]) -> set[Process]:
+def still_alive(processes: set[ProcessIdentity]) -> set[ProcessIdentity]:
     """Those that have not ended, whoever is their parent by now."""
     return processes & dict(_parents()).keys()
 
 
-def send_signal(process: Process, number: int) -> None:
+def send_signal(process: ProcessIdentity, number: int) -> None:
     """Signal a process that was found, unless it is gone or not ours."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(process.pid, number)
 
 
-def _below(ancestor: int, parents: dict[Process, int], spared: frozenset[int]) -> set[Process]:
-    children: dict[int, list[Process]] = {}
+def _below(
+    ancestor: int, parents: dict[ProcessIdentity, int], spared: frozenset[int]
+) -> set[ProcessIdentity]:
+    children: dict[int, list[ProcessIdentity]] = {}
     for process, parent in parents.items():
         children.setdefault(parent, []).append(process)
-    found: set[Process] = set()
+    found: set[ProcessIdentity] = set()
     waiting = [ancestor]
     while waiting:
         for child in children.get(waiting.pop(), ()):
@@ -566,7 +565,7 @@ def _below(ancestor: int, parents: dict[Process, int], spared: frozenset[int]) -
     return found
 
 
-def _parents() -> Iterator[tuple[Process, int]]:
+def _parents() -> Iterator[tuple[ProcessIdentity, int]]:
     """Every living process with its parent's number."""
     if sys.platform == "win32":
         return
@@ -576,18 +575,18 @@ def _parents() -> Iterator[tuple[Process, int]]:
         yield from _parents_by_ps()
 
 
-def _parents_in_proc() -> Iterator[tuple[Process, int]]:
+def _parents_in_proc() -> Iterator[tuple[ProcessIdentity, int]]:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             # pid (name) state parent … start, where the name may hold anything, parentheses too
             state, parent, *rest = stat.read_text(errors="replace").rpartition(")")[2].split()
             if state not in "ZX":
-                yield Process(int(stat.parent.name), rest[17]), int(parent)
+                yield ProcessIdentity(int(stat.parent.name), rest[17]), int(parent)
         except (OSError, ValueError, IndexError):
             continue  # ended while we looked
 
 
-def _parents_by_ps() -> Iterator[tuple[Process, int]]:
+def _parents_by_ps() -> Iterator[tuple[ProcessIdentity, int]]:
     command = ["ps", "-A", "-o", "pid=,ppid=,stat=,lstart="]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as ps:
         listed = ps.communicate()[0].decode(errors="replace")
@@ -595,13 +594,10 @@ def _parents_by_ps() -> Iterator[tuple[Process, int]]:
         with contextlib.suppress(ValueError):
             pid, parent, state, started = line.split(maxsplit=3)
             if not state.startswith("Z") and int(pid) != ps.pid:
-                yield Process(int(pid), started), int(parent)
+                yield ProcessIdentity(int(pid), started), int(parent)
 
 
-# The last bytes of an output that may be endless.
-
-
-class Ring:
+class RingBuffer:
     """Keeps the last `limit` bytes of what is appended; memory stays below three times that."""
 
     def __init__(self, limit: int) -> None:
@@ -620,11 +616,11 @@ class Ring:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the beginning was dropped."""
+        """True if the beginning was dropped."""
         return self._dropped or len(self._kept) > self._limit
 
     def text(self) -> str:
-        """What is kept, as text. Without its beginning it starts with a whole line, or character."""
+        """The kept bytes as text. Without its beginning it starts with a whole line, or character."""
         kept = self._whole_characters()
         if self._dropped and b"\n" in kept[:-1]:
             kept = kept[kept.index(b"\n") + 1 :]
@@ -643,20 +639,20 @@ class Ring:
         # What is no text was replaced by something longer.
         self._dropped = True
         cut = encoded[len(encoded) - self._limit :]
-        return cut[rest_of_character(cut) :].decode()
+        return cut[torn_character_bytes(cut) :].decode()
 
     def _whole_characters(self) -> bytes:
         if len(self._kept) > self._limit:
             self._trim()
         kept = bytes(self._kept)
-        return kept[rest_of_character(kept) :] if self._dropped else kept
+        return kept[torn_character_bytes(kept) :] if self._dropped else kept
 
     def _trim(self) -> None:
         del self._kept[: -self._limit]
         self._dropped = True
 
 
-def rest_of_character(kept: bytes) -> int:
-    """How many bytes at the beginning belong to a character that began before them."""
+def torn_character_bytes(kept: bytes) -> int:
+    """Count the bytes at the beginning that belong to a character which began before them."""
     begins = (index for index, byte in enumerate(kept[:4]) if byte & 0xC0 != 0x80)
     return next(begins, len(kept) if len(kept) < 4 else 0)

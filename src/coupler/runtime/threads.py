@@ -1,8 +1,4 @@
-"""Runs blocking work in threads, and backports `asyncio.timeout`.
-
-A disk that hangs costs who waits for it and nobody else: there is no pool that could run out of threads, and
-Python's end waits for none of them.
-"""
+"""Runs blocking work in threads, coroutines for threads, and backports `asyncio.timeout`."""
 
 from __future__ import annotations
 
@@ -19,7 +15,11 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """What `work` returns or raises. Cancelled, nobody waits for it any more, but it goes on."""
+    """Run `work` in a thread of its own; what it returns or raises comes back here.
+
+    A disk that hangs costs only who waits for it: there is no pool that could run out of threads, and
+    Python's end waits for none of them. Cancelled, nobody waits for the work any more, but it goes on.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
@@ -45,45 +45,11 @@ async def in_thread(work: Callable[[], T]) -> T:
     return await done
 
 
-# `asyncio.timeout` in the first releases of Python 3.11, as it is in all later ones.
-#
-# There a timeout that runs out in a task which was cancelled before is taken for another cancel. Whoever
-# cleans up after a cancel, and takes some seconds for it, is then cut short: commands are killed without
-# their grace. Connections and child processes install it where it is needed; later releases never import it.
-
-
-class Timeout(timeouts.Timeout):  # type: ignore[misc]  # final for those who would change what it does
-    """Runs out with a TimeoutError, however often its task was cancelled before."""
-
-    async def __aenter__(self) -> Timeout:
-        task = asyncio.current_task()
-        self._cancels_before = 0 if task is None else task.cancelling()
-        await super().__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await super().__aexit__(kind, error, traceback)
-        task = asyncio.current_task()
-        is_cut_short = self.expired() and kind is asyncio.CancelledError
-        if is_cut_short and task is not None and task.cancelling() <= self._cancels_before:
-            raise TimeoutError from error
-
-
-def install() -> None:
-    """Let `asyncio.timeout` make these."""
-    timeouts.Timeout = Timeout  # type: ignore[misc]
-
-
-# The connection's event loop, as a thread that runs an agent's plain function sees it.
-
-
 class WorkerLoop:
-    """Runs things on the loop, and knows everything that the thread waits for."""
+    """The connection's event loop, for a thread that runs an agent's plain function.
+
+    It runs things on the loop, and knows everything that the thread waits for.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -126,11 +92,46 @@ class WorkerLoop:
         return await work
 
 
-class OnLoop:
-    """Runs coroutines on the connection's loop and waits for them."""
+class BlockingProxy:
+    """Base of blocking objects: runs coroutines on the connection's loop and waits for them."""
 
     def __init__(self, loop: WorkerLoop) -> None:
         self._loop = loop
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return self._loop.wait_for(work)
+
+
+class Timeout(timeouts.Timeout):  # type: ignore[misc]  # final for those who would change what it does
+    """`asyncio.timeout` of the first releases of Python 3.11, as it is in all later ones.
+
+    There a timeout that runs out in a task which was cancelled before is taken for another cancel. Whoever
+    cleans up after a cancel, and takes some seconds for it, is then cut short: commands are killed without
+    their grace.
+    """
+
+    async def __aenter__(self) -> Timeout:
+        task = asyncio.current_task()
+        self._cancels_before = 0 if task is None else task.cancelling()
+        await super().__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await super().__aexit__(kind, error, traceback)
+        task = asyncio.current_task()
+        is_cut_short = self.expired() and kind is asyncio.CancelledError
+        if is_cut_short and task is not None and task.cancelling() <= self._cancels_before:
+            raise TimeoutError from error
+
+
+def install_timeout_backport() -> None:
+    """Let `asyncio.timeout` make these.
+
+    Connections and child processes call it where it is needed; later releases never import this.
+    """
+    timeouts.Timeout = Timeout  # type: ignore[misc]

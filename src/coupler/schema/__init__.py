@@ -1,7 +1,9 @@
-"""ACP's types and how they are decoded.
+"""ACP's types, and how JSON is decoded into them.
 
-Everything loads on first use: `from coupler.schema import TextContent` takes it from `v1`. Drafts have to be
-asked for, in `coupler.schema.unstable`.
+`v1` and `unstable` are generated from the protocol's JSON Schema, on the base classes in `base`; `methods`
+says which type belongs to which method. `decoding` reads a message strictly; what fails is read again by
+`lenient`, by the rules in `markers`. Everything loads on first use: `from coupler.schema import TextContent`
+takes it from `v1`. Drafts have to be asked for, in `coupler.schema.unstable`.
 """
 
 from __future__ import annotations

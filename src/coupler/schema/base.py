@@ -1,4 +1,4 @@
-"""The base classes of ACP's generated types, and the error of this package."""
+"""The base classes of the generated types, the rules of leniency, and the error of this package."""
 
 from __future__ import annotations
 
@@ -16,9 +16,20 @@ Uint32: TypeAlias = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Uint64: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 NonEmptyString: TypeAlias = Annotated[str, Meta(min_length=1)]
 
+_JSON_WORDS: dict[type, str] = {
+    str: "a string",
+    bool: "a boolean",
+    int: "a number",
+    float: "a decimal number",
+    list: "an array",
+    dict: "an object",
+    type(None): "null",
+}
+_SHOWN = 60
+
 
 class Message(Struct, frozen=True, rename="camel"):
-    """snake_case here, camelCase on the wire."""
+    """The base of all types: snake_case here, camelCase on the wire."""
 
 
 class Extensible(Message, frozen=True, kw_only=True):
@@ -28,7 +39,7 @@ class Extensible(Message, frozen=True, kw_only=True):
 
 
 class Scoped:
-    """Belongs to a session or to a request: one of both must be named."""
+    """Mixin of what belongs to a session or to a request: one of both must be named."""
 
     __slots__ = ()
     session_id: str | UnsetType
@@ -40,7 +51,7 @@ class Scoped:
 
 
 class UniformOptions:
-    """Options are all single ones or all groups."""
+    """Mixin that checks that options are all single ones or all groups."""
 
     __slots__ = ()
     options: Sequence[object]
@@ -50,10 +61,9 @@ class UniformOptions:
             raise ValueError("expected options or groups, got both")
 
 
-# What may be done with a field whose value is wrong; named after the schema's `x-deserialize-…` markers.
-
-
 class Leniency(Flag):
+    """The ways to read a field whose value is wrong, named after the schema's `x-deserialize-…` markers."""
+
     STRICT = 0
     DEFAULT_ON_ERROR = auto()
     DEFAULT_ON_NULL = auto()
@@ -66,9 +76,6 @@ DEFAULT_ON_ERROR = Leniency.DEFAULT_ON_ERROR
 DEFAULT_ON_NULL = Leniency.DEFAULT_ON_NULL
 SKIP_INVALID_ITEMS = Leniency.SKIP_INVALID_ITEMS
 KEEP_UNKNOWN_STRING = Leniency.KEEP_UNKNOWN_STRING
-
-
-# A value of a kind this version does not know, kept as it came.
 
 
 class Unknown(dict[str, Any]):
@@ -87,21 +94,6 @@ class Unknown(dict[str, Any]):
         return type(self), (self.tag, dict(self))
 
 
-# The one error of this layer, and how it speaks of JSON values.
-
-
-_KINDS: dict[type, str] = {
-    str: "a string",
-    bool: "a boolean",
-    int: "a number",
-    float: "a decimal number",
-    list: "an array",
-    dict: "an object",
-    type(None): "null",
-}
-_SHOWN = 60
-
-
 class DecodingError(ValueError):
     """A message does not have the shape its type asks for; `path` says where, spelled as on the wire."""
 
@@ -112,7 +104,7 @@ class DecodingError(ValueError):
 
     @classmethod
     def expected(cls, what: str, value: object, path: str = "") -> DecodingError:
-        return cls(path, f"expected {what}, got {_KINDS.get(type(value), 'something else')}")
+        return cls(path, f"expected {what}, got {_JSON_WORDS.get(type(value), 'something else')}")
 
     @classmethod
     def not_among(cls, known: Iterable[object], value: str, path: str) -> DecodingError:
@@ -126,8 +118,8 @@ class DecodingError(ValueError):
 
     def below(self, path: str) -> DecodingError:
         """The same error, seen from further out."""
-        return DecodingError(join(path, self.path), self.problem)
+        return DecodingError(join_path(path, self.path), self.problem)
 
 
-def join(path: str, name: str) -> str:
+def join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path and name else path or name

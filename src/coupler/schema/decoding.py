@@ -1,7 +1,11 @@
-"""JSON into typed messages: strictly if it can be done, else by ACP's rules of leniency.
+"""Decodes JSON into typed messages: strictly if it can be done, else by ACP's rules of leniency.
 
 Nearly every message passes the strict decoder, in about a microsecond. What does not is read again by
 `coupler.schema.lenient`, which is imported only then.
+
+msgspec picks a variant of a union by its tag and refuses an untagged Struct beside tagged ones. Unions with
+untagged or open variants are mixin classes instead, and `_CHOOSERS` picks their Struct. A known tag binds:
+the rest must then be right.
 """
 
 from __future__ import annotations
@@ -20,33 +24,57 @@ __all__ = ["DecodingError", "Role", "decode"]
 
 Role: TypeAlias = Literal["agent", "client"]
 
+Variant: TypeAlias = type[Struct] | Unknown
+VariantChooser: TypeAlias = Callable[[dict[str, Any]], Variant]
+
 T = TypeVar("T")
 
 # A long integer, broken UTF-8 and deep nesting each fail in a way of their own.
 _FAILURES = (DecodeError, UnicodeDecodeError, RecursionError)
 
 
+def decode(kind: type[T], raw: bytes | Raw, role: Role) -> T:
+    """Read `raw` as `kind`, as the side `role` that received it; raises DecodingError.
+
+    An agent is strict where the schema is. A client keeps what a newer agent may send: unknown strings of an
+    enumeration stay as they are, unknown variants become `Unknown`.
+    """
+    try:
+        return cast(T, _decoders[kind](raw))
+    except _FAILURES:
+        pass  # read again below, so that the error raised there has no second one in its context
+    from coupler.schema.lenient import read_leniently
+
+    return read_leniently(kind, _parse(raw), role)
+
+
+def _parse(raw: bytes | Raw) -> Any:
+    if not bytes(raw).strip():
+        return None
+    try:
+        return decode_plain(raw)
+    except _FAILURES as error:
+        raise DecodingError("", f"cannot be read as JSON: {error}") from None
+
+
 class _Decoders(dict[Any, Callable[[bytes | Raw], Any]]):
     """The strict decoder of each type, made when it is first needed."""
 
     def __missing__(self, kind: Any) -> Callable[[bytes | Raw], Any]:
-        decoder = self[kind] = Decoder(kind, dec_hook=resolve).decode
+        decoder = self[kind] = Decoder(kind, dec_hook=resolve_mixin).decode
         return decoder
 
 
-# Which Struct a JSON object is, where a union has untagged or open variants.
-#
-# msgspec picks a variant by its tag and refuses an untagged Struct beside tagged ones. Such unions are mixin
-# classes instead, and the table below picks their Struct. A known tag binds: the rest must then be right.
+_decoders = _Decoders()
 
 
-def resolve(mixin: type, value: object) -> object:
+def resolve_mixin(mixin: type, value: object) -> object:
     """The strict decoder's hook: `value` as one of the mixin's Structs."""
-    chosen = choose(mixin, value)
-    return chosen if isinstance(chosen, Unknown) else convert(value, chosen, dec_hook=resolve)
+    chosen = choose_variant(mixin, value)
+    return chosen if isinstance(chosen, Unknown) else convert(value, chosen, dec_hook=resolve_mixin)
 
 
-def choose(mixin: type, value: object) -> Choice:
+def choose_variant(mixin: type, value: object) -> Variant:
     """The Struct that `value` is to be read as, or `value` itself where any tag may come."""
     if not isinstance(value, dict):
         raise DecodingError.expected("an object", value)
@@ -59,8 +87,10 @@ def _by_tag(
     *,
     unknown: type[Unknown] | None = None,
     untagged: type[Struct] | None = None,
-) -> Chooser:
-    def chooser(value: dict[str, Any]) -> Choice:
+) -> VariantChooser:
+    """A chooser that looks at one field; `unknown` takes any other tag, `untagged` an object without it."""
+
+    def chooser(value: dict[str, Any]) -> Variant:
         tag = value.get(field)
         if isinstance(tag, str) and tag in tagged:
             return tagged[tag]
@@ -75,22 +105,22 @@ def _by_tag(
     return chooser
 
 
-def _resource(value: dict[str, Any]) -> Choice:
+def _resource(value: dict[str, Any]) -> Variant:
     return v1.TextResourceContents if "text" in value else v1.BlobResourceContents
 
 
-def _select_item(value: dict[str, Any]) -> Choice:
+def _select_item(value: dict[str, Any]) -> Variant:
     return v1.SessionConfigSelectOption if "value" in value else v1.SessionConfigSelectGroup
 
 
-def _config_value(value: dict[str, Any]) -> Choice:
+def _config_value(value: dict[str, Any]) -> Variant:
     """A string is an id whatever `type` says; only a boolean needs its type."""
     if value.get("type") == "boolean" and not isinstance(value.get("value"), str):
         return v1.SetSessionConfigBooleanRequest
     return v1.SetSessionConfigSelectRequest
 
 
-_CHOOSERS: dict[type, Chooser] = {
+_CHOOSERS: dict[type, VariantChooser] = {
     v1.EmbeddedResourceResource: _resource,
     v1.SessionConfigSelectItem: _select_item,
     v1.SetSessionConfigOptionRequest: _config_value,
@@ -140,33 +170,3 @@ _CHOOSERS: dict[type, Chooser] = {
         unknown=unstable.OtherStateUpdate,
     ),
 }
-
-_decoders = _Decoders()
-
-
-def decode(kind: type[T], raw: bytes | Raw, role: Role) -> T:
-    """Read `raw` as `kind`, as the side `role` that received it; raises DecodingError.
-
-    An agent is strict where the schema is. A client keeps what a newer agent may send: unknown strings of an
-    enumeration stay as they are, unknown variants become `Unknown`.
-    """
-    try:
-        return cast(T, _decoders[kind](raw))
-    except _FAILURES:
-        pass  # read again below, so that the error raised there has no second one in its context
-    from coupler.schema.lenient import read
-
-    return read(kind, _parse(raw), role)
-
-
-def _parse(raw: bytes | Raw) -> Any:
-    if not bytes(raw).strip():
-        return None
-    try:
-        return decode_plain(raw)
-    except _FAILURES as error:
-        raise DecodingError("", f"cannot be read as JSON: {error}") from None
-
-
-Choice: TypeAlias = type[Struct] | Unknown
-Chooser: TypeAlias = Callable[[dict[str, Any]], Choice]

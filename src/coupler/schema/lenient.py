@@ -1,4 +1,4 @@
-"""The second reading of a message that the strict decoder refused: keep what is good of it.
+"""Reads a message again that the strict decoder refused, and keeps what is good of it.
 
 One walk over the types applies the schema's markers (`coupler.schema.markers`) and the overrides below. It
 works from the inside out: a bad leaf that may be replaced leaves its siblings alone. Whatever is replaced or
@@ -23,9 +23,9 @@ from coupler.schema.base import (
     DecodingError,
     Leniency,
     Unknown,
-    join,
+    join_path,
 )
-from coupler.schema.decoding import choose
+from coupler.schema.decoding import choose_variant
 from coupler.schema.markers import MARKERS
 
 log = logging.getLogger("coupler.schema")
@@ -46,7 +46,7 @@ _INT64 = 2**63 - 1
 _UINT64 = 2**64 - 1
 
 
-def read(kind: type[T], value: object, role: Literal["agent", "client"]) -> T:
+def read_leniently(kind: type[T], value: object, role: Literal["agent", "client"]) -> T:
     """Read plain JSON data as `kind`. No data at all is an object without fields, where none is required."""
     described = _describe(cast(Hashable, kind))
     if value is None and isinstance(described, inspect.StructType):
@@ -71,6 +71,8 @@ def _leniency(struct: type, name: str) -> Leniency:
 
 
 class _Reader:
+    """Reads plain JSON data as a type; in an open world, what a newer peer may send is kept."""
+
     def __init__(self, *, open_world: bool) -> None:
         self._open_world = open_world
 
@@ -133,7 +135,9 @@ class _Reader:
     def _map(self, kind: inspect.DictType, value: Any, path: str, leniency: Leniency) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise DecodingError.expected("an object", value, path)
-        return {key: self.read(kind.value_type, item, join(path, key), STRICT) for key, item in value.items()}
+        return {
+            key: self.read(kind.value_type, item, join_path(path, key), STRICT) for key, item in value.items()
+        }
 
     def _either(self, kind: inspect.UnionType, value: Any, path: str, leniency: Leniency) -> Any:
         if value is None and kind.includes_none:
@@ -149,7 +153,7 @@ class _Reader:
         if not isinstance(value, dict):
             raise DecodingError.expected("an object", value, path)
         field = cast(str, options[0].tag_field)
-        where, tag = join(path, field), value.get(field)
+        where, tag = join_path(path, field), value.get(field)
         if not isinstance(tag, str):
             raise (
                 DecodingError.expected("a string", tag, where)
@@ -174,7 +178,7 @@ class _Reader:
 
     def _custom(self, kind: inspect.CustomType, value: Any, path: str, leniency: Leniency) -> Any:
         try:
-            chosen = choose(kind.cls, value)
+            chosen = choose_variant(kind.cls, value)
         except DecodingError as error:
             raise error.below(path) from None
         return chosen if isinstance(chosen, Unknown) else self.read(_describe(chosen), value, path, STRICT)
@@ -183,10 +187,10 @@ class _Reader:
         if not isinstance(value, dict):
             raise DecodingError.expected("an object", value, path)
         if kind.tag_field and value.get(kind.tag_field, kind.tag) != kind.tag:
-            raise DecodingError(join(path, kind.tag_field), f'expected "{kind.tag}"')
+            raise DecodingError(join_path(path, kind.tag_field), f'expected "{kind.tag}"')
         fields = {}
         for field in kind.fields:
-            where = join(path, field.encode_name)
+            where = join_path(path, field.encode_name)
             if field.encode_name in value:
                 fields[field.name] = self._field(kind.cls, field, value[field.encode_name], where)
             elif field.required:

@@ -1,4 +1,4 @@
-"""The methods of ACP: who handles each, what it carries, and which capability must be advertised first."""
+"""The methods of ACP: which side handles each, its types, and the capability it needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Direction: TypeAlias = Literal["agent", "client", "both"]
 
 
 class Method(Struct, frozen=True):
-    """`direction` is the side that handles it; a notification has no `result`.
+    """One method; `direction` is the side that handles it, and a notification has no `result`.
 
     `gate` is the path of the capability which that side must have advertised. `deadline` is how many seconds
     it has to answer; None leaves it all the time it wants. `unstable` says that drafts are part of it.
@@ -33,7 +33,7 @@ class Method(Struct, frozen=True):
 
 
 def offers(capabilities: Struct, gate: str | None) -> bool:
-    """Whether decoded capabilities open a gate: a boolean must be true, an object must be there."""
+    """Tell whether decoded capabilities open a gate: a boolean must be true, an object must be there."""
     if gate is None:
         return True
     value: object = capabilities

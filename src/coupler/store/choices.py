@@ -1,4 +1,4 @@
-"""Remembered permission choices, and the files that the user has trusted.
+"""The tables of remembered permission choices and of files that the user has trusted.
 
 Plain blocking functions on a given connection, like those of the sessions: `Store` decides on which thread.
 What a subject and a pattern mean is the permission layer's business.
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from coupler.store.database import Database
 
-
 ChoiceEffect = Literal["allow", "deny"]
+
+DIGEST_SIZE = 32
 
 _COLUMNS = "project, effect, subject, pattern, made_at"
 
@@ -35,7 +36,7 @@ class ChoiceRecord(msgspec.Struct, frozen=True):
 
 
 def remember_choices(connection: sqlite3.Connection, records: tuple[ChoiceRecord, ...]) -> None:
-    """Keep what was chosen; for the same scope it replaces the choice before. Dates that are 0 become now."""
+    """Keep choices; one for the same scope replaces the choice before. Dates that are 0 become now."""
     now = int(time.time() * 1000)
     connection.executemany(
         f"INSERT OR REPLACE INTO choices ({_COLUMNS}) VALUES (?,?,?,?,?)",
@@ -61,21 +62,13 @@ def read_choices(connection: sqlite3.Connection, project: str | None = None) -> 
 def forget_choices(
     connection: sqlite3.Connection, project: str, subject: str | None = None, pattern: str | None = None
 ) -> int:
-    """Withdraw one choice, those on one subject, or all of a project; tells how many there were."""
+    """Delete one choice, those on one subject, or all of a project; returns how many there were."""
     conditions, values = ["project = ?"], [project]
     for column, value in (("subject", subject), ("pattern", pattern)):
         if value is not None:
             conditions.append(f"{column} = ?")
             values.append(value)
     return connection.execute(f"DELETE FROM choices WHERE {' AND '.join(conditions)}", values).rowcount
-
-
-# Which files the user has trusted: by their real path and by what was in them then.
-#
-# A file that was changed, moved or copied is another one, and has to be trusted again.
-
-
-DIGEST_SIZE = 32
 
 
 class TrustedFile(NamedTuple):
@@ -86,18 +79,22 @@ class TrustedFile(NamedTuple):
     trusted_at: int
 
     def has(self, content: bytes) -> bool:
-        """Whether this is the content that was trusted."""
+        """Tell whether this is the content that was trusted."""
         return self.digest == _digest(content)
 
 
 class Trust:
-    """The trusted files of one database. Every call waits until it is done; a read takes microseconds."""
+    """The trusted files of one database. Every call waits until it is done; a read takes microseconds.
+
+    A file is trusted by its real path and by what was in it then: one that was changed, moved or copied is
+    another one, and has to be trusted again.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def is_trusted(self, path: str, content: bytes) -> bool:
-        """Whether the file at this real path was trusted with exactly this content."""
+        """Tell whether the file at this real path was trusted with exactly this content."""
         found = self._database.wait_to_read(
             lambda connection: connection.execute(
                 "SELECT 1 FROM trusted_files WHERE path = ? AND digest = ?",

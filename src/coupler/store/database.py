@@ -1,8 +1,9 @@
 """The SQLite file, its schema and migrations, and the thread that writes it.
 
-The loop's own connection never waits: it does what it is asked, or says at once that the file is locked.
-It is the first choice because it is quicker: with 200 busy turns a thread waits up to 5 ms for the
-interpreter at every step of SQLite, so that a list of sessions takes 250 ms there and 0.2 ms here.
+A `Database` has two connections. That of the event loop never waits: it does what it is asked, or says at
+once that the file is locked. It is the first choice because it is quicker: with 200 busy turns a thread waits
+up to 5 ms for the interpreter at every step of SQLite, so that a list of sessions takes 250 ms there and 0.2
+ms here. That of the `StoreThread` waits patiently.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from coupler.store.errors import StoreError, not_ours, translated, unusable, written_by_newer
+from coupler.store.errors import StoreError, not_ours, translate_error, unusable, written_by_newer
 
 log = logging.getLogger("coupler.store")
 
-PATIENCE = 5.0
+LOCK_TIMEOUT = 5.0
 """Seconds that the store's thread waits for a file that another program has locked."""
 
 CHECKPOINT_AT = 4 * 1024 * 1024
@@ -33,7 +34,20 @@ LARGEST_LOG = 256 * 1024 * 1024
 
 IN_MEMORY = ":memory:"
 
+APPLICATION_ID = 0x4350_4C52
+"""Says in the file's header that it is Coupler's ("CPLR")."""
+
+Migration = Callable[[sqlite3.Connection], None]
+
 Synchronous = Literal["normal", "full"]
+
+T = TypeVar("T")
+DatabaseWork = Callable[[sqlite3.Connection], T]
+
+
+def now() -> int:
+    """The time as the store keeps it: milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 class Database:
@@ -44,7 +58,7 @@ class Database:
         path: str,
         synchronous: Synchronous = "normal",
         *,
-        patience: float = PATIENCE,
+        patience: float = LOCK_TIMEOUT,
         most_pages: int | None = None,
     ) -> None:
         self.path = path if path == IN_MEMORY else os.path.realpath(path)
@@ -57,21 +71,21 @@ class Database:
         self._thread = None if path == IN_MEMORY else StoreThread(self._connect_patiently)
 
     def close(self, patience: float = 1.0) -> None:
-        """Let go of the file; SQLite folds the log into it if nobody else has it open."""
+        """Close the file; SQLite folds the log into it if nobody else has it open."""
         # First this one: the last to close writes to the disk, and that may take a while.
         self._inline.close()
         if self._thread is not None:
             self._thread.close(patience)
 
-    def transaction(self, work: Work[T]) -> T:
+    def transaction(self, work: DatabaseWork[T]) -> T:
         """Write now, all or nothing; raises at once if another writer is at it."""
         return self._translating(self._write, self._inline, work)
 
-    def read(self, work: Work[T]) -> T:
+    def read(self, work: DatabaseWork[T]) -> T:
         """Read now. Without a write-ahead log, or while one is recovered, this too can be locked."""
         return self._translating(_just_do, self._inline, work)
 
-    async def attempt(self, work: Work[T]) -> T:
+    async def attempt(self, work: DatabaseWork[T]) -> T:
         """Write now if possible, else as soon as the file is free; what waits already goes first."""
         if not self.has_waiting_work:
             try:
@@ -81,7 +95,7 @@ class Database:
                     raise
         return await asyncio.wrap_future(self.submit(work))
 
-    async def attempt_to_read(self, work: Work[T]) -> T:
+    async def attempt_to_read(self, work: DatabaseWork[T]) -> T:
         """Read now if possible, else as soon as the file is free."""
         try:
             return self.read(work)
@@ -90,7 +104,7 @@ class Database:
                 raise
         return await asyncio.wrap_future(self._submit(_just_do, work))
 
-    def wait(self, work: Work[T]) -> T:
+    def wait(self, work: DatabaseWork[T]) -> T:
         """Write, and block until it is done: for commands, which have no event loop."""
         try:
             return self.transaction(work)
@@ -99,7 +113,7 @@ class Database:
                 raise
         return self.submit(work).result()
 
-    def wait_to_read(self, work: Work[T]) -> T:
+    def wait_to_read(self, work: DatabaseWork[T]) -> T:
         """Read, and block until it is done: for commands, which have no event loop."""
         try:
             return self.read(work)
@@ -108,38 +122,45 @@ class Database:
                 raise
         return self._submit(_just_do, work).result()
 
-    def submit(self, work: Work[T], *, chore: bool = False) -> Future[T]:
+    def submit(self, work: DatabaseWork[T], *, chore: bool = False) -> Future[T]:
         """Write on the store's thread; a chore when nothing else waits there."""
         return self._submit(self._write, work, chore=chore)
 
     @property
     def commits_at_once(self) -> bool:
-        """Whether a commit does not wait for the disk itself."""
+        """True if a commit does not wait for the disk itself."""
         return self._thread is None or (self._has_log and self._synchronous == "normal")
 
     @property
     def has_waiting_work(self) -> bool:
-        """Whether writes wait on the store's thread; to keep their order, later ones join them."""
+        """True if writes wait on the store's thread; to keep their order, later ones join them."""
         return self._thread is not None and self._thread.has_work
 
     def _submit(
-        self, way: Callable[[sqlite3.Connection, Work[T]], T], work: Work[T], *, chore: bool = False
+        self,
+        way: Callable[[sqlite3.Connection, DatabaseWork[T]], T],
+        work: DatabaseWork[T],
+        *,
+        chore: bool = False,
     ) -> Future[T]:
         if self._thread is None:
             return _done_at_once(lambda: self._translating(way, self._inline, work))
         return self._thread.submit(lambda connection: self._translating(way, connection, work), chore=chore)
 
     def _translating(
-        self, way: Callable[[sqlite3.Connection, Work[T]], T], connection: sqlite3.Connection, work: Work[T]
+        self,
+        way: Callable[[sqlite3.Connection, DatabaseWork[T]], T],
+        connection: sqlite3.Connection,
+        work: DatabaseWork[T],
     ) -> T:
         try:
             return way(connection, work)
         except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
             raise  # a mistake in this program, nothing that its user can do something about
         except sqlite3.Error as error:
-            raise translated(error, self.path) from error
+            raise translate_error(error, self.path) from error
 
-    def _write(self, connection: sqlite3.Connection, work: Work[T]) -> T:
+    def _write(self, connection: sqlite3.Connection, work: DatabaseWork[T]) -> T:
         result = _in_transaction(connection, work)
         self._checkpoint_if_due()
         return result
@@ -170,7 +191,7 @@ class Database:
         except OSError as error:
             raise unusable(self.path, error.strerror or str(error)) from error
         except sqlite3.Error as error:
-            raise translated(error, self.path) from error
+            raise translate_error(error, self.path) from error
         try:
             self._translating(_just_do, connection, self._prepare)
         except BaseException:
@@ -195,7 +216,7 @@ class Database:
                 mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
                 break
             except sqlite3.OperationalError as error:
-                if translated(error, self.path).kind != "locked":
+                if translate_error(error, self.path).kind != "locked":
                     mode = str(error)
                     break
                 # Two processes that open a new file at once refuse each other without any patience.
@@ -212,7 +233,7 @@ class Database:
         try:
             return self._connect(self._patience)
         except sqlite3.Error as error:
-            raise translated(error, self.path) from error
+            raise translate_error(error, self.path) from error
 
     def _connect(self, patience: float) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -230,11 +251,11 @@ class Database:
         return connection
 
 
-def _just_do(connection: sqlite3.Connection, work: Work[T]) -> T:
+def _just_do(connection: sqlite3.Connection, work: DatabaseWork[T]) -> T:
     return work(connection)
 
 
-def _in_transaction(connection: sqlite3.Connection, work: Work[T]) -> T:
+def _in_transaction(connection: sqlite3.Connection, work: DatabaseWork[T]) -> T:
     connection.execute("BEGIN IMMEDIATE")
     try:
         result = work(connection)
@@ -300,15 +321,8 @@ def make_private_directory(directory: str) -> None:
             raise
 
 
-# The store's thread: does patiently, one after the other, what cannot be done at once on the event loop.
-
-
-T = TypeVar("T")
-Work = Callable[[sqlite3.Connection], T]
-
-
 class _Job(NamedTuple):
-    work: Work[Any]
+    work: DatabaseWork[Any]
     future: Future[Any]
     is_chore: bool
 
@@ -316,7 +330,8 @@ class _Job(NamedTuple):
 class StoreThread:
     """One daemon thread with a connection of its own, started by the first job.
 
-    Chores (checkpoints, purges) wait until nothing else does, and are left undone at the end.
+    It does patiently, one after the other, what cannot be done at once on the event loop. Chores
+    (checkpoints, purges) wait until nothing else does, and are left undone at the end.
     """
 
     def __init__(self, connect: Callable[[], sqlite3.Connection], name: str = "coupler-store") -> None:
@@ -332,10 +347,10 @@ class StoreThread:
 
     @property
     def has_work(self) -> bool:
-        """Whether a job waits or runs; chores do not count, because nothing depends on their order."""
+        """True if a job waits or runs; chores do not count, because nothing depends on their order."""
         return self._unfinished > 0
 
-    def submit(self, work: Work[T], *, chore: bool = False) -> Future[T]:
+    def submit(self, work: DatabaseWork[T], *, chore: bool = False) -> Future[T]:
         """Do this after everything that was submitted before."""
         future: Future[T] = Future()
         with self._changed:
@@ -408,18 +423,6 @@ class StoreThread:
         if not job.is_chore:
             with self._changed:
                 self._unfinished -= 1
-
-
-# The shape of the database, and how older files get it.
-#
-# A later version appends one function to `MIGRATIONS`; those before it are never changed again, because
-# files that they made are out there.
-
-
-APPLICATION_ID = 0x4350_4C52
-"""Says in the file's header that it is Coupler's ("CPLR")."""
-
-Migration = Callable[[sqlite3.Connection], None]
 
 
 def _create_tables(connection: sqlite3.Connection) -> None:
@@ -562,10 +565,14 @@ MIGRATIONS: Sequence[Migration] = (
     _add_held_names,
     _add_runs,
 )
+"""The steps to the present schema. A later version appends one function.
+
+Those before it are never changed again, because files that they made are out there.
+"""
 
 
 def check_version(connection: sqlite3.Connection, path: str) -> bool:
-    """Whether the file is up to date; raises if it is not Coupler's, or newer than this program."""
+    """Tell whether the file is up to date; raises if it is not Coupler's, or newer than this program."""
     is_new, application, version = _look_at(connection)
     if application != APPLICATION_ID and not (is_new and application == version == 0):
         raise not_ours(path)
@@ -589,7 +596,7 @@ def migrate(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _look_at(connection: sqlite3.Connection) -> tuple[bool, int, int]:
-    """Whether the file has no tables, whose it is, and its version: all as they were at one moment."""
+    """Read whether the file has no tables, whose it is, and its version: all as they were at one moment."""
     # Without a transaction another process could make the tables between two of these looks.
     is_alone = not connection.in_transaction
     if is_alone:
@@ -602,11 +609,3 @@ def _look_at(connection: sqlite3.Connection) -> tuple[bool, int, int]:
         if is_alone and connection.in_transaction:
             connection.execute("ROLLBACK")
     return is_new, application, version
-
-
-# The time as the store keeps it.
-
-
-def now() -> int:
-    """Milliseconds since 1970."""
-    return time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""What can go wrong with the store, and what to do about it.
+"""The errors of the store, with what to do about each.
 
 Imports no sqlite3, so that whoever only catches these errors does not pay for it.
 """
@@ -56,8 +56,8 @@ class CursorError(StoreError):
         return CursorError, ()
 
 
-def translated(error: sqlite3.Error, path: str) -> StoreError:
-    """The same failure in words that help."""
+def translate_error(error: sqlite3.Error, path: str) -> StoreError:
+    """Make a StoreError of an error of SQLite."""
     code = getattr(error, "sqlite_errorcode", None) or 0
     if code & 0xFF in (_BUSY, _LOCKED):
         return StoreError("locked", f"another program holds {path}: wait until it is done, or end it")
@@ -69,19 +69,19 @@ def translated(error: sqlite3.Error, path: str) -> StoreError:
 
 
 def not_ours(path: str) -> StoreError:
-    """The file is something else, or damaged."""
+    """The error for a file that is something else, or damaged."""
     return StoreError(
         "unusable", f"{path} is not a Coupler database, or damaged: move it away, or set COUPLER_HOME"
     )
 
 
 def written_by_newer(path: str) -> StoreError:
-    """A later version has changed the file."""
+    """The error for a file that a later version has changed."""
     return StoreError("newer", f"{path} was written by a newer Coupler: upgrade Coupler, or set COUPLER_HOME")
 
 
 def unusable(path: str, reason: str) -> StoreError:
-    """The file cannot be opened, read or written."""
+    """The error for a file that cannot be opened, read or written."""
     return StoreError(
         "unusable", f"{path} cannot be used ({reason}): check its permissions, or set COUPLER_HOME"
     )

@@ -1,8 +1,8 @@
-"""The journal of a session: appended in memory, written in batches.
+"""The journals of sessions: appended in memory, written in batches.
 
-It only gathers; the `Scribe` writes what all journals have gathered. Text is the hot path: a piece that
-continues the open message costs an append. Rows are never changed: what a message gets after a flush is
-another row of the same kind and key, and readers join neighbours.
+A `SessionJournal` only gathers; the `JournalWriter` writes what all journals have gathered, in one
+transaction. Rows are never changed: what a message gets after a flush is another row of the same kind and
+key, and readers join neighbours.
 """
 
 from __future__ import annotations
@@ -23,21 +23,51 @@ from coupler.store.sessions import write_state
 
 log = logging.getLogger("coupler.store")
 
-ENOUGH = 512 * 1024
+READ_BYTES = 512 * 1024
 """Bytes of entries that are read at once; their reader is not the only one to be served."""
 
 ROW_COST = 200
 """What an entry costs besides its body, in bytes that take as long to write."""
 
-COLUMNS = frozenset({"title", "updated_at", "turns", "settings", "usage", "state", "roots"})
-"""What of a session changes while it lives."""
+FLUSH_AFTER = 0.25
+"""Seconds that text waits for more."""
 
-Row = tuple[int, int, int, int, str, str, bytes]
+FLUSH_AT = 64 * 1024
+"""Bytes, roughly, that are pending before text is written earlier."""
+
+INLINE_LIMIT = 1024 * 1024
+"""Bytes that are written on the event loop, in 2 to 10 ms.
+
+Much more than what makes a flush due: while 200 turns are busy the store's thread gets so little of the
+interpreter that, once a flush is left to it, more text comes than it can write.
+"""
+
+CATCH_UP_LIMIT = 4 * INLINE_LIMIT
+"""Bytes that are written on the event loop after the thread's turn, to get back to small flushes."""
+
+MOST_PENDING = 64 * 1024 * 1024
+"""Bytes that all journals together keep while they cannot be written."""
+
+BACKLOG_FULL_AT = 2 * INLINE_LIMIT
+"""Bytes that may be pending before those who can wait should."""
+
+RETRY_AFTER = 1.0
+"""Seconds between a failure and the next try."""
+
+COLUMNS = frozenset({"title", "updated_at", "turns", "settings", "usage", "state", "roots"})
+"""The columns of a session that change while it lives."""
+
+JournalRow = tuple[int, int, int, int, str, str, bytes]
 """The session's number, and an entry."""
 
+FlushCallback = Callable[[StoreError | None], None]
 
-class Entry(NamedTuple):
-    """One thing that happened; `at` is in milliseconds since 1970."""
+_ROWS_OF_ONE_STATEMENT = 1000
+_WHOLE_ROW = "SELECT * FROM entries WHERE session = ? AND seq = ?"
+
+
+class JournalEntry(NamedTuple):
+    """One thing that happened in a session; `at` is in milliseconds since 1970."""
 
     seq: int
     turn: int
@@ -47,8 +77,14 @@ class Entry(NamedTuple):
     body: bytes
 
 
-class Journal:
-    """What happens in one session. Used on the event loop's thread only."""
+_WIDTH = len(JournalEntry._fields) + 1
+
+
+class SessionJournal:
+    """Gathers what happens in one session. Used on the event loop's thread only.
+
+    Text is the hot path: a piece that continues the open message costs an append.
+    """
 
     __slots__ = (
         "__weakref__",
@@ -59,25 +95,25 @@ class Journal:
         "_kind",
         "_pieces",
         "_rows",
-        "_scribe",
         "_seq",
         "_size",
         "_text_kinds",
         "_turn",
+        "_writer",
         "is_closed",
         "number",
     )
 
-    def __init__(self, number: int, seq: int, turn: int, scribe: Scribe) -> None:
+    def __init__(self, number: int, seq: int, turn: int, writer: JournalWriter) -> None:
         self.number = number
         self._seq = seq
         self._turn = turn
-        self._scribe = scribe
+        self._writer = writer
         self._kind: str | None = None
         self._key = ""
         self._at = 0
         self._pieces: list[str] = []
-        self._rows: list[Row] = []
+        self._rows: list[JournalRow] = []
         self._size = 0
         self._columns: dict[str, Any] = {}
         self._text_kinds: set[str] = set()
@@ -91,22 +127,22 @@ class Journal:
 
     @property
     def is_pending(self) -> bool:
-        """Whether something was not yet handed on to be written."""
+        """True if something was not yet handed over to be written."""
         return bool(self._rows or self._columns or self._kind is not None)
 
     @property
     def backlog(self) -> Backlog:
-        """Whether more should be taken now; the same for all journals of a store."""
-        return self._scribe.backlog
+        """Tells when no more should be taken now; the same for all journals of a store."""
+        return self._writer.backlog
 
     @property
     def is_delayed(self) -> bool:
-        """Whether what was handed on is still being written, or could not be."""
-        return self._scribe.is_writing or self._scribe.is_in_trouble
+        """True if what was handed over is still being written, or could not be."""
+        return self._writer.is_writing or self._writer.is_in_trouble
 
     @property
     def has_lost_text(self) -> bool:
-        """Whether something of this turn was dropped, because it could not be written for too long."""
+        """True if something of this turn was dropped, because it could not be written for too long."""
         return self._has_shed
 
     def begin_turn(self) -> int:
@@ -117,25 +153,25 @@ class Journal:
         return self._turn
 
     def text(self, kind: str, key: str, piece: str) -> None:
-        """A piece of a message; written within a quarter of a second."""
+        """Add a piece of a message; written within a quarter of a second."""
         if kind == self._kind and key == self._key:
             self._pieces.append(piece)
-            scribe = self._scribe
-            scribe.size += len(piece)
-            if scribe.size >= scribe.due_at:
-                scribe.take_note_of_size()
+            writer = self._writer
+            writer.size += len(piece)
+            if writer.size >= writer.due_at:
+                writer.take_note_of_size()
         elif piece:
             self._open_text(kind, key, piece)
 
     def add(self, kind: str, key: str, body: bytes) -> None:
-        """Something that is whole by itself; written in this tick of the event loop."""
+        """Add something that is whole by itself; written in this tick of the event loop."""
         _refuse_unstorable(kind, key)
         self._close_text()
         self._seq += 1
         self._rows.append((self.number, self._seq, self._turn, now(), kind, key, body))
         self._size += len(body)
-        self._scribe.size += len(body) + ROW_COST
-        self._scribe.expect(self, soon=True)
+        self._writer.size += len(body) + ROW_COST
+        self._writer.expect(self, soon=True)
 
     def set(self, **columns: Any) -> None:
         """Change the session's own record, together with the entries so far.
@@ -152,12 +188,12 @@ class Journal:
                 columns[name] = value.decode()
         _refuse_unstorable(*(value for value in columns.values() if isinstance(value, str)))
         self._columns.update(columns)
-        self._scribe.size += len(columns.get("state") or b"")
-        self._scribe.expect(self)
+        self._writer.size += len(columns.get("state") or b"")
+        self._writer.expect(self)
 
     def flush(self, done: Callable[[StoreError | None], None]) -> None:
         """Make everything so far durable, then call `done`: before this returns if it is little."""
-        self._scribe.flush(done)
+        self._writer.flush(done)
 
     def take_back(self, kind: str) -> bool:
         """Remove the newest entry if it is of this kind and was not written.
@@ -171,15 +207,15 @@ class Journal:
         self._seq -= 1
         return True
 
-    def hand_over(self) -> tuple[list[Row], dict[str, Any]]:
-        """What is to be written now; it is the scribe's from here on."""
+    def hand_over(self) -> tuple[list[JournalRow], dict[str, Any]]:
+        """Hand over what is to be written now; it is the writer's from here on."""
         self._close_text()
         pending = self._rows, self._columns
         self._rows, self._columns, self._size = [], {}, 0
         return pending
 
-    def give_back(self, rows: list[Row], columns: dict[str, Any]) -> None:
-        """What could not be written stands before everything that came since."""
+    def give_back(self, rows: list[JournalRow], columns: dict[str, Any]) -> None:
+        """Take back what could not be written; it stands before everything that came since."""
         self._rows[:0] = rows
         self._columns = columns | self._columns
         self._size += sum(len(row[6]) for row in rows)
@@ -196,7 +232,7 @@ class Journal:
                 self._has_shed = True
         return self._size
 
-    def _keep(self, rows: list[Row]) -> None:
+    def _keep(self, rows: list[JournalRow]) -> None:
         self._rows = rows
         self._size = sum(len(row[6]) for row in rows)
 
@@ -207,8 +243,8 @@ class Journal:
         self._pieces = [piece]
         self._seq += 1
         self._text_kinds.add(kind)
-        self._scribe.size += len(piece) + ROW_COST
-        self._scribe.expect(self)
+        self._writer.size += len(piece) + ROW_COST
+        self._writer.expect(self)
 
     def _close_text(self) -> None:
         if self._kind is None:
@@ -220,9 +256,9 @@ class Journal:
         self._pieces = []
 
 
-def joined(entries: Iterable[Entry], text_kinds: Container[str]) -> Iterator[Entry]:
-    """The entries with each message's text in one piece, as far as nothing came in between."""
-    whole: Entry | None = None
+def join_text(entries: Iterable[JournalEntry], text_kinds: Container[str]) -> Iterator[JournalEntry]:
+    """Join the entries of each message's text, as far as nothing came in between."""
+    whole: JournalEntry | None = None
     pieces: list[bytes] = []
     for entry in entries:
         if whole is not None and entry.kind in text_kinds and entry[3:5] == whole[3:5]:
@@ -244,19 +280,19 @@ def read_keys(connection: sqlite3.Connection, id: str, kind: str) -> set[str]:
     return {key for (key,) in rows}
 
 
-def read_entries(connection: sqlite3.Connection, id: str, after: int, limit: int) -> list[Entry]:
-    """What happened in a session after an entry."""
+def read_entries(connection: sqlite3.Connection, id: str, after: int, limit: int) -> list[JournalEntry]:
+    """Read the entries of a session after one of them."""
     rows = connection.execute(
         "SELECT seq, turn, at, kind, key, body FROM entries WHERE session ="
         " (SELECT number FROM sessions WHERE id = ? AND deleted = 0) AND seq > ? ORDER BY seq LIMIT ?",
         [id, after, limit],
     )
-    entries: list[Entry] = []
+    entries: list[JournalEntry] = []
     size = 0
     for row in rows:
-        entries.append(Entry(*row))
+        entries.append(JournalEntry(*row))
         size += len(row[-1])
-        if size >= ENOUGH:
+        if size >= READ_BYTES:
             break
     return entries
 
@@ -287,58 +323,19 @@ def _refuse_unstorable(*texts: str) -> None:
             text.encode()
 
 
-# The scribe: writes what all journals have gathered, in one transaction.
-#
-# A quarter of a second after the first text, at 64 KiB, in the same tick for everything else, and when
-# somebody must know that it is durable. After a failure nothing is lost: it stays in its order and is tried
-# again.
-
-
-FLUSH_AFTER = 0.25
-"""Seconds that text waits for more."""
-
-FLUSH_AT = 64 * 1024
-"""Bytes, roughly, that are pending before text is written earlier."""
-
-INLINE_LIMIT = 1024 * 1024
-"""Bytes that are written on the event loop, in 2 to 10 ms.
-
-Much more than what makes a flush due: while 200 turns are busy the store's thread gets so little of the
-interpreter that, once a flush is left to it, more text comes than it can write.
-"""
-
-CATCH_UP_LIMIT = 4 * INLINE_LIMIT
-"""Bytes that are written on the event loop after the thread's turn, to get back to small flushes."""
-
-MOST_PENDING = 64 * 1024 * 1024
-"""Bytes that all journals together keep while they cannot be written."""
-
-ROOM = 2 * INLINE_LIMIT
-"""Bytes that may be pending before those who can wait should."""
-
-RETRY_AFTER = 1.0
-"""Seconds between a failure and the next try."""
-
-_ROWS_OF_ONE_STATEMENT = 1000
-_WHOLE_ROW = "SELECT * FROM entries WHERE session = ? AND seq = ?"
-_WIDTH = len(Entry._fields) + 1
-
-Done = Callable[[StoreError | None], None]
-
-
 class _Part(NamedTuple):
-    """What one journal has handed over."""
+    """The rows and columns that one journal has handed over."""
 
-    journal: Journal
-    rows: list[Row]
+    journal: SessionJournal
+    rows: list[JournalRow]
     columns: dict[str, Any]
 
 
 class _Batch(NamedTuple):
-    """What is written in one transaction, and who waits for it."""
+    """The parts that are written in one transaction, and who waits for it."""
 
     parts: list[_Part]
-    waiting: list[Done]
+    waiting: list[FlushCallback]
     size: int
 
     def write(self, connection: sqlite3.Connection) -> None:
@@ -349,7 +346,7 @@ class _Batch(NamedTuple):
 
 
 class Backlog:
-    """What is not written yet, as those see it who could wait: a plain flag, because they look very often."""
+    """Tells those who could wait that too much is unwritten: a plain flag, because they look very often."""
 
     __slots__ = ("is_full",)
 
@@ -357,16 +354,21 @@ class Backlog:
         self.is_full = False
 
 
-class Scribe:
-    """Writes for all sessions of a store. Used on the event loop's thread only."""
+class JournalWriter:
+    """Writes what all journals of a store have gathered. Used on the event loop's thread only.
+
+    It writes a quarter of a second after the first text, at 64 KiB, in the same tick for everything else, and
+    when somebody must know that it is durable. After a failure nothing is lost: it stays in its order and is
+    tried again.
+    """
 
     def __init__(self, database: Database) -> None:
         self.size = 0
         self.due_at = FLUSH_AT
         self.backlog = Backlog()
         self._database = database
-        self._journals: dict[Journal, None] = {}
-        self._waiting: list[Done] = []
+        self._journals: dict[SessionJournal, None] = {}
+        self._waiting: list[FlushCallback] = []
         self._timer: asyncio.TimerHandle | None = None
         self._soon: asyncio.Handle | None = None
         self._under_way: tuple[_Batch, Future[None]] | None = None
@@ -375,11 +377,11 @@ class Scribe:
 
     @property
     def is_writing(self) -> bool:
-        """Whether something is under way on the store's thread."""
+        """True while something is under way on the store's thread."""
         return self._under_way is not None
 
-    def expect(self, journal: Journal, *, soon: bool = False) -> None:
-        """A journal has something to write."""
+    def expect(self, journal: SessionJournal, *, soon: bool = False) -> None:
+        """Note that a journal has something to write."""
         if journal.is_closed or self._is_closed:
             journal.hand_over()
             return
@@ -391,7 +393,7 @@ class Scribe:
             self._set_alarm(soon)
 
     def take_note_of_size(self) -> None:
-        """Much is pending: write it, or if that is impossible see to it that memory suffices."""
+        """Write what is pending, as it is much; if that is impossible see to it that memory suffices."""
         self.due_at = self.size + FLUSH_AT
         if self._under_way is None and not self._has_failed:
             self._write()
@@ -399,9 +401,9 @@ class Scribe:
             self.size = self._shed()
             self.due_at = self.size + FLUSH_AT
             # After a failure waiting would not help.
-            self.backlog.is_full = self.size >= ROOM and not self._has_failed
+            self.backlog.is_full = self.size >= BACKLOG_FULL_AT and not self._has_failed
 
-    def flush(self, done: Done) -> None:
+    def flush(self, done: FlushCallback) -> None:
         """Write everything so far, then call `done`."""
         if self._is_closed:
             done(StoreError("unusable", "the store is closed: what happens now is not kept"))
@@ -413,14 +415,14 @@ class Scribe:
         self._waiting.append(done)
         self._write()
 
-    def forget(self, journal: Journal) -> None:
-        """The session was deleted: nothing of it is written any more."""
+    def forget(self, journal: SessionJournal) -> None:
+        """Write nothing more of a journal: its session was deleted."""
         journal.is_closed = True
         journal.hand_over()
         self._journals.pop(journal, None)
 
     def close(self, patience: float) -> None:
-        """Write what is left, blocking; what is then still unwritten is lost and said so."""
+        """Write what is left, blocking; what is then still unwritten is lost, and logged."""
         self._cancel_alarms()
         self._is_closed = True
         deadline = time.monotonic() + patience
@@ -460,7 +462,7 @@ class Scribe:
 
     @property
     def is_in_trouble(self) -> bool:
-        """Whether the last try to write has failed."""
+        """True if the last try to write has failed."""
         return self._has_failed
 
     def _write(self, inline_limit: int = INLINE_LIMIT) -> None:
@@ -532,7 +534,10 @@ class Scribe:
         _tell(batch, error)
 
     def _shed(self) -> int:
-        """See to it that what cannot be written does not fill the memory; returns the size of what stays."""
+        """Drop text so that what cannot be written does not fill the memory.
+
+        Returns the size of what stays.
+        """
         share = MOST_PENDING // max(len(self._journals), 1)
         return sum([journal.shed(share) for journal in self._journals])
 
@@ -578,7 +583,7 @@ def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *values
         log.debug("the event loop ended before the store did")
 
 
-def _insert(connection: sqlite3.Connection, rows: list[Row]) -> None:
+def _insert(connection: sqlite3.Connection, rows: list[JournalRow]) -> None:
     """Insert many rows with few steps: on a thread each step may wait for the interpreter."""
     most = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // _WIDTH
     most = min(most, _ROWS_OF_ONE_STATEMENT)
@@ -590,10 +595,11 @@ def _insert(connection: sqlite3.Connection, rows: list[Row]) -> None:
             _insert_missing(connection, some)
 
 
-def _insert_missing(connection: sqlite3.Connection, rows: list[Row]) -> None:
-    """A row that is there already is the same one, from a try that succeeded and did not know.
+def _insert_missing(connection: sqlite3.Connection, rows: list[JournalRow]) -> None:
+    """Insert the rows that are not there yet.
 
-    Any other is the work of somebody who has the session as well, and must not be lost.
+    A row that is there already is the same one, from a try that succeeded and did not know. Any other is the
+    work of somebody who has the session as well, and must not be lost.
     """
     for row in rows:
         session, seq = row[:2]

@@ -1,8 +1,9 @@
-"""Leases: which process holds a session or a session's name.
+"""Leases: which process holds a session, a run or the name of a kept session.
 
-The kernel drops the lock when the process dies, however it dies. It is a POSIX record lock because that
-is not inherited by children, which may live longer. It has a trap: closing any descriptor of the file drops
-it, so a process never opens its own file again, and has one holder for each database.
+A process shows that it lives by a lock on a file of its own, which the kernel drops when it dies, however it
+dies. It is a POSIX record lock because that is not inherited by children, which may live longer. It has a
+trap: closing any descriptor of the file drops it, so a process never opens its own file again, and has one
+holder for each database.
 """
 
 from __future__ import annotations
@@ -18,18 +19,17 @@ from coupler.store.errors import HeldError
 if TYPE_CHECKING:
     import sqlite3
 
-
 if sys.platform == "win32":
     import msvcrt
 else:
     import fcntl
 
-_holders: dict[tuple[int, str], Holder] = {}
+_holders: dict[tuple[int, str], LeaseHolder] = {}
 _registry = threading.Lock()
 
 
-class Holder:
-    """This process, as others see it who want the same session."""
+class LeaseHolder:
+    """This process, as others see it that want the same session."""
 
     def __init__(self, path: str) -> None:
         self.id = f"{os.getpid()}-{os.urandom(6).hex()}"
@@ -41,7 +41,7 @@ class Holder:
             self._descriptor = self._lock_own_file()
 
     @classmethod
-    def of(cls, path: str) -> Holder:
+    def of(cls, path: str) -> LeaseHolder:
         """The holder of this process for a database; every user releases it once."""
         if path == IN_MEMORY:
             return cls(path)
@@ -56,7 +56,7 @@ class Holder:
             return holder
 
     def release(self) -> None:
-        """One user less; with the last, all that this process holds is free."""
+        """Release one use; with the last, all that this process holds is free."""
         if self._descriptor is None or os.getpid() != pid_of(self.id):
             return  # what a forked child has is a copy of its parent's
         with _registry:
@@ -70,7 +70,7 @@ class Holder:
             self._descriptor = None
 
     def is_alive(self, id: str) -> bool:
-        """Whether the process with this holder's id still runs; what a dead one left is removed."""
+        """Tell whether the process with this holder's id still runs; what a dead one left is removed."""
         if id == self.id:
             return True
         if self._path == IN_MEMORY or not _is_id(id):
@@ -112,6 +112,31 @@ class Holder:
             self.is_alive(name)
 
 
+def hold_name(connection: sqlite3.Connection, holder: LeaseHolder, name: str, directory: str) -> None:
+    """Take a name in a directory; raises HeldError if somebody has it, in this process or another.
+
+    A name is used by one process at a time, and in that by one user. Like sessions, names are held for as
+    long as the process lives: one that was killed holds nothing.
+    """
+    place = [os.fsencode(directory), name]
+    row = connection.execute(
+        "SELECT holder FROM held_names WHERE directory = ? AND name = ?", place
+    ).fetchone()
+    if row is not None and holder.is_alive(row[0]):
+        raise HeldError(name, pid_of(row[0]))
+    connection.execute(
+        "INSERT OR REPLACE INTO held_names (directory, name, holder) VALUES (?, ?, ?)", [*place, holder.id]
+    )
+
+
+def release_name(connection: sqlite3.Connection, holder: LeaseHolder, name: str, directory: str) -> None:
+    """Release the name for others."""
+    connection.execute(
+        "DELETE FROM held_names WHERE directory = ? AND name = ? AND holder = ?",
+        [os.fsencode(directory), name, holder.id],
+    )
+
+
 def pid_of(id: str) -> int:
     """The process that a holder's id belongs to."""
     return int(id.partition("-")[0])
@@ -149,30 +174,3 @@ else:
         except (BlockingIOError, PermissionError):
             return False
         return True
-
-
-# Names of kept sessions that are in use: each by one process, and in that by one user, at a time.
-#
-# Like sessions, names are held by a process for as long as it lives: one that was killed holds nothing. Plain
-# blocking functions on a given connection: `Store` decides on which thread.
-
-
-def hold_name(connection: sqlite3.Connection, holder: Holder, name: str, directory: str) -> None:
-    """Take a name in a directory; raises HeldError if somebody has it, in this process or another."""
-    place = [os.fsencode(directory), name]
-    row = connection.execute(
-        "SELECT holder FROM held_names WHERE directory = ? AND name = ?", place
-    ).fetchone()
-    if row is not None and holder.is_alive(row[0]):
-        raise HeldError(name, pid_of(row[0]))
-    connection.execute(
-        "INSERT OR REPLACE INTO held_names (directory, name, holder) VALUES (?, ?, ?)", [*place, holder.id]
-    )
-
-
-def release_name(connection: sqlite3.Connection, holder: Holder, name: str, directory: str) -> None:
-    """Let others take the name."""
-    connection.execute(
-        "DELETE FROM held_names WHERE directory = ? AND name = ? AND holder = ?",
-        [os.fsencode(directory), name, holder.id],
-    )

@@ -1,4 +1,8 @@
-"""The table of workflow runs and their events."""
+"""The tables of workflow runs and of what happened in each, in order.
+
+`RunTable` has plain blocking functions on a given connection, like those of the sessions; `Runs` and
+`BlockingRuns` decide on which thread. What an entry's body means is the workflow's business.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +16,74 @@ import msgspec
 
 from coupler.store.database import Database, now
 from coupler.store.errors import StoreError
-from coupler.store.leases import Holder, pid_of
+from coupler.store.leases import LeaseHolder, pid_of
 
 INLINE_LIMIT = 1024 * 1024
 """Bytes that are written on the event loop, in 2 to 10 ms."""
+
+READ_BYTES = 512 * 1024
+"""Bytes of entries that are read at once; their reader is not the only one to be served."""
+
+RunStatus = Literal["running", "success", "failed", "cancelled", "parked"]
+
+_COLUMNS = (
+    "id, workflow, file, digest, cwd, session_id, status, exit_code, message, created_at, updated_at, holder"
+)
+_WHOLE = f"{_COLUMNS}, inputs, sources"
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as it is kept, besides its entries. Times are milliseconds since 1970."""
+
+    id: str
+    workflow: str
+    file: str
+    digest: str
+    cwd: str
+    session_id: str | None = None
+    status: RunStatus = "running"
+    exit_code: int | None = None
+    message: str = ""
+    created_at: int = 0
+    updated_at: int = 0
+    pid: int | None = None
+    """The process that has the run, if one that lives has."""
+    inputs: bytes = b""
+    """What it was started with, and below the files that it is made of; both empty in lists."""
+    sources: bytes = b""
+
+    @property
+    def is_interrupted(self) -> bool:
+        """True if its process died before the run was over."""
+        return self.status == "running" and self.pid is None
+
+
+class RunEntry(NamedTuple):
+    """One thing that happened in a run; `at` is in milliseconds since 1970.
+
+    What is about no step has no path.
+    """
+
+    seq: int
+    at: int
+    kind: str
+    path: str
+    visit: int
+    body: bytes
+
+
+class RunChange(NamedTuple):
+    """A run's new status."""
+
+    status: RunStatus
+    exit_code: int | None = None
+    message: str = ""
 
 
 class Runs:
     """The runs of a store, for the event loop; `blocking` is the same for commands."""
 
-    def __init__(self, database: Database, holder: Holder) -> None:
+    def __init__(self, database: Database, holder: LeaseHolder) -> None:
         self._database = database
         self._table = RunTable(holder)
         self.blocking = BlockingRuns(database, self._table)
@@ -46,7 +108,7 @@ class Runs:
         return await self._database.attempt(lambda connection: self._table.hold(connection, id))
 
     async def release(self, number: int) -> None:
-        """Let others take a run that this process holds."""
+        """Release a run that this process holds for others."""
         await self._database.attempt(lambda connection: self._table.release(connection, number))
 
     async def write(
@@ -86,7 +148,7 @@ class Runs:
         *,
         is_whole: bool = False,
     ) -> list[RunEntry]:
-        """What happened in a run after an entry; some of it, unless the whole is wanted."""
+        """Read the entries of a run after one of them; some of them, unless all are wanted."""
         return await self._database.attempt_to_read(
             lambda connection: read_run_entries(connection, id, after, until, kinds, is_whole=is_whole)
         )
@@ -112,7 +174,7 @@ class BlockingRuns:
         return self._database.wait_to_read(self._table.ids)
 
     def entries(self, id: str, after: int = 0, kinds: Sequence[str] = ()) -> list[RunEntry]:
-        """Some of what happened in a run after an entry."""
+        """Read some of the entries of a run after one of them."""
         return self._database.wait_to_read(
             lambda connection: read_run_entries(connection, id, after, None, kinds)
         )
@@ -124,72 +186,10 @@ class BlockingRuns:
         )
 
 
-# The runs of workflows that are kept, and what happened in each, in order.
-#
-# Plain blocking functions on a given connection, like those of the sessions: `Runs` decides on which thread.
-# What an entry's body means is the workflow's business.
-
-
-ENOUGH = 512 * 1024
-"""Bytes of entries that are read at once; their reader is not the only one to be served."""
-
-RunStatus = Literal["running", "success", "failed", "cancelled", "parked"]
-
-_COLUMNS = (
-    "id, workflow, file, digest, cwd, session_id, status, exit_code, message, created_at, updated_at, holder"
-)
-_WHOLE = f"{_COLUMNS}, inputs, sources"
-
-
-class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a run, besides its entries. Times are milliseconds since 1970."""
-
-    id: str
-    workflow: str
-    file: str
-    digest: str
-    cwd: str
-    session_id: str | None = None
-    status: RunStatus = "running"
-    exit_code: int | None = None
-    message: str = ""
-    created_at: int = 0
-    updated_at: int = 0
-    pid: int | None = None
-    """The process that has the run, if one that lives has."""
-    inputs: bytes = b""
-    """What it was started with, and below the files that it is made of; both empty in lists."""
-    sources: bytes = b""
-
-    @property
-    def is_interrupted(self) -> bool:
-        """Whether its process died before the run was over."""
-        return self.status == "running" and self.pid is None
-
-
-class RunEntry(NamedTuple):
-    """One thing that happened; `at` is in milliseconds since 1970. What is about no step has no path."""
-
-    seq: int
-    at: int
-    kind: str
-    path: str
-    visit: int
-    body: bytes
-
-
-class RunChange(NamedTuple):
-    """How a run stands from now on."""
-
-    status: RunStatus
-    exit_code: int | None = None
-    message: str = ""
-
-
 class RunTable:
     """The runs of one database, as one process sees them."""
 
-    def __init__(self, holder: Holder) -> None:
+    def __init__(self, holder: LeaseHolder) -> None:
         self._holder = holder
 
     def create(self, connection: sqlite3.Connection, record: RunRecord) -> int | None:
@@ -247,7 +247,7 @@ class RunTable:
         return number, last_seq(connection, number)
 
     def release(self, connection: sqlite3.Connection, number: int) -> None:
-        """Let others take a run that this process holds."""
+        """Release a run that this process holds for others."""
         connection.execute(
             "UPDATE runs SET holder = NULL WHERE number = ? AND holder = ?", [number, self._holder.id]
         )
@@ -306,7 +306,7 @@ def read_run_entries(
     *,
     is_whole: bool = False,
 ) -> list[RunEntry]:
-    """What happened in a run after an entry; some of it, unless the whole is wanted."""
+    """Read the entries of a run after one of them; some of them, unless all are wanted."""
     chosen = f" AND kind IN ({','.join('?' * len(kinds))})" if kinds else ""
     rows = connection.execute(
         "SELECT seq, at, kind, path, visit, body FROM run_entries WHERE run ="
@@ -318,7 +318,7 @@ def read_run_entries(
     for row in rows:
         entries.append(RunEntry(*row))
         size += len(row[-1]) + 200
-        if size >= ENOUGH and not is_whole:
+        if size >= READ_BYTES and not is_whole:
             break
     return entries
 

@@ -1,4 +1,4 @@
-"""The table of sessions: created, found, listed, copied and deleted.
+"""The tables of sessions, and of the names that clients keep them under.
 
 Plain blocking functions on a given connection, each to be called inside a transaction if it writes: `Store`
 decides on which thread.
@@ -20,16 +20,18 @@ import msgspec
 
 from coupler.store.database import now
 from coupler.store.errors import CursorError, HeldError
-from coupler.store.leases import Holder, pid_of
+from coupler.store.leases import LeaseHolder, pid_of
 
 PURGE_SLICE = 1000
 """Entries that are removed in one transaction, so that other writers wait for milliseconds only."""
 
 _COLUMNS = "id, agent, cwd, roots, title, created_at, updated_at, turns, settings, usage"
+_POSITION = struct.Struct(">qq")
+_SIGNATURE_SIZE = 16
 
 
 class SessionRecord(msgspec.Struct, frozen=True):
-    """What is kept of a session, besides its entries. Times are milliseconds since 1970."""
+    """A session as it is kept, besides its entries. Times are milliseconds since 1970."""
 
     id: str
     agent: str
@@ -44,18 +46,33 @@ class SessionRecord(msgspec.Struct, frozen=True):
     state: bytes | None = None
 
 
-class Page(NamedTuple):
+class SessionPage(NamedTuple):
     """A part of a list: records without their states, and where it goes on."""
 
     records: tuple[SessionRecord, ...]
     next_cursor: str | None
 
 
-class Sessions:
+class SessionQuery(NamedTuple):
+    """The filters of a list; a cursor of one query is worth nothing for another."""
+
+    agent: str | None
+    cwd: str | None
+    include_empty: bool
+
+
+class PagePosition(NamedTuple):
+    """The place of the last session of a page."""
+
+    updated_at: int
+    number: int
+
+
+class SessionTable:
     """The sessions of one database, as one process sees them."""
 
-    def __init__(self, seal: Seal, holder: Holder) -> None:
-        self._seal = seal
+    def __init__(self, signer: CursorSigner, holder: LeaseHolder) -> None:
+        self._signer = signer
         self._holder = holder
 
     def create(self, connection: sqlite3.Connection, record: SessionRecord) -> SessionRecord:
@@ -83,7 +100,9 @@ class Sessions:
         ).fetchone()
         return _as_record(row) if row is not None else None
 
-    def page(self, connection: sqlite3.Connection, query: Query, cursor: str | None, limit: int) -> Page:
+    def page(
+        self, connection: sqlite3.Connection, query: SessionQuery, cursor: str | None, limit: int
+    ) -> SessionPage:
         """The next sessions, the newest first.
 
         One that never had a turn is listed only for the process that made it: an editor that opens a session
@@ -92,7 +111,7 @@ class Sessions:
         condition, values = self._condition(query)
         if cursor is not None:
             condition += " AND (updated_at, number) < (?, ?)"
-            values += self._seal.position(cursor, query)
+            values += self._signer.position(cursor, query)
         rows = connection.execute(
             f"SELECT {_COLUMNS}, NULL, number FROM sessions WHERE {condition}"
             " ORDER BY updated_at DESC, number DESC LIMIT ?",
@@ -100,9 +119,9 @@ class Sessions:
         ).fetchall()
         records = tuple(_as_record(row[:-1]) for row in rows[:limit])
         if len(rows) <= limit:
-            return Page(records, None)
-        last = Position(records[-1].updated_at, rows[limit - 1][-1])
-        return Page(records, self._seal.cursor(last, query))
+            return SessionPage(records, None)
+        last = PagePosition(records[-1].updated_at, rows[limit - 1][-1])
+        return SessionPage(records, self._signer.cursor(last, query))
 
     def hold(self, connection: sqlite3.Connection, id: str) -> bool:
         """Take a session for this process; raises if another one that lives has it.
@@ -116,7 +135,7 @@ class Sessions:
         return True
 
     def release(self, connection: sqlite3.Connection, id: str) -> None:
-        """Let others take a session that this process holds."""
+        """Release a session that this process holds for others."""
         connection.execute(
             "UPDATE sessions SET holder = NULL WHERE id = ? AND holder = ?", [id, self._holder.id]
         )
@@ -170,7 +189,7 @@ class Sessions:
         )
         return record
 
-    def _condition(self, query: Query) -> tuple[str, list[Any]]:
+    def _condition(self, query: SessionQuery) -> tuple[str, list[Any]]:
         condition, values = "deleted = 0", list[Any]()
         if query.agent is not None:
             condition += " AND agent = ?"
@@ -205,7 +224,7 @@ def number_of(connection: sqlite3.Connection, id: str) -> int | None:
 
 
 def write_state(connection: sqlite3.Connection, number: int | None, state: bytes | None) -> None:
-    """Keep what an agent wants to remember of a session."""
+    """Keep the state that an agent wants to remember of a session; None deletes it."""
     if state is None:
         connection.execute("DELETE FROM states WHERE session = ?", [number])
     else:
@@ -213,7 +232,7 @@ def write_state(connection: sqlite3.Connection, number: int | None, state: bytes
 
 
 def has_deleted(connection: sqlite3.Connection) -> bool:
-    """Whether something is left to purge."""
+    """Tell whether something is left to purge."""
     return connection.execute("SELECT 1 FROM sessions WHERE deleted = 1 LIMIT 1").fetchone() is not None
 
 
@@ -233,99 +252,12 @@ def purge_slice(connection: sqlite3.Connection) -> bool:
     return True
 
 
-def _as_row(record: SessionRecord) -> list[Any]:
-    return [
-        record.id,
-        record.agent,
-        record.cwd,
-        json.dumps(record.roots),
-        record.title,
-        record.created_at,
-        record.updated_at,
-        record.turns,
-        record.settings,
-        record.usage,
-    ]
-
-
-def _as_record(row: tuple[Any, ...]) -> SessionRecord:
-    columns = list(row)
-    columns[3] = _roots(row[3])
-    return SessionRecord(*columns)
-
-
-def _roots(text: str) -> tuple[str, ...]:
-    """The directories of a row; none if it is broken, so that one row does not cost the list of all."""
-    try:
-        return tuple(json.loads(text))
-    except (ValueError, TypeError):
-        return ()
-
-
-# Cursors: where the next page of a list begins, sealed so that only this store's own are taken.
-
-
-_POSITION = struct.Struct(">qq")
-_SEAL_SIZE = 16
-
-
-class Position(NamedTuple):
-    """The last session of a page."""
-
-    updated_at: int
-    number: int
-
-
-class Query(NamedTuple):
-    """What a list was asked for; a cursor of one query is worth nothing for another."""
-
-    agent: str | None
-    cwd: str | None
-    include_empty: bool
-
-
-class Seal:
-    """Makes and reads cursors with the key of one database."""
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-
-    def cursor(self, position: Position, query: Query) -> str:
-        """A cursor for what follows this position."""
-        packed = _POSITION.pack(*position)
-        return _as_text(packed + self._seal(packed, query))
-
-    def position(self, cursor: str, query: Query) -> Position:
-        """What a cursor says; raises if it was not made here for this query."""
-        try:
-            content = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
-        except ValueError:
-            raise CursorError from None
-        packed = content[: _POSITION.size]
-        # Several texts can decode to the same bytes, and only one of them was given out.
-        if len(packed) != _POSITION.size or _as_text(content) != cursor:
-            raise CursorError
-        if not hmac.compare_digest(content[_POSITION.size :], self._seal(packed, query)):
-            raise CursorError
-        return Position(*_POSITION.unpack(packed))
-
-    def _seal(self, packed: bytes, query: Query) -> bytes:
-        content = packed + msgspec.json.encode(query)
-        return hashlib.blake2b(content, key=self._key, digest_size=_SEAL_SIZE).digest()
-
-
-def _as_text(content: bytes) -> str:
-    return base64.urlsafe_b64encode(content).decode().rstrip("=")
-
-
-# Sessions that clients keep under a name: in a directory, with one of their agents, under one fingerprint.
-#
-# Plain blocking functions on a given connection, like those of the choices: `Store` decides on which thread.
-# What a fingerprint is made of is the client's business.
-
-
 class KeptSession(msgspec.Struct, frozen=True):
-    """A session by its name. The directory is a real path; the time is milliseconds since 1970."""
+    """A session that a client keeps under a name.
+
+    The directory is a real path; the time is milliseconds since 1970. What a fingerprint is made of is the
+    client's business.
+    """
 
     name: str
     directory: str
@@ -369,3 +301,70 @@ def forget_kept(connection: sqlite3.Connection, name: str, directory: str) -> bo
         "DELETE FROM kept_sessions WHERE directory = ? AND name = ?", [os.fsencode(directory), name]
     )
     return forgotten.rowcount > 0
+
+
+def _as_row(record: SessionRecord) -> list[Any]:
+    return [
+        record.id,
+        record.agent,
+        record.cwd,
+        json.dumps(record.roots),
+        record.title,
+        record.created_at,
+        record.updated_at,
+        record.turns,
+        record.settings,
+        record.usage,
+    ]
+
+
+def _as_record(row: tuple[Any, ...]) -> SessionRecord:
+    columns = list(row)
+    columns[3] = _roots(row[3])
+    return SessionRecord(*columns)
+
+
+def _roots(text: str) -> tuple[str, ...]:
+    """The directories of a row; none if it is broken, so that one row does not cost the list of all."""
+    try:
+        return tuple(json.loads(text))
+    except (ValueError, TypeError):
+        return ()
+
+
+class CursorSigner:
+    """Makes and reads cursors with the key of one database.
+
+    A cursor says where the next page of a list begins; it is signed, so that only those of this store are
+    taken.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def cursor(self, position: PagePosition, query: SessionQuery) -> str:
+        """A cursor for what follows this position."""
+        packed = _POSITION.pack(*position)
+        return _as_text(packed + self._signature(packed, query))
+
+    def position(self, cursor: str, query: SessionQuery) -> PagePosition:
+        """Read a cursor; raises CursorError if it was not made here for this query."""
+        try:
+            content = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        except ValueError:
+            raise CursorError from None
+        packed = content[: _POSITION.size]
+        # Several texts can decode to the same bytes, and only one of them was given out.
+        if len(packed) != _POSITION.size or _as_text(content) != cursor:
+            raise CursorError
+        if not hmac.compare_digest(content[_POSITION.size :], self._signature(packed, query)):
+            raise CursorError
+        return PagePosition(*_POSITION.unpack(packed))
+
+    def _signature(self, packed: bytes, query: SessionQuery) -> bytes:
+        content = packed + msgspec.json.encode(query)
+        return hashlib.blake2b(content, key=self._key, digest_size=_SIGNATURE_SIZE).digest()
+
+
+def _as_text(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")

@@ -1,4 +1,4 @@
-"""The store as agents and commands use it: sessions, and what happened in them."""
+"""The store as agents and commands use it: sessions, their journals, choices and names."""
 
 from __future__ import annotations
 
@@ -12,16 +12,23 @@ from coupler.runtime.directories import NoHomeError, store_file
 from coupler.store.choices import ChoiceRecord, Trust, forget_choices, read_choices, remember_choices
 from coupler.store.database import Database, Synchronous
 from coupler.store.errors import StoreError, unusable
-from coupler.store.journal import Entry, Journal, Scribe, read_end, read_entries, read_keys
-from coupler.store.leases import Holder, hold_name, release_name
+from coupler.store.journal import (
+    JournalEntry,
+    JournalWriter,
+    SessionJournal,
+    read_end,
+    read_entries,
+    read_keys,
+)
+from coupler.store.leases import LeaseHolder, hold_name, release_name
 from coupler.store.runs import Runs
 from coupler.store.sessions import (
+    CursorSigner,
     KeptSession,
-    Page,
-    Query,
-    Seal,
+    SessionPage,
+    SessionQuery,
     SessionRecord,
-    Sessions,
+    SessionTable,
     find_kept,
     forget_kept,
     has_deleted,
@@ -36,17 +43,17 @@ ENTRIES_AT_ONCE = 500
 class Store:
     """One database of sessions, for the event loop; `blocking` is the same for commands."""
 
-    def __init__(self, database: Database, holder: Holder) -> None:
-        seal = Seal(database.wait_to_read(_cursor_key))
-        self.blocking = BlockingStore(database, Sessions(seal, holder))
+    def __init__(self, database: Database, holder: LeaseHolder) -> None:
+        signer = CursorSigner(database.wait_to_read(_cursor_key))
+        self.blocking = BlockingStore(database, SessionTable(signer, holder))
         self.trust = Trust(database)
         self.runs = Runs(database, holder)
         self._database = database
         self._holder = holder
-        self._sessions = Sessions(seal, holder)
-        self._scribe = Scribe(database)
+        self._sessions = SessionTable(signer, holder)
+        self._writer = JournalWriter(database)
         # A journal lives as long as its session, or as something of it is unwritten.
-        self._journals: WeakValueDictionary[str, Journal] = WeakValueDictionary()
+        self._journals: WeakValueDictionary[str, SessionJournal] = WeakValueDictionary()
 
     @classmethod
     def open(cls, path: str | None = None, synchronous: Synchronous = "normal") -> Store:
@@ -56,7 +63,7 @@ class Store:
         except NoHomeError as error:
             raise StoreError("unusable", str(error)) from None
         try:
-            holder = Holder.of(database.path)
+            holder = LeaseHolder.of(database.path)
         except OSError as error:
             database.close()
             raise unusable(f"{database.path}.holders", error.strerror or str(error)) from error
@@ -76,9 +83,9 @@ class Store:
         return self._database.path
 
     def close(self, patience: float = 1.0) -> None:
-        """Write what is left and let go of everything that this process holds."""
+        """Write what is left and release everything that this process holds."""
         deadline = time.monotonic() + patience
-        self._scribe.close(patience)
+        self._writer.close(patience)
         self._database.close(max(0.1, deadline - time.monotonic()))
         self._holder.release()
 
@@ -98,9 +105,9 @@ class Store:
         cursor: str | None = None,
         limit: int = PAGE_SIZE,
         include_empty: bool = False,
-    ) -> Page:
+    ) -> SessionPage:
         """The next sessions, the newest first, without their states."""
-        query = Query(agent, cwd, include_empty)
+        query = SessionQuery(agent, cwd, include_empty)
         return await self._database.attempt_to_read(
             lambda connection: self._sessions.page(connection, query, cursor, limit)
         )
@@ -110,7 +117,7 @@ class Store:
         return await self._database.attempt(lambda connection: self._sessions.hold(connection, id))
 
     async def release(self, id: str) -> None:
-        """Let others take the session, after everything of it is written."""
+        """Release the session for others, after everything of it is written."""
         await self._flush_if_pending(id)
         await self._database.attempt(lambda connection: self._sessions.release(connection, id))
 
@@ -122,7 +129,7 @@ class Store:
         if is_deleted:
             journal = self._journals.pop(id, None)
             if journal is not None:
-                self._scribe.forget(journal)
+                self._writer.forget(journal)
         self._purge()
         return is_deleted
 
@@ -134,7 +141,7 @@ class Store:
             self._database.submit(lambda connection: self._sessions.copy(connection, source_id, new, until))
         )
 
-    async def journal(self, id: str) -> Journal:
+    async def journal(self, id: str) -> SessionJournal:
         """The journal of a session, which goes on after its last entry; the same one while it is used."""
         end = await self._database.attempt_to_read(lambda connection: read_end(connection, id))
         journal = self._journals.get(id)
@@ -142,11 +149,11 @@ class Store:
             return journal
         if end is None:
             raise LookupError(f"there is no session {id!r}")
-        journal = self._journals[id] = Journal(*end, self._scribe)
+        journal = self._journals[id] = SessionJournal(*end, self._writer)
         return journal
 
-    async def entries(self, id: str, after: int = 0, limit: int = ENTRIES_AT_ONCE) -> list[Entry]:
-        """What happened in a session after an entry, also just now."""
+    async def entries(self, id: str, after: int = 0, limit: int = ENTRIES_AT_ONCE) -> list[JournalEntry]:
+        """Read the entries of a session after one of them, also those of just now."""
         await self._flush_if_pending(id)
         return await self._database.attempt_to_read(
             lambda connection: read_entries(connection, id, after, limit)
@@ -181,7 +188,7 @@ class Store:
         await self._database.attempt(lambda connection: hold_name(connection, self._holder, name, directory))
 
     async def release_name(self, name: str, directory: str) -> None:
-        """Let others take the name."""
+        """Release the name for others."""
         await self._database.attempt(
             lambda connection: release_name(connection, self._holder, name, directory)
         )
@@ -189,12 +196,12 @@ class Store:
     async def flush(self) -> None:
         """Make everything so far durable."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._scribe.flush(lambda error: _resolve(future, error))
+        self._writer.flush(lambda error: _resolve(future, error))
         await future
 
     async def _flush_if_pending(self, id: str) -> None:
         journal = self._journals.get(id)
-        if journal is not None and (journal.is_pending or self._scribe.is_writing):
+        if journal is not None and (journal.is_pending or self._writer.is_writing):
             await self.flush()
 
     def _purge(self) -> None:
@@ -209,7 +216,7 @@ class Store:
 class BlockingStore:
     """The store for commands, which wait for what they ask."""
 
-    def __init__(self, database: Database, sessions: Sessions) -> None:
+    def __init__(self, database: Database, sessions: SessionTable) -> None:
         self._database = database
         self._sessions = sessions
 
@@ -225,15 +232,15 @@ class BlockingStore:
         cursor: str | None = None,
         limit: int = PAGE_SIZE,
         include_empty: bool = False,
-    ) -> Page:
+    ) -> SessionPage:
         """The next sessions, the newest first, without their states."""
-        query = Query(agent, cwd, include_empty)
+        query = SessionQuery(agent, cwd, include_empty)
         return self._database.wait_to_read(
             lambda connection: self._sessions.page(connection, query, cursor, limit)
         )
 
-    def entries(self, id: str, after: int = 0, limit: int = ENTRIES_AT_ONCE) -> list[Entry]:
-        """What happened in a session after an entry."""
+    def entries(self, id: str, after: int = 0, limit: int = ENTRIES_AT_ONCE) -> list[JournalEntry]:
+        """Read the entries of a session after one of them."""
         return self._database.wait_to_read(lambda connection: read_entries(connection, id, after, limit))
 
     def held_by(self, id: str) -> int | None:

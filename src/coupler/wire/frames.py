@@ -1,7 +1,7 @@
-"""Bytes in, frames out: splits a stream of lines and keeps to a limit.
+"""Splits a stream of bytes into frames, and drops what is longer than a limit.
 
-A frame is one line without its line end. Blank lines, a byte-order mark and `\r` cost nothing. A line
-over the limit is dropped while it streams: memory stays constant, and one `Oversized` takes its place.
+A frame is one line without its line end. Blank lines, a byte-order mark and `\r` cost nothing. A line over
+the limit is dropped while it streams: memory stays constant, and one `Oversized` takes its place.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 DEFAULT_LIMIT = 10 * 1024 * 1024
 """Bytes of the longest line that is accepted."""
 
-KEPT = 1024
+KEPT_BYTES = 1024
 """Bytes kept of either end of a line that was dropped: enough to find the id that a peer is waiting for."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -29,11 +29,11 @@ Frame = bytes | Oversized
 
 
 class FrameBuffer:
-    """Collects bytes and gives out whole frames, in order."""
+    """Collects bytes and returns whole frames, in order."""
 
     def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
         self.limit = limit
-        self._kept = min(KEPT, limit)
+        self._kept = min(KEPT_BYTES, limit)
         self._held = bytearray()
         self._dropped: Oversized | None = None
 

@@ -1,7 +1,9 @@
-"""JSON-RPC messages and errors: decoded from one frame, and encoded again.
+"""Decodes and encodes JSON-RPC messages and errors, one frame each.
 
-The envelope is decoded here, params and results stay raw until somebody knows their type. A frame that
-is no message becomes a `Malformed` that says what to answer and to which id, however broken it is.
+The envelope is decoded here, params and results stay raw until somebody knows their type. A frame that is no
+message becomes a `Malformed` that says what to answer and to which id, however broken it is. Every error that
+Coupler sends has a `data.reason` that never changes, so that a peer can tell apart what a code alone leaves
+open.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from coupler.wire.frames import KEPT, Frame, Oversized
+from coupler.wire.frames import KEPT_BYTES, Frame, Oversized
 
 MAX_DEPTH = 200
 """Objects and arrays inside one another; what is deeper is refused before anything recurses into it."""
@@ -22,7 +24,7 @@ MAX_DEPTH = 200
 ABSENT = Raw(b"")
 NULL = Raw(b"null")
 
-Kind = Literal["request", "notification", "response", "unknown"]
+MessageKind = Literal["request", "notification", "response", "unknown"]
 
 
 class Envelope(msgspec.Struct, frozen=True, gc=False):
@@ -39,9 +41,68 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
 class Malformed(NamedTuple):
     """A frame that is no message: what it meant to be, as far as it can be read, and the error to answer."""
 
-    kind: Kind
+    kind: MessageKind
     id: Raw
     error: RpcError
+
+
+class ErrorReason(NamedTuple):
+    """One row of the table of errors; layers above add rows of their own."""
+
+    name: str
+    code: int
+    meaning: str
+
+
+PARSE_ERROR = ErrorReason("parse_error", -32700, "The line is not JSON in UTF-8.")
+FRAME_TOO_LONG = ErrorReason("frame_too_long", -32600, "The line is longer than the limit and was dropped.")
+INVALID_REQUEST = ErrorReason("invalid_request", -32600, "The JSON is not a JSON-RPC 2.0 message.")
+BATCH_UNSUPPORTED = ErrorReason("batch_unsupported", -32600, "A batch was sent; messages go one a line.")
+METHOD_NOT_FOUND = ErrorReason("method_not_found", -32601, "The method is unknown or was not advertised.")
+INVALID_PARAMS = ErrorReason(
+    "invalid_params", -32602, "The params do not fit the method; `data.path` names the field."
+)
+INTERNAL_ERROR = ErrorReason("internal_error", -32603, "Coupler itself failed; its log on stderr says where.")
+CANCELLED = ErrorReason("cancelled", -32800, "The request was cancelled by `$/cancel_request`.")
+TIMED_OUT = ErrorReason("timed_out", -32603, "The peer did not answer within the request's deadline.")
+CONNECTION_CLOSED = ErrorReason("connection_closed", -32603, "The connection ended before the answer came.")
+
+REASONS = (
+    PARSE_ERROR,
+    FRAME_TOO_LONG,
+    INVALID_REQUEST,
+    BATCH_UNSUPPORTED,
+    METHOD_NOT_FOUND,
+    INVALID_PARAMS,
+    INTERNAL_ERROR,
+    CANCELLED,
+    TIMED_OUT,
+    CONNECTION_CLOSED,
+)
+
+
+class RpcError(Exception):
+    """An error answer: one that was received, or one to be sent."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+    @classmethod
+    def because(cls, reason: ErrorReason, message: str, **data: Any) -> RpcError:
+        """The error for a row of the table, with what else `data` should say."""
+        return cls(reason.code, message, {"reason": reason.name, **data})
+
+    @property
+    def reason(self) -> str | None:
+        """The stable name in `data.reason`, if the error has one."""
+        value = self.data.get("reason") if isinstance(self.data, dict) else None
+        return value if isinstance(value, str) else None
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.code})"
 
 
 class _ErrorMember(msgspec.Struct, frozen=True):
@@ -59,8 +120,26 @@ _encoder = msgspec.json.Encoder()
 _FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
+_INTEGER = re.compile(rb"-?\d+")
+
+# A surrogate with whole pairs of backslashes before it; the second group is its partner. The repeats here and
+# below are possessive, and a string without an end reaches to the end of the line: matching must take linear
+# time and constant memory, whatever a peer wrote.
+_SURROGATE = re.compile(
+    rb"(?<!\\)((?:\\\\)*+)\\u[dD](?:[89abAB][0-9a-fA-F]{2}(\\u[dD][c-fC-F][0-9a-fA-F]{2})|[89a-fA-F][0-9a-fA-F]{2})"
+)
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]:,]|[^\s{}\[\]:,"]++', re.DOTALL)
+_ID_AT_THE_END = re.compile(
+    rb'[{,]\s*+"id"\s*+:\s*+("[^"\\]*+(?:\\.[^"\\]*+)*+"|-?\d++|null)\s*+\}\s*+\Z', re.DOTALL
+)
+_NO_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))
+_DEPTH_CHANGE = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_SCANNED = 256 * 1024
+"""Bytes of a broken line that are searched for its id, besides its last ones."""
+
+
 def parse(frame: Frame, limit: int) -> Envelope | Malformed:
-    """The message in a frame. Never raises, whatever the frame holds."""
+    """Parse the message in a frame. Never raises, whatever the frame holds."""
     if isinstance(frame, Oversized):
         message = f"the line is longer than {limit} bytes and was dropped"
         return _malformed(frame, RpcError.because(FRAME_TOO_LONG, message, limit=limit))
@@ -79,7 +158,7 @@ def parse(frame: Frame, limit: int) -> Envelope | Malformed:
 
 
 def parse_error(raw: Raw) -> RpcError:
-    """The `error` member of a response, tolerant of a peer that got its shape wrong."""
+    """Read the `error` member of a response, tolerant of a peer that got its shape wrong."""
     try:
         error = _error_decoder.decode(raw)
     except _FAILURES:
@@ -104,7 +183,7 @@ def replace_lone_surrogates(line: bytes) -> bytes:
 
 
 def encode(value: Any) -> bytes:
-    """JSON on one line; text that UTF-8 cannot hold is replaced, never raised about."""
+    """Encode as JSON on one line; text that UTF-8 cannot hold is replaced, never raised about."""
     try:
         line = _encoder.encode(value)
     except UnicodeEncodeError:
@@ -114,7 +193,7 @@ def encode(value: Any) -> bytes:
 
 
 def encode_text(text: str) -> bytes:
-    """The same for a text, in which line ends are escaped as it is."""
+    """Encode a text as JSON, in which line ends are escaped anyway."""
     try:
         return _encoder.encode(text)
     except UnicodeEncodeError:
@@ -122,7 +201,7 @@ def encode_text(text: str) -> bytes:
 
 
 def notification(method: str, params: Any) -> bytes:
-    """The line that tells a peer something."""
+    """Encode a notification as a line."""
     return b"%b%b}\n" % (_notification_head(method), encode(params))
 
 
@@ -132,43 +211,26 @@ def _notification_head(method: str) -> bytes:
 
 
 def request(id: int, method: str, params: Any) -> bytes:
-    """The line that asks a peer something."""
+    """Encode a request as a line."""
     return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}\n' % (id, encode(method), encode(params))
 
 
-def answer(id: Raw, result: Any) -> bytes:
-    """The line that answers a request; nothing to say is said as an empty object."""
+def response(id: Raw, result: Any) -> bytes:
+    """Encode the result of a request as a line; no result is an empty object."""
     body = b"{}" if result is None else encode(result)
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (bytes(id), body)
 
 
-def failure(id: Raw, error: RpcError) -> bytes:
-    """The line that refuses a request."""
+def error_response(id: Raw, error: RpcError) -> bytes:
+    """Encode the error that a request is answered with as a line."""
     member: dict[str, Any] = {"code": error.code, "message": error.message}
     if error.data is not None:
         member["data"] = error.data
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (bytes(id), encode(member))
 
 
-_INTEGER = re.compile(rb"-?\d+")
-# A surrogate with whole pairs of backslashes before it; the second group is its partner. The repeats here and
-# below are possessive, and a string without an end reaches to the end of the line: matching must take linear
-# time and constant memory, whatever a peer wrote.
-_SURROGATE = re.compile(
-    rb"(?<!\\)((?:\\\\)*+)\\u[dD](?:[89abAB][0-9a-fA-F]{2}(\\u[dD][c-fC-F][0-9a-fA-F]{2})|[89a-fA-F][0-9a-fA-F]{2})"
-)
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]:,]|[^\s{}\[\]:,"]++', re.DOTALL)
-_ID_AT_THE_END = re.compile(
-    rb'[{,]\s*+"id"\s*+:\s*+("[^"\\]*+(?:\\.[^"\\]*+)*+"|-?\d++|null)\s*+\}\s*+\Z', re.DOTALL
-)
-_NO_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))
-_DEPTH_CHANGE = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-_SCANNED = 256 * 1024
-"""Bytes of a broken line that are searched for its id, besides its last ones."""
-
-
 def _forbidden(line: bytes) -> str | None:
-    """What is wrong with a line that JSON decoding alone would let pass or choke on."""
+    """Find what is wrong with a line that JSON decoding alone would let pass or choke on."""
     if not line.isascii():
         try:
             line.decode()
@@ -205,7 +267,7 @@ def _is_well_formed(envelope: Envelope) -> bool:
 def _explain(envelope: Envelope) -> Malformed:
     echo = envelope.id if envelope.id and is_id(envelope.id) else NULL
     if envelope.method is msgspec.UNSET:
-        kind: Kind = "response" if envelope.result or envelope.error else "unknown"
+        kind: MessageKind = "response" if envelope.result or envelope.error else "unknown"
         problem = "the message has no method"
     else:
         kind = "request" if envelope.id else "notification"
@@ -236,14 +298,14 @@ def _syntax_error(line: bytes) -> Exception | None:
 
 def _malformed(frame: Frame, error: RpcError) -> Malformed:
     """Scan what is left of a message for its id, so that whoever waits for the answer gets one."""
-    head, tail = frame if isinstance(frame, Oversized) else (frame[:_SCANNED], frame[-KEPT:])
+    head, tail = frame if isinstance(frame, Oversized) else (frame[:_SCANNED], frame[-KEPT_BYTES:])
     is_cut = head != frame
     members = _top_level_members(head, is_cut)
     written = members.get(b'"id"', b"")
     if not written and is_cut and (match := _ID_AT_THE_END.search(tail)):
         written = match[1]
     if b'"result"' in members or b'"error"' in members:
-        kind: Kind = "response"
+        kind: MessageKind = "response"
     elif b'"method"' in members and (written or not is_cut):
         kind = "request" if written else "notification"
     else:
@@ -252,7 +314,7 @@ def _malformed(frame: Frame, error: RpcError) -> Malformed:
 
 
 def _can_be_echoed(id: bytes) -> bool:
-    """Whether what a broken line has for an id is one, and JSON."""
+    """Tell whether what a broken line has for an id is one, and JSON."""
     try:
         id.decode()
     except UnicodeDecodeError:
@@ -300,68 +362,3 @@ def _clean(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_clean(item) for item in value]
     return value
-
-
-# JSON-RPC errors: one exception, and the table of reasons this layer gives.
-#
-# Every error that Coupler sends has a `data.reason` that never changes, so that a peer can tell apart
-# what a code alone leaves open. Layers above add rows of their own to the table.
-
-
-class Reason(NamedTuple):
-    """One row of the error table."""
-
-    name: str
-    code: int
-    meaning: str
-
-
-PARSE_ERROR = Reason("parse_error", -32700, "The line is not JSON in UTF-8.")
-FRAME_TOO_LONG = Reason("frame_too_long", -32600, "The line is longer than the limit and was dropped.")
-INVALID_REQUEST = Reason("invalid_request", -32600, "The JSON is not a JSON-RPC 2.0 message.")
-BATCH_UNSUPPORTED = Reason("batch_unsupported", -32600, "A batch was sent; messages go one a line.")
-METHOD_NOT_FOUND = Reason("method_not_found", -32601, "The method is unknown or was not advertised.")
-INVALID_PARAMS = Reason(
-    "invalid_params", -32602, "The params do not fit the method; `data.path` names the field."
-)
-INTERNAL_ERROR = Reason("internal_error", -32603, "Coupler itself failed; its log on stderr says where.")
-CANCELLED = Reason("cancelled", -32800, "The request was cancelled by `$/cancel_request`.")
-TIMED_OUT = Reason("timed_out", -32603, "The peer did not answer within the request's deadline.")
-CONNECTION_CLOSED = Reason("connection_closed", -32603, "The connection ended before the answer came.")
-
-REASONS = (
-    PARSE_ERROR,
-    FRAME_TOO_LONG,
-    INVALID_REQUEST,
-    BATCH_UNSUPPORTED,
-    METHOD_NOT_FOUND,
-    INVALID_PARAMS,
-    INTERNAL_ERROR,
-    CANCELLED,
-    TIMED_OUT,
-    CONNECTION_CLOSED,
-)
-
-
-class RpcError(Exception):
-    """An error answer: one that was received, or one to be sent."""
-
-    def __init__(self, code: int, message: str, data: Any = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.data = data
-
-    @classmethod
-    def because(cls, reason: Reason, message: str, **data: Any) -> RpcError:
-        """The error for a row of the table, with what else `data` should say."""
-        return cls(reason.code, message, {"reason": reason.name, **data})
-
-    @property
-    def reason(self) -> str | None:
-        """The stable name in `data.reason`, if the error has one."""
-        value = self.data.get("reason") if isinstance(self.data, dict) else None
-        return value if isinstance(value, str) else None
-
-    def __str__(self) -> str:
-        return f"{self.message} ({self.code})"

@@ -1,7 +1,7 @@
-"""What waits to be written: one control queue first, then every lane in turn.
+"""Queues what waits to be written: the control queue first, then every lane in turn.
 
-A lane is a key that the layer above chooses (a session). Frames of one lane keep their order; a lane that
-has much to say cannot delay the frame of another. Writers that can wait ask for room before they go on.
+A lane is a key that the layer above chooses (a session). Frames of one lane keep their order; a lane that has
+much to say cannot delay the frame of another. Writers that can wait ask for room before they go on.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import asyncio
 from collections import deque
 from collections.abc import Hashable
 
-Lane = Hashable | None
-"""Where a frame queues; None is the control queue."""
+LaneKey = Hashable | None
+"""The lane that a frame queues in; None is the control queue."""
 
 QUANTUM = 16 * 1024
 """Bytes a lane may write before the next one has its turn."""
@@ -27,7 +27,7 @@ LEAST_SHARE = 4 * 1024
 
 
 class _Queue:
-    """What waits in one lane, and how many bytes that is."""
+    """The frames that wait in one lane, and how many bytes they have."""
 
     __slots__ = ("frames", "size")
 
@@ -48,8 +48,8 @@ class Outbox:
         self._share = BUDGET
         """Unsent bytes that each lane may have, as many lanes as there are."""
 
-    def put(self, frame: bytes, lane: Lane = None) -> bool:
-        """Queue a frame. Never blocks. Returns whether a writer of this lane may go on without waiting."""
+    def put(self, frame: bytes, lane: LaneKey = None) -> bool:
+        """Queue a frame. Never blocks. Returns True if a writer of this lane may go on without waiting."""
         size = len(frame)
         self.unsent += size
         if lane is None:
@@ -75,12 +75,12 @@ class Outbox:
         self.unsent -= size
         return b"".join(taken)
 
-    def has_room(self, lane: Lane) -> bool:
-        """Whether a writer of this lane may go on without waiting."""
+    def has_room(self, lane: LaneKey) -> bool:
+        """Tell whether a writer of this lane may go on without waiting."""
         queue = self._lanes.get(lane)
         return queue is None or queue.size < self._share
 
-    async def wait_for_room(self, lane: Lane) -> None:
+    async def wait_for_room(self, lane: LaneKey) -> None:
         """Wait until the lane's frames have gone out far enough."""
         while not self.has_room(lane):
             ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -88,7 +88,7 @@ class Outbox:
             await ready
 
     def clear(self) -> None:
-        """Forget everything, because nobody will read it; release all writers."""
+        """Drop everything, because nobody will read it; release all writers."""
         self.unsent = 0
         self._control.clear()
         self._rotation.clear()

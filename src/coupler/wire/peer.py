@@ -26,13 +26,13 @@ from coupler.wire.messages import (
     Malformed,
     RpcError,
 )
-from coupler.wire.outbox import Lane, Outbox
+from coupler.wire.outbox import LaneKey, Outbox
 from coupler.wire.transport import Transport
 
 if sys.version_info < (3, 11, 4):
     from coupler.runtime import threads
 
-    threads.install()
+    threads.install_timeout_backport()
 
 log = logging.getLogger("coupler.wire")
 
@@ -47,24 +47,24 @@ MALFORMED_LOGGED = 100
 UNREADABLE_KEPT = 100
 """Bytes kept of the first line that is no message."""
 
-Answer = Raw | RpcError
-Deliver = Callable[[Answer], None]
+Response = Raw | RpcError
+ResponseCallback = Callable[[Response], None]
 
 # What code of the layers above may raise without harm to the connection.
 _FAULTS = (Exception, asyncio.CancelledError)
 
 
 class Endpoint(Protocol):
-    """What stands behind a peer. All calls are synchronous and in the order of arrival."""
+    """Gives the messages of a peer their meaning. All calls are synchronous and in the order of arrival."""
 
     def request_received(self, request: Request) -> None:
         """Answer the request now, or start what will answer it."""
 
     def notification_received(self, method: str, params: Raw) -> None:
-        """Take note."""
+        """Handle the notification now, or start what will."""
 
     def disconnected(self, error: RpcError) -> None:
-        """Nothing more will come; pending requests have failed with this error."""
+        """Handle the end: nothing more will come; pending requests have failed with this error."""
 
 
 class Peer:
@@ -80,17 +80,17 @@ class Peer:
     ) -> None:
         self.outbox = Outbox()
         self.closed_because: RpcError | None = None
-        self.screen: Callable[[Any, Lane], Any] = _show_all
-        """What every answer and error, with its lane, passes before it is sent."""
+        self.screen: Callable[[Any, LaneKey], Any] = _show_all
+        """Filters every result and error, with its lane, before it is sent: secrets are redacted there."""
         self.unreadable = b""
-        """How the first line began that is no message: by that people see what the other side is instead."""
+        """The beginning of the first line that is no message, which shows what is on the other side."""
         self._transport = transport
         self._endpoint = endpoint
         self._answers_garbage = answers_garbage
         self._frames = FrameBuffer(frame_limit)
         self._last_id = 0
         self._malformed = 0
-        self._pending: dict[bytes, tuple[str, Lane, Deliver]] = {}
+        self._pending: dict[bytes, tuple[str, LaneKey, ResponseCallback]] = {}
         self._incoming: dict[bytes, Request] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._unwritten: bytes | memoryview = b""
@@ -105,11 +105,11 @@ class Peer:
         self._loop = asyncio.get_running_loop()
         self._transport.open(self)
 
-    def notify(self, method: str, params: Any, lane: Lane = None) -> None:
-        """Tell the other side something. Never blocks."""
+    def notify(self, method: str, params: Any, lane: LaneKey = None) -> None:
+        """Send a notification. Never blocks."""
         self.send(messages.notification(method, params), lane)
 
-    def ask(self, method: str, params: Any, deliver: Deliver, lane: Lane = None) -> bytes:
+    def ask(self, method: str, params: Any, deliver: ResponseCallback, lane: LaneKey = None) -> bytes:
         """Send a request; `deliver` gets the answer at receipt, in order with all other messages.
 
         Returns the request's id, which `give_up` takes.
@@ -125,7 +125,7 @@ class Peer:
         return key
 
     async def request(
-        self, method: str, params: Any, *, lane: Lane = None, deadline: float | None = None
+        self, method: str, params: Any, *, lane: LaneKey = None, deadline: float | None = None
     ) -> Raw:
         """Send a request and wait for its result; cancelling the wait cancels the other side's work."""
         answered: asyncio.Future[Raw] = self._loop.create_future()
@@ -148,7 +148,7 @@ class Peer:
             _, lane, _ = self._pending.pop(id)
             self.notify(CANCEL_REQUEST, {"requestId": int(id)}, lane)
 
-    def send(self, frame: bytes, lane: Lane = None) -> bool:
+    def send(self, frame: bytes, lane: LaneKey = None) -> bool:
         """Queue an encoded frame; once the other side is gone it is dropped.
 
         Returns whether a writer of this lane may go on without waiting.
@@ -194,7 +194,7 @@ class Peer:
             self._handle(frame)
 
     def input_ended(self, error: Exception | None) -> None:
-        """The other side writes no more; with an error it does not read either."""
+        """Handle the end of the input; with an error the other side does not read either."""
         if error is not None:
             self._output_broken = True
             self._unwritten = b""
@@ -212,7 +212,7 @@ class Peer:
         self._tell(self._endpoint.disconnected, self.closed_because)
 
     def output_ready(self) -> None:
-        """Go on writing."""
+        """Continue writing."""
         self._output_blocked = False
         self._flush()
 
@@ -222,7 +222,7 @@ class Peer:
             self._flush()
 
     def forget_incoming(self, request: Request) -> None:
-        """The request was answered."""
+        """Note that the request was answered."""
         if self._incoming.get(request.key) is request:
             del self._incoming[request.key]
         if not self._incoming:
@@ -254,7 +254,7 @@ class Peer:
         await waiter
 
     def _tell(self, listener: Callable[[RpcError], None], error: RpcError) -> None:
-        """Say that the connection ended; a listener that fails keeps the others from nothing."""
+        """Call a listener at the end of the connection; one that fails keeps the others from nothing."""
         try:
             listener(error)
         except _FAULTS:
@@ -288,7 +288,7 @@ class Peer:
             log.exception("%s failed", request.method)
             request.fail(internal_error(error))
 
-    def _handle_answer(self, id: Raw, answer: Answer) -> None:
+    def _handle_answer(self, id: Raw, answer: Response) -> None:
         method, _, deliver = self._pending.pop(bytes(id), (None, None, None))
         if deliver is None:
             log.info("an answer to the unknown request %s was ignored", bytes(id)[:100])
@@ -316,10 +316,10 @@ class Peer:
         if kind == "response":
             self._handle_answer(echo, error)
         elif kind == "request" or (kind == "unknown" and self._wants_to_know_of_garbage()):
-            self.send(messages.failure(echo, self.screen(error, None)))
+            self.send(messages.error_response(echo, self.screen(error, None)))
 
     def _log_malformed(self, what: str, problem: str) -> None:
-        """Every one at first; later ever fewer, so that a flood does not fill a disk."""
+        """Log every one at first; later ever fewer, so that a flood does not fill a disk."""
         self._malformed += 1
         if self._malformed <= MALFORMED_LOGGED or self._malformed & (self._malformed - 1) == 0:
             log.warning("a %s could not be read: %s (%d so far)", what, problem, self._malformed)
@@ -328,66 +328,17 @@ class Peer:
         return self._answers_garbage and self.outbox.unsent < UNREAD_ANSWERS
 
 
-class _CancelRequest(Struct, rename="camel"):
-    request_id: Raw
-
-
-_cancel_decoder = json.Decoder(_CancelRequest)
-
-
-def _head(frame: Frame) -> bytes:
-    line = frame if isinstance(frame, bytes) else frame.head
-    return line[:UNREADABLE_KEPT]
-
-
-def _answer_in(message: Envelope) -> Answer:
-    # Peers exist that write `"error": null` beside a result.
-    if not message.error or (message.result and bytes(message.error) == b"null"):
-        return message.result
-    return messages.parse_error(message.error)
-
-
-def _settle(future: asyncio.Future[Raw], answer: Answer) -> None:
-    if future.done():
-        return
-    if isinstance(answer, RpcError):
-        future.set_exception(answer)
-    else:
-        future.set_result(answer)
-
-
-def _show_all(answer: Any, lane: Lane) -> Any:
-    return answer
-
-
-def _wake(waiters: list[asyncio.Future[None]]) -> None:
-    for waiter in waiters:
-        if not waiter.done():
-            waiter.set_result(None)
-    waiters.clear()
-
-
-def _closed_because(error: Exception | None) -> RpcError:
-    if isinstance(error, RpcError):
-        return error
-    detail = f": {error}" if error is not None else ""
-    return RpcError.because(CONNECTION_CLOSED, f"the other side closed the connection{detail}")
-
-
-# A request that the other side sent: it gets exactly one answer, however its work ends.
-
-
 class Request:
-    """A request of the other side that wants exactly one answer."""
+    """A request of the other side. It gets exactly one answer, however its work ends."""
 
     def __init__(self, peer: Peer, id: Raw, method: str, params: Raw) -> None:
         self.id = id
         self.key = bytes(id)
         self.method = method
         self.params = params
-        self.lane: Lane = None
+        self.lane: LaneKey = None
         self.error: RpcError | None = None
-        """What it was refused with, once it was."""
+        """The error that it was answered with, if it was."""
         self._peer = peer
         self._cancel: Callable[[], object] | None = None
         self._cancelled = False
@@ -396,20 +347,20 @@ class Request:
 
     def answer(self, result: Any) -> None:
         """Answer with a result; None means an empty object."""
-        self._finish(messages.answer(self.id, self._peer.screen(result, self.lane)))
+        self._finish(messages.response(self.id, self._peer.screen(result, self.lane)))
 
     def fail(self, error: RpcError) -> None:
         """Answer with an error."""
         self.error = error
         try:
-            frame = messages.failure(self.id, self._peer.screen(error, self.lane))
+            frame = messages.error_response(self.id, self._peer.screen(error, self.lane))
         except Exception as fault:
             log.exception("the error of %s cannot be sent", self.method)
-            frame = messages.failure(self.id, internal_error(fault))
+            frame = messages.error_response(self.id, internal_error(fault))
         self._finish(frame)
 
     def waive(self) -> None:
-        """The answer was given by other means."""
+        """Count the request as answered: the answer was sent by other means."""
         self._answered = True
         self._peer.forget_incoming(self)
 
@@ -420,17 +371,17 @@ class Request:
         self.when_cancelled(task.cancel)
 
     def when_cancelled(self, cancel: Callable[[], object]) -> None:
-        """What `$/cancel_request` calls, now if it came already; the answer is still owed afterwards."""
+        """Have `$/cancel_request` call this, now if it came already; the answer is still owed afterwards."""
         self._cancel = cancel
         if self._cancelled:
             cancel()
 
     def when_answered(self, callback: Callable[[], object]) -> None:
-        """Called once the answer, whichever it is, is on its way: what has to follow it."""
+        """Call this once the answer, whichever it is, is on its way: for what has to follow it."""
         self._afterwards.append(callback)
 
     def cancel(self) -> None:
-        """The other side no longer needs the answer. To say so twice does not disturb the clean-up."""
+        """Cancel the work: the other side no longer needs the answer. A second call does nothing."""
         if self._cancelled:
             return
         self._cancelled = True
@@ -466,5 +417,51 @@ class Request:
 
 
 def internal_error(error: Exception | SystemExit) -> RpcError:
-    """The answer for an exception that nobody foresaw."""
+    """The error answer for an unexpected exception."""
     return RpcError.because(INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+
+
+class _CancelRequest(Struct, rename="camel"):
+    request_id: Raw
+
+
+_cancel_decoder = json.Decoder(_CancelRequest)
+
+
+def _head(frame: Frame) -> bytes:
+    line = frame if isinstance(frame, bytes) else frame.head
+    return line[:UNREADABLE_KEPT]
+
+
+def _answer_in(message: Envelope) -> Response:
+    # Peers exist that write `"error": null` beside a result.
+    if not message.error or (message.result and bytes(message.error) == b"null"):
+        return message.result
+    return messages.parse_error(message.error)
+
+
+def _settle(future: asyncio.Future[Raw], answer: Response) -> None:
+    if future.done():
+        return
+    if isinstance(answer, RpcError):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)
+
+
+def _show_all(answer: Any, lane: LaneKey) -> Any:
+    return answer
+
+
+def _wake(waiters: list[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
+    waiters.clear()
+
+
+def _closed_because(error: Exception | None) -> RpcError:
+    if isinstance(error, RpcError):
+        return error
+    detail = f": {error}" if error is not None else ""
+    return RpcError.because(CONNECTION_CLOSED, f"the other side closed the connection{detail}")

@@ -12,7 +12,7 @@ import sys
 
 
 class StdioIsTerminal(Exception):  # noqa: N818
-    """Somebody typed the command: there is no peer on the other side."""
+    """Stdin is a terminal: somebody typed the command, and there is no peer on the other side."""
 
     def __init__(self) -> None:
         super().__init__("stdin is a terminal: this speaks a protocol over it, so let an editor start it")
@@ -51,7 +51,7 @@ def _replace(fd: int, path: str, flags: int) -> None:
 
 
 def _close_in_forks(*fds: int) -> None:
-    """Let a forked child hold no end of the protocol's pipes, as long as the numbers mean them."""
+    """Close the protocol's pipes in forked children, as long as the numbers mean them."""
     meant = {fd: _identity(fd) for fd in fds}
 
     def close() -> None:

@@ -1,11 +1,9 @@
 """Passes the bytes of two peers on unchanged, and records them on the way.
 
-Three threads each read one pipe and write another, and block where the peers would: so back-pressure, and
-pipes that are closed by half or broken, mean on either side what they mean without a tap. Nothing is
-understood here, and nothing here waits for the recording. The process ends as the agent does, with its exit
-code, and leaves nothing of it running.
-
-Imports as little as possible, because an editor waits for the agent behind it.
+A `Tap` starts the agent and passes its three streams on; a `RecordingFeed` takes what passed and gives it to
+the process that writes the recording; `open_recording` makes the file. A recording never overwrites another,
+because an editor starts the same command again and again. Imports as little as possible, because an editor
+waits for the agent behind it.
 """
 
 from __future__ import annotations
@@ -33,24 +31,74 @@ READ_SIZE = 64 * 1024
 GRACE = 1.0
 """Seconds between asking the agent's processes to end, and ending them."""
 
-SILENCE = 0.5
+DRAIN_SILENCE = 0.5
 """Seconds without a byte after which the output of a dead agent is over, though somebody holds it open."""
 
-NOTICED = 0.25
-"""Seconds in which it is noticed that an editor is gone which has said so by half."""
+POLL_INTERVAL = 0.25
+"""Seconds between two looks at whether an editor that has closed our stdin still reads our stdout."""
 
-LONELY = 5.0
-"""Seconds that an agent may still run after it closed its output and lost its input."""
+DISCONNECTED_GRACE = 5.0
+"""Seconds that an agent may still run after both its input and its output have ended."""
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 
 WINDOWS = sys.platform == "win32"
 
+MOST_WAITING = 128 * 1024 * 1024
+"""Bytes that may wait for the disk before more of them are left out of the file."""
+
+FINISH_LIMIT = 2.0
+"""Seconds that `finish` waits for the last of them to get into the file."""
+
+PIPE_BYTES = 1024 * 1024
+"""What the pipe to the writing process holds, where the system lets us say so."""
+
+CAN_WRITE_AT_ONCE = os.name == "posix"
+"""Whether a pipe can be told not to block."""
+
+INCOMPLETE = 3
+"""The exit code of a writing process that had to leave something out."""
+
+RecordKind: TypeAlias = bytes
+"""Bytes of client, agent and stderr: c, a, e; their ends: C, A, E; a gap: g; the header: h; the exit: x.
+
+p is the process group that is ended if whoever feeds dies without a word.
+"""
+
+RECORD = struct.Struct("<dcI")
+"""When, which kind, and how many bytes follow."""
+
+GAP = struct.Struct("<cQQ?")
+"""Which stream lost something; its bytes, its line ends, and whether the last of them was one."""
+
+LAUNCHERS = frozenset(
+    {"bun", "bunx", "coupler", "deno", "env", "node", "npm", "npx", "pipx", "pnpx", "python", "ruby", "sh"}
+    | {"bash", "uv", "uvx", "yarn"}
+)
+"""Programs that start others, and words of theirs: the agent is what comes after them."""
+
+LAUNCHING_WORDS = frozenset({"acp", "dlx", "exec", "run", "serve", "start", "tool", "x"})
+
+_UNFIT = re.compile(r"[^A-Za-z0-9._]+")
+_VERSION = re.compile(r"(?<=.)@.*|[\d.]+$")
+_LONGEST_NAME = 40
+_SCRIPTS = (".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".sh", ".exe", ".cmd")
+
+
+class RecordingFileError(Exception):
+    """A file for a recording cannot be made."""
+
 
 class Tap:
-    """An agent's process, with its three streams passed on. Belongs to the main thread."""
+    """An agent's process, with its three streams passed on. Belongs to the main thread.
 
-    def __init__(self, command: list[str], feed: Feed) -> None:
+    Three threads each read one pipe and write another, and block where the peers would: so back-pressure, and
+    pipes that are closed by half or broken, mean on either side what they mean without a tap. Nothing is
+    understood here, and nothing here waits for the recording. The process ends as the agent does, with its
+    exit code, and leaves nothing of it running.
+    """
+
+    def __init__(self, command: list[str], feed: RecordingFeed) -> None:
         """Start the agent; raises OSError."""
         self._began = time.monotonic()
         self._early_signals: list[int] = []
@@ -95,7 +143,7 @@ class Tap:
         self.is_recorded = self._feed.finish(self._now(), code)
         return code if code >= 0 else 128 - code
 
-    def _note(self, kind: Kind, data: bytes = b"") -> None:
+    def _note(self, kind: RecordKind, data: bytes = b"") -> None:
         self._feed.note(self._now(), kind, data)
 
     def _now(self) -> float:
@@ -141,14 +189,14 @@ class Tap:
         poll.register(STDOUT, 0)  # only that nobody reads it any more
         # Looked at again and again: a call that waits for it would hold the pipe open itself.
         while output.is_alive():
-            if poll.poll(NOTICED * 1000):
+            if poll.poll(POLL_INTERVAL * 1000):
                 self._end(signal.SIGTERM)
                 return
-        time.sleep(LONELY)
+        time.sleep(DISCONNECTED_GRACE)
         self._end(signal.SIGTERM)
 
     def _wait_for_exit(self) -> None:
-        """Wait, and leave the dead process unreaped: so long nobody else gets its number, and its group's."""
+        """Wait, and leave the dead process unreaped: so nobody else gets its number, or its group's."""
         if not hasattr(os, "waitid"):
             self._process.wait()
             return
@@ -156,16 +204,16 @@ class Tap:
             os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
 
     def _end_the_rest(self) -> None:
-        """What the agent started and left behind ends with it."""
+        """End what the agent started and left behind."""
         self._process.wait()
         with contextlib.suppress(ProcessLookupError, PermissionError, OSError):
             if WINDOWS:
                 return
             os.killpg(self._process.pid, 0)
             # Rare, so it may cost an import.
-            from coupler.runtime.process import Group
+            from coupler.runtime.process import ProcessGroup
 
-            rest = Group(self._process)
+            rest = ProcessGroup(self._process)
             rest.terminate()
             deadline = time.monotonic() + GRACE
             while rest.alive() and time.monotonic() < deadline:
@@ -177,7 +225,7 @@ class Pump(threading.Thread):
     """Reads one descriptor and writes another, until either ends."""
 
     def __init__(
-        self, source: int, target: int, kind: Kind, note: Callable[..., None], *, gives_up: bool = True
+        self, source: int, target: int, kind: RecordKind, note: Callable[..., None], *, gives_up: bool = True
     ) -> None:
         """`gives_up`: an end on one side is made one on the other; not so for stderr, which is ours too."""
         super().__init__(name=f"coupler-tap-{kind.decode()}", daemon=True)
@@ -203,19 +251,19 @@ class Pump(threading.Thread):
             self._note(kind.upper())
         finally:
             if self._gives_up:
-                release(self._target)
+                close_descriptor(self._target)
                 if self.is_broken:
-                    release(self._source)
+                    close_descriptor(self._source)
             self._done.set()
 
     def drain(self) -> None:
         """Wait until a dead process's last bytes were passed on."""
-        while not self._done.wait(SILENCE):
-            if not self._is_writing and time.monotonic() - self._last_read > SILENCE:
+        while not self._done.wait(DRAIN_SILENCE):
+            if not self._is_writing and time.monotonic() - self._last_read > DRAIN_SILENCE:
                 return
 
     def stop(self) -> None:
-        """Stop waiting for it."""
+        """Stop waiting for the pump."""
         self._done.set()
 
     def _read(self) -> bytes:
@@ -257,7 +305,7 @@ def open_missing_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
 
 
-def release(descriptor: int) -> None:
+def close_descriptor(descriptor: int) -> None:
     """Close a descriptor; a standard one is put to the null device, so that no file can get its number."""
     with contextlib.suppress(OSError):
         if descriptor > STDERR:
@@ -268,54 +316,15 @@ def release(descriptor: int) -> None:
         os.close(null)
 
 
-def leave(code: int) -> NoReturn:
-    """End at once: a thread that is blocked in a pipe would keep an ordinary end from coming."""
+def exit_at_once(code: int) -> NoReturn:
+    """Exit without waiting for threads, one of which may be blocked in a pipe."""
     with contextlib.suppress(OSError, ValueError, AttributeError):  # there may be no stderr at all
         sys.stderr.flush()
     os._exit(code)
 
 
-# What was read, on its way to the file: a queue with a limit, and a process that writes.
-#
-# Whoever passes bytes on notes them here and goes on, in microseconds and whatever the disk does. They go to
-# a process of its own, which understands, masks and writes them; so the work takes no time from those who
-# pass bytes on, a fault in it cannot reach them, and their violent end loses nothing that was noted. Only
-# what its pipe does not hold waits for a thread: one that ran for each note would take the interpreter's lock
-# away.
-#
-# Imports as little as possible, because an editor waits for the agent behind it.
-
-
-LIMIT = 128 * 1024 * 1024
-"""Bytes that may wait for the disk before more of them are left out of the file."""
-
-PATIENCE = 2.0
-"""Seconds that the last of them have to get into the file before nobody waits for it any more."""
-
-PIPE_BYTES = 1024 * 1024
-"""What the pipe to the writing process holds, where the system lets us say so."""
-
-CAN_WRITE_AT_ONCE = os.name == "posix"
-"""Whether a pipe can be told not to block."""
-
-INCOMPLETE = 3
-"""The exit code of a writing process that had to leave something out."""
-
-Kind: TypeAlias = bytes
-"""Bytes of client, agent and stderr: c, a, e; their ends: C, A, E; a gap: g; the header: h; the exit: x.
-
-p is the process group that is ended if whoever feeds dies without a word.
-"""
-
-RECORD = struct.Struct("<dcI")
-"""When, which kind, and how many bytes follow."""
-
-GAP = struct.Struct("<cQQ?")
-"""Which stream lost something; its bytes, its line ends, and whether the last of them was one."""
-
-
 class Gap(NamedTuple):
-    """What is missing of one stream."""
+    """Counts what is missing of one stream."""
 
     size: int = 0
     lines: int = 0
@@ -326,10 +335,17 @@ class Gap(NamedTuple):
         return Gap(self.size + len(data), self.lines + data.count(b"\n"), ends_line)
 
 
-class Feed:
-    """Takes notes from any thread. `finish` waits for the file, but not for long."""
+class RecordingFeed:
+    """Hands what passed to the process that writes the recording. Takes notes from any thread.
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    Whoever passes bytes on notes them here and goes on, in microseconds and whatever the disk does. They go
+    to a process of its own, which understands, masks and writes them; so the work takes no time from those
+    who pass bytes on, a fault in it cannot reach them, and their violent end loses nothing that was noted.
+    Only what its pipe does not hold waits for a thread: one that ran for each note would take the
+    interpreter's lock away.
+    """
+
+    def __init__(self, limit: int = MOST_WAITING) -> None:
         self._limit = limit
         self._waiting: deque[bytes] = deque()
         self._size = 0
@@ -365,7 +381,7 @@ class Feed:
                 self._send(record)
         threading.Thread(target=self._feed, args=(self._writer,), daemon=True).start()
 
-    def note(self, at: float, kind: Kind, data: bytes = b"") -> None:
+    def note(self, at: float, kind: RecordKind, data: bytes = b"") -> None:
         """Keep this for the file, or count it as missing if too much is waiting already."""
         with self._change:
             if self._size + len(data) > self._limit:
@@ -377,8 +393,11 @@ class Feed:
                 self._put(at, b"g", GAP.pack(stream, *self._gaps.pop(stream)))
             self._put(at, kind, data)
 
-    def finish(self, at: float, exit_code: int | None = None, patience: float = PATIENCE) -> bool | None:
-        """Nothing more comes. Whether all of it is in the file; None if it is still being written."""
+    def finish(self, at: float, exit_code: int | None = None, patience: float = FINISH_LIMIT) -> bool | None:
+        """End the recording, and wait for the file, but not for long.
+
+        True if all of it is in the file, False if something is missing, None if it is still being written.
+        """
         with self._change:
             for kind, gap in self._gaps.items():
                 self._put(at, b"g", GAP.pack(kind, *gap))
@@ -392,7 +411,7 @@ class Feed:
         except subprocess.TimeoutExpired:
             return False if self._has_lost else None  # it goes on without us
 
-    def _put(self, at: float, kind: Kind, data: bytes) -> None:
+    def _put(self, at: float, kind: RecordKind, data: bytes) -> None:
         # Two threads may come in another order than they looked at the clock.
         self._last = max(at, self._last)
         self._send(_record(self._last, kind, data))
@@ -405,7 +424,7 @@ class Feed:
             self._change.notify()
 
     def _write_at_once(self, record: bytes) -> int:
-        """How much of it the pipe took: nothing while other notes wait, which come first."""
+        """Write what the pipe takes, and count it: nothing while other notes wait, which come first."""
         if self._writer is None or self._waiting or self._is_feeding or not CAN_WRITE_AT_ONCE:
             return 0
         assert self._writer.stdin is not None
@@ -433,13 +452,13 @@ class Feed:
             pipe.close()
 
     def _give_up(self) -> None:
-        """Keep nothing any more."""
+        """Drop what waits, and keep nothing any more."""
         with self._change:
             self._limit = -1
             self._waiting.clear()
 
     def _take(self) -> bytes:
-        """The next bytes to feed; none when it is over."""
+        """The next bytes to feed; none when the recording is over."""
         with self._change:
             self._is_feeding = False
             while not self._waiting:
@@ -456,14 +475,15 @@ class Feed:
             return b"".join(pieces)
 
 
-def _record(at: float, kind: Kind, data: bytes) -> bytes:
+def _record(at: float, kind: RecordKind, data: bytes) -> bytes:
     return RECORD.pack(at, kind, len(data)) + data
 
 
 def _start_writer(file: int) -> subprocess.Popen[bytes]:
-    """In a session of its own: what ends us by a signal to our group does not end it before its work is done.
+    """Start the writing process in a session of its own.
 
-    -P keeps the directory that an editor started us in off the module path.
+    What ends us by a signal to our group does not end it before its work is done. -P keeps the directory that
+    an editor started us in off the module path.
     """
     writer = subprocess.Popen(
         [sys.executable, "-P", "-m", "coupler.recording.writer"],
@@ -483,37 +503,14 @@ def _start_writer(file: int) -> subprocess.Popen[bytes]:
     return writer
 
 
-# The file of a recording: where it is by default, what it is called, and that only its user can read it.
-#
-# A recording never overwrites another: an editor starts the same command again and again.
-
-
-LAUNCHERS = frozenset(
-    {"bun", "bunx", "coupler", "deno", "env", "node", "npm", "npx", "pipx", "pnpx", "python", "ruby", "sh"}
-    | {"bash", "uv", "uvx", "yarn"}
-)
-"""Programs that start others, and words of theirs: the agent is what comes after them."""
-
-LAUNCHING_WORDS = frozenset({"acp", "dlx", "exec", "run", "serve", "start", "tool", "x"})
-
-_UNFIT = re.compile(r"[^A-Za-z0-9._]+")
-_VERSION = re.compile(r"(?<=.)@.*|[\d.]+$")
-_LONGEST_NAME = 40
-_SCRIPTS = (".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".sh", ".exe", ".cmd")
-
-
-class FileError(Exception):
-    """A file for a recording cannot be made."""
-
-
-def default_path(command: list[str]) -> str:
+def default_recording_path(command: list[str]) -> str:
     """A file in the user's own directory, named after the time and the agent; raises NoHomeError."""
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{agent_name(command)}.ndjson"
     return os.path.join(data_directory(), "recordings", name)
 
 
 def agent_name(command: list[str]) -> str:
-    """What the command is about, for people: `npx -y @vendor/some-agent --acp` is some-agent."""
+    """Name the agent of a command, for people: `npx -y @vendor/some-agent --acp` is some-agent."""
     fallback = name = _plain(command[0])
     for word in command:
         name = _plain(word)
@@ -522,19 +519,19 @@ def agent_name(command: list[str]) -> str:
     return fallback or "agent"
 
 
-def open_file(path: str) -> tuple[int, str]:
-    """A descriptor to write to, and the path; one more number in its name if there is such a file."""
+def open_recording(path: str) -> tuple[int, str]:
+    """Open a new file; returns a descriptor and the path, which gets a number if there is such a file."""
     path = os.path.abspath(path)
     try:
         _make_directory(os.path.dirname(path))
         if os.path.isdir(path):
-            raise FileError(f"{path} is a directory: name a file in it")
+            raise RecordingFileError(f"{path} is a directory: name a file in it")
         if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
             # A named pipe: reading too, or else opening it waits for a reader; nor does writing wait for one.
             return os.open(path, os.O_RDWR | getattr(os, "O_NONBLOCK", 0)), path
         return _open_new(path)
     except OSError as error:
-        raise FileError(f"{path} cannot be written: {error.strerror}") from None
+        raise RecordingFileError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _open_new(path: str) -> tuple[int, str]:
@@ -550,7 +547,7 @@ def _open_new(path: str) -> tuple[int, str]:
 
 
 def _make_directory(directory: str) -> None:
-    """Ours is made, and for its user alone; any other has to be there."""
+    """Make our own directory, for its user alone; any other has to be there."""
     try:
         ours = os.path.join(data_directory(), "recordings")
     except OSError:

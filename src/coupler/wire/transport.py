@@ -1,4 +1,4 @@
-"""The seam between a peer and whatever moves its bytes, and a pair of ends in one process."""
+"""Transports: what moves the bytes of a peer, a pair of ends in one process, and one with an observer."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Protocol
 
 
 class Receiver(Protocol):
-    """What a transport calls, always on the event loop's thread."""
+    """Takes a transport's bytes; called on the event loop's thread only."""
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came in."""
+        """Handle bytes that came in."""
 
     def input_ended(self, error: Exception | None) -> None:
-        """No more bytes will come, because of an error or in good order."""
+        """Handle the end of the input, because of an error or in good order."""
 
     def output_ready(self) -> None:
-        """The transport takes bytes again."""
+        """Continue writing: the transport takes bytes again."""
 
 
 class Transport(Protocol):
@@ -49,7 +49,7 @@ class MemoryTransport:
 
     @classmethod
     def pair(cls) -> tuple[MemoryTransport, MemoryTransport]:
-        """Two ends that are joined."""
+        """Two joined ends."""
         one, other = cls(), cls()
         one._partner, other._partner = other, one
         return one, other
@@ -100,41 +100,38 @@ class MemoryTransport:
         asyncio.get_running_loop().call_soon(callback, *arguments)
 
 
-# A transport that lets somebody see what passes through it, and changes nothing.
-
-
-class Onlooker(Protocol):
-    """Sees bytes as they pass, in the order in which they do."""
+class TransportObserver(Protocol):
+    """Sees bytes as they pass through a transport, in order."""
 
     def sent(self, data: bytes) -> None:
-        """We wrote these."""
+        """Bytes that we wrote."""
 
     def received(self, data: bytes) -> None:
-        """The other side wrote these."""
+        """Bytes that the other side wrote."""
 
     def output_ended(self) -> None:
-        """We write no more."""
+        """Called when we write no more."""
 
     def input_ended(self) -> None:
-        """The other side writes no more."""
+        """Called when the other side writes no more."""
 
 
 class TappedTransport:
-    """Another transport, with an onlooker."""
+    """Another transport with an observer; changes nothing of what passes through."""
 
-    def __init__(self, transport: Transport, onlooker: Onlooker) -> None:
+    def __init__(self, transport: Transport, observer: TransportObserver) -> None:
         self._transport = transport
-        self._onlooker = onlooker
+        self._observer = observer
         self._output_ended = False
 
     def open(self, receiver: Receiver) -> None:
-        self._transport.open(_TappedReceiver(receiver, self._onlooker))
+        self._transport.open(_TappedReceiver(receiver, self._observer))
 
     def write(self, data: bytes | memoryview) -> int:
         # Only what was taken has passed; the rest comes again.
         taken = self._transport.write(data)
         if taken:
-            self._onlooker.sent(bytes(data[:taken]))
+            self._observer.sent(bytes(data[:taken]))
         return taken
 
     def end_output(self) -> None:
@@ -148,20 +145,20 @@ class TappedTransport:
     def _tell_end(self) -> None:
         if not self._output_ended:
             self._output_ended = True
-            self._onlooker.output_ended()
+            self._observer.output_ended()
 
 
 class _TappedReceiver:
-    def __init__(self, receiver: Receiver, onlooker: Onlooker) -> None:
+    def __init__(self, receiver: Receiver, observer: TransportObserver) -> None:
         self._receiver = receiver
-        self._onlooker = onlooker
+        self._observer = observer
 
     def data_received(self, data: bytes) -> None:
-        self._onlooker.received(data)
+        self._observer.received(data)
         self._receiver.data_received(data)
 
     def input_ended(self, error: Exception | None) -> None:
-        self._onlooker.input_ended()
+        self._observer.input_ended()
         self._receiver.input_ended(error)
 
     def output_ready(self) -> None:

@@ -1,4 +1,4 @@
-"""What goes wrong in workflows, and what each of it is called."""
+"""The errors of workflows."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from coupler.runtime.extras import need
-from coupler.workflow.language.model import ErrorKind, Position
+from coupler.runtime.extras import import_extra
+from coupler.workflow.language.model import ErrorKind, SourcePosition
 
 if TYPE_CHECKING:
     from coupler.workflow.journal.run_events import Result
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something wrong with a file, where it stands, and what to do."""
+    """A problem of a file: where it is, and what to do about it."""
 
-    position: Position
+    position: SourcePosition
     message: str
     severity: Literal["error", "warning"] = "error"
-    """What is only a warning can run all the same."""
+    """A file with warnings alone can run."""
 
     def __str__(self) -> str:
         word = "warning: " if self.severity == "warning" else ""
@@ -28,11 +28,11 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class WorkflowError(Exception):
-    """Something about workflows that whoever asked for it can mend."""
+    """An error that whoever uses workflows can fix."""
 
 
 class InvalidWorkflowError(WorkflowError):
-    """A file that is no workflow: all that is wrong with it, at once."""
+    """A file that is no valid workflow, with all its problems at once."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -47,8 +47,8 @@ class RunError(WorkflowError):
     """A run that cannot be started or resumed: it is held by another process, has changed, is over …"""
 
 
-class ChangedError(RunError):
-    """A run whose files are not those any more that it began with."""
+class RunChangedError(RunError):
+    """A run whose files have changed since it began."""
 
 
 class StepError(WorkflowError):
@@ -89,10 +89,7 @@ class Parked(BaseException):
     """
 
 
-# The packages that workflows need: they come with the extra `workflows`, and may not be there.
-
-
-def need_packages() -> None:
-    """Import them, before anything is read that could not be run; raises MissingExtraError."""
+def require_packages() -> None:
+    """Import the packages of the extra `workflows` before a file is read; raises MissingExtraError."""
     for module in ("yaml", "jinja2"):
-        need(module, extra="workflows", feature="Running a workflow")
+        import_extra(module, extra="workflows", feature="Running a workflow")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.cli.jsonc import DEEPEST, Document, JsoncError
+from coupler.cli.jsonc import MAX_DEPTH, JsoncDocument, JsoncError
 
 NAMES = st.text('abc"\\ é{}/*,', max_size=4)
 VALUES = st.recursive(
@@ -53,7 +53,7 @@ def texts(draw: st.DrawFn, value: Any = None) -> tuple[dict[str, Any], str]:
 @given(texts())
 def test_what_is_written_is_what_is_read(given_text):
     value, text = given_text
-    assert Document(text).get(()) == value
+    assert JsoncDocument(text).get(()) == value
 
 
 @given(texts(), st.lists(NAMES, min_size=1, max_size=3), VALUES)
@@ -65,14 +65,14 @@ def test_a_change_is_made_and_everything_else_stays(given_text, path, new):
         place = place.setdefault(name, {})
         if not isinstance(place, dict):
             with pytest.raises(JsoncError, match="should be an object"):
-                Document(text).changed(path, new, "  ")
+                JsoncDocument(text).changed(path, new, "  ")
             return
     is_there = path[-1] in place
     place[path[-1]] = new
 
-    changed = Document(text).changed(path, new, "  ")
+    changed = JsoncDocument(text).changed(path, new, "  ")
 
-    assert Document(changed.text).get(()) == expected
+    assert JsoncDocument(changed.text).get(()) == expected
     assert changed.changed(path, new, "  ").text == changed.text
     if not is_there:
         assert is_within("".join(text.split()), "".join(changed.text.split()))
@@ -102,7 +102,7 @@ def is_within(part: str, whole: str) -> bool:
     ],
 )
 def test_a_change_is_written_as_the_settings_are(before, after):
-    assert Document(before).changed(("a", "b"), 1, "  ").text == after
+    assert JsoncDocument(before).changed(("a", "b"), 1, "  ").text == after
 
 
 @pytest.mark.parametrize(
@@ -120,11 +120,11 @@ def test_a_change_is_written_as_the_settings_are(before, after):
         ('{"a": tru}', "line 1, column 7: there should be a value"),
         ("{", "line 1, column 2: there should be a name"),
         ("5", "line 1, column 1: there should be an object"),
-        ("[" * (DEEPEST + 2), "nested more than"),
+        ("[" * (MAX_DEPTH + 2), "nested more than"),
         ('{"a": 1', "line 1, column 8: a comma is missing here"),
     ],
 )
 def test_what_is_no_json_is_told_with_its_place(text, problem):
     with pytest.raises(JsoncError) as caught:
-        Document(text)
+        JsoncDocument(text)
     assert problem in str(caught.value)

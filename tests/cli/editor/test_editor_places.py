@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coupler.cli import editor_settings
-from coupler.cli.editor_settings import Surroundings
+from coupler.cli.editor_settings import UserPlatform
 
 HOME = Path("/home/ann")
 WINDOWS = {"APPDATA": "/roaming", "LOCALAPPDATA": "/local"}
@@ -36,5 +36,5 @@ WINDOWS = {"APPDATA": "/roaming", "LOCALAPPDATA": "/local"}
     ],
 )
 def test_each_system_has_its_own_place(editor, platform, environ, expected):
-    first, *_ = getattr(editor_settings, editor)(Surroundings(HOME, environ, platform))
+    first, *_ = getattr(editor_settings, editor)(UserPlatform(HOME, environ, platform))
     assert first.file == Path(expected)

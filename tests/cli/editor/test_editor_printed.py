@@ -10,7 +10,7 @@ import pytest
 
 import forked
 from cli.editor.editor_stage import SCRIPT, ZED, entry, run
-from coupler.cli.editor_settings import VSCODE, Served
+from coupler.cli.editor_settings import VSCODE, ServedCommand
 from coupler.cli.editor_settings import ZED as ZED_SETTINGS
 from raw_client import COUPLER, PATIENCE, RawClient
 
@@ -110,7 +110,7 @@ class TestWhatIsPrinted:
 
     def test_on_windows_words_are_quoted_for_who_puts_them_together(self, monkeypatch):
         monkeypatch.setattr("coupler.cli.editor_settings.sys.platform", "win32")
-        served = Served("A", ("C:\\My Files\\coupler.exe", "serve"))
+        served = ServedCommand("A", ("C:\\My Files\\coupler.exe", "serve"))
         quoted, plain = (json.loads(each.printed(served)) for each in (VSCODE, ZED_SETTINGS))
         assert quoted["acp.agents"]["A"]["command"] == '"C:\\My Files\\coupler.exe"'
         assert plain["agent_servers"]["A"]["command"] == "C:\\My Files\\coupler.exe"

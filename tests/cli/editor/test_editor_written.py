@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.editor.editor_stage import AGENT, SCRIPT, ZED, ZED_AFTER, run, written
-from coupler.cli.terminal import CannotWriteError, replace
+from coupler.cli.terminal import CannotWriteError, replace_file
 
 
 class TestWhatIsWritten:
@@ -101,7 +101,7 @@ class TestWhatIsWritten:
 
     def test_who_changes_the_settings_meanwhile_keeps_what_they_wrote(self, settings):
         with pytest.raises(CannotWriteError, match="was changed meanwhile"):
-            replace(settings, b"new", b"not what is there")
+            replace_file(settings, b"new", b"not what is there")
         assert settings.read_text() == ZED
         assert [*settings.parent.iterdir()] == [settings]
 

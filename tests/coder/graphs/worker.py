@@ -19,14 +19,14 @@ from langchain_core.tools import tool
 from bridges.scripted_model import ScriptedModel
 from coupler import acp
 from coupler.agent.agent import Agent
+from coupler.coder.assembly import JobNews, KeptOutputs
 from coupler.coder.background_jobs import BackgroundJobs
-from coupler.coder.middleware import JobNews, KeptOutputs
-from coupler.coder.outputs import Outputs
+from coupler.coder.outputs import SessionOutputs
 from coupler.coder.sandbox import Sandbox
 from coupler.coder.shell import shell_tools
 from coupler.coder.web import fetch_tools
 from coupler.langchain.graph_agent import GraphAgent
-from coupler.langchain.messages import Look
+from coupler.langchain.messages import DisplayOptions
 
 
 def obey(messages):
@@ -62,7 +62,7 @@ def repeat(text: str, times: int, blocks: bool = False) -> str | list:
 
 class Worker(Agent):
     async def opened(self, session):
-        outputs = Outputs(session)
+        outputs = SessionOutputs(session)
         self.jobs = BackgroundJobs(session, outputs)
         self.sandbox = Sandbox(session, [outputs.directory], setting=os.environ.get("SANDBOX", "off"))
         graph = create_agent(
@@ -75,7 +75,7 @@ class Worker(Agent):
             ],
             middleware=[acp.tools(), JobNews(self.jobs), KeptOutputs(outputs)],
         )
-        self.graph = GraphAgent(graph, ("worker", "worker"), "worker", look=Look(), store=None)
+        self.graph = GraphAgent(graph, ("worker", "worker"), "worker", look=DisplayOptions(), store=None)
         await self.graph.opened(session)
 
     async def perform(self, turn):

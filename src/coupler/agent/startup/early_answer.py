@@ -2,7 +2,8 @@
 
 An editor shows its agent as starting until this answer comes. Only the plain case is answered here: one
 well-formed `initialize` that is already in the pipe, for a target whose record holds. Everything else, and
-all that follows, is left to the connection, byte for byte.
+all that follows, is left to the connection, byte for byte. This module imports next to nothing, because it
+runs before everything else.
 """
 
 from __future__ import annotations
@@ -20,36 +21,44 @@ from coupler.runtime.directories import cache_directory
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
-PATIENCE = 0.05
+FIRST_LINE_TIMEOUT = 0.05
 """Seconds to wait for the first line; then the imports go ahead."""
 
-LONGEST = 64 * 1024
+LONGEST_FIRST_LINE = 64 * 1024
 """Bytes of the first line; a longer one is not the plain case."""
 
 _MOST_OBJECTS = 100
 _PLAIN_KEYS = {"jsonrpc", "id", "method", "params"}
 
+_STANDARD_LIBRARY = os.path.join(os.path.dirname(os.__file__), "")
+_COUPLER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "")
 
-class Greeting(NamedTuple):
-    """What was read from the client so far, and whether the `initialize` in it has its answer."""
+TERMINAL_LOGIN = '"type":"terminal"'
+"""In an answer to `initialize`: it names a login for terminals, which only some clients may be told of."""
+
+MOST_RECORDS = 50
+"""Records that are kept, the newest; each change of an environment makes a new one."""
+
+
+class EarlyAnswer(NamedTuple):
+    """The bytes read from the client so far, and whether the `initialize` in them was answered."""
 
     already_read: bytes = b""
     answered: bool = False
 
 
-def say_hello(read_fd: int, write_fd: int, introduction: str) -> Greeting:
+def answer_initialize(read_fd: int, write_fd: int, introduction: str) -> EarlyAnswer:
     """Answer the first line if it is a plain `initialize`."""
     data = _read_line(read_fd)
     request_id = _id_of_initialize(data)
     if request_id is None:
-        return Greeting(data)
+        return EarlyAnswer(data)
     answer = f'{{"jsonrpc":"2.0","id":{json.dumps(request_id)},"result":{introduction}}}\n'.encode()
     # A client that is gone already will be noticed by the connection.
     with contextlib.suppress(OSError):
         while answer:
             answer = answer[os.write(write_fd, answer) :]
-    return Greeting(data, True)
+    return EarlyAnswer(data, True)
 
 
 def _read_line(fd: int) -> bytes:
@@ -58,8 +67,12 @@ def _read_line(fd: int) -> bytes:
     import select
 
     data = b""
-    while b"\n" not in data and len(data) < LONGEST and select.select([fd], [], [], PATIENCE)[0]:
-        piece = os.read(fd, LONGEST)
+    while (
+        b"\n" not in data
+        and len(data) < LONGEST_FIRST_LINE
+        and select.select([fd], [], [], FIRST_LINE_TIMEOUT)[0]
+    ):
+        piece = os.read(fd, LONGEST_FIRST_LINE)
         if not piece:
             break
         data += piece
@@ -90,11 +103,123 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-# What earlier starts learned of a target: its introduction, and what it imports.
-#
-# From the second start on `initialize` is answered before a heavy target is imported. The record holds for
-# the same files, interpreter, packages and environment; if any of them changed, the target introduces
-# itself anew. Imports next to nothing, because it runs before everything else.
+class StartupRecord(NamedTuple):
+    """What earlier starts learned of a target, as it is stored."""
+
+    introduction: str
+    """The result of `initialize`, as JSON."""
+    files: dict[str, str]
+    """The project's own files that were imported, with their hashes."""
+    packages: list[str]
+    """Modules of other packages that were imported, in order."""
+    forecast: Any = None
+    """What `session/new` answered last time; see `CachedSessionAnswer`."""
+
+
+class StartupCache:
+    """Stores what `initialize` and `session/new` answered, for the next start to answer before the import.
+
+    A record holds for the same files, interpreter, packages and environment; if any of them changed, the
+    target is imported before the first answer. A target that is served by a script depends on all that the
+    script has imported, and on its arguments.
+    """
+
+    def __init__(self, words: str, options: Sequence[object], *, in_script: bool = False) -> None:
+        directory = _directory()
+        # Named before the target is imported: its code may change the path and the environment.
+        name = f"{_key(words, options, sys.argv if in_script else [])}.json"
+        self._path = os.path.join(directory, name) if directory is not None else None
+        self._in_script = in_script
+
+    def recall(self) -> StartupRecord | None:
+        """Return the record, if it still holds."""
+        if self._path is None:
+            return None
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                record = StartupRecord(**json.load(file))
+            holds = _is_whole(record) and all(
+                _hash_file(path) == known for path, known in record.files.items()
+            )
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+            return None
+        return record if holds else None
+
+    def remember(self, introduction: str, imported: list[str]) -> None:
+        """Keep what this start learned; a disk that refuses costs only the next start's speed."""
+        try:
+            record = StartupRecord(
+                introduction, *_split_imported([*sys.modules] if self._in_script else imported)
+            )
+        except OSError:
+            return
+        self._write(record)
+
+    def store_session_answer(self, answer: Any) -> None:
+        """Store what `session/new` answered, beside the rest of the record."""
+        record = self.recall()
+        if record is not None and record.forecast != answer:
+            self._write(record._replace(forecast=answer))
+
+    def forget(self) -> None:
+        """Delete the record, because it was wrong."""
+        if self._path is None:
+            return
+        try:
+            os.remove(self._path)
+        except OSError:
+            return
+
+    def _write(self, record: StartupRecord) -> None:
+        if self._path is not None:
+            write_record(self._path, record._asdict())
+
+
+def write_record(path: str, record: dict[str, Any]) -> None:
+    """Write a record for later starts, whole or not at all; a disk that refuses costs only their speed."""
+    draft = f"{path}.{os.getpid()}"
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        with open(draft, "w", encoding="utf-8") as file:
+            json.dump(record, file)
+        os.replace(draft, path)
+        _keep_newest(os.path.dirname(path))
+    except OSError:
+        return
+
+
+def _is_whole(record: StartupRecord) -> bool:
+    """Return whether this can be answered and imported; somebody may have edited the file."""
+    return isinstance(json.loads(record.introduction), dict) and all(
+        isinstance(name, str) for name in record.packages
+    )
+
+
+def is_installed(path: str) -> bool:
+    """Return whether a path belongs to installed packages; Debian calls their directory differently."""
+    return "site-packages" in path or "dist-packages" in path
+
+
+def _key(words: str, options: Sequence[object], arguments: list[str]) -> str:
+    """Hash everything that the answer to `initialize` may depend on, but for the files' contents."""
+    circumstances = [
+        __version__,
+        sys.version,
+        sys.executable,
+        sys.path,
+        [_changed_at(directory) for directory in sys.path if is_installed(directory)],
+        os.path.abspath(words) if ".py" in words else [words, os.getcwd()],
+        [*options],
+        arguments,
+        sorted(item for item in os.environ.items() if not _is_passing(item[0])),
+    ]
+    told = json.dumps(circumstances, default=_name_of)
+    return hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
+
+
+def _name_of(value: object) -> str:
+    """A function among the options: what it is called, because its address changes with every start."""
+    return str(getattr(value, "__qualname__", type(value).__qualname__))
 
 
 # What differs from one terminal or editor window to the next and says nothing about an agent.
@@ -148,131 +273,6 @@ _PASSING_PREFIXES = (
     "ZELLIJ",
 )
 
-MOST_RECORDS = 50
-"""Records that are kept, the newest; each change of an environment makes a new one."""
-
-_STANDARD_LIBRARY = os.path.join(os.path.dirname(os.__file__), "")
-_COUPLER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "")
-
-
-class Record(NamedTuple):
-    """What is remembered of one target."""
-
-    introduction: str
-    """The result of `initialize`, as JSON."""
-    files: dict[str, str]
-    """The project's own files that were imported, with their hashes."""
-    packages: list[str]
-    """Modules of other packages that were imported, in order."""
-    forecast: Any = None
-    """What its new sessions will be told; see `Forecast`."""
-
-
-TERMINAL_LOGIN = '"type":"terminal"'
-"""In an introduction: it names a login for terminals, which only some clients may be told of."""
-
-
-class Memory:
-    """The record of one target, under the circumstances of this start.
-
-    A target that is served by a script depends on all that the script has imported, and on its arguments.
-    """
-
-    def __init__(self, words: str, options: Sequence[object], *, in_script: bool = False) -> None:
-        directory = _directory()
-        # Named before the target is imported: its code may change the path and the environment.
-        name = f"{_key(words, options, sys.argv if in_script else [])}.json"
-        self._path = os.path.join(directory, name) if directory is not None else None
-        self._in_script = in_script
-
-    def recall(self) -> Record | None:
-        """What is known, if it still holds."""
-        if self._path is None:
-            return None
-        try:
-            with open(self._path, encoding="utf-8") as file:
-                record = Record(**json.load(file))
-            holds = _is_whole(record) and all(
-                _hash_file(path) == known for path, known in record.files.items()
-            )
-        except (OSError, ValueError, TypeError, AttributeError, RecursionError):
-            return None
-        return record if holds else None
-
-    def remember(self, introduction: str, imported: list[str]) -> None:
-        """Keep what this start learned; a disk that refuses costs only the next start's speed."""
-        try:
-            record = Record(introduction, *_sort_out([*sys.modules] if self._in_script else imported))
-        except OSError:
-            return
-        self._write(record)
-
-    def foresee(self, forecast: Any) -> None:
-        """Keep what new sessions are told, beside what is remembered."""
-        record = self.recall()
-        if record is not None and record.forecast != forecast:
-            self._write(record._replace(forecast=forecast))
-
-    def forget(self) -> None:
-        """The record was wrong."""
-        if self._path is None:
-            return
-        try:
-            os.remove(self._path)
-        except OSError:
-            return
-
-    def _write(self, record: Record) -> None:
-        if self._path is not None:
-            write_record(self._path, record._asdict())
-
-
-def write_record(path: str, record: dict[str, Any]) -> None:
-    """Keep a record for later starts, whole or not at all; a disk that refuses costs only their speed."""
-    draft = f"{path}.{os.getpid()}"
-    try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        with open(draft, "w", encoding="utf-8") as file:
-            json.dump(record, file)
-        os.replace(draft, path)
-        _keep_newest(os.path.dirname(path))
-    except OSError:
-        return
-
-
-def _is_whole(record: Record) -> bool:
-    """Whether this can be answered and imported; somebody may have edited the file."""
-    return isinstance(json.loads(record.introduction), dict) and all(
-        isinstance(name, str) for name in record.packages
-    )
-
-
-def is_installed(path: str) -> bool:
-    """Whether a file or directory belongs to installed packages; Debian calls their place differently."""
-    return "site-packages" in path or "dist-packages" in path
-
-
-def _key(words: str, options: Sequence[object], arguments: list[str]) -> str:
-    """A hash of everything that the introduction may depend on, but for the files' contents."""
-    circumstances = [
-        __version__,
-        sys.version,
-        sys.executable,
-        sys.path,
-        [_changed_at(directory) for directory in sys.path if is_installed(directory)],
-        os.path.abspath(words) if ".py" in words else [words, os.getcwd()],
-        [*options],
-        arguments,
-        sorted(item for item in os.environ.items() if not _is_passing(item[0])),
-    ]
-    told = json.dumps(circumstances, default=_name_of)
-    return hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
-
-
-def _name_of(value: object) -> str:
-    """A function among the options: what it is called, because its address changes with every start."""
-    return str(getattr(value, "__qualname__", type(value).__qualname__))
-
 
 def _is_passing(variable: str) -> bool:
     return variable in _PASSING_VARIABLES or variable.startswith(_PASSING_PREFIXES)
@@ -298,7 +298,7 @@ def _age_order(file: os.DirEntry[str]) -> int:
         return 0  # another start removed it
 
 
-def _sort_out(imported: list[str]) -> tuple[dict[str, str], list[str]]:
+def _split_imported(imported: list[str]) -> tuple[dict[str, str], list[str]]:
     """The project's own files with their hashes, and the names of modules from installed packages."""
     files: dict[str, str] = {}
     packages: list[str] = []

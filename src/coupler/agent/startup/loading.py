@@ -1,7 +1,9 @@
-"""A target on its way: what it says of itself is known at once, the target itself when it is imported.
+"""Loads the target of `serve` while its client is already served.
 
-The modules of installed packages are imported by a thread while the loop goes on serving. The target's own
-module runs on the main thread afterwards: user code expects signals, event loops and databases there.
+From the second start on, `initialize` is answered from a record at once, and `session/new` with what it
+answered the last time; the target is imported afterwards. The modules of installed packages are imported by a
+thread while the loop goes on serving. The target's own module runs on the main thread afterwards: user code
+expects signals, event loops and databases there.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ import msgspec
 from msgspec import Raw
 
 from coupler.agent.agent import Agent
-from coupler.agent.capabilities import introduce
+from coupler.agent.capabilities import initialize_response
 from coupler.agent.errors import TARGET_FAILED, describe
-from coupler.agent.factory import Backing, Blueprint, Served, TargetError, blueprint_of, load
-from coupler.agent.session import BOOLEANS
-from coupler.agent.startup.early_answer import Memory, Record
+from coupler.agent.factory import AgentFactory, Backend, ServeCall, TargetError, load_target, make_factory
+from coupler.agent.session import BOOLEAN_OPTIONS
+from coupler.agent.startup.early_answer import StartupCache, StartupRecord
 from coupler.redaction.known_secrets import environment_masker
 from coupler.runtime.extras import MissingExtraError
 from coupler.schema.decoding import DecodingError, decode
@@ -37,10 +39,9 @@ from coupler.wire.messages import RpcError
 if TYPE_CHECKING:
     from coupler.agent.session import Session
 
-
 log = logging.getLogger("coupler.agent")
 
-Introduction = InitializeResponse | Raw
+InitializeResult = InitializeResponse | Raw
 
 NEEDED_BY_SESSIONS = (
     "coupler.agent.archive",
@@ -57,82 +58,95 @@ SWITCH_INTERVAL = 0.0005
 
 _NOT_THE_TARGET = ("<frozen", os.path.dirname(os.path.dirname(__file__)), os.path.dirname(importlib.__file__))
 
+_switching: list[float] = []
+"""The usual intervals that were changed by imports which run now; the first one is the process's own."""
 
-class Loading:
-    """Gives the introduction now and the blueprint as soon as there is one."""
+GC_THRESHOLD = 10_000
+"""New objects before a collection of the youngest generation; Python's own threshold is 700 or 2,000."""
+
+GC_GROWTH = 0.4
+"""The same as a share of the frozen objects: a heavy target's answers have more of them, too."""
+
+
+class TargetLoader:
+    """Has the answer to `initialize` at once, and the factory as soon as the target is imported."""
 
     def __init__(
         self,
-        served: Served,
-        memory: Memory | None = None,
-        record: Record | None = None,
-        while_importing: Callable[[Loading], AbstractContextManager[None]] = lambda _: (
+        served: ServeCall,
+        cache: StartupCache | None = None,
+        record: StartupRecord | None = None,
+        while_importing: Callable[[TargetLoader], AbstractContextManager[None]] = lambda _: (
             contextlib.nullcontext()
         ),
     ) -> None:
         self._served = served
-        self._memory = memory
+        self._cache = cache
         self._record = record
         self._while_importing = while_importing
-        self._outcome: Blueprint | RpcError | None = None
+        self._outcome: AgentFactory | RpcError | None = None
         self._done = asyncio.Event()
         self._wanted = asyncio.Event()
         self._waiting = 0
-        self._has_foreseen = False
+        self._has_stored_answer = False
         if not isinstance(served.target, str):
-            self._outcome = blueprint_of(served)
+            self._outcome = make_factory(served)
             self._remember("the target", self._outcome, [])
             self._done.set()
         elif record is None:
             self._load(served.target)
-        self.introduction = self._introduce()
+        self.introduction = self._initialize_result()
 
     @property
     def is_done(self) -> bool:
-        """Whether the target was imported, or has failed to be."""
+        """Whether the target was imported, or its import has failed."""
         return self._outcome is not None
 
     @property
-    def backing(self) -> Backing | None:
-        """What is behind the target, if that has to be started before it is known what it is."""
-        return self._outcome.backing if isinstance(self._outcome, Blueprint) else None
+    def backend(self) -> Backend | None:
+        """The backend, if one has to be started before it is known what the target is."""
+        return self._outcome.backend if isinstance(self._outcome, AgentFactory) else None
 
-    def introduced(self, introduction: InitializeResponse) -> None:
-        """What is behind the target has said what it is: the next start knows it beforehand."""
-        if self._memory is None:
+    def backend_initialized(self, introduction: InitializeResponse) -> None:
+        """Store the answer to `initialize` of a backend, for the next start."""
+        if self._cache is None:
             return
         text = msgspec.json.encode(introduction).decode()
         if self._record is None or self._record.introduction != text:
-            self._memory.remember(text, [])
+            self._cache.remember(text, [])
         if self._record is not None and self._record.introduction != text:
             log.warning("the agent introduces itself differently than before: restart it to use that")
 
     @property
-    def forecast(self) -> Forecast | None:
-        """What new sessions will be told, if that is known before the target is there."""
-        return None if self._record is None or self.is_done else Forecast.recalled(self._record.forecast)
+    def cached_answer(self) -> CachedSessionAnswer | None:
+        """What `session/new` answered last time, while the target is not imported yet."""
+        return (
+            None
+            if self._record is None or self.is_done
+            else CachedSessionAnswer.from_record(self._record.forecast)
+        )
 
-    def foresee(self, blueprint: Blueprint, session: Session) -> None:
-        """A session was made: the next start knows what new ones are told."""
-        if self._memory is not None and not self._has_foreseen:
-            self._has_foreseen = True
-            forecast = Forecast.of(blueprint, session)
-            self._memory.foresee(None if forecast is None else msgspec.to_builtins(forecast))
+    def store_answer(self, factory: AgentFactory, session: Session) -> None:
+        """Store what a new session was told, for the next start."""
+        if self._cache is not None and not self._has_stored_answer:
+            self._has_stored_answer = True
+            answer = CachedSessionAnswer.of(factory, session)
+            self._cache.store_session_answer(None if answer is None else msgspec.to_builtins(answer))
 
     @property
     def is_awaited(self) -> bool:
         """Whether a request cannot be answered before the target was imported."""
         return self._waiting > 0
 
-    async def blueprint(self) -> Blueprint:
-        """The loaded target; raises what is to be answered if it could not be loaded."""
+    async def factory(self) -> AgentFactory:
+        """Wait for the loaded target's factory; raises the error to answer with if it could not be loaded."""
         self._wanted.set()
         self._waiting += 1
         try:
             await self._done.wait()
         finally:
             self._waiting -= 1
-        if isinstance(self._outcome, Blueprint):
+        if isinstance(self._outcome, AgentFactory):
             return self._outcome
         assert self._outcome is not None
         raise self._outcome
@@ -140,13 +154,13 @@ class Loading:
     async def run(self) -> None:
         """Import what an earlier start's record allowed to leave for later."""
         if self._record is not None and not self.is_done:
-            if self.forecast is not None:
+            if self.cached_answer is not None:
                 await self._give_head_start()
             await import_in_thread(self._record.packages)
             self._load(self._served.target)
 
     async def _give_head_start(self) -> None:
-        """Have what the first session needs: it does not wait for the target, and is done before it."""
+        """Import what the first session needs, and wait a little for its client to ask for it."""
         for name in NEEDED_BY_SESSIONS:
             importlib.import_module(name)
         # As soon as the session is answered, its agent is wanted. Imports meanwhile would double its time.
@@ -154,18 +168,18 @@ class Loading:
             async with asyncio.timeout(HEAD_START):
                 await self._wanted.wait()
 
-    def _introduce(self) -> Introduction:
+    def _initialize_result(self) -> InitializeResult:
         if self._record is not None:
             return Raw(self._record.introduction.encode())
-        if isinstance(self._outcome, Blueprint):
+        if isinstance(self._outcome, AgentFactory):
             return self._outcome.introduction
-        return introduce(Agent, self._served.options)
+        return initialize_response(Agent, self._served.options)
 
     def _load(self, words: str) -> None:
         before = {*sys.modules}
         try:
             with self._while_importing(self), _no_running_loop():
-                blueprint = load(words, self._served.options)
+                factory = load_target(words, self._served.options)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -173,19 +187,73 @@ class Loading:
             sys.stderr.write(environment_masker().mask(_told(error)))
             self._outcome = _failure(words, error)
         else:
-            self._outcome = blueprint
-            self._remember(words, blueprint, [name for name in [*sys.modules] if name not in before])
+            self._outcome = factory
+            self._remember(words, factory, [name for name in [*sys.modules] if name not in before])
         self._done.set()
 
-    def _remember(self, words: str, blueprint: Blueprint, imported: list[str]) -> None:
-        text = msgspec.json.encode(blueprint.introduction).decode()
-        if self._memory is None or blueprint.backing is not None:
+    def _remember(self, words: str, factory: AgentFactory, imported: list[str]) -> None:
+        text = msgspec.json.encode(factory.introduction).decode()
+        if self._cache is None or factory.backend is not None:
             return
         if self._record is None:
-            self._memory.remember(text, imported)
+            self._cache.remember(text, imported)
         elif self._record.introduction != text:
-            self._memory.forget()
+            self._cache.forget()
             log.warning("%s introduces itself differently than before: restart it to use that", words)
+
+
+class SessionAnswerCache(Protocol):
+    """Has the last answer to `session/new` of a target, and stores the next one."""
+
+    @property
+    def cached_answer(self) -> CachedSessionAnswer | None:
+        """The last answer; None if there is none, or if the target is loaded."""
+        ...
+
+    def store_answer(self, factory: AgentFactory, session: Session) -> None:
+        """Store what a new session was told, for the next start."""
+        ...
+
+
+class CachedSessionAnswer(msgspec.Struct, frozen=True):
+    """What `session/new` answered last time, so that the next start can answer before the import ends.
+
+    A heavy target takes seconds to import, and an editor shows nothing before its session is there. So a new
+    session is answered at once with what the last one was told. Its agent comes when the target is imported,
+    and whatever the client asks about the session meanwhile waits for it. The record that has the answer
+    holds for one target.
+    """
+
+    identity: str
+    store: str | None
+    told: str
+    """The answer that a session began with, as JSON; its id is left empty."""
+    booleans: bool
+    """Whether that was told to a client that knows boolean options."""
+
+    @classmethod
+    def of(cls, factory: AgentFactory, session: Session) -> CachedSessionAnswer | None:
+        """The answer that a session was given; None if the next one may have to be refused."""
+        if factory.introduction.auth_methods or factory.backend is not None:
+            return None
+        told = NewSessionResponse("", session.settings.as_modes(), session.settings.as_options())
+        booleans = session.editor.offers(BOOLEAN_OPTIONS)
+        return cls(factory.identity, factory.store, msgspec.json.encode(told).decode(), booleans)
+
+    @classmethod
+    def from_record(cls, kept: Any) -> CachedSessionAnswer | None:
+        """The answer in a record; None if somebody has edited that, or there is none."""
+        try:
+            cached = msgspec.convert(kept, cls)
+            cached.answer("")
+        except (msgspec.ValidationError, DecodingError):
+            return None
+        return cached
+
+    def answer(self, session_id: str) -> NewSessionResponse:
+        """The answer for a new session."""
+        told = decode(NewSessionResponse, self.told.encode(), "client")
+        return msgspec.structs.replace(told, session_id=session_id)
 
 
 @contextlib.contextmanager
@@ -216,7 +284,7 @@ async def import_in_thread(modules: Sequence[str]) -> None:
             loop.call_soon_threadsafe(done.set)
 
     threading.Thread(target=run, name="coupler-imports", daemon=True).start()
-    with _switching_often(), kept_while_importing():
+    with _switching_often(), gc_paused():
         await done.wait()
 
 
@@ -224,10 +292,6 @@ def _is_imported(name: str) -> bool:
     """Whether a module is there whole: one that another thread is importing would be waited for."""
     module = sys.modules.get(name)
     return module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False)
-
-
-_switching: list[float] = []
-"""The usual intervals that were changed by imports which run now; the first one is the process's own."""
 
 
 @contextlib.contextmanager
@@ -245,7 +309,7 @@ def _switching_often() -> Iterator[None]:
 
 
 def _told(error: BaseException) -> str:
-    """A sentence for what is wrong with the command line; what is wrong in code needs its place."""
+    """Describe an error: a sentence for a wrong command line, the traceback for an error in code."""
     if isinstance(error, MissingExtraError | TargetError) and error.__cause__ is None:
         return f"coupler serve: {error}\n"
     return "".join(traceback.format_exception(error))
@@ -265,78 +329,9 @@ def _place(error: BaseException) -> str:
     return ""
 
 
-# What the next new session of a target will be told, as an earlier start knew it.
-#
-# A heavy target takes seconds to import, and an editor shows nothing before its session is there. So a new
-# session is answered at once with what the last one was told. Its agent comes when the target is imported,
-# and whatever the client asks about the session meanwhile waits for it.
-
-
-class Foresight(Protocol):
-    """Knows more of a target's sessions than there is of the target."""
-
-    @property
-    def forecast(self) -> Forecast | None:
-        """What new sessions will be told; None if it is not known, or if the target is there."""
-        ...
-
-    def foresee(self, blueprint: Blueprint, session: Session) -> None:
-        """A session was made: learn of it for the next start."""
-        ...
-
-
-class Forecast(msgspec.Struct, frozen=True):
-    """Holds for one target; the record that has it sees to that."""
-
-    identity: str
-    store: str | None
-    told: str
-    """The answer that a session began with, as JSON; its id is left empty."""
-    booleans: bool
-    """Whether that was told to a client that knows boolean options."""
-
-    @classmethod
-    def of(cls, blueprint: Blueprint, session: Session) -> Forecast | None:
-        """What a session that was just made says of the next; None if that one may have to be refused."""
-        if blueprint.introduction.auth_methods or blueprint.backing is not None:
-            return None
-        told = NewSessionResponse("", session.settings.as_modes(), session.settings.as_options())
-        booleans = session.editor.offers(BOOLEANS)
-        return cls(blueprint.identity, blueprint.store, msgspec.json.encode(told).decode(), booleans)
-
-    @classmethod
-    def recalled(cls, kept: Any) -> Forecast | None:
-        """What a record has of it; None if somebody has edited that, or there is none."""
-        try:
-            forecast = msgspec.convert(kept, cls)
-            forecast.answer("")
-        except (msgspec.ValidationError, DecodingError):
-            return None
-        return forecast
-
-    def answer(self, session_id: str) -> NewSessionResponse:
-        """What a new session is told."""
-        told = decode(NewSessionResponse, self.told.encode(), "client")
-        return msgspec.structs.replace(told, session_id=session_id)
-
-
-# Garbage that refers to itself, looked for where it can be, and less often.
-#
-# Python looks through all objects for it again and again. A heavy target has imported hundreds of thousands
-# of them that will never be garbage, and what a model streams makes new ones that live until its answer is
-# complete: a good part of the time of a turn would go into looking, and every look holds up all sessions.
-
-
-NEW_OBJECTS = 10_000
-"""How many objects more there are before it is looked among the new ones; Python's own are 700 or 2,000."""
-
-GROWTH = 0.4
-"""The same as a share of the objects that are there: a heavy target's answers have more of them, too."""
-
-
 @contextlib.contextmanager
-def kept_while_importing() -> Iterator[None]:
-    """Look for none meanwhile: what is imported stays."""
+def gc_paused() -> Iterator[None]:
+    """Collect no garbage during an import: what is imported stays."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -346,10 +341,16 @@ def kept_while_importing() -> Iterator[None]:
             gc.enable()
 
 
-def look_less_often() -> None:
-    """Leave alone what is there now, and look for garbage among many new objects, not among few."""
+def tune_gc() -> None:
+    """Freeze the objects that are there, and let the collector run less often.
+
+    Python looks through all objects for cycles again and again. A heavy target has imported hundreds of
+    thousands that will never be garbage, and what a model streams makes new ones that live until its answer
+    is complete: a good part of the time of a turn would go into collections, and each of them holds up all
+    sessions.
+    """
     new, *older = gc.get_threshold()
-    # Who has turned it off, or looks even less often, knows why.
-    if gc.isenabled() and 0 < new < NEW_OBJECTS:
+    # Who has turned it off, or has set a higher threshold, knows why.
+    if gc.isenabled() and 0 < new < GC_THRESHOLD:
         gc.freeze()
-        gc.set_threshold(max(NEW_OBJECTS, int(GROWTH * gc.get_freeze_count())), *older)
+        gc.set_threshold(max(GC_THRESHOLD, int(GC_GROWTH * gc.get_freeze_count())), *older)

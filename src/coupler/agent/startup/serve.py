@@ -1,4 +1,4 @@
-"""`serve`: an agent over this process's stdin and stdout, until its client leaves.
+"""Serves an agent over stdin and stdout until its client leaves: `serve` and `serve_async`.
 
 EOF, SIGINT and SIGTERM take one path: turns are cancelled, requests that were read get their answers, and
 the process is gone within two seconds, whatever the agent's code does meanwhile.
@@ -15,24 +15,24 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from coupler.agent.connection import AgentConnection
-from coupler.agent.factory import Served, capture
-from coupler.agent.startup.early_answer import Greeting, Memory, Record
-from coupler.agent.startup.loading import Loading, look_less_often
+from coupler.agent.factory import ServeCall, capture_serve_call
+from coupler.agent.startup.early_answer import EarlyAnswer, StartupCache, StartupRecord
+from coupler.agent.startup.loading import TargetLoader, tune_gc
 from coupler.agent.startup.serve_options import ServeOptions, drafts_option, store_option
 from coupler.agent.startup.shutdown import (
-    LAST_MOMENT,
+    EXIT_DEADLINE,
     Watchdog,
-    begin,
-    call_off_exit,
+    cancel_exit,
+    close_loop,
     end_on_signals,
     exit_soon,
     has_input,
     hung_up,
-    leave,
-    own_signals,
-    watched_for,
+    record_baseline,
+    signals_restored,
+    watch_for_hangup,
 )
-from coupler.redaction.log_filter import keep_secrets_from_logs
+from coupler.redaction.log_filter import install_log_redaction
 from coupler.runtime.logs import send_logs_to_stderr
 from coupler.wire.frames import DEFAULT_LIMIT
 from coupler.wire.pipe_transport import PipeTransport
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coupler.agent")
 
-PATIENCE = 1.5
-"""Seconds between the client's leaving and the end, at most; the turns' grace is part of it."""
+SHUTDOWN_TIMEOUT = 1.5
+"""Seconds between the client's leaving and the end of the connection, at most, with the turns' grace."""
 
-UNNOTICED = 0.5
+WATCHDOG_DELAY = 0.5
 """Seconds that the client may have been gone before the watchdog tells so."""
 
-LOADING_PATIENCE = 30.0
+LOADING_TIMEOUT = 30.0
 """Seconds to wait for a target that is still being imported: who pipes a file in wants the answers."""
 
-NO_GREETING = Greeting()
+NO_EARLY_ANSWER = EarlyAnswer()
 
 
 def serve(
@@ -86,7 +86,7 @@ def serve(
         name, title, version, store_option(store), drafts_option(drafts), text, thoughts, blocks
     )
     served = _served(target, factory, options)
-    if capture(served):
+    if capture_serve_call(served):
         return
     try:
         read_fd, write_fd = take_over()
@@ -94,13 +94,13 @@ def serve(
         print(f"{sys.argv[0]}: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     send_logs_to_stderr()
-    memory = Memory(target, served.options, in_script=True) if isinstance(target, str) else None
-    begin(may_have_children=True)
-    with own_signals():
+    memory = StartupCache(target, served.options, in_script=True) if isinstance(target, str) else None
+    record_baseline(may_have_children=True)
+    with signals_restored():
         record = memory.recall() if memory else None
         run(served, read_fd, write_fd, memory=memory, record=record, frame_limit=frame_limit)
     # The script goes on, for as long as it likes.
-    call_off_exit()
+    cancel_exit()
 
 
 async def serve_async(
@@ -123,42 +123,42 @@ async def serve_async(
         name, title, version, store_option(store), drafts_option(drafts), text, thoughts, blocks
     )
     served = _served(target, factory, options)
-    loading = Loading(served)
+    loading = TargetLoader(served)
     if transport is None:
         transport = PipeTransport(*take_over())
     connection = AgentConnection(
         transport,
         loading.introduction,
-        loading.blueprint,
+        loading.factory,
         frame_limit=frame_limit,
-        backing=loading.backing,
-        introduced=loading.introduced,
+        backend=loading.backend,
+        backend_initialized=loading.backend_initialized,
     )
     connection.open()
     try:
         await connection.ended.wait()
     finally:
-        await connection.finish(PATIENCE)
+        await connection.finish(SHUTDOWN_TIMEOUT)
 
 
-def _served(target: Any, factory: Callable[[Session], Any] | None, options: ServeOptions) -> Served:
+def _served(target: Any, factory: Callable[[Session], Any] | None, options: ServeOptions) -> ServeCall:
     if target is not None and factory is not None:
         raise TypeError("serve takes a target or a factory, not both")
-    return Served(target, factory, options)
+    return ServeCall(target, factory, options)
 
 
 def run(
-    served: Served,
+    served: ServeCall,
     read_fd: int,
     write_fd: int,
     *,
-    memory: Memory | None = None,
-    record: Record | None = None,
-    greeting: Greeting = NO_GREETING,
+    memory: StartupCache | None = None,
+    record: StartupRecord | None = None,
+    greeting: EarlyAnswer = NO_EARLY_ANSWER,
     frame_limit: int = DEFAULT_LIMIT,
 ) -> None:
     """Serve over two descriptors until the client leaves or a signal comes, and leave nothing running."""
-    keep_secrets_from_logs()
+    install_log_redaction()
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     serving = loop.create_task(_serve(served, read_fd, write_fd, memory, record, greeting, frame_limit))
@@ -169,20 +169,20 @@ def run(
             # A task that agent code started may exit; that stops the loop, but need not end the connection.
             log.error("the agent's code wanted to exit", exc_info=error)
     serving.result()
-    leave(loop)
+    close_loop(loop)
 
 
 async def _serve(
-    served: Served,
+    served: ServeCall,
     read_fd: int,
     write_fd: int,
-    memory: Memory | None,
-    record: Record | None,
-    greeting: Greeting,
+    memory: StartupCache | None,
+    record: StartupRecord | None,
+    greeting: EarlyAnswer,
     frame_limit: int,
 ) -> None:
-    def watch(loading: Loading) -> AbstractContextManager[None]:
-        return watched_for(
+    def watch(loading: TargetLoader) -> AbstractContextManager[None]:
+        return watch_for_hangup(
             read_fd,
             lambda: _exit_while_loading(
                 is_answer_wanted=loading.is_awaited or has_input(read_fd), write_fd=write_fd
@@ -192,42 +192,42 @@ async def _serve(
     ended = asyncio.Event()
     # Before the target is imported, which may take long, and after it: the target may have set its own.
     end_on_signals(ended)
-    loading = Loading(served, memory, record, watch)
+    loading = TargetLoader(served, memory, record, watch)
     connection = AgentConnection(
         PipeTransport(read_fd, write_fd, already_read=greeting.already_read),
         loading.introduction,
-        loading.blueprint,
-        already_introduced=greeting.answered,
+        loading.factory,
+        already_answered=greeting.answered,
         ended=ended,
         frame_limit=frame_limit,
-        backing=loading.backing,
-        introduced=loading.introduced,
-        foresight=loading,
+        backend=loading.backend,
+        backend_initialized=loading.backend_initialized,
+        answer_cache=loading,
     )
     connection.when_prompted = Watchdog(connection.is_busy, read_fd, _exit_without_client).wake
     end_on_signals(ended)
     connection.open()
-    imports = asyncio.create_task(_load_after_hello(connection, loading))
+    imports = asyncio.create_task(_load_after_initialize(connection, loading))
     await connection.ended.wait()
     if not loading.is_done:
         # The import may block the loop, and with it the patience below.
-        exit_soon(LOADING_PATIENCE + LAST_MOMENT)
-        await connection.finish(LOADING_PATIENCE)
+        exit_soon(LOADING_TIMEOUT + EXIT_DEADLINE)
+        await connection.finish(LOADING_TIMEOUT)
     else:
         exit_soon()
-        await connection.finish(PATIENCE)
+        await connection.finish(SHUTDOWN_TIMEOUT)
     imports.cancel()
 
 
-async def _load_after_hello(connection: AgentConnection, loading: Loading) -> None:
+async def _load_after_initialize(connection: AgentConnection, loading: TargetLoader) -> None:
     await connection.initialized.wait()
     await loading.run()
-    look_less_often()
+    tune_gc()
 
 
 def _exit_without_client() -> None:
-    exit_soon(LAST_MOMENT - UNNOTICED)
+    exit_soon(EXIT_DEADLINE - WATCHDOG_DELAY)
 
 
 def _exit_while_loading(*, is_answer_wanted: bool, write_fd: int) -> None:
-    exit_soon(LOADING_PATIENCE if is_answer_wanted and not hung_up(write_fd) else UNNOTICED)
+    exit_soon(LOADING_TIMEOUT if is_answer_wanted and not hung_up(write_fd) else WATCHDOG_DELAY)

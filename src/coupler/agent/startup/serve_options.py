@@ -1,4 +1,4 @@
-"""What can be said about an agent when it is served, by `serve()` or on the command line."""
+"""The options of `serve()` and `coupler serve`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DRAFTS = (FORK,)
 
 
 class ServeOptions(NamedTuple):
-    """None stands for what the agent itself says, or for the default."""
+    """How an agent is served. None stands for what the agent itself says, or for the default."""
 
     name: str | None = None
     title: str | None = None
@@ -39,7 +39,7 @@ class ServeOptions(NamedTuple):
         )
 
     def offers(self, draft: str) -> bool:
-        """Whether a draft was asked for."""
+        """Return whether a draft was asked for."""
         return draft in (self.drafts or "").split(",")
 
 
@@ -51,7 +51,7 @@ class OptionError(ValueError):
 
 
 def store_option(store: str | os.PathLike[str] | bool) -> str | None:
-    """What `serve(store=…)` says: True for the user's own file, False for none, or a path."""
+    """Read `serve(store=…)`: True for the user's own file, False for none, or a path."""
     if isinstance(store, bool):
         return None if store else NO_STORE
     path = os.fspath(store)
@@ -59,7 +59,7 @@ def store_option(store: str | os.PathLike[str] | bool) -> str | None:
 
 
 def drafts_option(drafts: object) -> str | None:
-    """What `serve(drafts=…)` says: names of drafts."""
+    """Read `serve(drafts=…)`: names of drafts."""
     names = [drafts] if isinstance(drafts, str) else [str(each) for each in drafts]  # type: ignore[attr-defined]
     names = [name.strip() for each in names for name in each.split(",") if name.strip()]
     unknown = [name for name in names if name not in DRAFTS]

@@ -1,4 +1,7 @@
-"""How a process that serves an agent ends: on signals, on time, and with nothing left running."""
+"""Ends a process that serves an agent: on signals, in time, and with nothing left running.
+
+It also detects a client that has left, or code that hangs, while the event loop is blocked and cannot read.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from coupler.runtime.process import Descendants
 
-
-LAST_MOMENT = 1.9
+EXIT_DEADLINE = 1.9
 """Seconds after which the process ends even if its code does not let go."""
 
 CHILDREN_GRACE = 0.5
@@ -32,11 +34,26 @@ THREADS_GRACE = 0.1
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _exits: list[threading.Timer] = []
-_before: Surroundings | None = None
+_before: ProcessBaseline | None = None
+
+HANGUP_POLL_INTERVAL = 0.25
+"""Seconds between two looks."""
+
+_READABLE = getattr(select, "POLLIN", 0)
+
+log = logging.getLogger("coupler.agent")
+
+BLOCKING_LIMIT = 1.0
+"""Seconds without a sign of life after which code counts as blocking."""
+
+WATCHDOG_INTERVAL = 0.25
+"""Seconds between two looks."""
+
+_NOT_THE_AGENT = (os.path.dirname(os.path.dirname(os.path.dirname(__file__))), os.path.dirname(os.__file__))
 
 
-class Surroundings:
-    """The threads and child processes that were there before serving began: they are left alone."""
+class ProcessBaseline:
+    """The threads and child processes from before serving began, which are left alone at the end."""
 
     def __init__(self, *, may_have_children: bool) -> None:
         self.threads = {*threading.enumerate()}
@@ -52,14 +69,14 @@ class Surroundings:
         return Descendants(self._children | _resource_tracker())
 
 
-def begin(*, may_have_children: bool) -> None:
-    """Serving begins: what is started from now on ends with it."""
+def record_baseline(*, may_have_children: bool) -> None:
+    """Record the threads and children of this moment: what is started from now on ends with serving."""
     global _before
-    _before = Surroundings(may_have_children=may_have_children)
+    _before = ProcessBaseline(may_have_children=may_have_children)
 
 
 def end_on_signals(ended: asyncio.Event) -> None:
-    """Let SIGINT and SIGTERM do what the client's leaving does."""
+    """Let SIGINT and SIGTERM end serving as a closed stdin does."""
     if threading.current_thread() is not threading.main_thread():
         return
     loop = asyncio.get_running_loop()
@@ -74,8 +91,8 @@ def end_on_signals(ended: asyncio.Event) -> None:
 
 
 @contextlib.contextmanager
-def own_signals() -> Iterator[None]:
-    """Give the script its signals back afterwards."""
+def signals_restored() -> Iterator[None]:
+    """Restore the script's signal handlers afterwards."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     handlers = [(number, signal.getsignal(number)) for number in SIGNALS]
     try:
@@ -86,8 +103,8 @@ def own_signals() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def exit_soon(moment: float = LAST_MOMENT) -> None:
-    """Make sure that the process ends, even if its code does not let go; its children end with it."""
+def exit_soon(moment: float = EXIT_DEADLINE) -> None:
+    """End the process and its children after this time, even if its code does not let go."""
     grace = min(CHILDREN_GRACE, moment)
     timer = threading.Timer(moment - grace, lambda: _exit_after(grace, timer.finished))
     timer.daemon = True
@@ -95,14 +112,14 @@ def exit_soon(moment: float = LAST_MOMENT) -> None:
     timer.start()
 
 
-def call_off_exit() -> None:
-    """The process may go on after all."""
+def cancel_exit() -> None:
+    """Cancel `exit_soon`: the process may go on after all."""
     for timer in _exits:
         timer.cancel()
     _exits.clear()
 
 
-def leave(loop: asyncio.AbstractEventLoop) -> None:
+def close_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Close the loop; if code of the agent still runs, end the process instead of waiting for it."""
     left_behind = asyncio.all_tasks(loop)
     for task in left_behind:
@@ -174,9 +191,9 @@ def _exit_now() -> None:
 def _children_by_now() -> set[int]:
     if not _may_have_children():
         return set()
-    from coupler.runtime.process import children
+    from coupler.runtime.process import child_pids
 
-    return children()
+    return child_pids()
 
 
 def _may_have_children() -> bool:
@@ -199,25 +216,17 @@ def _resource_tracker() -> set[int]:
     return set() if pid is None else {pid}
 
 
-# The client's leaving, noticed while an import keeps the event loop from reading.
-#
-# Who pipes a file in and closes the pipe still wants the answers, so an unanswered request is waited for, but
-# not for ever. If nobody waits for anything, the import is not worth finishing.
-
-
-DEPARTURE_INTERVAL = 0.25
-"""Seconds between two looks."""
-
-_READABLE = getattr(select, "POLLIN", 0)
-
-
 @contextlib.contextmanager
-def watched_for(read_fd: int, client_left: Callable[[], None]) -> Iterator[None]:
-    """Call `client_left`, in a thread, if the client leaves in here."""
+def watch_for_hangup(read_fd: int, client_left: Callable[[], None]) -> Iterator[None]:
+    """Detect a closed stdin while a slow import blocks the event loop: a thread calls `client_left`.
+
+    Who pipes a file in and closes the pipe still wants the answers, so an unanswered request is waited for,
+    but not for ever. If nobody waits for anything, the import is not worth finishing.
+    """
     over = threading.Event()
 
     def watch() -> None:
-        while not over.wait(DEPARTURE_INTERVAL):
+        while not over.wait(HANGUP_POLL_INTERVAL):
             if hung_up(read_fd):
                 client_left()
                 return
@@ -230,12 +239,12 @@ def watched_for(read_fd: int, client_left: Callable[[], None]) -> Iterator[None]
 
 
 def hung_up(fd: int) -> bool:
-    """Whether the other side of a pipe has closed it."""
+    """Return whether the other side of a pipe has closed it."""
     return bool(_events(fd) & ~_READABLE)
 
 
 def has_input(fd: int) -> bool:
-    """Whether there is something to read before the end."""
+    """Return whether there is something to read before the end."""
     return bool(_events(fd) & _READABLE)
 
 
@@ -247,26 +256,13 @@ def _events(fd: int) -> int:
     return sum(event for _, event in poll.poll(0))
 
 
-# Watches for agent code that blocks the event loop, and says where.
-#
-# While it blocks nothing is read: no cancel, no other session, not even the client's leaving. So after a
-# second the log names file and line, and a process whose client is gone meanwhile ends. It watches only
-# while turns run; an idle agent is left asleep.
-
-
-log = logging.getLogger("coupler.agent")
-
-PATIENCE = 1.0
-"""Seconds without a sign of life after which code counts as blocking."""
-
-WATCHDOG_INTERVAL = 0.25
-"""Seconds between two looks."""
-
-_NOT_THE_AGENT = (os.path.dirname(os.path.dirname(os.path.dirname(__file__))), os.path.dirname(os.__file__))
-
-
 class Watchdog:
-    """A thread that asks the loop for signs of life while `is_busy` says so."""
+    """Logs where agent code blocks the event loop, and ends a process whose client leaves meanwhile.
+
+    While code blocks, nothing is read: no cancel, no other session, not even the client's leaving. So a
+    thread asks the loop for signs of life while `is_busy` says so, and after a second without one the log
+    names file and line. It watches only while turns run; an idle agent is left asleep.
+    """
 
     def __init__(self, is_busy: Callable[[], bool], input_fd: int, client_left: Callable[[], None]) -> None:
         self._is_busy = is_busy
@@ -305,7 +301,7 @@ class Watchdog:
             if not has_left and hung_up(self._input_fd):
                 has_left = True
                 self._client_left()
-            if not reported and time.monotonic() - since >= PATIENCE:
+            if not reported and time.monotonic() - since >= BLOCKING_LIMIT:
                 reported = True
                 self._report()
 

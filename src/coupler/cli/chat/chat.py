@@ -1,4 +1,8 @@
-"""`coupler chat`: the command, its options, and the choice between a terminal and plain lines."""
+"""`coupler chat`: the command, the conversation from its first line to its last, and its sessions.
+
+What is typed goes to the agent or to chat itself. One session is open at a time: a new one, an earlier one,
+or the same again after the agent has died.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +22,26 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 import msgspec
 
-from coupler.cli.agent_options import PERMISSIONS, advice, policy_of, refuse_unhonoured, servers_of
-from coupler.cli.chat import input_line
-from coupler.cli.chat.dialogs import Interrupted, Left
-from coupler.cli.chat.input_line import (
-    Message,
-    Mistake,
-    Order,
-    Scene,
-    Suggestion,
-    attached,
-    suggestions,
-    understood,
+from coupler.cli.agent_options import (
+    PERMISSIONS,
+    advice,
+    mcp_servers_of,
+    policy_of,
+    reject_unenforceable_options,
 )
-from coupler.cli.chat.rendering import Listing, Part, Planned, Remark
+from coupler.cli.chat import input_line
+from coupler.cli.chat.dialogs import Dialogs, InputInterrupted, UserLeft
+from coupler.cli.chat.input_line import (
+    CompletionContext,
+    OwnCommandCall,
+    PromptLine,
+    Suggestion,
+    UnknownCommand,
+    attach_files,
+    parse_line,
+    suggestions,
+)
+from coupler.cli.chat.rendering import Listing, Part, PlanPart, Remark, Transcript
 from coupler.cli.exit_codes import BROKEN_PIPE, INTERRUPTED, TERMINATED, code_of_error
 from coupler.cli.main import (
     ALLOW,
@@ -44,8 +54,8 @@ from coupler.cli.main import (
     OPTION,
     RECORD,
     TERMINALS,
+    handle_signals,
     pairs,
-    signals_heard,
 )
 from coupler.cli.terminal import clean, one_line
 from coupler.client.errors import AgentError
@@ -53,12 +63,12 @@ from coupler.client.observation import AgentEnded, Observation, Received
 from coupler.client.remote import RemoteAgent, SessionOptions
 from coupler.client.session import RemoteSession
 from coupler.events import ToolCall
-from coupler.runtime.extras import MissingExtraError, need
+from coupler.runtime.extras import MissingExtraError, import_extra
 from coupler.schema.methods import offers
 from coupler.schema.v1 import Content, SessionInfo, Terminal, TextContent
 
 if TYPE_CHECKING:
-    from coupler.cli.chat.dialogs import Front
+    from coupler.cli.chat.dialogs import ChatFront
     from coupler.cli.chat.line_editor import TerminalFront
     from coupler.cli.chat.plain import PlainFront
     from coupler.client.policy import Policy
@@ -67,10 +77,21 @@ if TYPE_CHECKING:
 
 PROGRAM = "coupler chat"
 
+SECOND_INTERRUPT_WINDOW = 1.0
+"""Seconds within which a second Ctrl-C leaves."""
+
+NEVER = float("-inf")
+
+ENDED = AgentError("died", "the agent has ended")
+
+LOAD = "loadSession"
+RESUME = "sessionCapabilities.resume"
+LIST = "sessionCapabilities.list"
+
 
 @dataclass(frozen=True)
 class ChatOptions:
-    """The options as they were given."""
+    """The options of the command line."""
 
     agent: str
     cwd: str
@@ -142,7 +163,7 @@ def chat(**given: Any) -> None:
     those of `coupler exec`: 8 if the agent died, 9 if it cannot be started, 10
     if it wants a login.
     """
-    given["mcp_servers"] = servers_of(given.pop("mcp"), PROGRAM)
+    given["mcp_servers"] = mcp_servers_of(given.pop("mcp"), PROGRAM)
     given["cwd"] = str(Path(given["cwd"]).absolute())
     options = ChatOptions(**given)
     if not options.agent.strip():
@@ -150,7 +171,7 @@ def chat(**given: Any) -> None:
     if options.resume is not None and options.latest:
         raise click.UsageError("--resume names a session and --continue takes the latest: use one of them")
     try:
-        refuse_unhonoured(
+        reject_unenforceable_options(
             options.agent,
             options.cwd,
             allow=options.allow,
@@ -165,19 +186,17 @@ def chat(**given: Any) -> None:
 
 def _exit_code(options: ChatOptions) -> int:
     try:
-        return asyncio.run(_talk(options))
+        return asyncio.run(_chat(options))
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
-async def _talk(options: ChatOptions) -> int:
-    from coupler.cli.chat.dialogs import Dialogs
+async def _chat(options: ChatOptions) -> int:
     from coupler.cli.chat.plain import PlainFront
-    from coupler.client.errors import AgentError
     from coupler.client_api import connect
 
     cwd = options.cwd
-    front = _front(options, cwd, lambda: sittings)
+    front = _front(options, cwd, lambda: chat_sessions)
     dialogs = Dialogs(front, lambda: conversation.interrupt())
     try:
         agent = connect(
@@ -192,16 +211,16 @@ async def _talk(options: ChatOptions) -> int:
             record=options.record,
         )
     except AgentError as error:
-        front.show(spoken_error(error, options.agent))
+        front.show(error_remark(error, options.agent))
         return code_of_error(error)
     try:
         callback = dialogs.permission if front.can_ask else None
         policy = policy_of(options.permissions or "ask", options.allow, options.deny, callback)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    sittings = Sittings(agent, front, _session_options(options, policy), cwd)
-    conversation = Conversation(agent, sittings, front, options.agent)
-    with signals_heard(_reaction(front)), _logs_shown(front):
+    chat_sessions = ChatSessions(agent, front, _session_options(options, policy), cwd)
+    conversation = ChatConversation(agent, chat_sessions, front, options.agent)
+    with handle_signals(_signal_handler(front)), _showing_logs(front):
         try:
             code = await conversation.hold(options.resume, options.latest)
         except asyncio.CancelledError:
@@ -209,25 +228,25 @@ async def _talk(options: ChatOptions) -> int:
     return BROKEN_PIPE if isinstance(front, PlainFront) and front.is_unread else code
 
 
-def _front(options: ChatOptions, cwd: str, sittings: Callable[[], Sittings]) -> PlainFront | TerminalFront:
-    """A terminal if there is one that can do what is needed, and what draws on it is installed."""
-    from coupler.cli.chat.rendering import Transcript
-
+def _front(
+    options: ChatOptions, cwd: str, chat_sessions: Callable[[], ChatSessions]
+) -> PlainFront | TerminalFront:
+    """The front for a terminal that can do it, if its packages are installed; else plain lines."""
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     if is_terminal and not options.plain:
         try:
-            need("prompt_toolkit", extra="chat", feature="The terminal's line editor")
+            import_extra("prompt_toolkit", extra="chat", feature="The terminal's line editor")
         except MissingExtraError as error:
             sys.stderr.write(f"{error}\nUntil then there are plain lines, and nobody is asked.\n")
         else:
-            from coupler.cli.chat.line_editor import History, TerminalFront
+            from coupler.cli.chat.line_editor import InputHistory, TerminalFront
 
             return TerminalFront(
                 Transcript(),
                 cwd=cwd,
-                status=lambda: sittings().status(),
-                suggest=lambda before: sittings().suggest(before),
-                history=History.of(cwd),
+                status=lambda: chat_sessions().status(),
+                suggest=lambda before: chat_sessions().suggest(before),
+                history=InputHistory.of(cwd),
             )
     from coupler.cli.chat.plain import PlainFront
 
@@ -235,8 +254,6 @@ def _front(options: ChatOptions, cwd: str, sittings: Callable[[], Sittings]) -> 
 
 
 def _session_options(options: ChatOptions, policy: Policy) -> SessionOptions:
-    from coupler.client.remote import SessionOptions
-
     wanted = SessionOptions(permissions=policy, mcp_servers=options.mcp_servers)
     if options.model is not None:
         wanted["model"] = options.model
@@ -247,20 +264,20 @@ def _session_options(options: ChatOptions, policy: Policy) -> SessionOptions:
     return wanted
 
 
-def _reaction(front: PlainFront | TerminalFront) -> Callable[[int], object]:
-    """SIGINT interrupts what goes on; SIGTERM, and a terminal that is closed, end it in order."""
+def _signal_handler(front: PlainFront | TerminalFront) -> Callable[[int], object]:
+    """Handles SIGINT by interrupting what goes on; SIGTERM and a closed terminal end it in order."""
     task = asyncio.current_task()
     assert task is not None
     return lambda number: front.signalled() if number == signal.SIGINT else task.cancel()
 
 
 @contextlib.contextmanager
-def _logs_shown(front: Front) -> Iterator[None]:
-    """Warnings of the log are remarks of the conversation: written past it, they would spoil the screen."""
+def _showing_logs(front: ChatFront) -> Iterator[None]:
+    """Shows warnings of the log as remarks: written past the conversation, they would spoil the screen."""
     if not front.can_ask:
         yield
         return
-    handler = ShownLogs(front, asyncio.get_running_loop())
+    handler = LogRemarkHandler(front, asyncio.get_running_loop())
     logging.getLogger().addHandler(handler)
     try:
         yield
@@ -268,32 +285,35 @@ def _logs_shown(front: Front) -> Iterator[None]:
         logging.getLogger().removeHandler(handler)
 
 
-# A conversation from its first line to its last: what is typed goes to the agent or to chat itself.
+class LogRemarkHandler(logging.Handler):
+    """Shows log records as remarks, from whichever thread."""
+
+    def __init__(self, front: ChatFront, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(logging.WARNING)
+        self._front = front
+        self._loop = loop
+
+    def emit(self, record: logging.LogRecord) -> None:
+        remark = Remark(one_line(record.getMessage()), severity="warning")
+        with contextlib.suppress(RuntimeError):  # the conversation is over
+            self._loop.call_soon_threadsafe(self._front.show, remark)
 
 
-TWICE = 1.0
-"""Seconds within which a second Ctrl-C leaves."""
-
-NEVER = float("-inf")
-
-ENDED = AgentError("died", "the agent has ended")
-
-
-class Leave(Exception):  # noqa: N818 - nothing has failed
-    """The conversation is over; the code is the command's."""
+class LeaveChat(Exception):  # noqa: N818 - nothing has failed
+    """Ends the conversation; the code is the command's."""
 
     def __init__(self, code: int = 0) -> None:
         super().__init__(code)
         self.code = code
 
 
-class Conversation:
-    """One agent, one session at a time, and whoever sits in front."""
+class ChatConversation:
+    """A conversation with one agent, through a front, with one session at a time."""
 
-    def __init__(self, agent: RemoteAgent, sittings: Sittings, front: Front, name: str) -> None:
+    def __init__(self, agent: RemoteAgent, chat_sessions: ChatSessions, front: ChatFront, name: str) -> None:
         """`name` is what the agent was called on the command line."""
         self._agent = agent
-        self._sittings = sittings
+        self._sessions = chat_sessions
         self._front = front
         self._name = name
         self._interrupted_at = NEVER
@@ -304,12 +324,12 @@ class Conversation:
         self._explaining: asyncio.Task[None] | None = None
 
     async def hold(self, resume: str | None, latest: bool) -> int:
-        """Talk until somebody leaves; return the command's exit code."""
+        """Talks until somebody leaves; returns the command's exit code."""
         self._task = asyncio.current_task()
         try:
             return await self._held(resume, latest)
         except AgentError as error:
-            self._front.show(spoken_error(error, self._name))
+            self._front.show(error_remark(error, self._name))
             return code_of_error(error)
         except asyncio.CancelledError:
             if not self._is_left_at_once:
@@ -317,20 +337,20 @@ class Conversation:
             return INTERRUPTED
 
     def notice(self, observation: Observation) -> None:
-        """Take in what happens. That the agent ends is told at once where nobody waits for its answer."""
-        self._sittings.notice(observation)
+        """Handles an observation; that the agent ended is told at once where nobody waits for its answer."""
+        self._sessions.notice(observation)
         if isinstance(observation, AgentEnded) and self._is_reading:
             self._explain_early()
 
     def interrupt(self) -> None:
-        """Ctrl-C while the agent works: the first cancels the turn, one right after it leaves."""
-        if not self._sittings.is_open:
+        """Handles Ctrl-C while the agent works: the first cancels the turn, one right after it leaves."""
+        if not self._sessions.is_open:
             self._leave_at_once()
         elif self._is_second_interrupt():
             self._is_left_at_once = True
             self._agent.kill()
         else:
-            cancelling = self._sittings.session.cancel()
+            cancelling = self._sessions.session.cancel()
             self._ending.append(asyncio.get_running_loop().create_task(cancelling))
 
     async def _held(self, resume: str | None, latest: bool) -> int:
@@ -339,67 +359,67 @@ class Conversation:
                 await stack.enter_async_context(self._agent)
             stack.push_async_callback(self._ended)
             try:
-                await self._open(lambda: self._sittings.first(resume, latest))
+                await self._open(lambda: self._sessions.first(resume, latest))
                 while True:
                     await self._take_line()
-            except Leave as leave:
+            except LeaveChat as leave:
                 return leave.code
 
     async def _ended(self) -> None:
-        """Wait for the cancels and the end that were begun."""
+        """Waits for the cancels and the end that were begun."""
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     async def _take_line(self) -> None:
         self._is_reading = True
-        if self._sittings.session.is_over:
+        if self._sessions.session.is_over:
             self._explain_early()
         try:
             line = await self._front.read()
-        except Left:
-            raise Leave from None
-        except Interrupted:
+        except UserLeft:
+            raise LeaveChat from None
+        except InputInterrupted:
             if self._is_second_interrupt():
-                raise Leave(INTERRUPTED) from None
+                raise LeaveChat(INTERRUPTED) from None
             self._tell("Ctrl-C again leaves; Ctrl-D does, too.")
             return
         finally:
             self._is_reading = False
-        match understood(line, [command.name for command in self._sittings.session.commands]):
-            case Message(""):
+        match parse_line(line, [command.name for command in self._sessions.session.commands]):
+            case PromptLine(""):
                 return
-            case Message(text):
+            case PromptLine(text):
                 await self._say(text)
-            case Order() as order:
-                await self._obey(order)
-            case Mistake(sentence):
+            case OwnCommandCall() as call:
+                await self._run_own_command(call)
+            case UnknownCommand(sentence):
                 self._tell(sentence, severity="warning")
 
     async def _say(self, text: str) -> None:
-        if self._sittings.session.is_over:
+        if self._sessions.session.is_over:
             await (self._explaining or self._explain(ENDED))
             await self._start_again(ENDED)
         accepts = self._agent.capabilities.prompt_capabilities
-        blocks, told = await asyncio.to_thread(attached, text, self._sittings.cwd, accepts)
+        blocks, told = await asyncio.to_thread(attach_files, text, self._sessions.cwd, accepts)
         for sentence in told:
             self._tell(one_line(sentence))
         self._interrupted_at = NEVER
         try:
             with self._front.working(self.interrupt):
-                await self._sittings.session.prompt(blocks)
+                await self._sessions.session.prompt(blocks)
         except AgentError as error:
             await self._failed(error)
 
     async def _failed(self, error: AgentError) -> None:
         if self._is_left_at_once:
-            raise Leave(INTERRUPTED) from None
-        if self._sittings.session.is_over:
+            raise LeaveChat(INTERRUPTED) from None
+        if self._sessions.session.is_over:
             await (self._explaining or self._explain(error))
             await self._start_again(error)
         else:
-            self._front.show(spoken_error(error, self._name))
+            self._front.show(error_remark(error, self._name))
 
     def _explain_early(self) -> None:
-        """Say that the agent is gone while somebody may be typing, once."""
+        """Says that the agent is gone while somebody may be typing, once."""
         if self._explaining is None:
             self._explaining = asyncio.get_running_loop().create_task(self._explain_and_advise())
             self._ending.append(self._explaining)
@@ -410,61 +430,61 @@ class Conversation:
             self._tell("What you send next starts it again, if you like.")
 
     async def _explain(self, error: AgentError) -> None:
-        """The agent is gone: say why, as far as it left word."""
-        explained = await self._sittings.session.with_last_words(error)
-        self._front.show(spoken_error(explained, self._name))
+        """Says why the agent is gone, as far as it left word."""
+        explained = await self._sessions.session.with_exit_details(error)
+        self._front.show(error_remark(explained, self._name))
 
     async def _start_again(self, error: AgentError) -> None:
-        """Start an agent that is gone again, if that is wanted."""
+        """Starts an agent that is gone again, if that is wanted."""
         self._explaining = None
         while True:
             try:
                 answer = await self._front.ask("Start it again? [Y/n] ")
-            except (Left, Interrupted):
+            except (UserLeft, InputInterrupted):
                 answer = "n"
             if answer.strip().lower() not in ("", "y", "yes"):
-                raise Leave(code_of_error(error))
+                raise LeaveChat(code_of_error(error))
             try:
                 with self._front.working(self._leave_at_once):
-                    self._tell_all(await self._sittings.again())
+                    self._tell_all(await self._sessions.again())
             except AgentError as failed:
-                self._front.show(spoken_error(failed, self._name))
+                self._front.show(error_remark(failed, self._name))
             else:
                 return
 
-    async def _obey(self, order: Order) -> None:
+    async def _run_own_command(self, call: OwnCommandCall) -> None:
         try:
-            await self._obeyed(order)
+            await self._run_own(call)
         except AgentError as error:
             await self._failed(error)
 
-    async def _obeyed(self, order: Order) -> None:
-        argument = order.argument
-        match order.name:
+    async def _run_own(self, call: OwnCommandCall) -> None:
+        argument = call.argument
+        match call.name:
             case "quit":
-                raise Leave
+                raise LeaveChat
             case "help":
-                self._front.show(input_line.commands(self._sittings.session.commands))
+                self._front.show(input_line.commands_listing(self._sessions.session.commands))
             case "show":
                 self._show(argument)
             case "new":
-                await self._open(self._sittings.new)
+                await self._open(self._sessions.new)
             case "load" if argument:
-                await self._open(lambda: self._sittings.earlier(argument))
+                await self._open(lambda: self._sessions.earlier(argument))
             case "sessions" | "load":
-                self._front.show(await self._sittings.listing())
+                self._front.show(await self._sessions.listing())
             case _:
-                await self._set(order.name, argument)
+                await self._set(call.name, argument)
 
     async def _set(self, what: str, argument: str) -> None:
-        session = self._sittings.session
+        session = self._sessions.session
         match what, argument.split(maxsplit=1):
             case "mode", []:
-                self._front.show(input_line.modes(session.settings))
+                self._front.show(input_line.modes_listing(session.settings))
             case "mode", _:
                 await self._set_mode(argument)
             case "model", []:
-                self._front.show(input_line.models(session.settings))
+                self._front.show(input_line.models_listing(session.settings))
             case "model", _:
                 await session.set_model(argument)
                 self._tell(f"The model is {one_line(session.model or argument)}.")
@@ -472,14 +492,14 @@ class Conversation:
                 await session.set_option(name, value)
                 self._tell(f"{one_line(name)} is {one_line(value)}.")
             case _:
-                self._front.show(input_line.options(session.settings))
+                self._front.show(input_line.options_listing(session.settings))
 
     async def _set_mode(self, mode: str) -> None:
-        """Change the mode; the agent may report it as well, and it is told once."""
+        """Changes the mode; the agent may report it as well, and it is told once."""
         transcript = self._front.transcript
         before, transcript.mode = transcript.mode, mode
         try:
-            await self._sittings.session.set_mode(mode)
+            await self._sessions.session.set_mode(mode)
         except AgentError:
             transcript.mode = before
             raise
@@ -487,8 +507,8 @@ class Conversation:
 
     def _show(self, argument: str) -> None:
         if argument == "plan":
-            entries = self._sittings.session.plan
-            self._front.show(Planned(entries) if entries else Remark("There is no plan."))
+            entries = self._sessions.session.plan
+            self._front.show(PlanPart(entries) if entries else Remark("There is no plan."))
             return
         number = int(argument[:9]) if argument.isascii() and argument.isdecimal() else None
         part = self._front.transcript.numbered(number) if number is not None or not argument else None
@@ -505,10 +525,10 @@ class Conversation:
     def _is_second_interrupt(self) -> bool:
         now = time.monotonic()
         before, self._interrupted_at = self._interrupted_at, now
-        return now - before < TWICE
+        return now - before < SECOND_INTERRUPT_WINDOW
 
     def _leave_at_once(self) -> None:
-        """Ctrl-C while the agent starts or opens a session."""
+        """Handles Ctrl-C while the agent starts or opens a session."""
         self._is_left_at_once = True
         if self._task is not None:
             self._task.cancel()
@@ -521,8 +541,8 @@ class Conversation:
             self._front.show(remark)
 
 
-def spoken_error(error: AgentError, agent: str) -> Remark:
-    """What went wrong, with what the agent's process left, and what to do."""
+def error_remark(error: AgentError, agent: str) -> Remark:
+    """A remark about an error: what the agent's process left, and what to do."""
     lines = []
     if error.exit_code is not None:
         lines.append(f"exit code: {error.exit_code}")
@@ -533,18 +553,10 @@ def spoken_error(error: AgentError, agent: str) -> Remark:
     return Remark(clean(error.message), "\n".join(lines), "error")
 
 
-# The sessions of a conversation, one at a time: new ones, earlier ones, and the same again after a death.
+class ChatSessions:
+    """Opens sessions of one agent, and keeps the transcript in step with the one that is open."""
 
-
-LOAD = "loadSession"
-RESUME = "sessionCapabilities.resume"
-LIST = "sessionCapabilities.list"
-
-
-class Sittings:
-    """Opens sessions of one agent, and keeps what is seen in step with the one that is open."""
-
-    def __init__(self, agent: RemoteAgent, front: Front, options: SessionOptions, cwd: str) -> None:
+    def __init__(self, agent: RemoteAgent, front: ChatFront, options: SessionOptions, cwd: str) -> None:
         self.cwd = cwd
         self._agent = agent
         self._front = front
@@ -555,17 +567,17 @@ class Sittings:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a session yet."""
+        """True if there is a session yet."""
         return self._session is not None
 
     @property
     def session(self) -> RemoteSession:
-        """The one that is open."""
+        """The session that is open."""
         assert self._session is not None  # nothing is typed or asked before the first one is open
         return self._session
 
     def notice(self, observation: Observation) -> None:
-        """Pass on what concerns the open session, and the one that is being opened."""
+        """Passes on observations of the open session, and of the one that is being opened."""
         if isinstance(observation, Received) and observation.session_id in self._left:
             return
         if isinstance(observation, Received) and isinstance(observation.event, ToolCall):
@@ -575,7 +587,7 @@ class Sittings:
         self._front.refresh()
 
     async def first(self, resume: str | None, latest: bool) -> list[Remark]:
-        """The session to begin with; remarks tell what is not as it was wanted."""
+        """Opens the session to begin with; remarks tell what is not as it was wanted."""
         if resume is not None:
             return await self.earlier(resume)
         if not latest:
@@ -589,12 +601,12 @@ class Sittings:
         return await self._open_earlier(found[0].session_id)
 
     async def new(self) -> list[Remark]:
-        """Begin a new one."""
+        """Opens a new session."""
         await self._open(self._agent.new(**self._options))
         return []
 
     async def earlier(self, word: str) -> list[Remark]:
-        """Go on with one of before: by its number in the last listing, its id, or how its id begins."""
+        """Opens an earlier session: by its number in the last listing, its id, or how its id begins."""
         if word.isascii() and word.isdecimal() and 0 < int(word[:9]) <= len(self._listed):
             return await self._open_earlier(self._listed[int(word) - 1].session_id)
         known = [session.session_id for session in self._listed]
@@ -606,7 +618,7 @@ class Sittings:
         return await self._open_earlier(word if word in beginning or not beginning else beginning[0])
 
     async def again(self) -> list[Remark]:
-        """Start an agent that has died again, and go on with the session if it can."""
+        """Starts an agent that has died again, and goes on with the session if it can."""
         lost = self.session.id
         self._left.discard(lost)
         if not (offers(self._agent.capabilities, LOAD) or offers(self._agent.capabilities, RESUME)):
@@ -622,8 +634,8 @@ class Sittings:
         return [Remark("The agent runs again, and the session goes on.")]
 
     async def listing(self) -> Listing:
-        """The earlier sessions in this directory; their numbers hold until the next listing."""
-        return input_line.sessions(await self._found(), self.session.id)
+        """Lists the earlier sessions in this directory; their numbers hold until the next listing."""
+        return input_line.sessions_listing(await self._found(), self.session.id)
 
     def status(self) -> str:
         """A line about the agent and its session."""
@@ -640,11 +652,13 @@ class Sittings:
         return " · ".join([*words, "/help"])
 
     def suggest(self, before: str) -> Iterable[Suggestion]:
-        """What can be completed at the cursor."""
+        """Completions at the cursor."""
         if self._session is None:
             return ()
         ids = [session.session_id for session in self._listed]
-        return suggestions(before, Scene(self._session.settings, self._session.commands, ids, self.cwd))
+        return suggestions(
+            before, CompletionContext(self._session.settings, self._session.commands, ids, self.cwd)
+        )
 
     def _with_output(self, call: ToolCall) -> ToolCall:
         """The call with what its terminals have written, in place of their ids."""
@@ -670,7 +684,7 @@ class Sittings:
         raise AgentError("session", "the agent cannot go on with earlier sessions")
 
     async def _go_on(self, id: str) -> None:
-        """Open the session whose history stands on the screen already."""
+        """Opens the session whose history stands on the screen already."""
         transcript = self._front.transcript
         transcript.is_muted = True
         try:
@@ -682,7 +696,7 @@ class Sittings:
             transcript.is_muted = False
 
     async def _open(self, opening: Awaitable[RemoteSession]) -> None:
-        """Open another session with a transcript of its own; if that fails, all stays as it was."""
+        """Opens another session with a transcript of its own; if that fails, all stays as it was."""
         before, seen = self._session, self._front.transcript
         if before is not None:
             seen.settle()
@@ -714,20 +728,3 @@ def _settings(session: RemoteSession) -> tuple[tuple[str, str | None], ...]:
     option = session.settings.mode_option
     mode = session.mode or (None if option is None else option.current_value)
     return ("mode", mode), ("model", session.model)
-
-
-# The log of a conversation in a terminal: warnings are remarks, in their place among the rest.
-
-
-class ShownLogs(logging.Handler):
-    """Shows what is logged, from whichever thread."""
-
-    def __init__(self, front: Front, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(logging.WARNING)
-        self._front = front
-        self._loop = loop
-
-    def emit(self, record: logging.LogRecord) -> None:
-        remark = Remark(one_line(record.getMessage()), severity="warning")
-        with contextlib.suppress(RuntimeError):  # the conversation is over
-            self._loop.call_soon_threadsafe(self._front.show, remark)

@@ -1,6 +1,8 @@
-"""What an agent asks its user: whether it may do something, a form to fill in, a page to look at.
+"""Asks the user what an agent asks: permission requests, forms, and pages to open.
 
-One dialog is open at a time. Whatever an agent calls its options, what they do is said beside them.
+One dialog is open at a time. Whatever an agent calls its options, what they do is said beside them. The
+fields of a form are asked one by one, each with one line for an answer. The protocols of the fronts are
+here, too.
 """
 
 from __future__ import annotations
@@ -12,82 +14,133 @@ from typing import Any, Protocol, TypeAlias
 
 from msgspec import UNSET
 
-from coupler.cli.chat.rendering import Choice, Listing, Numbered, Part, Remark, Transcript, Wanted
+from coupler.cli.chat.rendering import (
+    Listing,
+    ListingItem,
+    NumberedPart,
+    Part,
+    PermissionPart,
+    Remark,
+    Transcript,
+)
 from coupler.cli.terminal import clean, one_line
 from coupler.client.elicitation import FormRequest, UrlRequest
 from coupler.client.policy import PermissionRequest, Verdict
 from coupler.fields.form_fields import ChoiceField, ChoicesField, Field, NumberField, Option, SwitchField
 from coupler.schema.v1 import PermissionOption
 
+YES = frozenset({"y", "yes", "true", "on", "1"})
+NO = frozenset({"n", "no", "false", "off", "0"})
+
+FieldValue: TypeAlias = str | int | float | bool | Sequence[str]
+
+
+class UserLeft(Exception):  # noqa: N818 - nothing has failed
+    """The user has left, by Ctrl-D or the end of the input."""
+
+
+class InputInterrupted(Exception):  # noqa: N818 - nothing has failed
+    """The user pressed Ctrl-C where something was to be typed."""
+
+
+class DialogFront(Protocol):
+    """A front that dialogs can use: it shows parts and reads answers."""
+
+    async def ask(self, question: str) -> str:
+        """Reads an answer to a question on the screen; raises `UserLeft` and `InputInterrupted`."""
+
+    def show(self, part: Part) -> None:
+        """Shows a part after everything that is on the screen."""
+
+
+class ChatFront(DialogFront, Protocol):
+    """A front for a whole conversation: it shows a transcript and reads what is typed."""
+
+    transcript: Transcript
+    can_ask: bool
+    """True if there is somebody to answer questions."""
+
+    async def read(self) -> str:
+        """Reads the next line for the agent; raises `UserLeft` and `InputInterrupted`."""
+
+    def show_whole(self, part: NumberedPart) -> None:
+        """Shows all there is of a part that was collapsed."""
+
+    def refresh(self) -> None:
+        """Shows changes of the transcript; a front may do so later, by itself."""
+
+    def working(self, interrupt: Callable[[], None]) -> AbstractContextManager[None]:
+        """Shows the agent's progress meanwhile, and passes on what interrupts it."""
+
 
 class Dialogs:
-    """The questions of one conversation, asked one after the other."""
+    """Asks the questions of one conversation, one after the other."""
 
-    def __init__(self, front: Asking, interrupt: Callable[[], None] = lambda: None) -> None:
-        """`interrupt` cancels the turn; a front that never raises `Interrupted` needs none."""
+    def __init__(self, front: DialogFront, interrupt: Callable[[], None] = lambda: None) -> None:
+        """`interrupt` cancels the turn; a front that never raises `InputInterrupted` needs none."""
         self._front = front
         self._interrupt = interrupt
         self._turn = asyncio.Lock()
 
     async def permission(self, request: PermissionRequest) -> Verdict:
-        """The option that is chosen; None, and the turn is cancelled, if none is."""
+        """Asks for one of the options; None, and the turn is cancelled, if none is chosen."""
         async with self._turn:
-            self._front.show(Wanted(request.tool_call, request.options))
+            self._front.show(PermissionPart(request.tool_call, request.options))
             while True:
                 try:
                     typed = await self._front.ask(f"  1-{len(request.options)}, or s to see all of it: ")
-                except (Left, Interrupted):
+                except (UserLeft, InputInterrupted):
                     self._interrupt()
                     return None
-                option = chosen(typed, request.options)
+                option = chosen_option(typed, request.options)
                 if option is not None:
                     return option.option_id
                 if typed.strip() == "s":
-                    self._front.show(Wanted(request.tool_call, request.options, is_whole=True))
+                    self._front.show(PermissionPart(request.tool_call, request.options, is_whole=True))
                 else:
                     self._front.show(Remark(f"Choose 1-{len(request.options)}.", severity="warning"))
 
-    async def form(self, request: FormRequest) -> dict[str, Value] | bool | None:
-        """The values that were typed; False if the user declines, None if the turn is cancelled."""
+    async def form(self, request: FormRequest) -> dict[str, FieldValue] | bool | None:
+        """Asks for the values of a form; False if the user declines, None if the turn is cancelled."""
         async with self._turn:
             keys = "Ctrl-D declines, Ctrl-C cancels the turn."
             self._front.show(Remark(one_line(request.message), keys, "question"))
             try:
                 return await self._filled_in(request.fields)
-            except Left:
+            except UserLeft:
                 return False
-            except Interrupted:
+            except InputInterrupted:
                 self._interrupt()
                 return None
 
     async def page(self, request: UrlRequest) -> bool | None:
-        """Whether the user goes to the page; nothing is opened by itself."""
+        """Asks to open a page, and returns whether the user does; nothing is opened by itself."""
         async with self._turn:
             where = f"{one_line(request.message)}\n{one_line(request.url)}"
             title = f"The agent asks you to open a page of {one_line(request.host)}"
             self._front.show(Remark(title, where, "question"))
             try:
                 return await self._is_agreed("  Open it in your browser, then answer y; n declines: ")
-            except Left:
+            except UserLeft:
                 return False
-            except Interrupted:
+            except InputInterrupted:
                 self._interrupt()
                 return None
 
-    async def _filled_in(self, fields: Sequence[Field]) -> dict[str, Value]:
-        values: dict[str, Value] = {}
+    async def _filled_in(self, fields: Sequence[Field]) -> dict[str, FieldValue]:
+        values: dict[str, FieldValue] = {}
         for field in fields:
-            self._front.show(question(field))
+            self._front.show(field_question(field))
             value = await self._answered(field)
             if value is not None:
                 values[field.name] = value
         return values
 
-    async def _answered(self, field: Field) -> Value | None:
+    async def _answered(self, field: Field) -> FieldValue | None:
         while True:
-            typed = await self._front.ask(f"  {hint(field)}: ")
+            typed = await self._front.ask(f"  {field_hint(field)}: ")
             try:
-                return answer(field, typed)
+                return field_value(field, typed)
             except ValueError as error:
                 self._front.show(Remark(one_line(str(error)), severity="warning"))
 
@@ -98,32 +151,23 @@ class Dialogs:
                 return word in YES
 
 
-def chosen(typed: str, options: Sequence[PermissionOption]) -> PermissionOption | None:
+def chosen_option(typed: str, options: Sequence[PermissionOption]) -> PermissionOption | None:
     """The option whose number was typed."""
     word = typed.strip()
     number = int(word) if word.isascii() and word.isdecimal() and len(word) < 4 else 0
     return options[number - 1] if 0 < number <= len(options) else None
 
 
-# The fields of a form, each as a question with one line for an answer.
-
-
-YES = frozenset({"y", "yes", "true", "on", "1"})
-NO = frozenset({"n", "no", "false", "off", "0"})
-
-Value: TypeAlias = str | int | float | bool | Sequence[str]
-
-
-def question(field: Field) -> Listing:
+def field_question(field: Field) -> Listing:
     """The field as it is shown before its line."""
     needed = "" if field.required else " (may be left out)"
     options = getattr(field, "options", ())
-    choices = tuple(Choice(f"{number}", _meaning(option)) for number, option in enumerate(options, 1))
+    choices = tuple(ListingItem(f"{number}", _meaning(option)) for number, option in enumerate(options, 1))
     return Listing(f"{one_line(field.title)}{needed}", choices, clean(field.description or ""))
 
 
-def hint(field: Field) -> str:
-    """What to type, in a few words, and what holds if nothing is typed."""
+def field_hint(field: Field) -> str:
+    """A hint what to type, and the default if nothing is typed."""
     match field:
         case ChoiceField(options=options):
             expected = f"1-{len(options)}"
@@ -133,14 +177,14 @@ def hint(field: Field) -> str:
             expected = "y/n"
         case _:
             expected = one_line(field.expected())
-    return expected if field.default is UNSET else f"{expected} [{_spoken(field.default)}]"
+    return expected if field.default is UNSET else f"{expected} [{_default_text(field.default)}]"
 
 
-def answer(field: Field, typed: str) -> Value | None:
-    """The value that was typed; None leaves the field out. Raises ValueError with a sentence."""
+def field_value(field: Field, typed: str) -> FieldValue | None:
+    """Parses a typed value; None leaves the field out. Raises ValueError with a sentence."""
     typed = typed.strip()
     if typed:
-        value: Value = _parsed(field, typed)
+        value: FieldValue = _parsed(field, typed)
     elif field.default is not UNSET:
         value = field.default
     elif field.required:
@@ -165,7 +209,7 @@ def _parsed(field: Field, typed: str) -> Any:
 
 
 def _chosen(typed: str, options: Sequence[Option]) -> str:
-    """An option by its number or its name."""
+    """Finds an option by its number or its name."""
     if typed.isascii() and typed.isdecimal() and 0 < int(typed[:9]) <= len(options):
         return options[int(typed) - 1].const
     for option in options:
@@ -193,48 +237,7 @@ def _meaning(option: Option) -> str:
     return one_line(f"{option.title}{more}")
 
 
-def _spoken(default: Any) -> str:
+def _default_text(default: Any) -> str:
     if isinstance(default, bool):
         return "y" if default else "n"
     return one_line(", ".join(map(str, default)) if isinstance(default, list | tuple) else str(default))
-
-
-# What a conversation needs of whatever people sit in front of.
-
-
-class Left(Exception):  # noqa: N818 - nothing has failed
-    """Whoever sat there has left, by Ctrl-D or the end of the input."""
-
-
-class Interrupted(Exception):  # noqa: N818 - nothing has failed
-    """Ctrl-C, where something was to be typed."""
-
-
-class Asking(Protocol):
-    """What a dialog needs: somebody who sees, and who types."""
-
-    async def ask(self, question: str) -> str:
-        """An answer to something that stands on the screen; raises `Left` and `Interrupted`."""
-
-    def show(self, part: Part) -> None:
-        """Show a part after everything that is on the screen."""
-
-
-class Front(Asking, Protocol):
-    """Shows a transcript and reads what is typed."""
-
-    transcript: Transcript
-    can_ask: bool
-    """Whether there is somebody to answer questions."""
-
-    async def read(self) -> str:
-        """The next line for the agent; raises `Left` and `Interrupted`."""
-
-    def show_whole(self, part: Numbered) -> None:
-        """Show all there is of a part that was collapsed."""
-
-    def refresh(self) -> None:
-        """The transcript has changed; a front may do so later, by itself."""
-
-    def working(self, interrupt: Callable[[], None]) -> AbstractContextManager[None]:
-        """The agent works meanwhile: show how it gets on, and pass on what interrupts it."""

@@ -1,4 +1,8 @@
-"""What can be completed at the cursor: commands, their values, and files that are mentioned."""
+"""What a line of the user can be: its completion, files it mentions, and chat's own slash commands.
+
+Chat's own commands are told from the agent's and from plain text; what they list is made here. A file that
+is mentioned with an @ is attached in the richest form that the agent accepts.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,9 @@ from typing import TypeAlias
 
 from msgspec import UNSET, Struct
 
-from coupler.cli.chat.rendering import Choice, Listing
+from coupler.cli.chat.rendering import Listing, ListingItem
 from coupler.cli.terminal import one_line, size
-from coupler.client.session import Settings, values_of
+from coupler.client.session import RemoteSettings, values_of
 from coupler.schema.v1 import (
     AvailableCommand,
     ContentBlock,
@@ -33,110 +37,6 @@ from coupler.schema.v1 import (
 
 MOST_FILES = 50
 
-_WORD = re.compile(r"/(\S*)")
-_ARGUMENT = re.compile(r"/(mode|model|option|load)\s+(\S*)")
-_OPTION_VALUE = re.compile(r"/option\s+(\S+)\s+(\S*)")
-_OPEN_MENTION = re.compile(r"(?:^|\s)@(\S*)$")
-
-
-class Suggestion(Struct, frozen=True):
-    """Text that takes the place of the last `replaces` characters, and what it means."""
-
-    text: str
-    replaces: int
-    meaning: str = ""
-
-
-class Scene(Struct, frozen=True):
-    """What is known when somebody types."""
-
-    settings: Settings
-    commands: Sequence[AvailableCommand] = ()
-    session_ids: Sequence[str] = ()
-    cwd: str = "."
-
-
-def suggestions(before: str, scene: Scene) -> Iterator[Suggestion]:
-    """What the text before the cursor may go on with."""
-    if match := _WORD.fullmatch(before):
-        yield from _commands(match[1], scene)
-    elif match := _OPTION_VALUE.fullmatch(before):
-        yield from _matching(match[2], _values(match[1], scene.settings))
-    elif match := _ARGUMENT.fullmatch(before):
-        yield from _matching(match[2], _arguments(match[1], scene))
-    elif match := _OPEN_MENTION.search(before):
-        yield from _files(match[1], scene.cwd)
-
-
-def _commands(begun: str, scene: Scene) -> Iterator[Suggestion]:
-    theirs = [(one_line(command.name), _meaning(command)) for command in scene.commands]
-    ours = [(own.name, f"{own.description} (chat)") for own in OWN]
-    for name, meaning in [*theirs, *ours]:
-        if name in OWN_NAMES and (name, meaning) not in ours:
-            name = f"/{name}"  # chat's own command goes first, and two slashes lead to the agent's
-        if name.startswith(begun):
-            yield Suggestion(f"/{name}", len(begun) + 1, meaning)
-
-
-def _meaning(command: AvailableCommand) -> str:
-    hint = f" [{one_line(command.input.hint)}]" if command.input else ""
-    return f"{one_line(command.description)}{hint}"
-
-
-def _arguments(command: str, scene: Scene) -> list[tuple[str, str]]:
-    settings = scene.settings
-    match command:
-        case "mode":
-            named = {mode.id: one_line(mode.name) for mode in settings.modes}
-            return [(mode, named.get(mode, "")) for mode in settings.offered_modes]
-        case "model":
-            return [(model, "") for model in settings.offered_models]
-        case "load":
-            return [(session, "") for session in scene.session_ids]
-        case _:
-            return [(option.id, one_line(option.name)) for option in known_options(settings)]
-
-
-def known_options(settings: Settings) -> list[SessionConfigSelect | SessionConfigBoolean]:
-    """The options that this version knows how to set."""
-    kinds = (SessionConfigSelect, SessionConfigBoolean)
-    return [option for option in settings.options if isinstance(option, kinds)]
-
-
-def _values(id: str, settings: Settings) -> list[tuple[str, str]]:
-    for option in known_options(settings):
-        if option.id == id and isinstance(option, SessionConfigSelect):
-            return [(value, "") for value in values_of(option.options)]
-        if option.id == id:
-            return [("on", ""), ("off", "")]
-    return []
-
-
-def _matching(begun: str, words: Sequence[tuple[str, str]]) -> Iterator[Suggestion]:
-    for word, meaning in words:
-        # What cannot be typed as one word, or is not what it looks like, is not offered.
-        if word.startswith(begun) and word == one_line(word) and " " not in word:
-            yield Suggestion(word, len(begun), meaning)
-
-
-def _files(begun: str, cwd: str) -> Iterator[Suggestion]:
-    directory, _, name = begun.rpartition("/")
-    place = Path(cwd, f"{directory}/" if begun.startswith("/") else Path(directory).expanduser())
-    try:
-        with os.scandir(place) as found:
-            entries = sorted((entry.name, entry.is_dir()) for entry in found)
-    except OSError:
-        return
-    shown = [entry for entry in entries if entry[0].startswith(name) and (name or entry[0][0] != ".")]
-    for entry, is_directory in shown[:MOST_FILES]:
-        if entry == one_line(entry) and " " not in entry:
-            path = f"{directory}/{entry}" if "/" in begun else entry
-            yield Suggestion(f"{path}/" if is_directory else path, len(begun))
-
-
-# Files that a prompt mentions with an @: attached in the richest form that the agent accepts.
-
-
 LARGEST_TEXT = 256 * 1024
 """Bytes of a file that goes along with the prompt; a larger one is linked."""
 
@@ -144,24 +44,99 @@ LARGEST_IMAGE = 5 * 1024 * 1024
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
+_WORD = re.compile(r"/(\S*)")
+_ARGUMENT = re.compile(r"/(mode|model|option|load)\s+(\S*)")
+_OPTION_VALUE = re.compile(r"/option\s+(\S+)\s+(\S*)")
+_OPEN_MENTION = re.compile(r"(?:^|\s)@(\S*)$")
+
 _MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 _AFTER_A_NAME = ".,;:!?)]}'\""
 
+_COMMAND = re.compile(r"/([^\s/]+)(?:\s+(.*))?", re.DOTALL)
 
-class Attachment(Struct, frozen=True):
-    """A file, as it goes to the agent, and how that is told."""
+KEYS = (
+    ListingItem("Enter", "send; Alt-Enter or Ctrl-J begins another line"),
+    ListingItem("@file", "let a file, an image or a directory go along"),
+    ListingItem("Ctrl-O", "show the last tool call in full"),
+    ListingItem("Ctrl-C", "cancel the turn; twice within a second leaves"),
+    ListingItem("Ctrl-D", "leave"),
+)
 
-    block: ContentBlock
-    told: str
+
+class OwnCommand(Struct, frozen=True):
+    """A command of chat itself."""
+
+    name: str
+    hint: str
+    description: str
 
 
-def attached(text: str, cwd: str, accepts: PromptCapabilities) -> tuple[list[ContentBlock], list[str]]:
+OWN_COMMANDS = (
+    OwnCommand("mode", "[MODE]", "list the agent's modes, or change the mode"),
+    OwnCommand("model", "[MODEL]", "list the models, or change the model"),
+    OwnCommand("option", "[NAME VALUE]", "list the options, or set one"),
+    OwnCommand("sessions", "", "list the earlier sessions in this directory"),
+    OwnCommand("new", "", "begin a new session"),
+    OwnCommand("load", "[N|ID]", "go on with an earlier session"),
+    OwnCommand("show", "[N|plan]", "show a tool call or thought in full; the last call without a number"),
+    OwnCommand("help", "", "list the commands and the keys"),
+    OwnCommand("quit", "", "leave"),
+)
+OWN_NAMES = frozenset(own.name for own in OWN_COMMANDS)
+
+
+class OwnCommandCall(Struct, frozen=True):
+    """A command of chat's own that was typed."""
+
+    name: str
+    argument: str = ""
+
+
+class PromptLine(Struct, frozen=True):
+    """A line for the agent."""
+
+    text: str
+
+
+class UnknownCommand(Struct, frozen=True):
+    """A command that neither chat nor the agent has."""
+
+    sentence: str
+
+
+ParsedLine: TypeAlias = OwnCommandCall | PromptLine | UnknownCommand
+
+
+def parse_line(line: str, agents: Iterable[str]) -> ParsedLine:
+    """Parses a line; `agents` are the names of the agent's commands.
+
+    Chat's own commands go first; with two slashes a command goes to the agent in any case. A path at the
+    beginning of a line is no command.
+    """
+    line = line.strip()
+    if line.startswith("//"):
+        return PromptLine(line[1:])
+    match = _COMMAND.fullmatch(line)
+    if match is None:
+        return PromptLine(line)
+    name, argument = match[1], (match[2] or "").strip()
+    if name in OWN_NAMES:
+        return OwnCommandCall(name, argument)
+    known = [*agents]
+    if name in known:
+        return PromptLine(line)
+    near = difflib.get_close_matches(name, [*OWN_NAMES, *known], n=1)
+    meant = f"did you mean /{near[0]}? " if near else "/help lists those there are. "
+    return UnknownCommand(f"There is no command /{name}: {meant}//{name} is sent to the agent as it is.")
+
+
+def attach_files(text: str, cwd: str, accepts: PromptCapabilities) -> tuple[list[ContentBlock], list[str]]:
     """The blocks of a prompt, and a sentence for each file that goes along. The text stays as it is."""
-    files = [_attachment(path, accepts) for path in dict.fromkeys(mentioned(text, cwd))]
+    files = [_attachment(path, accepts) for path in dict.fromkeys(mentioned_files(text, cwd))]
     return [TextContent(text), *(file.block for file in files)], [file.told for file in files]
 
 
-def mentioned(text: str, cwd: str) -> Iterator[Path]:
+def mentioned_files(text: str, cwd: str) -> Iterator[Path]:
     """The files and directories that are mentioned and exist; nothing but those can be read safely."""
     for match in _MENTION.finditer(text):
         spelled = [match[1]] if match[1] else [match[2], match[2].rstrip(_AFTER_A_NAME)]
@@ -181,6 +156,13 @@ def _existing(spelling: str, cwd: str) -> Path | None:
     except (OSError, ValueError, RuntimeError):
         return None
     return path if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else None
+
+
+class Attachment(Struct, frozen=True):
+    """A file as a content block, and the sentence that tells of it."""
+
+    block: ContentBlock
+    told: str
 
 
 def _attachment(path: Path, accepts: PromptCapabilities) -> Attachment:
@@ -218,92 +200,103 @@ def _link(path: Path, kind: str | None) -> Attachment:
     return Attachment(block, f"{path.name or path} goes along as a link.")
 
 
-# Chat's own slash commands, and how they are told from the agent's and from plain text.
-
-
-class Own(Struct, frozen=True):
-    """A command of chat itself."""
-
-    name: str
-    hint: str
-    description: str
-
-
-OWN = (
-    Own("mode", "[MODE]", "list the agent's modes, or change the mode"),
-    Own("model", "[MODEL]", "list the models, or change the model"),
-    Own("option", "[NAME VALUE]", "list the options, or set one"),
-    Own("sessions", "", "list the earlier sessions in this directory"),
-    Own("new", "", "begin a new session"),
-    Own("load", "[N|ID]", "go on with an earlier session"),
-    Own("show", "[N|plan]", "show a tool call or thought in full; the last call without a number"),
-    Own("help", "", "list the commands and the keys"),
-    Own("quit", "", "leave"),
-)
-OWN_NAMES = frozenset(own.name for own in OWN)
-
-_COMMAND = re.compile(r"/([^\s/]+)(?:\s+(.*))?", re.DOTALL)
-
-
-class Order(Struct, frozen=True):
-    """One of chat's own commands, as it was given."""
-
-    name: str
-    argument: str = ""
-
-
-class Message(Struct, frozen=True):
-    """Something for the agent."""
+class Suggestion(Struct, frozen=True):
+    """Text that takes the place of the last `replaces` characters, and what it means."""
 
     text: str
+    replaces: int
+    meaning: str = ""
 
 
-class Mistake(Struct, frozen=True):
-    """A command that nobody knows."""
+class CompletionContext(Struct, frozen=True):
+    """The settings, commands, sessions and directory that completions come from."""
 
-    sentence: str
-
-
-Given: TypeAlias = Order | Message | Mistake
-
-
-def understood(line: str, agents: Iterable[str]) -> Given:
-    """What a line means; `agents` are the names of the agent's commands.
-
-    Chat's own commands go first; with two slashes a command goes to the agent in any case. A path at the
-    beginning of a line is no command.
-    """
-    line = line.strip()
-    if line.startswith("//"):
-        return Message(line[1:])
-    match = _COMMAND.fullmatch(line)
-    if match is None:
-        return Message(line)
-    name, argument = match[1], (match[2] or "").strip()
-    if name in OWN_NAMES:
-        return Order(name, argument)
-    known = [*agents]
-    if name in known:
-        return Message(line)
-    near = difflib.get_close_matches(name, [*OWN_NAMES, *known], n=1)
-    meant = f"did you mean /{near[0]}? " if near else "/help lists those there are. "
-    return Mistake(f"There is no command /{name}: {meant}//{name} is sent to the agent as it is.")
+    settings: RemoteSettings
+    commands: Sequence[AvailableCommand] = ()
+    session_ids: Sequence[str] = ()
+    cwd: str = "."
 
 
-# What there is to choose from, as listings: modes, models, options, earlier sessions, commands.
+def suggestions(before: str, context: CompletionContext) -> Iterator[Suggestion]:
+    """Completions for the text before the cursor."""
+    if match := _WORD.fullmatch(before):
+        yield from _commands(match[1], context)
+    elif match := _OPTION_VALUE.fullmatch(before):
+        yield from _matching(match[2], _values(match[1], context.settings))
+    elif match := _ARGUMENT.fullmatch(before):
+        yield from _matching(match[2], _arguments(match[1], context))
+    elif match := _OPEN_MENTION.search(before):
+        yield from _files(match[1], context.cwd)
 
 
-KEYS = (
-    Choice("Enter", "send; Alt-Enter or Ctrl-J begins another line"),
-    Choice("@file", "let a file, an image or a directory go along"),
-    Choice("Ctrl-O", "show the last tool call in full"),
-    Choice("Ctrl-C", "cancel the turn; twice within a second leaves"),
-    Choice("Ctrl-D", "leave"),
-)
+def _commands(begun: str, context: CompletionContext) -> Iterator[Suggestion]:
+    theirs = [(one_line(command.name), _meaning(command)) for command in context.commands]
+    ours = [(own.name, f"{own.description} (chat)") for own in OWN_COMMANDS]
+    for name, meaning in [*theirs, *ours]:
+        if name in OWN_NAMES and (name, meaning) not in ours:
+            name = f"/{name}"  # chat's own command goes first, and two slashes lead to the agent's
+        if name.startswith(begun):
+            yield Suggestion(f"/{name}", len(begun) + 1, meaning)
 
 
-def modes(settings: Settings) -> Listing:
-    """The modes of the session."""
+def _meaning(command: AvailableCommand) -> str:
+    hint = f" [{one_line(command.input.hint)}]" if command.input else ""
+    return f"{one_line(command.description)}{hint}"
+
+
+def _arguments(command: str, context: CompletionContext) -> list[tuple[str, str]]:
+    settings = context.settings
+    match command:
+        case "mode":
+            named = {mode.id: one_line(mode.name) for mode in settings.modes}
+            return [(mode, named.get(mode, "")) for mode in settings.offered_modes]
+        case "model":
+            return [(model, "") for model in settings.offered_models]
+        case "load":
+            return [(session, "") for session in context.session_ids]
+        case _:
+            return [(option.id, one_line(option.name)) for option in known_options(settings)]
+
+
+def known_options(settings: RemoteSettings) -> list[SessionConfigSelect | SessionConfigBoolean]:
+    """The config options that this version knows how to set."""
+    kinds = (SessionConfigSelect, SessionConfigBoolean)
+    return [option for option in settings.options if isinstance(option, kinds)]
+
+
+def _values(id: str, settings: RemoteSettings) -> list[tuple[str, str]]:
+    for option in known_options(settings):
+        if option.id == id and isinstance(option, SessionConfigSelect):
+            return [(value, "") for value in values_of(option.options)]
+        if option.id == id:
+            return [("on", ""), ("off", "")]
+    return []
+
+
+def _matching(begun: str, words: Sequence[tuple[str, str]]) -> Iterator[Suggestion]:
+    for word, meaning in words:
+        # What cannot be typed as one word, or is not what it looks like, is not offered.
+        if word.startswith(begun) and word == one_line(word) and " " not in word:
+            yield Suggestion(word, len(begun), meaning)
+
+
+def _files(begun: str, cwd: str) -> Iterator[Suggestion]:
+    directory, _, name = begun.rpartition("/")
+    place = Path(cwd, f"{directory}/" if begun.startswith("/") else Path(directory).expanduser())
+    try:
+        with os.scandir(place) as found:
+            entries = sorted((entry.name, entry.is_dir()) for entry in found)
+    except OSError:
+        return
+    shown = [entry for entry in entries if entry[0].startswith(name) and (name or entry[0][0] != ".")]
+    for entry, is_directory in shown[:MOST_FILES]:
+        if entry == one_line(entry) and " " not in entry:
+            path = f"{directory}/{entry}" if "/" in begun else entry
+            yield Suggestion(f"{path}/" if is_directory else path, len(begun))
+
+
+def modes_listing(settings: RemoteSettings) -> Listing:
+    """Lists the modes of the session."""
     described = {mode.id: _described(mode.name, mode.description) for mode in settings.modes}
     option = settings.mode_option
     current = settings.mode if settings.modes or option is None else option.current_value
@@ -311,33 +304,34 @@ def modes(settings: Settings) -> Listing:
     return _listing("Modes", choices, "/mode MODE changes it", "The agent offers no modes.")
 
 
-def models(settings: Settings) -> Listing:
-    """The models that can be used."""
+def models_listing(settings: RemoteSettings) -> Listing:
+    """Lists the models that can be used."""
     choices = [_choice(model, "", model == settings.model) for model in settings.offered_models]
     return _listing("Models", choices, "/model MODEL changes it", "The agent offers no models.")
 
 
-def options(settings: Settings) -> Listing:
-    """The options with their values."""
+def options_listing(settings: RemoteSettings) -> Listing:
+    """Lists the config options with their values."""
     choices = [_option(option) for option in known_options(settings)]
     return _listing("Options", choices, "/option NAME VALUE sets one", "The agent offers no options.")
 
 
-def sessions(found: Sequence[SessionInfo], current: str) -> Listing:
-    """Earlier sessions, by number."""
+def sessions_listing(found: Sequence[SessionInfo], current: str) -> Listing:
+    """Lists earlier sessions, by number."""
     choices = [
-        Choice(f"{number}", _session(session), session.session_id == current)
+        ListingItem(f"{number}", _session(session), session.session_id == current)
         for number, session in enumerate(found, 1)
     ]
     none = "The agent knows no earlier session in this directory."
     return _listing("Sessions", choices, "/load N goes on with one", none)
 
 
-def commands(theirs: Sequence[AvailableCommand]) -> Listing:
-    """Everything that can be typed, and the keys."""
+def commands_listing(theirs: Sequence[AvailableCommand]) -> Listing:
+    """Lists all commands that can be typed, and the keys."""
     known = [_choice(f"/{command.name}", command.description) for command in theirs]
     ours = [
-        Choice(" ".join(filter(None, [f"/{own.name}", own.hint])), f"{own.description} (chat)") for own in OWN
+        ListingItem(" ".join(filter(None, [f"/{own.name}", own.hint])), f"{own.description} (chat)")
+        for own in OWN_COMMANDS
     ]
     return Listing(
         "Commands and keys", (*known, *ours, *KEYS), "//NAME sends a command to the agent as it is"
@@ -345,23 +339,23 @@ def commands(theirs: Sequence[AvailableCommand]) -> Listing:
 
 
 def newest_first(found: Sequence[SessionInfo]) -> list[SessionInfo]:
-    """Sessions by their last change; those without a time keep their order, at the end."""
+    """Sorts sessions by their last change; those without a time keep their order, at the end."""
     return sorted(found, key=lambda session: session.updated_at or "", reverse=True)
 
 
-def _listing(title: str, choices: list[Choice], hint: str, none: str) -> Listing:
+def _listing(title: str, choices: list[ListingItem], hint: str, none: str) -> Listing:
     return Listing(title, tuple(choices), hint) if choices else Listing(none, ())
 
 
-def _choice(word: str, meaning: str, is_current: bool = False) -> Choice:
-    return Choice(one_line(word), one_line(meaning), is_current)
+def _choice(word: str, meaning: str, is_current: bool = False) -> ListingItem:
+    return ListingItem(one_line(word), one_line(meaning), is_current)
 
 
 def _described(name: str, description: object) -> str:
     return f"{name}: {description}" if isinstance(description, str) and description else name
 
 
-def _option(option: SessionConfigSelect | SessionConfigBoolean) -> Choice:
+def _option(option: SessionConfigSelect | SessionConfigBoolean) -> ListingItem:
     if isinstance(option, SessionConfigSelect):
         return _choice(option.id, f"{option.current_value} (of {', '.join(values_of(option.options))})")
     return _choice(option.id, f"{'on' if option.current_value else 'off'} (of on, off)")

@@ -1,6 +1,8 @@
-"""A terminal: a line to type on while nothing happens, and a tail that is drawn again while the agent works.
+"""The front of a terminal: a line to type on, and a tail that is redrawn while the agent works.
 
-What is done is printed once and scrolls away like any output; only the few lines below it are redrawn.
+What is done is printed once and scrolls away like any output; only the few lines below it are redrawn. What
+was typed is stored for each directory, for this user's eyes only; a line that begins with a space is not,
+as shells have it.
 """
 
 from __future__ import annotations
@@ -27,18 +29,18 @@ from prompt_toolkit.keys import Keys
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from coupler.cli.chat.dialogs import Interrupted, Left
+from coupler.cli.chat.dialogs import InputInterrupted, UserLeft
 from coupler.cli.chat.input_line import Suggestion
 from coupler.cli.chat.rendering import (
-    Asked,
-    Harmless,
-    Numbered,
+    NumberedPart,
     Part,
     Remark,
+    Sanitized,
     TailView,
     Transcript,
-    expanded,
-    together,
+    UserText,
+    render_expanded,
+    render_parts,
 )
 from coupler.runtime.directories import NoHomeError, data_directory
 
@@ -46,6 +48,10 @@ FRAME = 1 / 12
 """Seconds between two drawings of the tail."""
 
 PROMPT = "> "
+
+MOST_ENTRIES = 1_000
+MOST_BYTES = 4 * 1024 * 1024
+"""Above this the file is written anew with its last entries."""
 
 
 class TerminalFront:
@@ -60,16 +66,16 @@ class TerminalFront:
         cwd: str,
         status: Callable[[], str],
         suggest: Callable[[str], Iterable[Suggestion]],
-        history: History,
+        history: InputHistory,
     ) -> None:
         self.transcript = transcript
         self._cwd = cwd
         self._console = Console(highlight=False, markup=False, emoji=False)
         self._last: Part | None = None
         self._line: PromptSession[str] = PromptSession(
-            completer=_Suggesting(suggest),
+            completer=_SuggestionCompleter(suggest),
             complete_while_typing=True,
-            history=_Kept(history),
+            history=_StoredHistory(history),
             multiline=True,
             key_bindings=self._keys(),
             bottom_toolbar=status,
@@ -89,7 +95,7 @@ class TerminalFront:
             self._print_done()
             if self._last is not None:
                 self._console.print()
-            self._last = Asked("")
+            self._last = UserText("")
             default, self._typed = self._typed, ""
             self._is_reading = True
             try:
@@ -105,8 +111,8 @@ class TerminalFront:
                 self.show(Remark("The agent asks while you type: press Enter on an empty line to answer."))
             async with self._typing:
                 self._print_done()
-                self._last = Asked("")
-                _forget_keys()
+                self._last = UserText("")
+                _discard_typed_keys()
                 return await self._prompted(self._answer, question)
         finally:
             self._questions -= 1
@@ -116,8 +122,8 @@ class TerminalFront:
         self.transcript.remark(part)
         self.refresh()
 
-    def show_whole(self, part: Numbered) -> None:
-        self._above(lambda: self._print(expanded(part, self._cwd)))
+    def show_whole(self, part: NumberedPart) -> None:
+        self._above(lambda: self._print(render_expanded(part, self._cwd)))
 
     def refresh(self) -> None:
         if self._work is None:
@@ -134,7 +140,7 @@ class TerminalFront:
             self._pause()
 
     def signalled(self) -> None:
-        """SIGINT came from elsewhere; the key itself is read like any other."""
+        """Handles SIGINT from elsewhere; the key itself is read like any other."""
         application = get_app_or_none()
         if application is not None and application.is_running:
             application.exit(exception=KeyboardInterrupt())
@@ -146,12 +152,12 @@ class TerminalFront:
             # The signal is ours at all times: what would install it here would take it away afterwards.
             return await session.prompt_async(message, handle_sigint=False, **options)
         except KeyboardInterrupt:
-            raise Interrupted from None
+            raise InputInterrupted from None
         except EOFError:
-            raise Left from None
+            raise UserLeft from None
 
     def _go_on(self) -> None:
-        """Draw the tail and read keys, unless a question is open or nothing goes on."""
+        """Draws the tail and reads keys, unless a question is open or nothing goes on."""
         if self._work is not None or self._interrupt is None or self._questions:
             return
         tail = TailView(lambda: self.transcript.tail(), lambda: self._typed, self._cwd, time.monotonic())
@@ -187,7 +193,10 @@ class TerminalFront:
             await asyncio.sleep(FRAME)
 
     def _keys_pressed(self, keys: Iterable[KeyPress]) -> None:
-        """Keys while the agent works: what is typed stands on the next line, and is not sent by itself."""
+        """Handles keys while the agent works.
+
+        What is typed stands on the next line, and is not sent by itself.
+        """
         for press in keys:
             match press.key:
                 case Keys.ControlC if self._interrupt is not None:
@@ -213,15 +222,15 @@ class TerminalFront:
     def _print_done(self) -> bool:
         parts = self.transcript.take()
         if parts:
-            self._print(together(parts, self._last, self._cwd))
+            self._print(render_parts(parts, self._last, self._cwd))
             self._last = parts[-1]
         return bool(parts)
 
     def _print(self, renderable: RenderableType) -> None:
-        self._console.print(Harmless(renderable))
+        self._console.print(Sanitized(renderable))
 
     def _above(self, print_it: Callable[[], object]) -> None:
-        """Print something above the line on which somebody types, if somebody does."""
+        """Prints something above the line on which somebody types, if somebody does."""
         application = get_app_or_none()
         if application is not None and application.is_running:
             run_in_terminal(lambda: print_it() and None)
@@ -254,8 +263,8 @@ class TerminalFront:
         return keys
 
 
-class _Suggesting(Completer):
-    """Suggestions in the words of the library that shows them."""
+class _SuggestionCompleter(Completer):
+    """Adapts suggestions to prompt_toolkit's completer."""
 
     def __init__(self, suggest: Callable[[str], Iterable[Suggestion]]) -> None:
         self._suggest = suggest
@@ -269,10 +278,10 @@ class _Suggesting(Completer):
             )
 
 
-class _Kept(TypedHistory):
-    """The history in the words of the library that walks through it."""
+class _StoredHistory(TypedHistory):
+    """Adapts the stored history to prompt_toolkit's."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: InputHistory) -> None:
         super().__init__()
         self._history = history
 
@@ -283,33 +292,23 @@ class _Kept(TypedHistory):
         self._history.add(string)
 
 
-def _forget_keys() -> None:
-    """Drop keys that were pressed before a question was there to be answered."""
+def _discard_typed_keys() -> None:
+    """Drops keys that were pressed before a question was there to be answered."""
     with contextlib.suppress(ImportError, OSError):
         import termios
 
         termios.tcflush(0, termios.TCIFLUSH)
 
 
-# What was typed before in this directory, for this user's eyes only.
-#
-# A line that begins with a space is not kept, as shells have it.
-
-
-MOST_ENTRIES = 1_000
-MOST_BYTES = 4 * 1024 * 1024
-"""Above this the file is written anew with its last entries."""
-
-
-class History:
-    """The entries of one directory. What cannot be read or written costs nobody the conversation."""
+class InputHistory:
+    """The lines typed in one directory. What cannot be read or written costs nobody the conversation."""
 
     def __init__(self, file: Path | None) -> None:
         """Without a file nothing is kept."""
         self._file = file
 
     @classmethod
-    def of(cls, directory: str) -> History:
+    def of(cls, directory: str) -> InputHistory:
         """The history of a directory, in the user's own data."""
         try:
             place = data_directory()
@@ -319,7 +318,7 @@ class History:
         return cls(Path(place, "chat", f"{name}.jsonl"))
 
     def entries(self) -> list[str]:
-        """What was typed, the oldest first."""
+        """The typed lines, the oldest first."""
         if self._file is None:
             return []
         try:
@@ -329,7 +328,7 @@ class History:
         return [entry for line in lines[-MOST_ENTRIES:] if (entry := _entry(line))]
 
     def add(self, entry: str) -> None:
-        """Keep what was typed."""
+        """Stores a typed line."""
         if self._file is None or not entry.strip() or entry.startswith(" "):
             return
         with contextlib.suppress(OSError):

@@ -1,4 +1,9 @@
-"""A conversation without a terminal: lines come from stdin, text goes to stdout, and nobody is asked."""
+"""Fronts of plain lines, for pipes and for terminals that can do no more.
+
+`PlainFront` is a whole conversation without a terminal: lines come from stdin, text goes to stdout, and
+nobody is asked. `LineDialogFront` asks the questions of an agent on the terminal beside `coupler exec` and
+`coupler run`.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +15,34 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from coupler.cli.chat.dialogs import Left
+from coupler.cli.chat.dialogs import UserLeft
 from coupler.cli.chat.rendering import (
-    Answer,
-    Asked,
-    Called,
+    AgentMarkdown,
+    ContentNote,
     Listing,
-    Musing,
-    Numbered,
+    NumberedPart,
     Part,
-    Planned,
+    PermissionPart,
+    PlanPart,
     Remark,
-    Shown,
+    ThoughtPart,
+    ToolCallPart,
     Transcript,
-    Wanted,
+    UserText,
 )
 from coupler.cli.exec_output import silence_stdout
-from coupler.cli.exit_codes import complain
-from coupler.cli.session_export import input_of, of_output, title_of
+from coupler.cli.exit_codes import print_error
+from coupler.cli.session_export import input_of, passages_of_output, title_of
 from coupler.cli.terminal import one_line
 
 if TYPE_CHECKING:
     from coupler.cli.terminal import QuestionTerminal
+
+
+PLAN_MARKS = {"completed": "x", "in_progress": ">"}
+
+ASKS = "The agent asks"
+"""How a question begins, so that nobody takes an agent's words for another program's."""
 
 
 class PlainFront:
@@ -43,7 +54,7 @@ class PlainFront:
         self.transcript = transcript
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self.is_unread = False
-        """Whether nobody reads any more what is written."""
+        """True if nobody reads any more what is written."""
         self._last: Part | None = None
         self._interrupt: Callable[[], None] | None = None
         self._reader = threading.Thread(
@@ -57,28 +68,28 @@ class PlainFront:
         line = None if self.is_unread else await self._lines.get()
         if line is None:
             self._lines.put_nowait(None)
-            raise Left
+            raise UserLeft
         return line
 
     async def ask(self, question: str) -> str:
-        raise Left
+        raise UserLeft
 
     def show(self, part: Part) -> None:
         self.transcript.remark(part)
         self.refresh()
 
-    def show_whole(self, part: Numbered) -> None:
+    def show_whole(self, part: NumberedPart) -> None:
         self.refresh()
-        self._write(plain_whole(part))
+        self._write(plain_full_text(part))
 
     def refresh(self) -> None:
         for part in self.transcript.take():
             if isinstance(part, Remark) and part.severity == "error":
-                complain(plain_error(part), "coupler chat")
+                print_error(plain_error(part), "coupler chat")
                 continue
-            if isinstance(part, Answer) and isinstance(self._last, Answer):
+            if isinstance(part, AgentMarkdown) and isinstance(self._last, AgentMarkdown):
                 self._write("")  # blocks of Markdown are set apart by an empty line
-            self._write(plain(part))
+            self._write(plain_text(part))
             self._last = part
 
     @contextlib.contextmanager
@@ -91,7 +102,7 @@ class PlainFront:
             self.refresh()
 
     def signalled(self) -> None:
-        """SIGINT: cancel the turn; when there is none, leave."""
+        """Handles SIGINT: cancels the turn; when there is none, leaves."""
         if self._interrupt is not None:
             self._interrupt()
         else:
@@ -108,7 +119,7 @@ class PlainFront:
 
 
 def _read_lines(loop: asyncio.AbstractEventLoop, lines: asyncio.Queue[str | None]) -> None:
-    """In a thread of its own: a file, a pipe and a terminal are read alike, and none can be waited for.
+    """Reads stdin in a thread: a file, a pipe and a terminal are read alike, and none can be waited for.
 
     The descriptor is read itself: a thread inside of `sys.stdin` would be in the way when the program ends.
     """
@@ -128,47 +139,68 @@ def _lines(descriptor: int) -> Iterator[bytes]:
         yield begun
 
 
-# Parts of a conversation as bare text, for pipes and for terminals that can do no more.
+class LineDialogFront:
+    """Shows a question and reads a line for an answer. Ctrl-C is the run's, and cancels the turn."""
+
+    def __init__(self, terminal: QuestionTerminal) -> None:
+        self._terminal = terminal
+
+    def show(self, part: Part) -> None:
+        self._terminal.write(f"{_dialog_text(part)}\n")
+
+    async def ask(self, question: str) -> str:
+        line = await self._terminal.ask(question)
+        if not line:
+            self._terminal.write("\n")
+            raise UserLeft
+        return line
 
 
-PLAN_MARKS = {"completed": "x", "in_progress": ">"}
+def _dialog_text(part: Part) -> str:
+    match part:
+        case Remark(title, detail, "question"):
+            asked = title if title.startswith(ASKS) else f"{ASKS}: {title}"
+            return f"\n{asked}\n{detail}"  # the answer so far may have no line end
+        case Remark(title):
+            return f"  {title}"
+    return plain_text(part)
 
 
-def plain(part: Part) -> str:
+def plain_text(part: Part) -> str:
     """The part as it is written when it is done."""
     match part:
-        case Asked(text):
+        case UserText(text):
             return f"> {text}"
-        case Answer(text):
+        case AgentMarkdown(text):
             return text.strip("\n")
-        case Musing(number):
+        case ThoughtPart(number):
             return f"[thought #{number}]"
-        case Called(number, call):
+        case ToolCallPart(number, call):
             return f"[{one_line(call.status)}] {title_of(call)} ({one_line(call.kind)}) #{number}"
-        case Planned(entries):
+        case PlanPart(entries):
             marks = ((PLAN_MARKS.get(entry.status, " "), one_line(entry.content)) for entry in entries)
             return "\n".join(f"[{mark}] {content}" for mark, content in marks)
-        case Shown(note):
+        case ContentNote(note):
             return f"[{note}]"
         case Remark(title, detail):
             return f"[{title}]" if not detail else f"[{title}{'' if title.endswith('.') else ':'} {detail}]"
-        case Wanted(call):
+        case PermissionPart(call):
             return f"[wanted] {title_of(call)} ({one_line(call.kind)})"
         case Listing():
             return _listing(part)
 
 
 def plain_error(remark: Remark) -> str:
-    """What went wrong, for stderr: what the agent's process left stands on lines of its own."""
+    """An error for stderr: what the agent's process left stands on lines of its own."""
     return "\n".join(filter(None, [remark.title, remark.detail]))
 
 
-def plain_whole(part: Numbered) -> str:
-    """All there is to see of a thought or a tool call."""
-    if isinstance(part, Musing):
+def plain_full_text(part: NumberedPart) -> str:
+    """A thought or a tool call in full."""
+    if isinstance(part, ThoughtPart):
         return part.text
-    lines = [plain(part), input_of(part.call)]
-    for passage in of_output(part.call):
+    lines = [plain_text(part), input_of(part.call)]
+    for passage in passages_of_output(part.call):
         lines.extend([passage.note, (passage.code or passage.text).rstrip("\n")])
     return "\n".join(filter(None, lines))
 
@@ -179,37 +211,3 @@ def _listing(listing: Listing) -> str:
         mark = "*" if choice.is_current else " "
         lines.append(f"{mark} {choice.word}{f'  {choice.meaning}' if choice.meaning else ''}")
     return "\n".join([*lines, *filter(None, [listing.hint])])
-
-
-# The dialogs of `coupler chat` in plain lines, for the terminal beside `coupler exec`.
-
-
-ASKS = "The agent asks"
-"""How a question begins, so that nobody takes an agent's words for another program's."""
-
-
-class FormFront:
-    """Shows what is asked and reads a line for an answer. Ctrl-C is the run's, and cancels the turn."""
-
-    def __init__(self, terminal: QuestionTerminal) -> None:
-        self._terminal = terminal
-
-    def show(self, part: Part) -> None:
-        self._terminal.write(f"{_shown(part)}\n")
-
-    async def ask(self, question: str) -> str:
-        line = await self._terminal.ask(question)
-        if not line:
-            self._terminal.write("\n")
-            raise Left
-        return line
-
-
-def _shown(part: Part) -> str:
-    match part:
-        case Remark(title, detail, "question"):
-            asked = title if title.startswith(ASKS) else f"{ASKS}: {title}"
-            return f"\n{asked}\n{detail}"  # the answer so far may have no line end
-        case Remark(title):
-            return f"  {title}"
-    return plain(part)

@@ -1,6 +1,10 @@
-"""Parts of a conversation as something that `rich` prints, wide or narrow, with colours or without.
+"""Turns what is observed of a session into parts, and renders them with `rich`.
 
-What is printed goes through `Harmless`: whatever was overlooked before, no control character gets out.
+A `Transcript` does no I/O and knows no terminal. Its parts come in the order in which they were done: text
+when its block is whole, a tool call when it has ended, the plan when its turn is over. Each is shown once
+and scrolls away; text in them is clean. `render_parts` prints what is done; `TailView` draws what is not,
+at the bottom while the agent works. What is printed goes through `Sanitized`: whatever was overlooked
+before, no control character gets out.
 """
 
 from __future__ import annotations
@@ -22,7 +26,14 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from coupler.cli.session_export import Passage, input_of, of_block, of_output, spoken_compaction, title_of
+from coupler.cli.session_export import (
+    TranscriptPassage,
+    describe_compaction,
+    input_of,
+    passage_of_block,
+    passages_of_output,
+    title_of,
+)
 from coupler.cli.terminal import clean, count, one_line
 from coupler.client.observation import Observation, PermissionDecided, PromptSent, Received, TurnFinished
 from coupler.client.policy import Decision
@@ -46,8 +57,24 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
 
+MOST_IN_TAIL = 16_384
+"""Characters of open text that are looked at for the tail."""
+
+SMALL = 8_192
+"""Characters up to which the open text is parsed again for each new line."""
+
+GROWTH = 1.25
+"""What is larger is parsed again when it has grown by this factor, so that all of it costs little."""
+
+STOPS = {
+    "cancelled": "The turn was cancelled.",
+    "refusal": "The agent refused to go on.",
+    "max_tokens": "The agent reached its limit of tokens.",
+    "max_turn_requests": "The agent reached its limit of requests in one turn.",
+}
+
 PREVIEW = 5
-"""Lines of a tool's output that are shown before it is asked for."""
+"""Lines of a tool's output that are shown of a collapsed call."""
 
 DIFF_PREVIEW = 16
 """The same, of a diff."""
@@ -61,6 +88,13 @@ MOST_PLACES = 3
 """Places of a call that are named behind it."""
 
 INDENT = (0, 0, 0, 2)
+
+THOUGHT_LINES = 3
+MOST_CALLS = 6
+MOST_ENTRIES = 6
+FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+FRAMES_PER_SECOND = 10
+"""Frames of the spinner a second."""
 
 _MARKS = {
     "pending": ("○", "yellow"),
@@ -84,299 +118,96 @@ _KINDS = {
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
-class Harmless:
-    """Something to print, without anything in its text that a terminal would obey.
-
-    Lines end with their text: spaces behind it would be copied along, and wrapped when a window shrinks.
-    """
-
-    def __init__(self, renderable: RenderableType) -> None:
-        self._renderable = renderable
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        shown = (segment for segment in console.render(self._renderable, options) if not segment.control)
-        clean_ones = (Segment(clean(segment.text), segment.style) for segment in shown)
-        for line in Segment.split_lines(clean_ones):
-            yield from _without_space_behind(line)
-            yield Segment.line()
-
-
-class Trimmed:
-    """Something without empty lines above and below it; each part of a conversation has its own air."""
-
-    def __init__(self, renderable: RenderableType) -> None:
-        self._renderable = renderable
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = console.render_lines(self._renderable, options.update(height=None), pad=False)
-        filled = [number for number, line in enumerate(lines) if any(part.text.strip() for part in line)]
-        for line in lines[filled[0] : filled[-1] + 1] if filled else ():
-            yield from line
-            yield Segment.line()
-
-
-class _LeftHeading(Heading):
-    """Headings stand where the text stands."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        self.text.justify = "left"
-        yield self.text
-
-
-class _Prose(Markdown):
-    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
-        **Markdown.elements,
-        "heading_open": _LeftHeading,
-    }
-
-
-class Bottom:
-    """The last lines of something that may be longer than the screen."""
-
-    def __init__(self, renderable: RenderableType, lines: int) -> None:
-        self._renderable = renderable
-        self._lines = lines
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = console.render_lines(self._renderable, options.update(height=None), pad=False)
-        for line in lines[-self._lines :]:
-            yield from line
-            yield Segment.line()
-
-
-def _without_space_behind(line: Sequence[Segment]) -> list[Segment]:
-    kept = [*line]
-    while kept and not kept[-1].text.strip():
-        kept.pop()
-    if kept:
-        kept[-1] = Segment(kept[-1].text.rstrip(), kept[-1].style)
-    return kept
-
-
-def rendered(part: Part, cwd: str = "") -> RenderableType:
-    """A part as it is shown when it is done: what is long in it is collapsed."""
-    match part:
-        case Asked(text):
-            return Text.assemble(("> ", "bold cyan"), (text, "bold"))
-        case Answer(text):
-            return markdown(text)
-        case Musing() | Called():
-            return collapsed(part, cwd)
-        case Planned(entries):
-            return plan(entries)
-        case Shown(note):
-            return Text(f"[{note}]", "magenta")
-        case Remark():
-            return _remark(part)
-        case Wanted():
-            return _wanted(part, cwd)
-        case Listing():
-            return _listing(part)
-
-
-def together(parts: Sequence[Part], after: Part | None, cwd: str = "") -> RenderableType:
-    """Parts one below the other, with air between them where it helps reading."""
-    lines: list[RenderableType] = []
-    for part in parts:
-        if after is not None and not _is_close(after, part):
-            lines.append(Text())
-        lines.append(rendered(part, cwd))
-        after = part
-    return Group(*lines)
-
-
-def markdown(text: str) -> RenderableType:
-    """Prose of the agent. Links show where they lead, so that none can lie about it."""
-    return Trimmed(_Prose(text.strip("\n"), hyperlinks=False, code_theme="ansi_dark"))
-
-
-def collapsed(part: Numbered, cwd: str = "") -> RenderableType:
-    """A thought or a tool call in a few lines, with the command that shows the rest."""
-    if isinstance(part, Musing):
-        return _thought(part, THOUGHT_PREVIEW)
-    lines: list[RenderableType] = [call_line(part, cwd)]
-    for passage in _output(part.call, cwd):
-        most = DIFF_PREVIEW if passage.language == "diff" else PREVIEW
-        lines.append(Padding(_passage(passage, most, f"/show {part.number}"), INDENT))
-    return Group(*lines)
-
-
-def expanded(part: Numbered, cwd: str = "") -> RenderableType:
-    """The same with all there is to see."""
-    if isinstance(part, Musing):
-        return _thought(part, MOST_LINES)
-    return Group(call_line(part, cwd), Padding(call_details(part.call, MOST_LINES, cwd), INDENT))
-
-
-def call_line(part: Called, cwd: str = "") -> Text:
-    """A tool call in a line: how it stands, what it is, and where."""
-    call = part.call
-    mark, style = _MARKS.get(call.status, ("·", ""))
-    line = Text.assemble((mark, style), " ", (title_of(call), "bold"), (f"  {one_line(call.kind)}", "dim"))
-    for place in _places(call, cwd):
-        line.append(f" {place}", "cyan")
-    return line.append(f"  #{part.number}", "dim")
-
-
-def call_details(call: ToolCall, most: int, cwd: str = "") -> RenderableType:
-    """What a tool was given and what it shows; the command whole, for somebody decides about it."""
-    lines: list[RenderableType] = []
-    command, rest = command_in(call.raw_input)
-    if command:
-        lines.append(Text(f"$ {command}", "bold"))
-    if rest not in (None, {}, []):
-        lines.append(Text(input_of(msgspec.structs.replace(call, raw_input=rest)), "dim"))
-    lines.extend(_passage(passage, most, "") for passage in _output(call, cwd))
-    return Group(*lines)
-
-
-def command_in(given: Any) -> tuple[str, Any]:
-    """The command that a tool runs, as far as its input tells, and what else it was given."""
-    if not isinstance(given, dict):
-        return "", given
-    name = next((name for name in ("command", "cmd") if given.get(name)), "")
-    command, arguments = given.get(name), given.get("args", [])
-    words = [command] if isinstance(command, str) else command
-    if not _are_words(words) or not _are_words(arguments):
-        return "", given
-    # A command in one piece is for a shell as it is; in words, each is quoted as it would have to be typed.
-    spoken = [command] if isinstance(command, str) else [shlex.join(words)]
-    spoken.extend([shlex.join(arguments)] if arguments else [])
-    return clean(" ".join(spoken)), {key: given[key] for key in given if key not in (name, "args")}
-
-
-def _are_words(value: object) -> TypeGuard[Sequence[str]]:
-    return isinstance(value, list | tuple) and all(isinstance(word, str) for word in value)
-
-
-def plan(entries: Iterable[PlanEntry]) -> RenderableType:
-    """A plan, one entry a line."""
-    lines = [Text("Plan", "bold")]
-    for entry in entries:
-        mark, style = _PLAN_MARKS.get(entry.status, ("·", ""))
-        lines.append(Text.assemble("  ", (f"{mark} {one_line(entry.content)}", style)))
-    return Group(*lines)
-
-
-def _is_close(before: Part, after: Part) -> bool:
-    """Whether two parts stand close together: short calls and remarks in a row."""
-    kinds = (Called, Remark)
-    return isinstance(before, kinds) and type(before) is type(after)
-
-
-def _remark(remark: Remark) -> RenderableType:
-    mark, style = _SEVERITIES.get(remark.severity, ("·", "dim"))
-    line = Text(f"{mark} {remark.title}", style)
-    return Group(line, Padding(Text(remark.detail, "dim"), INDENT)) if remark.detail else line
-
-
-def _wanted(wanted: Wanted, cwd: str) -> RenderableType:
-    """What somebody decides about: the command and the change come before the agent's own words for them."""
-    call = wanted.call
-    line = Text.assemble(("? ", "bold yellow"), "The agent wants to: ", (title_of(call), "bold"))
-    line.append(f"  {one_line(call.kind)}", "dim")
-    for place in _places(call, cwd):
-        line.append(f" {place}", "cyan")
-    most = MOST_LINES if wanted.is_whole else DIFF_PREVIEW
-    lines: list[RenderableType] = [line, Padding(call_details(call, most, cwd), INDENT)]
-    for number, option in enumerate(wanted.options, 1):
-        lines.append(Text.assemble("  ", (f"{number}", "bold cyan"), f" {_spoken_option(option)}"))
-    return Group(*lines)
-
-
-def _spoken_option(option: PermissionOption) -> str:
-    """An option in the agent's words, and what it does in ours."""
-    name, kind = one_line(option.name), _KINDS.get(option.kind, one_line(option.kind))
-    return name if name.lower() == kind else f"{name} ({kind})"
-
-
-def _listing(listing: Listing) -> RenderableType:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column()
-    table.add_column()
-    for choice in listing.choices:
-        mark = "* " if choice.is_current else "  "
-        table.add_row(Text.assemble(mark, (choice.word, "cyan")), Text(choice.meaning))
-    hint = [Text(listing.hint, "dim")] if listing.hint else []
-    return Group(Text(listing.title, "bold"), *([table] if listing.choices else []), *hint)
-
-
-def _thought(musing: Musing, most: int) -> RenderableType:
-    lines = musing.text.splitlines()
-    return _cut([f"∴ {lines[0]}", *lines[1:]], most, f"/show {musing.number}", "dim italic")
-
-
-def _passage(passage: Passage, most: int, command: str) -> RenderableType:
-    lines: list[RenderableType] = []
-    if passage.note:
-        lines.append(Text(passage.note, "magenta"))
-    shown = passage.code or passage.text
-    if shown:
-        style = None if passage.language == "diff" else "dim"
-        lines.append(_cut(shown.rstrip("\n").splitlines(), most, command, style))
-    return Group(*lines)
-
-
-def _cut(lines: Sequence[str], most: int, command: str = "", style: str | None = "") -> Text:
-    """The first lines, and how to see the others; without a style they are a diff's."""
-    text = Text()
-    for number, line in enumerate(lines[:most]):
-        text.append("\n" if number else "")
-        text.append(line, _DIFF_STYLES.get(line[:1], "dim") if style is None else style)
-    if len(lines) > most:
-        more = count(len(lines) - most, "more line")
-        text.append(f"\n… {more}{f': {command}' if command else ''}", "dim")
-    return text
-
-
-def _output(call: ToolCall, cwd: str) -> Iterator[Passage]:
-    """What a call shows; the file of a diff is named unless the call's own line does."""
-    named = {_near(location.path, cwd) for location in call.locations[:MOST_PLACES]}
-    for passage in of_output(call):
-        if passage.language != "diff":
-            yield passage
-        else:
-            path = _near(passage.note, cwd)
-            yield passage._replace(note="" if path in named else path)
-
-
-def _places(call: ToolCall, cwd: str) -> list[str]:
-    places: dict[str, str] = {}
-    for location in call.locations:
-        path = _near(location.path, cwd)
-        places.setdefault(path, f"{path}:{location.line}" if location.line else path)
-    return [*places.values()][:MOST_PLACES]
-
-
-def _near(path: str, cwd: str) -> str:
-    """A path as seen from the directory of the session."""
-    pure = PurePath(one_line(path))
-    return str(pure.relative_to(cwd)) if cwd and pure.is_relative_to(cwd) else str(pure)
-
-
-# The conversation as it is seen: observations go in, parts that are done come out, and a tail that is not.
-#
-# It does no I/O and knows no terminal. Parts come in the order in which they were done: text when its block
-# is whole, a tool call when it has ended, the plan when its turn is over.
-
-
-MOST_IN_TAIL = 16_384
-"""Characters of open text that are looked at for the tail."""
-
-STOPS = {
-    "cancelled": "The turn was cancelled.",
-    "refusal": "The agent refused to go on.",
-    "max_tokens": "The agent reached its limit of tokens.",
-    "max_turn_requests": "The agent reached its limit of requests in one turn.",
-}
+class UserText(Struct, frozen=True):
+    """A message of the user, told again by an earlier session."""
+
+    text: str
+
+
+class AgentMarkdown(Struct, frozen=True):
+    """A whole block of the agent's Markdown: a paragraph, a list, a table."""
+
+    text: str
+
+
+class ThoughtPart(Struct, frozen=True):
+    """A thought of the agent, shown in full by its number."""
+
+    number: int
+    text: str
+
+
+class ToolCallPart(Struct, frozen=True):
+    """A tool call as it stands, shown in full by its number."""
+
+    number: int
+    call: ToolCall
+
+
+class PlanPart(Struct, frozen=True):
+    """The plan as it stands."""
+
+    entries: tuple[PlanEntry, ...]
+
+
+class ContentNote(Struct, frozen=True):
+    """A note in place of what a terminal cannot show: an image, a sound, a link."""
+
+    note: str
+
+
+class Remark(Struct, frozen=True):
+    """A sentence about the conversation; the severity is one of ACP's notices, or "question"."""
+
+    title: str
+    detail: str = ""
+    severity: str = "info"
+
+
+class PermissionPart(Struct, frozen=True):
+    """A permission request: the call, and the options that the agent offers."""
+
+    call: ToolCall
+    options: tuple[PermissionOption, ...]
+    is_whole: bool = False
+
+
+class ListingItem(Struct, frozen=True):
+    """A line of a listing: the word that is typed for it, and what it means."""
+
+    word: str
+    meaning: str = ""
+    is_current: bool = False
+
+
+class Listing(Struct, frozen=True):
+    """A list to choose from."""
+
+    title: str
+    choices: tuple[ListingItem, ...]
+    hint: str = ""
+
+
+NumberedPart: TypeAlias = ThoughtPart | ToolCallPart
+Part: TypeAlias = (
+    UserText
+    | AgentMarkdown
+    | ThoughtPart
+    | ToolCallPart
+    | PlanPart
+    | ContentNote
+    | Remark
+    | PermissionPart
+    | Listing
+)
 
 
 class Tail(Struct, frozen=True):
-    """What is not done yet: shown at the bottom, and drawn again as it changes."""
+    """The part of a conversation that is not done: shown at the bottom, and drawn again as it changes."""
 
     answer: str = ""
     thought: str = ""
-    calls: tuple[Called, ...] = ()
+    calls: tuple[ToolCallPart, ...] = ()
     plan: tuple[PlanEntry, ...] = ()
 
     def __bool__(self) -> bool:
@@ -384,7 +215,7 @@ class Tail(Struct, frozen=True):
 
 
 class Transcript:
-    """One session's conversation, from its opening on."""
+    """The conversation of one session, from its opening on."""
 
     def __init__(self) -> None:
         self.title: str | None = None
@@ -392,15 +223,15 @@ class Transcript:
         self.mode: str | None = None
         """The mode that the user knows of; another one is remarked upon."""
         self.is_muted = False
-        """While a session is opened again whose history stands on the screen already."""
+        """True while a session is opened again whose history stands on the screen already."""
         self._done: list[Part] = []
-        self._answer = OpenText()
+        self._answer = StreamedMarkdown()
         self._answer_id: str | None = None
         self._thought: list[str] = []
         self._asked: list[str] = []
-        self._calls: dict[str, Called] = {}
+        self._calls: dict[str, ToolCallPart] = {}
         self._open_calls: dict[str, None] = {}
-        self._numbered: list[Numbered] = []
+        self._numbered: list[NumberedPart] = []
         self._compactions: dict[str, Compaction] = {}
         self._plan: tuple[PlanEntry, ...] = ()
         self._plan_is_new = False
@@ -408,13 +239,13 @@ class Transcript:
         self._is_in_turn = False
 
     def successor(self) -> Transcript:
-        """For another session, whose parts are numbered on: those of before can still be looked at."""
+        """A transcript for another session that goes on numbering: earlier parts can still be shown."""
         later = Transcript()
         later._numbered = self._numbered
         return later
 
     def notice(self, observation: Observation) -> None:
-        """Take in what happened."""
+        """Handles an observation."""
         match observation:
             case Received(event=event) if not self.is_muted:
                 self._received(event)
@@ -423,7 +254,7 @@ class Transcript:
                 self._is_in_turn = True
             case PermissionDecided(decision=decision) if not decision.is_allowed:
                 self._close_messages()
-                self._done.append(_refused(decision))
+                self._done.append(_denial_remark(decision))
             case TurnFinished(reply=reply, error=error):
                 self._is_in_turn = False
                 self.settle()
@@ -432,12 +263,12 @@ class Transcript:
                     self._done.append(Remark(sentence, severity="warning"))
 
     def remark(self, part: Part) -> None:
-        """Something that Coupler itself has to say, or was asked for."""
+        """Adds a part that Coupler itself has to say, or was asked for."""
         self._close_messages()
         self._done.append(part)
 
     def settle(self) -> None:
-        """Nothing goes on any more: what was open is done as it stands."""
+        """Ends what is open as it stands: nothing goes on any more."""
         self._close_messages()
         self._done.extend(self._calls[call] for call in self._open_calls)
         self._open_calls.clear()
@@ -450,7 +281,7 @@ class Transcript:
         return done
 
     def tail(self) -> Tail:
-        """What is not done, after `take`."""
+        """The tail, after `take`."""
         return Tail(
             self._answer.end(MOST_IN_TAIL),
             clean("".join(self._thought)[-MOST_IN_TAIL:]),
@@ -458,10 +289,10 @@ class Transcript:
             self._plan if self._plan_is_new and self._plan != self._shown_plan else (),
         )
 
-    def numbered(self, number: int | None = None) -> Numbered | None:
-        """A part to be looked at again; without a number the last tool call."""
+    def numbered(self, number: int | None = None) -> NumberedPart | None:
+        """A part by its number, to be shown again; without a number the last tool call."""
         if number is None:
-            return next((part for part in reversed(self._numbered) if isinstance(part, Called)), None)
+            return next((part for part in reversed(self._numbered) if isinstance(part, ToolCallPart)), None)
         return self._numbered[number - 1] if 0 < number <= len(self._numbered) else None
 
     def _received(self, event: Event) -> None:
@@ -484,7 +315,7 @@ class Transcript:
                 self._user_said(block)
             case Content(block, "agent"):
                 self._close_messages()
-                self._done.append(_shown(block))
+                self._done.append(_content_part(block))
             case Plan(entries):
                 self._planned(entries)
             case _:
@@ -510,7 +341,7 @@ class Transcript:
     def _called(self, call: ToolCall) -> None:
         known = self._calls.get(call.id)
         number = len(self._numbered) + 1 if known is None else known.number
-        called = self._calls[call.id] = Called(number, call)
+        called = self._calls[call.id] = ToolCallPart(number, call)
         if known is None:
             self._numbered.append(called)
         else:
@@ -522,22 +353,22 @@ class Transcript:
             self._done.append(called)
 
     def _planned(self, entries: tuple[PlanEntry, ...]) -> None:
-        """A plan is shown when it is made; the tail tells how far it has come."""
+        """Shows a plan when it is made; the tail tells how far it has come."""
         if not self._plan_is_new:
             self._close_messages()
-            self._done.append(Planned(entries))
+            self._done.append(PlanPart(entries))
             self._shown_plan = entries
         self._plan, self._plan_is_new = entries, bool(entries)
 
     def _close_plan(self) -> None:
-        """At the end of a turn: a word if all was done, else the plan as it stands, if that is news."""
+        """Ends a turn's plan: a remark if all was done, else the plan as it stands, if that is news."""
         if not self._plan_is_new:
             return
         self._plan_is_new = False
         if all(entry.status == "completed" for entry in self._plan):
             self._done.append(Remark(f"All {len(self._plan)} steps of the plan are done."))
         elif self._plan != self._shown_plan:
-            self._done.append(Planned(self._plan))
+            self._done.append(PlanPart(self._plan))
 
     def _compacted(self, event: Compaction) -> None:
         known = self._compactions.get(event.id)
@@ -545,17 +376,19 @@ class Transcript:
         if compaction.status == "in_progress":
             self.remark(Remark("The earlier conversation is being summarized."))
         else:
-            self.remark(Remark(spoken_compaction(compaction)))
+            self.remark(Remark(describe_compaction(compaction)))
 
     def _user_said(self, block: object) -> None:
-        """What the user sent is on the screen already, unless it is told again by a session of before."""
+        """Adds what the user said in an earlier session; in a turn it is on the screen already."""
         if self._is_in_turn:
             return
         self._close_answer()
         self._close_thought()
         if not self._asked:
             self.settle()
-        self._asked.append(block.text if isinstance(block, TextContent) else f" [{of_block(block).note}] ")
+        self._asked.append(
+            block.text if isinstance(block, TextContent) else f" [{passage_of_block(block).note}] "
+        )
 
     def _close_messages(self) -> None:
         self._close_asked()
@@ -567,110 +400,37 @@ class Transcript:
         self._answer_id = None
 
     def _answered(self, blocks: list[str]) -> None:
-        self._done.extend(Answer(block) for block in blocks if block.strip())
+        self._done.extend(AgentMarkdown(block) for block in blocks if block.strip())
 
     def _close_thought(self) -> None:
         text = clean("".join(self._thought)).strip()
         self._thought.clear()
         if text:
-            musing = Musing(len(self._numbered) + 1, text)
+            musing = ThoughtPart(len(self._numbered) + 1, text)
             self._numbered.append(musing)
             self._done.append(musing)
 
     def _close_asked(self) -> None:
         if self._asked:
-            self._done.append(Asked(clean("".join(self._asked)).strip()))
+            self._done.append(UserText(clean("".join(self._asked)).strip()))
             self._asked.clear()
 
 
-def _shown(block: object) -> Part:
-    passage = of_block(block)
-    return Answer(passage.text) if passage.text else Shown(passage.note)
+def _content_part(block: object) -> Part:
+    passage = passage_of_block(block)
+    return AgentMarkdown(passage.text) if passage.text else ContentNote(passage.note)
 
 
-def _refused(decision: Decision) -> Remark:
+def _denial_remark(decision: Decision) -> Remark:
     return Remark(f"Not allowed: {title_of(decision.tool_call)}", clean(decision.remedy or ""), "warning")
 
 
-# The lines at the bottom while the agent works: what is not done yet, and how long it has been going on.
+class StreamedMarkdown:
+    """The text of one message while it is written: blocks that cannot change any more are given out.
 
-
-THOUGHT_LINES = 3
-MOST_CALLS = 6
-MOST_ENTRIES = 6
-FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-PACE = 10
-"""Frames of the sign of life a second."""
-
-
-class TailView:
-    """Draws the tail as it is at that moment, never higher than the screen."""
-
-    def __init__(self, tail: Callable[[], Tail], typed: Callable[[], str], cwd: str, started: float) -> None:
-        self._tail = tail
-        self._typed = typed
-        self._cwd = cwd
-        self._started = started
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        elapsed = time.monotonic() - self._started
-        foot = footer(elapsed, self._typed())
-        room = max(console.height - 3 - len(foot), 3)
-        yield Harmless(Group(Text(), Bottom(body(self._tail(), self._cwd), room), *foot))
-
-
-def body(tail: Tail, cwd: str = "") -> RenderableType:
-    """What is not done yet."""
-    lines: list[RenderableType] = []
-    if tail.thought.strip():
-        thought = Text(f"∴ {tail.thought.strip()}", "dim italic")
-        lines.append(Bottom(thought, THOUGHT_LINES))
-    if tail.answer.strip():
-        lines.append(markdown(tail.answer))
-    lines.extend(_calls(tail.calls, cwd))
-    if tail.plan:
-        lines.append(plan(_window(tail.plan)))
-    return Group(*lines)
-
-
-def footer(elapsed: float, typed: str) -> list[RenderableType]:
-    """A sign of life, and what is being typed meanwhile."""
-    frame = FRAMES[int(elapsed * PACE) % len(FRAMES)]
-    lines = [Text(f"{frame} {int(elapsed)} s · Ctrl-C cancels", "dim", no_wrap=True, overflow="ellipsis")]
-    if typed:
-        last = clean(typed).splitlines()[-1:] or [""]
-        lines.append(Text(f"> {last[0]}", no_wrap=True, overflow="ellipsis"))
-    return [*lines]
-
-
-def _calls(calls: tuple[Called, ...], cwd: str) -> Iterable[RenderableType]:
-    yield from (call_line(called, cwd) for called in calls[-MOST_CALLS:])
-    if len(calls) > MOST_CALLS:
-        yield Text(f"… and {len(calls) - MOST_CALLS} more", "dim")
-
-
-def _window(entries: tuple[PlanEntry, ...]) -> tuple[PlanEntry, ...]:
-    """The entries around the first that is not done."""
-    done = sum(entry.status == "completed" for entry in entries)
-    begin = max(min(done - 1, len(entries) - MOST_ENTRIES), 0)
-    return entries[begin : begin + MOST_ENTRIES]
-
-
-# Markdown that is still being written: what cannot change any more is given out, block by block.
-#
-# A block is whole when another one has begun after it. Only whole lines are looked at, because the rest of a
-# line may still make it a part of what stands before.
-
-
-SMALL = 8_192
-"""Characters up to which the open text is parsed again for each new line."""
-
-GROWTH = 1.25
-"""What is larger is parsed again when it has grown by this factor, so that all of it costs little."""
-
-
-class OpenText:
-    """The text of one message, from the first block that may still change on."""
+    A block is whole when another one has begun after it. Only whole lines are looked at, because the rest of
+    a line may still make it a part of what stands before.
+    """
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -679,13 +439,13 @@ class OpenText:
         self._has_line = False
 
     def add(self, piece: str) -> None:
-        """More of the message."""
+        """Adds a piece of the message."""
         self._pieces.append(piece)
         self._length += len(piece)
         self._has_line = self._has_line or "\n" in piece
 
     def end(self, most: int) -> str:
-        """What is still open, clean; of long text the last so many characters."""
+        """The text that is still open, clean; of long text the last so many characters."""
         return clean(self._joined()[-most:])
 
     def take_whole(self) -> list[str]:
@@ -702,7 +462,7 @@ class OpenText:
         return blocks[:-1]
 
     def take_all(self) -> list[str]:
-        """The message is over: all blocks that are left of it, clean."""
+        """All blocks that are left once the message is over, clean."""
         blocks = _blocks(clean(self._joined()))
         self._keep("")
         self._due = 0
@@ -719,7 +479,7 @@ class OpenText:
 
 
 def _blocks(text: str) -> list[str]:
-    """The blocks of a text, which together are the text."""
+    """Splits a text into its blocks, which together are the text."""
     starts = [token.map[0] for token in _parser().parse(text) if token.level == 0 and token.map]
     if len(starts) < 2:
         return [text] if text else []
@@ -730,86 +490,330 @@ def _blocks(text: str) -> list[str]:
 
 @cache
 def _parser() -> MarkdownIt:
-    """Blocks as `rich` sees them; what stands inside of them does not matter here."""
+    """A parser for blocks as `rich` sees them; what stands inside of them does not matter."""
     from markdown_it import MarkdownIt
 
     return MarkdownIt().enable("table").disable(["inline", "text_join", "linkify", "replacements"], True)
 
 
-# What a conversation is made of on a screen: each part is shown once, in order, and scrolls away.
-#
-# Text in them is clean: nothing that an agent wrote can move a cursor or change what stands elsewhere.
+def render_parts(parts: Sequence[Part], after: Part | None, cwd: str = "") -> RenderableType:
+    """Renders parts one below the other, with empty lines between them where it helps reading."""
+    lines: list[RenderableType] = []
+    for part in parts:
+        if after is not None and not _is_close(after, part):
+            lines.append(Text())
+        lines.append(render_part(part, cwd))
+        after = part
+    return Group(*lines)
 
 
-class Asked(Struct, frozen=True):
-    """What the user had said, told again."""
-
-    text: str
-
-
-class Answer(Struct, frozen=True):
-    """A whole block of the agent's Markdown: a paragraph, a list, a table."""
-
-    text: str
+def _is_close(before: Part, after: Part) -> bool:
+    """True if two parts stand close together: short calls and remarks in a row."""
+    kinds = (ToolCallPart, Remark)
+    return isinstance(before, kinds) and type(before) is type(after)
 
 
-class Musing(Struct, frozen=True):
-    """What the agent thought, to be looked at by its number."""
-
-    number: int
-    text: str
-
-
-class Called(Struct, frozen=True):
-    """A tool call as it stands, to be looked at by its number."""
-
-    number: int
-    call: ToolCall
-
-
-class Planned(Struct, frozen=True):
-    """The plan as it stands."""
-
-    entries: tuple[PlanEntry, ...]
-
-
-class Shown(Struct, frozen=True):
-    """A note in place of what a terminal cannot show: an image, a sound, a link."""
-
-    note: str
+def render_part(part: Part, cwd: str = "") -> RenderableType:
+    """Renders a part as it is shown when it is done: what is long in it is collapsed."""
+    match part:
+        case UserText(text):
+            return Text.assemble(("> ", "bold cyan"), (text, "bold"))
+        case AgentMarkdown(text):
+            return render_markdown(text)
+        case ThoughtPart() | ToolCallPart():
+            return render_collapsed(part, cwd)
+        case PlanPart(entries):
+            return render_plan(entries)
+        case ContentNote(note):
+            return Text(f"[{note}]", "magenta")
+        case Remark():
+            return _remark(part)
+        case PermissionPart():
+            return _permission_question(part, cwd)
+        case Listing():
+            return _listing(part)
 
 
-class Remark(Struct, frozen=True):
-    """A sentence about the conversation; the severity is one of ACP's notices, or "question"."""
-
-    title: str
-    detail: str = ""
-    severity: str = "info"
+def render_markdown(text: str) -> RenderableType:
+    """Renders prose of the agent. Links show where they lead, so that none can lie about it."""
+    return Trimmed(_Prose(text.strip("\n"), hyperlinks=False, code_theme="ansi_dark"))
 
 
-class Wanted(Struct, frozen=True):
-    """Something that the agent wants to do, and the answers that it offers."""
-
-    call: ToolCall
-    options: tuple[PermissionOption, ...]
-    is_whole: bool = False
-
-
-class Choice(Struct, frozen=True):
-    """A line of a listing: what is typed for it, and what it is."""
-
-    word: str
-    meaning: str = ""
-    is_current: bool = False
+def render_collapsed(part: NumberedPart, cwd: str = "") -> RenderableType:
+    """Renders a thought or a tool call in a few lines, with the command that shows the rest."""
+    if isinstance(part, ThoughtPart):
+        return _thought(part, THOUGHT_PREVIEW)
+    lines: list[RenderableType] = [call_line(part, cwd)]
+    for passage in _output(part.call, cwd):
+        most = DIFF_PREVIEW if passage.language == "diff" else PREVIEW
+        lines.append(Padding(_passage(passage, most, f"/show {part.number}"), INDENT))
+    return Group(*lines)
 
 
-class Listing(Struct, frozen=True):
-    """What there is to choose from."""
+def render_expanded(part: NumberedPart, cwd: str = "") -> RenderableType:
+    """Renders a thought or a tool call in full."""
+    if isinstance(part, ThoughtPart):
+        return _thought(part, MOST_LINES)
+    return Group(call_line(part, cwd), Padding(call_details(part.call, MOST_LINES, cwd), INDENT))
 
-    title: str
-    choices: tuple[Choice, ...]
-    hint: str = ""
+
+def call_line(part: ToolCallPart, cwd: str = "") -> Text:
+    """Renders a tool call in a line: its status, title, kind and places."""
+    call = part.call
+    mark, style = _MARKS.get(call.status, ("·", ""))
+    line = Text.assemble((mark, style), " ", (title_of(call), "bold"), (f"  {one_line(call.kind)}", "dim"))
+    for place in _places(call, cwd):
+        line.append(f" {place}", "cyan")
+    return line.append(f"  #{part.number}", "dim")
 
 
-Numbered: TypeAlias = Musing | Called
-Part: TypeAlias = Asked | Answer | Musing | Called | Planned | Shown | Remark | Wanted | Listing
+def call_details(call: ToolCall, most: int, cwd: str = "") -> RenderableType:
+    """Renders a call's input and content; the command whole, for somebody decides about it."""
+    lines: list[RenderableType] = []
+    command, rest = command_in(call.raw_input)
+    if command:
+        lines.append(Text(f"$ {command}", "bold"))
+    if rest not in (None, {}, []):
+        lines.append(Text(input_of(msgspec.structs.replace(call, raw_input=rest)), "dim"))
+    lines.extend(_passage(passage, most, "") for passage in _output(call, cwd))
+    return Group(*lines)
+
+
+def command_in(given: Any) -> tuple[str, Any]:
+    """The command that a tool runs, as far as its input tells, and the rest of the input."""
+    if not isinstance(given, dict):
+        return "", given
+    name = next((name for name in ("command", "cmd") if given.get(name)), "")
+    command, arguments = given.get(name), given.get("args", [])
+    words = [command] if isinstance(command, str) else command
+    if not _are_words(words) or not _are_words(arguments):
+        return "", given
+    # A command in one piece is for a shell as it is; in words, each is quoted as it would have to be typed.
+    spoken = [command] if isinstance(command, str) else [shlex.join(words)]
+    spoken.extend([shlex.join(arguments)] if arguments else [])
+    return clean(" ".join(spoken)), {key: given[key] for key in given if key not in (name, "args")}
+
+
+def _are_words(value: object) -> TypeGuard[Sequence[str]]:
+    return isinstance(value, list | tuple) and all(isinstance(word, str) for word in value)
+
+
+def render_plan(entries: Iterable[PlanEntry]) -> RenderableType:
+    """Renders a plan, one entry a line."""
+    lines = [Text("Plan", "bold")]
+    for entry in entries:
+        mark, style = _PLAN_MARKS.get(entry.status, ("·", ""))
+        lines.append(Text.assemble("  ", (f"{mark} {one_line(entry.content)}", style)))
+    return Group(*lines)
+
+
+def _remark(remark: Remark) -> RenderableType:
+    mark, style = _SEVERITIES.get(remark.severity, ("·", "dim"))
+    line = Text(f"{mark} {remark.title}", style)
+    return Group(line, Padding(Text(remark.detail, "dim"), INDENT)) if remark.detail else line
+
+
+def _permission_question(wanted: PermissionPart, cwd: str) -> RenderableType:
+    """Renders a permission request: the command and the change come before the agent's own words."""
+    call = wanted.call
+    line = Text.assemble(("? ", "bold yellow"), "The agent wants to: ", (title_of(call), "bold"))
+    line.append(f"  {one_line(call.kind)}", "dim")
+    for place in _places(call, cwd):
+        line.append(f" {place}", "cyan")
+    most = MOST_LINES if wanted.is_whole else DIFF_PREVIEW
+    lines: list[RenderableType] = [line, Padding(call_details(call, most, cwd), INDENT)]
+    for number, option in enumerate(wanted.options, 1):
+        lines.append(Text.assemble("  ", (f"{number}", "bold cyan"), f" {_option_text(option)}"))
+    return Group(*lines)
+
+
+def _option_text(option: PermissionOption) -> str:
+    """An option in the agent's words, and what it does in ours."""
+    name, kind = one_line(option.name), _KINDS.get(option.kind, one_line(option.kind))
+    return name if name.lower() == kind else f"{name} ({kind})"
+
+
+def _listing(listing: Listing) -> RenderableType:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column()
+    table.add_column()
+    for choice in listing.choices:
+        mark = "* " if choice.is_current else "  "
+        table.add_row(Text.assemble(mark, (choice.word, "cyan")), Text(choice.meaning))
+    hint = [Text(listing.hint, "dim")] if listing.hint else []
+    return Group(Text(listing.title, "bold"), *([table] if listing.choices else []), *hint)
+
+
+def _thought(musing: ThoughtPart, most: int) -> RenderableType:
+    lines = musing.text.splitlines()
+    return _cut([f"∴ {lines[0]}", *lines[1:]], most, f"/show {musing.number}", "dim italic")
+
+
+def _passage(passage: TranscriptPassage, most: int, command: str) -> RenderableType:
+    lines: list[RenderableType] = []
+    if passage.note:
+        lines.append(Text(passage.note, "magenta"))
+    shown = passage.code or passage.text
+    if shown:
+        style = None if passage.language == "diff" else "dim"
+        lines.append(_cut(shown.rstrip("\n").splitlines(), most, command, style))
+    return Group(*lines)
+
+
+def _cut(lines: Sequence[str], most: int, command: str = "", style: str | None = "") -> Text:
+    """The first lines, and how to see the others; without a style they are a diff's."""
+    text = Text()
+    for number, line in enumerate(lines[:most]):
+        text.append("\n" if number else "")
+        text.append(line, _DIFF_STYLES.get(line[:1], "dim") if style is None else style)
+    if len(lines) > most:
+        more = count(len(lines) - most, "more line")
+        text.append(f"\n… {more}{f': {command}' if command else ''}", "dim")
+    return text
+
+
+def _output(call: ToolCall, cwd: str) -> Iterator[TranscriptPassage]:
+    """The passages of a call; the file of a diff is named unless the call's own line does."""
+    named = {_relative_path(location.path, cwd) for location in call.locations[:MOST_PLACES]}
+    for passage in passages_of_output(call):
+        if passage.language != "diff":
+            yield passage
+        else:
+            path = _relative_path(passage.note, cwd)
+            yield passage._replace(note="" if path in named else path)
+
+
+def _places(call: ToolCall, cwd: str) -> list[str]:
+    places: dict[str, str] = {}
+    for location in call.locations:
+        path = _relative_path(location.path, cwd)
+        places.setdefault(path, f"{path}:{location.line}" if location.line else path)
+    return [*places.values()][:MOST_PLACES]
+
+
+def _relative_path(path: str, cwd: str) -> str:
+    """A path as seen from the directory of the session."""
+    pure = PurePath(one_line(path))
+    return str(pure.relative_to(cwd)) if cwd and pure.is_relative_to(cwd) else str(pure)
+
+
+class TailView:
+    """Draws the tail as it is at that moment, never higher than the screen."""
+
+    def __init__(self, tail: Callable[[], Tail], typed: Callable[[], str], cwd: str, started: float) -> None:
+        self._tail = tail
+        self._typed = typed
+        self._cwd = cwd
+        self._started = started
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        elapsed = time.monotonic() - self._started
+        foot = render_footer(elapsed, self._typed())
+        room = max(console.height - 3 - len(foot), 3)
+        yield Sanitized(Group(Text(), LastLines(render_tail(self._tail(), self._cwd), room), *foot))
+
+
+def render_tail(tail: Tail, cwd: str = "") -> RenderableType:
+    """Renders what is not done yet."""
+    lines: list[RenderableType] = []
+    if tail.thought.strip():
+        thought = Text(f"∴ {tail.thought.strip()}", "dim italic")
+        lines.append(LastLines(thought, THOUGHT_LINES))
+    if tail.answer.strip():
+        lines.append(render_markdown(tail.answer))
+    lines.extend(_calls(tail.calls, cwd))
+    if tail.plan:
+        lines.append(render_plan(_window(tail.plan)))
+    return Group(*lines)
+
+
+def render_footer(elapsed: float, typed: str) -> list[RenderableType]:
+    """Renders a spinner, and what is being typed meanwhile."""
+    frame = FRAMES[int(elapsed * FRAMES_PER_SECOND) % len(FRAMES)]
+    lines = [Text(f"{frame} {int(elapsed)} s · Ctrl-C cancels", "dim", no_wrap=True, overflow="ellipsis")]
+    if typed:
+        last = clean(typed).splitlines()[-1:] or [""]
+        lines.append(Text(f"> {last[0]}", no_wrap=True, overflow="ellipsis"))
+    return [*lines]
+
+
+def _calls(calls: tuple[ToolCallPart, ...], cwd: str) -> Iterable[RenderableType]:
+    yield from (call_line(called, cwd) for called in calls[-MOST_CALLS:])
+    if len(calls) > MOST_CALLS:
+        yield Text(f"… and {len(calls) - MOST_CALLS} more", "dim")
+
+
+def _window(entries: tuple[PlanEntry, ...]) -> tuple[PlanEntry, ...]:
+    """The entries around the first that is not done."""
+    done = sum(entry.status == "completed" for entry in entries)
+    begin = max(min(done - 1, len(entries) - MOST_ENTRIES), 0)
+    return entries[begin : begin + MOST_ENTRIES]
+
+
+class Sanitized:
+    """Renders something without anything in its text that a terminal would obey.
+
+    Lines end with their text: spaces behind it would be copied along, and wrapped when a window shrinks.
+    """
+
+    def __init__(self, renderable: RenderableType) -> None:
+        self._renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = (segment for segment in console.render(self._renderable, options) if not segment.control)
+        clean_ones = (Segment(clean(segment.text), segment.style) for segment in shown)
+        for line in Segment.split_lines(clean_ones):
+            yield from _without_space_behind(line)
+            yield Segment.line()
+
+
+def _without_space_behind(line: Sequence[Segment]) -> list[Segment]:
+    kept = [*line]
+    while kept and not kept[-1].text.strip():
+        kept.pop()
+    if kept:
+        kept[-1] = Segment(kept[-1].text.rstrip(), kept[-1].style)
+    return kept
+
+
+class Trimmed:
+    """Renders something without empty lines above and below it; parts are set apart by `render_parts`."""
+
+    def __init__(self, renderable: RenderableType) -> None:
+        self._renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = console.render_lines(self._renderable, options.update(height=None), pad=False)
+        filled = [number for number, line in enumerate(lines) if any(part.text.strip() for part in line)]
+        for line in lines[filled[0] : filled[-1] + 1] if filled else ():
+            yield from line
+            yield Segment.line()
+
+
+class LastLines:
+    """Renders the last lines of something that may be longer than the screen."""
+
+    def __init__(self, renderable: RenderableType, lines: int) -> None:
+        self._renderable = renderable
+        self._lines = lines
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = console.render_lines(self._renderable, options.update(height=None), pad=False)
+        for line in lines[-self._lines :]:
+            yield from line
+            yield Segment.line()
+
+
+class _LeftHeading(Heading):
+    """A heading that stands where the text stands."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        self.text.justify = "left"
+        yield self.text
+
+
+class _Prose(Markdown):
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
+        **Markdown.elements,
+        "heading_open": _LeftHeading,
+    }

@@ -1,4 +1,9 @@
-"""`coupler doctor`: one page about this installation."""
+"""`coupler doctor`: examines every subject in a thread of its own, and writes the page.
+
+What an examiner looks at may be broken in any way, or hang: a file on a network that is gone, a program
+that never answers. Then what it has found so far is told, and that it was not done. Threads that are left
+behind end with the process.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +24,8 @@ from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeAl
 import click
 
 from coupler.__about__ import __version__
-from coupler.cli.doctor.services import SeenTrust, trust_of
-from coupler.cli.exit_codes import DONE, FAILED, INTERRUPTED, TERMINATED, complain
+from coupler.cli.doctor.services import ReadOnlyTrust, read_only_trust
+from coupler.cli.exit_codes import DONE, FAILED, INTERRUPTED, TERMINATED, print_error
 from coupler.cli.main import seconds
 from coupler.cli.terminal import count, one_line, short_directory
 
@@ -35,11 +40,44 @@ TIMEOUT = 20.0
 GRACE = 0.5
 """Seconds that servers have to end when nobody waits for their answers any more."""
 
+LONGEST_REQUEST = 10.0
+"""Seconds that one server or one model has to answer."""
+
+FINAL_SECONDS = 1.0
+"""Seconds before the end at which nothing is waited for any more, so that there is time to tell."""
+
 ENDING_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
+COLOURS = {"ok": "green", "note": "yellow", "problem": "red"}
+LEVEL_WIDTH = 9
+MOST_INDENT = 24
+NARROWEST = 60
 
-class _TerminatedError(Exception):
-    """Somebody wants this program to end."""
+Level: TypeAlias = Literal["ok", "note", "problem"]
+"""As it should be; worth knowing; does not work, or disturbs."""
+
+
+class Subject(NamedTuple):
+    """A subject of the page, examined by the function `examine_NAME` of a module beside this one."""
+
+    name: str
+    title: str
+    module: str
+
+
+SUBJECTS = (
+    Subject("installation", "Installation", "installation"),
+    Subject("surroundings", "This machine", "installation"),
+    Subject("directories", "Directories", "installation"),
+    Subject("store", "Store", "services"),
+    Subject("settings", "Settings", "project"),
+    Subject("project", "This project", "project"),
+    Subject("workflows", "Workflows", "project"),
+    Subject("agents", "Agents", "project"),
+    Subject("servers", "MCP servers", "services"),
+    Subject("model", "The coder's model", "services"),
+)
+"""In the order of the page; what may take long comes last."""
 
 
 @click.command(
@@ -76,39 +114,42 @@ def doctor(as_json: bool, is_offline: bool, timeout: float) -> None:
     Exit codes: 0 if there is no problem, 1 if there is one, 2 for wrong usage,
     130 when interrupted.
     """
-    _keep_logs_away()
+    _silence_logs()
     for number in ENDING_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
             signal.signal(number, _terminate)
     try:
-        is_healthy = _report(Circumstances(timeout, is_offline=is_offline), timeout, as_json=as_json)
+        is_healthy = _report(DoctorContext(timeout, is_offline=is_offline), timeout, as_json=as_json)
     except KeyboardInterrupt:
-        complain("interrupted", PROGRAM)
-        _leave(INTERRUPTED)
+        print_error("interrupted", PROGRAM)
+        _exit_now(INTERRUPTED)
     except _TerminatedError:
-        _leave(TERMINATED)
+        _exit_now(TERMINATED)
     except OSError as error:
-        complain(f"the output cannot be written: {(error.strerror or str(error)).lower()}", PROGRAM)
-        _leave(FAILED)
-    _leave(DONE if is_healthy else FAILED)
+        print_error(f"the output cannot be written: {(error.strerror or str(error)).lower()}", PROGRAM)
+        _exit_now(FAILED)
+    _exit_now(DONE if is_healthy else FAILED)
+
+
+class _TerminatedError(Exception):
+    """A signal asked this program to end."""
 
 
 def _terminate(number: int, frame: object) -> NoReturn:
     raise _TerminatedError
 
 
-def _report(circumstances: Circumstances, timeout: float, *, as_json: bool) -> bool:
-
+def _report(context: DoctorContext, timeout: float, *, as_json: bool) -> bool:
     if sys.stdout is None:
         raise OSError("there is no standard output")
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     if as_json:
-        sections = [*examine(circumstances, timeout)]
-        write_json(sections, circumstances, sys.stdout)
+        sections = [*examine(context, timeout)]
+        write_json(sections, context, sys.stdout)
     else:
-        page, sections = Page(circumstances, sys.stdout), []
-        for section in examine(circumstances, timeout):
+        page, sections = DoctorPage(context, sys.stdout), []
+        for section in examine(context, timeout):
             sections.append(section)
             page.write(section)
         page.end(sections)
@@ -116,8 +157,8 @@ def _report(circumstances: Circumstances, timeout: float, *, as_json: bool) -> b
     return all(section.is_healthy for section in sections)
 
 
-def _keep_logs_away() -> None:
-    """What is logged on the way would stand between the lines; whoever wants to see it says so."""
+def _silence_logs() -> None:
+    """Keeps log lines out of the page; whoever wants to see them sets COUPLER_LOG."""
     import logging
 
     from coupler.runtime.logs import VARIABLE, LogSettingError, send_logs_to_stderr
@@ -132,8 +173,8 @@ def _keep_logs_away() -> None:
     logging.getLogger().addHandler(logging.NullHandler())
 
 
-def _leave(code: int) -> NoReturn:
-    """End now: a thread that hangs must not keep the process, and what was started must not outlive it."""
+def _exit_now(code: int) -> NoReturn:
+    """Exits at once: a thread that hangs must not keep the process, and its children must not outlive it."""
     for number in (signal.SIGINT, *ENDING_SIGNALS):
         signal.signal(number, signal.SIG_IGN)
     for stream in (sys.stdout, sys.stderr):
@@ -144,7 +185,7 @@ def _leave(code: int) -> NoReturn:
 
 
 def _end_what_was_started() -> None:
-    """Servers that were left in good order have ended by now."""
+    """Ends child processes; servers that were left in good order have ended by now."""
     from coupler.runtime.process import Descendants
 
     started = Descendants()
@@ -157,56 +198,28 @@ def _end_what_was_started() -> None:
     started.kill()
 
 
-# The examination: every subject in a thread of its own, and never longer than was asked for.
-#
-# What an examiner looks at may be broken in any way, or hang: a file on a network that is gone, a program
-# that never answers. Then what it has found so far is told, and that it was not done. Threads that are left
-# behind end with the process.
-
-
-class Subject(NamedTuple):
-    """Something to be looked at, by the function `examine_NAME` of a module beside this one."""
-
-    name: str
-    title: str
-    module: str
-
-
-SUBJECTS = (
-    Subject("installation", "Installation", "installation"),
-    Subject("surroundings", "This machine", "installation"),
-    Subject("directories", "Directories", "installation"),
-    Subject("store", "Store", "services"),
-    Subject("settings", "Settings", "project"),
-    Subject("project", "This project", "project"),
-    Subject("workflows", "Workflows", "project"),
-    Subject("agents", "Agents", "project"),
-    Subject("servers", "MCP servers", "services"),
-    Subject("model", "The coder's model", "services"),
-)
-"""In the order of the page; what may take long comes last."""
-
-
-def examine(circumstances: Circumstances, seconds: float) -> Iterator[Section]:
-    """All sections in order, each as soon as it is there."""
-    sections = [Section(name=subject.name, title=subject.title) for subject in SUBJECTS]
+def examine(context: DoctorContext, seconds: float) -> Iterator[DoctorSection]:
+    """Examines all subjects; gives the sections in order, each as soon as it is there."""
+    sections = [DoctorSection(name=subject.name, title=subject.title) for subject in SUBJECTS]
     threads = [
-        threading.Thread(target=_examine, args=(subject, section, circumstances), daemon=True)
+        threading.Thread(target=_examine, args=(subject, section, context), daemon=True)
         for subject, section in zip(SUBJECTS, sections, strict=True)
     ]
     for thread in threads:
         thread.start()
-    yield from _awaited(sections, circumstances, seconds)
+    yield from _awaited(sections, context, seconds)
     # Servers are left in good order; who takes longer is ended by a guard when the process is gone.
-    end = time.monotonic() + FAREWELL
+    end = time.monotonic() + FINAL_SECONDS
     for section, thread in zip(sections, threads, strict=True):
         if section.seconds is not None:
             thread.join(max(0.0, end - time.monotonic()))
 
 
-def _awaited(sections: list[Section], circumstances: Circumstances, seconds: float) -> Iterator[Section]:
+def _awaited(
+    sections: list[DoctorSection], context: DoctorContext, seconds: float
+) -> Iterator[DoctorSection]:
     for section in sections:
-        if not section.wait(circumstances.deadline - time.monotonic()):
+        if not section.wait(context.deadline - time.monotonic()):
             section.problem(
                 "time",
                 f"this was not looked at to its end within {seconds:g} seconds",
@@ -215,10 +228,10 @@ def _awaited(sections: list[Section], circumstances: Circumstances, seconds: flo
         yield section
 
 
-def _examine(subject: Subject, section: Section, circumstances: Circumstances) -> None:
+def _examine(subject: Subject, section: DoctorSection, context: DoctorContext) -> None:
     try:
         module = import_module(f"coupler.cli.doctor.{subject.module}")
-        getattr(module, f"examine_{subject.name}")(section, circumstances)
+        getattr(module, f"examine_{subject.name}")(section, context)
     except Exception as error:
         # Whatever is broken here must not keep the rest of the page from being written.
         section.problem(
@@ -237,39 +250,124 @@ def _log(error: Exception) -> None:
     logging.getLogger("coupler.doctor").debug("an examination failed", exc_info=error)
 
 
-# What a doctor found out, and what to do about it.
+class DoctorContext:
+    """The directory, its configuration, the time that is left and the secrets; used by several threads."""
+
+    def __init__(self, seconds: float, *, is_offline: bool) -> None:
+        self.is_offline = is_offline
+        """True if no server is to be started or reached, and no model asked."""
+        self.deadline = time.monotonic() + seconds
+        self.directory = _directory()
+        """The working directory; None if it is gone."""
+        self._reading = threading.Lock()
+        self._read: _LoadedSettings | None = None
+        self._secrets: list[Secret] = []
+
+    @property
+    def patience(self) -> float:
+        """Seconds that something may be waited for now."""
+        return max(0.1, min(LONGEST_REQUEST, self.deadline - time.monotonic() - FINAL_SECONDS))
+
+    @property
+    def config(self) -> Config:
+        """The configuration of the directory, as far as it can be read."""
+        return self._settings().config
+
+    @property
+    def config_error(self) -> ConfigError | None:
+        """The error in the configuration, if there is one."""
+        return self._settings().error
+
+    @property
+    def trust(self) -> ReadOnlyTrust:
+        """The files that the user has trusted."""
+        return self._settings().trust
+
+    def keep_secret(self, values: Iterable[Mapping[str, str]]) -> None:
+        """Adds values, by their names, which are not shown whatever quotes them."""
+        from coupler.redaction.sources import declared_secrets
+
+        for each in values:
+            self._secrets += declared_secrets(each)
+
+    def masker(self) -> Masker:
+        """Masks the secrets known by now. It waits for nobody: whoever reads settings may hang."""
+        from coupler.redaction.masker import Masker
+        from coupler.redaction.sources import secrets_in_environment
+
+        return Masker([*self._secrets, *secrets_in_environment(os.environ)])
+
+    def _settings(self) -> _LoadedSettings:
+        with self._reading:
+            if self._read is None:
+                self._read = self._load()
+            return self._read
+
+    def _load(self) -> _LoadedSettings:
+        """Loads the settings: if a project's file is wrong the user's own holds, else the defaults."""
+        from coupler.config import Config, ConfigError, keys, load
+
+        users, trust = Config({}), read_only_trust(None, self.patience)
+        try:
+            users = load(None, environ=os.environ)
+            trust = read_only_trust(users[keys.STORE], self.patience)
+            return _LoadedSettings(load(self.directory, environ=os.environ, trust=trust), trust)
+        except ConfigError as error:
+            return _LoadedSettings(users, trust, error)
+
+
+class _LoadedSettings(NamedTuple):
+    """The settings as far as they could be read."""
+
+    config: Config
+    trust: ReadOnlyTrust
+    error: ConfigError | None = None
+
+
+def _directory() -> str | None:
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except OSError:
+        return None
+
+
+@dataclass(frozen=True)
+class DoctorFinding:
+    """One finding about one thing."""
+
+    about: str
+    level: Level
+    sentence: str
+    remedy: str | None = None
 
 
 @dataclass(kw_only=True)
-class Findings:
-    """What was found, in the order in which it was."""
+class DoctorFindings:
+    """Findings, in the order in which they were made."""
 
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[DoctorFinding] = field(default_factory=list)
 
     @property
     def is_healthy(self) -> bool:
-        """Whether nothing is among them that does not work."""
+        """True if no finding is a problem."""
         return not any(finding.level == "problem" for finding in self.findings)
 
     def ok(self, about: str, sentence: str) -> None:
-        """It is as it should be."""
-        self.findings.append(Finding(about, "ok", sentence))
+        """Adds that something is as it should be."""
+        self.findings.append(DoctorFinding(about, "ok", sentence))
 
     def note(self, about: str, sentence: str, remedy: str | None = None) -> None:
-        """It is worth knowing."""
-        self.findings.append(Finding(about, "note", sentence, remedy))
+        """Adds something worth knowing."""
+        self.findings.append(DoctorFinding(about, "note", sentence, remedy))
 
     def problem(self, about: str, sentence: str, remedy: str) -> None:
-        """It is not as it should be."""
-        self.findings.append(Finding(about, "problem", sentence, remedy))
-
-
-# A part of the page: what one examiner found, which another thread may read before it is done.
+        """Adds something that is not as it should be."""
+        self.findings.append(DoctorFinding(about, "problem", sentence, remedy))
 
 
 @dataclass(kw_only=True)
-class Section(Findings):
-    """What was found about one subject."""
+class DoctorSection(DoctorFindings):
+    """The findings about one subject, which another thread may read before it is done."""
 
     name: str
     """For programs."""
@@ -282,17 +380,17 @@ class Section(Findings):
     _over: threading.Event = field(default_factory=threading.Event, repr=False)
 
     def close(self) -> None:
-        """Nothing will be added: said before what takes time is tidied up, which nobody has to wait for."""
+        """Ends the section; called before what takes time is tidied up, which nobody has to wait for."""
         if not self._over.is_set():
             self.seconds = time.monotonic() - self.began
             self._over.set()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it is over within this time."""
+        """Waits for the end; False if it did not come within this time."""
         return self._over.wait(max(0.0, seconds))
 
     def as_object(self) -> dict[str, Any]:
-        """All of it for programs."""
+        """The section as JSON."""
         return {
             "name": self.name,
             "title": self.title,
@@ -311,30 +409,21 @@ class Section(Findings):
         }
 
 
-# What was found, as people read it and as programs do.
+class DoctorPage:
+    """Writes the page, section by section."""
 
-
-COLOURS = {"ok": "green", "note": "yellow", "problem": "red"}
-LEVEL_WIDTH = 9
-MOST_INDENT = 24
-NARROWEST = 60
-
-
-class Page:
-    """The page, section by section."""
-
-    def __init__(self, circumstances: Circumstances, stream: IO[str]) -> None:
-        self._circumstances = circumstances
+    def __init__(self, context: DoctorContext, stream: IO[str]) -> None:
+        self._context = context
         self._stream = stream
         self._is_terminal = stream.isatty()
         self._has_colours = self._is_terminal and not os.environ.get("NO_COLOR")
-        where = circumstances.directory
+        where = context.directory
         place = "a directory that was deleted" if where is None else short_directory(where)
         self._write(self._styled(f"Coupler {__version__} in {one_line(place)}", bold=True))
 
-    def write(self, section: Section) -> None:
-        """One section, as soon as it is there."""
-        masker = self._circumstances.masker()
+    def write(self, section: DoctorSection) -> None:
+        """Writes one section, as soon as it is there."""
+        masker = self._context.masker()
         findings = [*section.findings]
         width = min(MOST_INDENT, max((len(one_line(each.about)) for each in findings), default=0))
         self._write("", self._styled(section.title, bold=True))
@@ -342,8 +431,8 @@ class Page:
             self._write(*self._lines(finding, width, masker.mask))
         self._stream.flush()
 
-    def end(self, sections: Sequence[Section]) -> None:
-        """What it all comes to."""
+    def end(self, sections: Sequence[DoctorSection]) -> None:
+        """Writes the verdict."""
         problems = [each for section in sections for each in section.findings if each.level == "problem"]
         notes = sum(each.level == "note" for section in sections for each in section.findings)
         verdict = "No problem was found." if not problems else f"{count(len(problems), 'problem')}."
@@ -352,7 +441,7 @@ class Page:
         colour = COLOURS["problem" if problems else "ok"]
         self._write("", self._styled(verdict, fg=colour, bold=True))
 
-    def _lines(self, finding: Finding, width: int, mask: Any) -> list[str]:
+    def _lines(self, finding: DoctorFinding, width: int, mask: Any) -> list[str]:
         about, sentence = one_line(mask(finding.about)), one_line(mask(finding.sentence))
         level = self._styled(f"{finding.level:<{LEVEL_WIDTH}}", fg=COLOURS[finding.level])
         indent = " " * (LEVEL_WIDTH + width + 4)
@@ -364,7 +453,7 @@ class Page:
         return lines
 
     def _wrapped(self, text: str, indent: str) -> list[str]:
-        """Only for a terminal: who reads it from a file may want to copy whole lines."""
+        """Wraps text for a terminal only: who reads it from a file may want to copy whole lines."""
         if not self._is_terminal:
             return [text]
         room = max(NARROWEST, shutil.get_terminal_size().columns) - len(indent)
@@ -377,13 +466,13 @@ class Page:
         self._stream.write("".join(f"{line}\n" for line in lines))
 
 
-def write_json(sections: Sequence[Section], circumstances: Circumstances, stream: IO[str]) -> None:
-    """One object."""
-    mask = circumstances.masker().mask
+def write_json(sections: Sequence[DoctorSection], context: DoctorContext, stream: IO[str]) -> None:
+    """Writes one JSON object."""
+    mask = context.masker().mask
     whole = {
         "version": __version__,
         "python": sys.version.partition(" ")[0],
-        "directory": circumstances.directory,
+        "directory": context.directory,
         "is_healthy": all(section.is_healthy for section in sections),
         "sections": [section.as_object() for section in sections],
     }
@@ -399,108 +488,3 @@ def _masked(value: Any, mask: Any) -> Any:
         case list() | tuple():
             return [_masked(each, mask) for each in value]
     return value
-
-
-Level: TypeAlias = Literal["ok", "note", "problem"]
-"""As it should be; worth knowing; something that does not work, or disturbs."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at."""
-
-    about: str
-    level: Level
-    sentence: str
-    remedy: str | None = None
-
-
-# What all examiners share: the directory, its configuration, how much time there is, and what is secret.
-
-
-LONGEST_REQUEST = 10.0
-"""Seconds that one server or one model has to answer."""
-
-FAREWELL = 1.0
-"""Seconds before the end at which nothing is waited for any more, so that there is time to tell."""
-
-
-class _Read(NamedTuple):
-    """What was read of the settings."""
-
-    config: Config
-    trust: SeenTrust
-    error: ConfigError | None = None
-
-
-class Circumstances:
-    """What holds here. Examiners of several threads ask it."""
-
-    def __init__(self, seconds: float, *, is_offline: bool) -> None:
-        self.is_offline = is_offline
-        """Whether no server is to be started or reached, and no model asked."""
-        self.deadline = time.monotonic() + seconds
-        self.directory = _directory()
-        """Where the command was called; None if that directory is gone."""
-        self._reading = threading.Lock()
-        self._read: _Read | None = None
-        self._secrets: list[Secret] = []
-
-    @property
-    def patience(self) -> float:
-        """Seconds that something may be waited for now."""
-        return max(0.1, min(LONGEST_REQUEST, self.deadline - time.monotonic() - FAREWELL))
-
-    @property
-    def config(self) -> Config:
-        """What holds in the directory, as far as it can be read."""
-        return self._settings().config
-
-    @property
-    def config_error(self) -> ConfigError | None:
-        """Why that is not all."""
-        return self._settings().error
-
-    @property
-    def trust(self) -> SeenTrust:
-        """What the user has trusted."""
-        return self._settings().trust
-
-    def keep_secret(self, values: Iterable[Mapping[str, str]]) -> None:
-        """Values by their names, which are not shown whatever quotes them."""
-        from coupler.redaction.sources import declared_secrets
-
-        for each in values:
-            self._secrets += declared_secrets(each)
-
-    def masker(self) -> Masker:
-        """Hides what is known to be secret by now. It waits for nobody: whoever reads settings may hang."""
-        from coupler.redaction.masker import Masker
-        from coupler.redaction.sources import secrets_in_environment
-
-        return Masker([*self._secrets, *secrets_in_environment(os.environ)])
-
-    def _settings(self) -> _Read:
-        with self._reading:
-            if self._read is None:
-                self._read = self._load()
-            return self._read
-
-    def _load(self) -> _Read:
-        """If a project's file is wrong the user's own still holds, and without that the defaults."""
-        from coupler.config import Config, ConfigError, keys, load
-
-        users, trust = Config({}), trust_of(None, self.patience)
-        try:
-            users = load(None, environ=os.environ)
-            trust = trust_of(users[keys.STORE], self.patience)
-            return _Read(load(self.directory, environ=os.environ, trust=trust), trust)
-        except ConfigError as error:
-            return _Read(users, trust, error)
-
-
-def _directory() -> str | None:
-    try:
-        return os.getcwd()  # noqa: PTH109
-    except OSError:
-        return None

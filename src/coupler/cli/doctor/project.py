@@ -1,4 +1,4 @@
-"""The settings that hold in this directory: which files they come from, and who has set each of them."""
+"""Examines the settings and where each comes from, the project, its workflows, and agents."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from typing import TYPE_CHECKING, NamedTuple
 from coupler.cli.terminal import count, one_line, short_directory
 
 if TYPE_CHECKING:
-    from coupler.cli.doctor.doctor import Circumstances, Section
+    from coupler.cli.doctor.doctor import DoctorContext, DoctorSection
     from coupler.config import Config, Origin, TrustedFiles
-    from coupler.config.value_kinds import Setting
-    from coupler.providers.catalogue import Entry
+    from coupler.config.value_kinds import ConfigSetting
+    from coupler.providers.catalogue import CatalogueEntry
     from coupler.workflow.language.library import Library
 
 
 LONGEST_VALUE = 70
 """Characters of a value."""
 
+MOST_NAMED = 12
+MOST_PROBLEMS = 5
+
 OWN_VARIABLES = ("COUPLER_API_KEY", "COUPLER_DELEGATED", "COUPLER_HOME", "COUPLER_LOG", "COUPLER_RELAY_LOGIN")
 """Those that stand for no key of a coupler.toml."""
 
 
-class Value(NamedTuple):
+class SettingValue(NamedTuple):
     """A key's value, or one entry of a list, with its origin."""
 
     key: str
@@ -33,20 +36,20 @@ class Value(NamedTuple):
     """The weaker origin whose value does not count because of this one."""
 
 
-def examine_settings(section: Section, circumstances: Circumstances) -> None:
-    """The files, what is wrong with them, and then every value."""
-    _look_at_files(section, circumstances)
-    _look_at_rules(section, circumstances)
-    config = circumstances.config
-    circumstances.keep_secret(_variables(config))
-    values = [*_values(config, circumstances)]
+def examine_settings(section: DoctorSection, context: DoctorContext) -> None:
+    """Reports the files, what is wrong with them, and then every value and its origin."""
+    _look_at_files(section, context)
+    _look_at_rules(section, context)
+    config = context.config
+    context.keep_secret(_variables(config))
+    values = [*_values(config, context)]
     section.facts["settings"] = [
         {"key": key, "value": text, "origin": str(origin), "over": None if over is None else str(over)}
         for key, text, origin, over in values
     ]
     for value in values:
-        over = "" if value.over is None else f", over {_place(value.over)}"
-        section.ok(value.key, f"{value.text} ({_place(value.origin)}{over})")
+        over = "" if value.over is None else f", over {_origin_text(value.over)}"
+        section.ok(value.key, f"{value.text} ({_origin_text(value.origin)}{over})")
     untrusted = {setting.key.name for setting in config.untrusted}
     for note in config.notes:
         if note.key not in untrusted:  # that is told of the project
@@ -54,7 +57,7 @@ def examine_settings(section: Section, circumstances: Circumstances) -> None:
     _look_at_variables(section)
 
 
-def _look_at_files(section: Section, circumstances: Circumstances) -> None:
+def _look_at_files(section: DoctorSection, context: DoctorContext) -> None:
     from coupler.config import ConfigError
     from coupler.config.lookup import project_files, user_file
 
@@ -68,9 +71,7 @@ def _look_at_files(section: Section, circumstances: Circumstances) -> None:
     else:
         section.ok("your file", f"{short_directory(own)} is not there, so the defaults hold")
     try:
-        projects = (
-            [] if circumstances.directory is None else [*project_files(circumstances.directory, os.environ)]
-        )
+        projects = [] if context.directory is None else [*project_files(context.directory, os.environ)]
     except (ConfigError, ValueError):
         projects = []  # told as what is wrong
     files += [file.path for file in projects]
@@ -78,16 +79,16 @@ def _look_at_files(section: Section, circumstances: Circumstances) -> None:
         what = "" if number == 0 else ", from which only what forbids and asks counts"
         section.ok("project's file", f"{short_directory(file.path)}{what}")
     section.facts["files"] = files
-    if circumstances.config_error is not None:
-        for problem in circumstances.config_error.problems:
+    if context.config_error is not None:
+        for problem in context.config_error.problems:
             section.problem("wrong", problem, "correct it: until then sessions in this project are refused")
 
 
-def _look_at_rules(section: Section, circumstances: Circumstances) -> None:
+def _look_at_rules(section: DoctorSection, context: DoctorContext) -> None:
     from coupler.agent.permission import rules_of
 
     try:
-        rules_of(circumstances.config)
+        rules_of(context.config)
     except ValueError as error:
         for line in str(error).splitlines():
             section.problem(
@@ -95,21 +96,21 @@ def _look_at_rules(section: Section, circumstances: Circumstances) -> None:
             )
 
 
-def _values(config: Config, circumstances: Circumstances) -> Iterator[Value]:
-    weaker = _weaker(circumstances)
+def _values(config: Config, context: DoctorContext) -> Iterator[SettingValue]:
+    weaker = _weaker(context)
     for setting in config.settings.values():
         below = weaker.get(setting.key.name)
-        is_over = below is not None and below.origin != setting.origin and not _adds_up(setting)
+        is_over = below is not None and below.origin != setting.origin and not _is_list(setting)
         by_origin: dict[Origin, list[str]] = {}
         for text, origin in _entries(setting, config):
             by_origin.setdefault(origin, []).append(_cut(text))
         for origin, texts in by_origin.items():
             over = below.origin if is_over and below is not None else None
-            yield Value(setting.key.name, ", ".join(texts), origin, over)
+            yield SettingValue(setting.key.name, ", ".join(texts), origin, over)
 
 
-def _weaker(circumstances: Circumstances) -> Mapping[str, Setting]:
-    """What would hold without variables: the user's own file and the project's say it."""
+def _weaker(context: DoctorContext) -> Mapping[str, ConfigSetting]:
+    """The settings without variables: those of the user's file and the project's."""
     from coupler.config import ConfigError, load
     from coupler.config.keys import SCHEMA
 
@@ -117,24 +118,24 @@ def _weaker(circumstances: Circumstances) -> Mapping[str, Setting]:
     environ = {name: value for name, value in os.environ.items() if name not in variables}
     try:
         users = load(None, environ=environ).settings
-        here = load(circumstances.directory, environ=environ, trust=None).settings
+        here = load(context.directory, environ=environ, trust=None).settings
     except ConfigError:
         return {}
     stronger = {
         name: setting
         for name, setting in here.items()
-        if circumstances.config.settings[name].origin.layer == "environment"
+        if context.config.settings[name].origin.layer == "environment"
     }
     return {**users, **stronger}
 
 
-def _adds_up(setting: Setting) -> bool:
+def _is_list(setting: ConfigSetting) -> bool:
     return isinstance(setting.key.default, tuple)
 
 
-def _entries(setting: Setting, config: Config) -> Iterator[tuple[str, Origin]]:
-    """The value, or each of those that files have added to a list. What may hold keys is only named."""
-    from coupler.config import Entry
+def _entries(setting: ConfigSetting, config: Config) -> Iterator[tuple[str, Origin]]:
+    """The value, or each entry that files have added to a list. What may hold keys is only named."""
+    from coupler.config import ListItem
     from coupler.config.agent_tables import AgentTable
 
     if not isinstance(setting.value, tuple):
@@ -142,7 +143,7 @@ def _entries(setting: Setting, config: Config) -> Iterator[tuple[str, Origin]]:
         return
     for each in setting.value:
         match each:
-            case Entry(text=text, origin=origin):
+            case ListItem(text=text, origin=origin):
                 yield text, origin
             case AgentTable(name=name, origin=origin):
                 yield name, origin
@@ -150,14 +151,14 @@ def _entries(setting: Setting, config: Config) -> Iterator[tuple[str, Origin]]:
                 yield str(each.name), _origin_of_server(each.name, setting, config)
 
 
-def _origin_of_server(name: str, setting: Setting, config: Config) -> Origin:
+def _origin_of_server(name: str, setting: ConfigSetting, config: Config) -> Origin:
     from coupler.config import ConfigError, Origin
-    from coupler.config.files import read
+    from coupler.config.files import read_config_file
     from coupler.config.lookup import user_file
 
     own = user_file(os.environ)
     try:
-        user = None if own is None else read(own)
+        user = None if own is None else read_config_file(own)
     except ConfigError:
         user = None
     projects = [config.project] if setting.origin.layer == "project" else []
@@ -169,20 +170,20 @@ def _origin_of_server(name: str, setting: Setting, config: Config) -> Origin:
 
 
 def _variables(config: Config) -> Iterator[Mapping[str, str]]:
-    """What is given to agents and servers by name: none of it is shown, whatever quotes it."""
+    """Secret variables of agents and servers, none of which is shown, whatever quotes it."""
     from coupler.config import keys
-    from coupler.mcp.servers import variables_of
+    from coupler.mcp.servers import named_values
     from coupler.redaction.sources import looks_secret
 
     servers = config[keys.MCP]
-    for variables in (*(table.env for table in config[keys.AGENTS]), *variables_of(servers)):
+    for variables in (*(table.env for table in config[keys.AGENTS]), *named_values(servers)):
         yield {name: value for name, value in variables.items() if looks_secret(name)}
     named = [entry.text for entry in config[keys.SECRET_NAMES]]
     yield {name: os.environ[name] for name in named if name in os.environ}
 
 
-def _look_at_variables(section: Section) -> None:
-    """Variables of ours that hold, and those that nobody reads."""
+def _look_at_variables(section: DoctorSection) -> None:
+    """Reports variables of ours that nobody reads."""
     from difflib import get_close_matches
 
     from coupler.config.keys import SCHEMA
@@ -202,7 +203,7 @@ def _look_at_variables(section: Section) -> None:
         section.problem("COUPLER_LOG", str(error), "set it to one of these, or unset it")
 
 
-def _place(origin: Origin) -> str:
+def _origin_text(origin: Origin) -> str:
     if origin.file is not None:
         return short_directory(origin.file) + ("" if origin.line is None else f" line {origin.line}")
     return str(origin)
@@ -218,15 +219,12 @@ def _cut(text: str) -> str:
     return line if len(line) <= LONGEST_VALUE else f"{line[: LONGEST_VALUE - 1]}…"
 
 
-# The project that the directory is in: what it is, and what of it is trusted.
-
-
-def examine_project(section: Section, circumstances: Circumstances) -> None:
-    """Where it begins, and whether its coupler.toml counts."""
+def examine_project(section: DoctorSection, context: DoctorContext) -> None:
+    """Reports where the project begins, and whether its coupler.toml counts."""
     from coupler.config import ConfigError
     from coupler.config.lookup import is_repository, project_directory
 
-    directory = circumstances.directory
+    directory = context.directory
     if directory is None:
         section.problem("directory", "the directory that you are in was deleted", "go to another one")
         return
@@ -237,12 +235,12 @@ def examine_project(section: Section, circumstances: Circumstances) -> None:
     kind = "a git repository" if is_repository(root) else "no git repository"
     section.facts["directory"] = root
     section.ok("directory", f"{short_directory(root)}, {kind}")
-    _look_at_trust(section, circumstances)
+    _look_at_trust(section, context)
 
 
-def _look_at_trust(section: Section, circumstances: Circumstances) -> None:
-    config = circumstances.config
-    if circumstances.config_error is not None:
+def _look_at_trust(section: DoctorSection, context: DoctorContext) -> None:
+    config = context.config
+    if context.config_error is not None:
         section.note("trust", "a coupler.toml is wrong, so it cannot be told what of the project counts")
         return
     if config.project is None:
@@ -267,39 +265,32 @@ def _look_at_trust(section: Section, circumstances: Circumstances) -> None:
     section.ok("trust", f"{shown} {'is trusted as it is now' if needs else 'sets nothing that needs it'}")
 
 
-# The workflows that can be run here: whether they are valid, and trusted.
-
-
-MOST_NAMED = 12
-MOST_PROBLEMS = 5
-
-
-def examine_workflows(section: Section, circumstances: Circumstances) -> None:
-    """All of them, as `coupler workflows validate` does."""
+def examine_workflows(section: DoctorSection, context: DoctorContext) -> None:
+    """Checks all workflows, as `coupler workflows validate` does, and whether they are trusted."""
     from coupler.config import ConfigError
     from coupler.runtime.extras import MissingExtraError
-    from coupler.workflow.errors import need_packages
+    from coupler.workflow.errors import require_packages
 
-    directory = circumstances.directory
+    directory = context.directory
     if directory is None:
         section.note("files", "the directory that you are in was deleted, so only your own could be run")
         return
     try:
-        need_packages()
+        require_packages()
         from coupler.workflow.language.library import Library
 
-        _look_at(section, Library(directory), circumstances.trust)
+        _look_at_workflows(section, Library(directory), context.trust)
     except MissingExtraError:
         _tell_missing_packages(section, directory)
     except ConfigError as error:
         section.problem("files", error.problems[0], "correct it, or take it away")
 
 
-def _look_at(section: Section, library: Library, trust: TrustedFiles) -> None:
-    from coupler.cli.workflows import checked, relative, rows_of
+def _look_at_workflows(section: DoctorSection, library: Library, trust: TrustedFiles) -> None:
+    from coupler.cli.workflows import check_workflows, problem_line, rows_of
 
     rows = rows_of(library, trust)
-    _, problems = checked(library, ())
+    _, problems = check_workflows(library, ())
     section.facts["workflows"] = [
         {"name": row.name, "origin": row.origin, "state": row.state, "file": row.file} for row in rows
     ]
@@ -313,7 +304,7 @@ def _look_at(section: Section, library: Library, trust: TrustedFiles) -> None:
         more = "" if len(valid) <= MOST_NAMED else f" and {len(valid) - MOST_NAMED} more"
         section.ok("valid", f"{', '.join(valid[:MOST_NAMED])}{more}")
     for problem in errors[:MOST_PROBLEMS]:
-        sentence = relative(problem, library.directory)
+        sentence = problem_line(problem, library.directory)
         section.problem(
             "invalid", sentence, "correct it; `coupler workflows validate` shows all that is wrong"
         )
@@ -335,8 +326,8 @@ def _look_at(section: Section, library: Library, trust: TrustedFiles) -> None:
         )
 
 
-def _tell_missing_packages(section: Section, directory: str) -> None:
-    """Who has workflows needs the packages; to everybody else it is no news."""
+def _tell_missing_packages(section: DoctorSection, directory: str) -> None:
+    """Reports missing packages: a problem only for those who have workflows."""
     from coupler.cli.doctor.installation import install_command
     from coupler.config import ConfigError
     from coupler.config.lookup import project_workflows, workflows_directory
@@ -358,16 +349,13 @@ def _tell_missing_packages(section: Section, directory: str) -> None:
         section.note("packages", "the packages that run workflows are not installed", remedy)
 
 
-# The agents that can be called by name, and which of them can be started here.
-
-
-def examine_agents(section: Section, circumstances: Circumstances) -> None:
-    """All of the catalogue, and those of a coupler.toml. None is started, as `coupler agents doctor` does."""
-    from coupler.providers.catalogue import joined
+def examine_agents(section: DoctorSection, context: DoctorContext) -> None:
+    """Reports which agents can be started. None is started, as `coupler agents doctor` does."""
+    from coupler.providers.catalogue import merged_entries
 
     found: dict[str, list[str]] = {"installed": [], "fetched": [], "native": [], "missing": []}
     configured: list[str] = []
-    for entry in joined(circumstances.config).values():
+    for entry in merged_entries(context.config).values():
         state = _state(entry)
         found[state].append(entry.name)
         if state == "missing" and entry.origin is not None:
@@ -384,12 +372,12 @@ def examine_agents(section: Section, circumstances: Circumstances) -> None:
         section.ok("others", f"{', '.join(others)}: `coupler agents` says how to install them")
 
 
-def _state(entry: Entry) -> str:
+def _state(entry: CatalogueEntry) -> str:
     from coupler.client.errors import AgentError
-    from coupler.providers.catalogue import choose, is_installed
+    from coupler.providers.catalogue import choose_form, is_installed
 
     try:
-        chosen = choose(entry)
+        chosen = choose_form(entry)
     except AgentError:
         return "missing"
     if chosen.form == "native":
@@ -399,7 +387,7 @@ def _state(entry: Entry) -> str:
     return "installed" if chosen.command and is_installed(chosen.command[0]) else "missing"
 
 
-def _tell_missing(section: Section, entry: Entry) -> None:
+def _tell_missing(section: DoctorSection, entry: CatalogueEntry) -> None:
     program = entry.programs[0][0] if entry.programs else None
     sentence = entry.install if program is None else f"its program {one_line(program)} is not found"
     section.problem(

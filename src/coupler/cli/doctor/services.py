@@ -1,6 +1,7 @@
-"""The store: whether its file is sound, whose it is, and how large it has become.
+"""Examines the store, the coder's model and the MCP servers.
 
-It is only read, and no file is made beside it: whatever is wrong with it is left as it is.
+The store is only read, and no file is made beside it: whatever is wrong with it is left as it is. The
+servers are started or reached all at the same time, and asked for their tools.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from coupler.cli.doctor.project import without_query
 from coupler.cli.terminal import count, one_line, short_directory, size
 
 if TYPE_CHECKING:
-    from coupler.cli.doctor.doctor import Circumstances, Section
+    from coupler.cli.doctor.doctor import DoctorContext, DoctorSection
     from coupler.coder.model.choice import ModelChoice
-    from coupler.mcp.servers import Servers
+    from coupler.mcp.servers import SessionServers
     from coupler.schema.v1 import McpServer
 
 
-GRAPHS = ".langgraph"
-"""What the file is called after the store's that keeps the conversations of LangChain agents."""
+GRAPHS_SUFFIX = ".langgraph"
+"""The ending of the file beside the store that keeps the conversations of LangChain agents."""
 
 LARGE_LOG = 256 * 1024 * 1024
 """Bytes of the write-ahead log that it does not have while all is well."""
@@ -38,27 +39,35 @@ MOST_DAMAGES = 3
 LOCKED, NO_DATABASE, DAMAGED = (5, 6), 26, 11
 """SQLite's result codes."""
 
+STEPS_BETWEEN_LOOKS = 100_000
+"""Steps of SQLite between two looks at the clock."""
 
-def examine_store(section: Section, circumstances: Circumstances) -> None:
-    """The file of the sessions, and the one of LangChain's conversations if there is one."""
+LONGEST_LOCK = 1.0
+"""Seconds that another program may hold the file."""
+
+LOGIN = "run `coupler login coder`"
+
+
+def examine_store(section: DoctorSection, context: DoctorContext) -> None:
+    """Checks the file of the sessions, and the one of LangChain's conversations if there is one."""
     from coupler.config import keys
     from coupler.runtime.directories import NoHomeError, store_file
 
     try:
-        path = Path(circumstances.config[keys.STORE] or store_file())
+        path = Path(context.config[keys.STORE] or store_file())
     except NoHomeError as error:
         section.problem("file", str(error), "set COUPLER_HOME to a directory that you can write to")
         return
     section.facts["file"] = str(path)
     if _look_at_file(section, path, "file", is_needed=True):
-        _look_inside(section, path, circumstances, is_ours=True)
-    graphs = path.with_name(path.name + GRAPHS)
+        _look_inside(section, path, context, is_ours=True)
+    graphs = path.with_name(path.name + GRAPHS_SUFFIX)
     if graphs.exists() and _look_at_file(section, graphs, "graphs", is_needed=False):
-        _look_inside(section, graphs, circumstances, is_ours=False)
+        _look_inside(section, graphs, context, is_ours=False)
 
 
-def _look_at_file(section: Section, path: Path, about: str, *, is_needed: bool) -> bool:
-    """Whether there is something to look into."""
+def _look_at_file(section: DoctorSection, path: Path, about: str, *, is_needed: bool) -> bool:
+    """Checks a file's permissions; True if there is something to look into."""
     shown = short_directory(str(path))
     try:
         status = path.stat()
@@ -86,7 +95,7 @@ def _look_at_file(section: Section, path: Path, about: str, *, is_needed: bool) 
     return status.st_size > 0
 
 
-def _look_at_log(section: Section, path: Path) -> None:
+def _look_at_log(section: DoctorSection, path: Path) -> None:
     try:
         log = path.with_name(f"{path.name}-wal").stat().st_size
     except OSError:
@@ -100,11 +109,11 @@ def _look_at_log(section: Section, path: Path) -> None:
         )
 
 
-def _look_inside(section: Section, path: Path, circumstances: Circumstances, *, is_ours: bool) -> None:
+def _look_inside(section: DoctorSection, path: Path, context: DoctorContext, *, is_ours: bool) -> None:
     about = "integrity" if is_ours else "graphs integrity"
     shown = short_directory(str(path))
     try:
-        with closing(opened(path, circumstances.patience)) as connection:
+        with closing(open_read_only(path, context.patience)) as connection:
             if is_ours and not _look_whose_it_is(section, connection, shown):
                 return
             damages = [
@@ -113,16 +122,16 @@ def _look_inside(section: Section, path: Path, circumstances: Circumstances, *, 
                 if row[0] != "ok"
             ]
             if damages:
-                section.problem(about, f"{shown} is damaged: {'; '.join(damages)}", _rescue(path))
+                section.problem(about, f"{shown} is damaged: {'; '.join(damages)}", _rescue_remedy(path))
             else:
                 section.ok(about, "the file is sound")
             if is_ours:
                 _count(section, connection)
     except sqlite3.Error as error:
-        _tell(section, about, path, error)
+        _report_database_error(section, about, path, error)
 
 
-def _look_whose_it_is(section: Section, connection: sqlite3.Connection, shown: str) -> bool:
+def _look_whose_it_is(section: DoctorSection, connection: sqlite3.Connection, shown: str) -> bool:
     from coupler.store.database import APPLICATION_ID, MIGRATIONS
 
     application = connection.execute("PRAGMA application_id").fetchone()[0]
@@ -139,7 +148,7 @@ def _look_whose_it_is(section: Section, connection: sqlite3.Connection, shown: s
     return True
 
 
-def _count(section: Section, connection: sqlite3.Connection) -> None:
+def _count(section: DoctorSection, connection: sqlite3.Connection) -> None:
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     sessions = connection.execute("SELECT count(*) FROM sessions WHERE deleted = 0").fetchone()[0]
     runs = connection.execute("SELECT count(*) FROM runs").fetchone()[0] if "runs" in tables else 0
@@ -147,7 +156,7 @@ def _count(section: Section, connection: sqlite3.Connection) -> None:
     section.ok("contents", f"{count(sessions, 'session')}, {count(runs, 'run')} of workflows")
 
 
-def _tell(section: Section, about: str, path: Path, error: sqlite3.Error) -> None:
+def _report_database_error(section: DoctorSection, about: str, path: Path, error: sqlite3.Error) -> None:
     shown = short_directory(str(path))
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     if "interrupted" in str(error):
@@ -157,12 +166,12 @@ def _tell(section: Section, about: str, path: Path, error: sqlite3.Error) -> Non
     elif code in LOCKED:
         section.note(about, f"another program holds {shown} just now", "run this again when it is done")
     elif code in (NO_DATABASE, DAMAGED):
-        section.problem(about, f"{shown} is not a database, or damaged", _rescue(path))
+        section.problem(about, f"{shown} is not a database, or damaged", _rescue_remedy(path))
     else:
         section.problem(about, f"{shown} cannot be read: {error}", _store_remedy(path))
 
 
-def _rescue(path: Path) -> str:
+def _rescue_remedy(path: Path) -> str:
     damaged = shlex.quote(f"{path}.damaged")
     return (
         f"move it away: `mv {shlex.quote(str(path))} {damaged}`, and Coupler begins a new one; "
@@ -174,18 +183,11 @@ def _store_remedy(path: Path) -> str:
     return f"see to the permissions of {path}, or set `sessions.store` or COUPLER_HOME to another place"
 
 
-# A database that is only looked at: no file is made beside it, and nothing in it is changed or mended.
+def open_read_only(path: Path, patience: float) -> sqlite3.Connection:
+    """Opens a database for reading: no file is made beside it, and nothing in it is changed or mended.
 
-
-STEPS_BETWEEN_LOOKS = 100_000
-"""Steps of SQLite between two looks at the clock."""
-
-LONGEST_LOCK = 1.0
-"""Seconds that another program may hold the file."""
-
-
-def opened(path: Path, patience: float) -> sqlite3.Connection:
-    """For reading. Without a log nobody else has it open, and then nothing needs to be made beside it."""
+    Without a log nobody else has it open, and then nothing needs to be made beside it.
+    """
     how = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
     address = f"file:{quote(str(path.absolute()))}?{how}"
     connection = sqlite3.connect(address, uri=True, timeout=min(LONGEST_LOCK, patience))
@@ -194,76 +196,70 @@ def opened(path: Path, patience: float) -> sqlite3.Connection:
     return connection
 
 
-class SeenTrust:
-    """Which files the user has trusted, as the store says. What cannot be read is not trusted."""
+class ReadOnlyTrust:
+    """The files that the user has trusted, as the store says. What cannot be read is not trusted."""
 
     def __init__(self, store: Path | None, patience: float) -> None:
         self._store = store
         self._patience = patience
 
     def is_trusted(self, path: str, content: bytes) -> bool:
-        """Whether the file at this real path was trusted with exactly this content."""
+        """True if the file at this real path was trusted with exactly this content."""
         from coupler.store.choices import TrustedFile
 
         if self._store is None or not self._store.is_file():
             return False
         query = "SELECT digest, trusted_at FROM trusted_files WHERE path = ?"
         try:
-            with closing(opened(self._store, self._patience)) as connection:
+            with closing(open_read_only(self._store, self._patience)) as connection:
                 rows = connection.execute(query, [os.fsencode(path)]).fetchall()
         except sqlite3.Error:
             return False  # told of the store
         return any(TrustedFile(path, *row).has(content) for row in rows)
 
 
-def trust_of(store: str | None, patience: float) -> SeenTrust:
-    """What is kept in the store that the user has set, else in the usual one."""
+def read_only_trust(store: str | None, patience: float) -> ReadOnlyTrust:
+    """The trusted files in the store that the user has set, else in the usual one."""
     from coupler.runtime.directories import NoHomeError, store_file
 
     try:
-        return SeenTrust(Path(store or store_file()), patience)
+        return ReadOnlyTrust(Path(store or store_file()), patience)
     except NoHomeError:
-        return SeenTrust(None, patience)
+        return ReadOnlyTrust(None, patience)
 
 
-# The coder's model: which one, who says so, where its key comes from, and whether it answers.
-
-
-LOGIN = "run `coupler login coder`"
-
-
-def examine_model(section: Section, circumstances: Circumstances) -> None:
-    """From what is set to what answers; the first thing that is wrong ends it."""
-    from coupler.coder.model.choice import chosen
+def examine_model(section: DoctorSection, context: DoctorContext) -> None:
+    """Checks the model, where it is set, its key, and its answer; the first thing that is wrong ends it."""
+    from coupler.coder.model.choice import chosen_model
     from coupler.coder.model.credentials import ModelError
-    from coupler.coder.profiles import USUAL
+    from coupler.coder.profiles import DEFAULT_PROFILE
 
-    _look_at_profiles(section, circumstances)
-    if not _look_at_credentials(section, circumstances):
+    _look_at_profiles(section, context)
+    if not _look_at_credentials(section, context):
         return
     try:
-        choice = chosen(circumstances.config, USUAL)
+        choice = chosen_model(context.config, DEFAULT_PROFILE)
     except ModelError as error:
         section.problem("model", str(error), f"correct it where it is set, or {LOGIN}")
         return
     if choice is None:
-        _tell_none(section, circumstances)
+        _tell_none(section, context)
         return
     section.facts |= {"model": choice.name, "base_url": without_query(choice.base_url or "") or None}
-    section.ok("model", f"{choice.name}{_at(choice)}, as {_who_says(circumstances)} says")
+    section.ok("model", f"{choice.name}{_at(choice)}, as {_model_origin(context)} says")
     try:
-        key = _key(section, choice, circumstances)
+        key = _key(section, choice, context)
     except ModelError as error:
         section.problem("key", str(error), f"{LOGIN}, or set the variable")
         return
-    if circumstances.is_offline:
+    if context.is_offline:
         section.ok("answer", "not tried out, because of --offline")
     else:
-        _try_model(section, choice, key, circumstances)
+        _try_model(section, choice, key, context)
 
 
-def _look_at_credentials(section: Section, circumstances: Circumstances) -> bool:
-    """The file of `coupler login coder`, whose keys are from now on not shown; whether it can be read."""
+def _look_at_credentials(section: DoctorSection, context: DoctorContext) -> bool:
+    """Checks the file of `coupler login coder`, and hides its keys; True if it can be read."""
     from coupler.coder.model.credentials import ModelError, credentials_file, stored_credentials
     from coupler.runtime.directories import NoHomeError
 
@@ -290,14 +286,14 @@ def _look_at_credentials(section: Section, circumstances: Circumstances) -> bool
     except ModelError as error:
         section.problem("keys", str(error), f"move it away, then {LOGIN}")
         return False
-    circumstances.keep_secret([{"stored_key": each.key} for each in stored.keys])
+    context.keep_secret([{"stored_key": each.key} for each in stored.keys])
     return True
 
 
-def _look_at_profiles(section: Section, circumstances: Circumstances) -> None:
+def _look_at_profiles(section: DoctorSection, context: DoctorContext) -> None:
     from coupler.coder.profiles import CODER, ProfileError, profile_names, profile_of
 
-    config = circumstances.config
+    config = context.config
     names = [name for name in profile_names(config) if name != CODER]
     for name in names:
         try:
@@ -307,11 +303,11 @@ def _look_at_profiles(section: Section, circumstances: Circumstances) -> None:
     section.facts["profiles"] = names
 
 
-def _tell_none(section: Section, circumstances: Circumstances) -> None:
+def _tell_none(section: DoctorSection, context: DoctorContext) -> None:
     from coupler.coder.model.credentials import PROVIDERS
 
     section.facts["model"] = None
-    if circumstances.config_error is not None:
+    if context.config_error is not None:
         section.note("model", "a coupler.toml is wrong, so it cannot be told whether it sets one")
         return
     at_hand = [
@@ -327,10 +323,10 @@ def _tell_none(section: Section, circumstances: Circumstances) -> None:
     )
 
 
-def _who_says(circumstances: Circumstances) -> str:
+def _model_origin(context: DoctorContext) -> str:
     from coupler.config import keys
 
-    setting = circumstances.config.settings.get(keys.CODER_MODEL.name)
+    setting = context.config.settings.get(keys.CODER_MODEL.name)
     if setting is None:
         return "`coupler login coder`"
     origin = setting.origin
@@ -339,13 +335,13 @@ def _who_says(circumstances: Circumstances) -> str:
     return short_directory(origin.file) + ("" if origin.line is None else f" line {origin.line}")
 
 
-def _key(section: Section, choice: ModelChoice, circumstances: Circumstances) -> str | None:
+def _key(section: DoctorSection, choice: ModelChoice, context: DoctorContext) -> str | None:
     from coupler.coder.model.credentials import Keyring, missing_key, provider_of
 
     key = Keyring().key_for(choice)
     section.facts["key_from"] = None if key is None else key.source
     if key is not None:
-        circumstances.keep_secret([{key.name: key.value}])
+        context.keep_secret([{key.name: key.value}])
         section.ok("key", f"that of {key.source}")
         return key.value
     if provider_of(choice.provider).needs_key and choice.base_url is None:
@@ -354,7 +350,7 @@ def _key(section: Section, choice: ModelChoice, circumstances: Circumstances) ->
     return None
 
 
-def _try_model(section: Section, choice: ModelChoice, key: str | None, circumstances: Circumstances) -> None:
+def _try_model(section: DoctorSection, choice: ModelChoice, key: str | None, context: DoctorContext) -> None:
     from coupler.coder.model.credentials import LOCAL
 
     if choice.provider == LOCAL:
@@ -362,11 +358,11 @@ def _try_model(section: Section, choice: ModelChoice, key: str | None, circumsta
         return
     if not _has_packages(section):
         return
-    asyncio.run(_ask(section, choice, key, circumstances))
+    asyncio.run(_ask(section, choice, key, context))
 
 
-def _has_packages(section: Section) -> bool:
-    """Imported before the clock runs: they take seconds, which are not the model's."""
+def _has_packages(section: DoctorSection) -> bool:
+    """Imports the packages before the clock runs: they take seconds, which are not the model's."""
     from coupler.cli.doctor.installation import install_command
 
     try:
@@ -379,36 +375,36 @@ def _has_packages(section: Section) -> bool:
     return True
 
 
-async def _ask(section: Section, choice: ModelChoice, key: str | None, circumstances: Circumstances) -> None:
-    from coupler.coder.model.chat_model import Verdict, tried
+async def _ask(section: DoctorSection, choice: ModelChoice, key: str | None, context: DoctorContext) -> None:
+    from coupler.coder.model.chat_model import TrialResult, try_model
 
     began = time.monotonic()
-    verdict, sentence = await tried(choice, key, circumstances.patience)
+    verdict, sentence = await try_model(choice, key, context.patience)
     seconds = time.monotonic() - began
     section.facts |= {"verdict": verdict.value, "seconds": round(seconds, 3)}
     match verdict:
-        case Verdict.WORKS:
+        case TrialResult.WORKS:
             section.ok("answer", f"it answers, after {seconds:.1f} s")
-        case Verdict.REFUSED:
+        case TrialResult.REFUSED:
             section.problem("answer", sentence, f"{LOGIN} with another key or model")
-        case Verdict.UNKNOWN:
+        case TrialResult.UNKNOWN:
             place = "its provider" if choice.base_url is None else without_query(choice.base_url)
             remedy = f"see whether {place} can be reached from here, and whether a proxy is needed"
             section.problem("answer", f"it could not be asked: {sentence}", remedy)
     section.close()
 
 
-def _look_for_file(section: Section, choice: ModelChoice) -> None:
-    """A model of this machine is loaded when it is first used, which may take minutes: not here."""
+def _look_for_file(section: DoctorSection, choice: ModelChoice) -> None:
+    """Checks the file of a local model: it is loaded when it is first used, which may take minutes."""
     from importlib.util import find_spec
 
     from coupler.cli.doctor.installation import python_command
     from coupler.coder.model.credentials import ModelError
-    from coupler.coder.model.local import ENGINE, ENGINE_REQUIREMENT, facts_of, model_file
+    from coupler.coder.model.local_files import ENGINE, ENGINE_REQUIREMENT, model_facts, model_file
 
     try:
         file = model_file(choice)
-        facts_of(file)
+        model_facts(file)
     except ModelError as error:
         section.problem("file", str(error), f"see `coupler models --help`, or {LOGIN}")
         return
@@ -422,24 +418,21 @@ def _at(choice: ModelChoice) -> str:
     return "" if choice.base_url is None else f" at {without_query(choice.base_url)}"
 
 
-# The MCP servers that are set: each is started or reached, and asked for its tools, all at the same time.
-
-
-def examine_servers(section: Section, circumstances: Circumstances) -> None:
-    """Only those that count here: what an untrusted project names is not started."""
+def examine_servers(section: DoctorSection, context: DoctorContext) -> None:
+    """Asks the servers that count here for their tools: what an untrusted project names is not started."""
     from coupler.config import keys
     from coupler.mcp.package import is_installed
-    from coupler.mcp.servers import merged, variables_of
+    from coupler.mcp.servers import merge_servers, named_values
 
-    servers = circumstances.config[keys.MCP]
-    circumstances.keep_secret((*variables_of(servers), *_in_words(servers)))
-    entries = merged(servers)
+    servers = context.config[keys.MCP]
+    context.keep_secret((*named_values(servers), *_secrets_in_arguments(servers)))
+    entries = merge_servers(servers)
     section.facts["servers"] = {name: {"is_reached": None} for name in entries}
-    is_all = not _tell_withheld(section, circumstances)
+    is_all = not _tell_withheld(section, context)
     if not entries:
         if is_all:
             section.ok("servers", "none is set")
-    elif circumstances.is_offline:
+    elif context.is_offline:
         section.ok("servers", f"{', '.join(entries)}: not tried out, because of --offline")
     elif not is_installed():
         from coupler.cli.doctor.installation import install_command
@@ -447,13 +440,11 @@ def examine_servers(section: Section, circumstances: Circumstances) -> None:
         sentence = f"{', '.join(entries)} cannot be used: the packages for that are not installed"
         section.problem("packages", sentence, f"run `{install_command('mcp')}`")
     else:
-        asyncio.run(_try_all(section, entries, circumstances))
+        asyncio.run(_try_all(section, entries, context))
 
 
-def _in_words(servers: Iterable[McpServer]) -> Iterator[dict[str, str]]:
-    """What may be secret in arguments and addresses, which a server or a library may quote."""
-    from urllib.parse import parse_qsl, urlsplit
-
+def _secrets_in_arguments(servers: Iterable[McpServer]) -> Iterator[dict[str, str]]:
+    """Secrets in arguments and addresses, which a server or a library may quote."""
     from coupler.redaction.sources import SHORTEST, looks_secret
     from coupler.schema.v1 import McpServerHttp, McpServerSse, McpServerStdio
 
@@ -472,14 +463,14 @@ def _in_words(servers: Iterable[McpServer]) -> Iterator[dict[str, str]]:
                 yield {name: value for name, value in pairs if len(value) >= SHORTEST}
 
 
-def _tell_withheld(section: Section, circumstances: Circumstances) -> bool:
-    """Say which servers do not count, or why that is not known; whether there was something to say."""
-    if circumstances.config_error is not None:
+def _tell_withheld(section: DoctorSection, context: DoctorContext) -> bool:
+    """Reports servers that do not count, or why that is not known; True if there was something to say."""
+    if context.config_error is not None:
         section.note("servers", "a coupler.toml is wrong, so it cannot be told which servers it names")
         return True
     names = [
         one_line(server.name)
-        for setting in circumstances.config.untrusted
+        for setting in context.config.untrusted
         if setting.key.name == "mcp"
         for server in setting.value
     ]
@@ -493,13 +484,13 @@ def _tell_withheld(section: Section, circumstances: Circumstances) -> bool:
     return True
 
 
-async def _try_all(section: Section, entries: dict[str, McpServer], circumstances: Circumstances) -> None:
-    from coupler.mcp.package import load_connections
-    from coupler.mcp.servers import Servers, Surroundings
+async def _try_all(section: DoctorSection, entries: dict[str, McpServer], context: DoctorContext) -> None:
+    from coupler.mcp.package import load_client
+    from coupler.mcp.servers import ServerEnvironment, SessionServers
 
-    await load_connections()  # so that no server is blamed for the time that it takes
-    servers = Servers(entries, Surroundings(circumstances.directory or os.sep, os.environ))
-    patience = circumstances.patience
+    await load_client()  # so that no server is blamed for the time that it takes
+    servers = SessionServers(entries, ServerEnvironment(context.directory or os.sep, os.environ))
+    patience = context.patience
     try:
         async with asyncio.TaskGroup() as tasks:
             for name, entry in entries.items():
@@ -510,7 +501,7 @@ async def _try_all(section: Section, entries: dict[str, McpServer], circumstance
 
 
 async def _try_server(
-    section: Section, name: str, entry: McpServer, servers: Servers, patience: float
+    section: DoctorSection, name: str, entry: McpServer, servers: SessionServers, patience: float
 ) -> None:
     from coupler.mcp.tools import McpError
 
@@ -528,7 +519,7 @@ async def _try_server(
     else:
         seconds = time.monotonic() - began
         fact |= {"is_reached": True, "tools": [tool.name for tool in tools], "seconds": round(seconds, 3)}
-        section.ok(name, f"{count(len(tools), 'tool')}, after {seconds:.1f} s ({_way(entry)})")
+        section.ok(name, f"{count(len(tools), 'tool')}, after {seconds:.1f} s ({_server_address(entry)})")
 
 
 def _server_remedy(entry: McpServer) -> str:
@@ -536,13 +527,11 @@ def _server_remedy(entry: McpServer) -> str:
 
     if isinstance(entry, McpServerStdio):
         return f"start {entry.command} in a terminal to see what it says, and correct [mcp.{entry.name}]"
-    return f"see whether {_way(entry)} can be reached from here, and correct [mcp.{_name(entry)}]"
+    return f"see whether {_server_address(entry)} can be reached from here, and correct [mcp.{_name(entry)}]"
 
 
-def _way(entry: McpServer) -> str:
+def _server_address(entry: McpServer) -> str:
     """The program or the host; arguments and the rest of an address may hold tokens."""
-    from urllib.parse import urlsplit
-
     from coupler.mcp.servers import server_name
     from coupler.schema.v1 import McpServerHttp, McpServerSse, McpServerStdio
 

@@ -1,4 +1,10 @@
-"""A run on a terminal: a picture that is drawn over the one before, and at the end one that stays."""
+"""Shows a run on a terminal while it goes on: a step tree that is redrawn, and at the end one that stays.
+
+`ProgressScreen` follows the log and writes in a thread. So neither a terminal that was stopped nor a pipe
+that nobody reads holds up the run, which goes on also when nothing can be written any more. `LiveDisplay`
+draws the tree in the lines that there is room for, with what runs in the foreground. What agents and
+programs wrote is stripped of all that a terminal would obey, and is never taken for markup.
+"""
 
 from __future__ import annotations
 
@@ -14,104 +20,21 @@ from typing import IO, TYPE_CHECKING, Protocol
 from rich.console import Console
 from rich.text import Text
 
-from coupler.cli.run.run import output_lines, result_line, tell_trouble
-from coupler.cli.runs import STYLES, name_around, name_inside, spoken_duration
+from coupler.cli.run.run import output_lines, report_failure, result_line
+from coupler.cli.runs import STYLES, enclosing_name, format_duration, name_below
 from coupler.cli.terminal import clean, count, one_line
 from coupler.runtime.threads import in_thread
 from coupler.workflow.journal import run_events as h
 from coupler.workflow.journal.run_events import RunResumed, RunStarted
 
 if TYPE_CHECKING:
-    from coupler.workflow.journal.log import Log
+    from coupler.workflow.journal.log import RunLog
     from coupler.workflow.journal.run_events import Logged, RunFinished
 
 
+log = logging.getLogger("coupler.cli")
+
 LEAST_LINES = 4
-
-
-class LiveDisplay:
-    """Draws by itself: what stands above the picture is never touched."""
-
-    pace: float | None = 0.1
-    recalls = True
-    tells_texts = False
-
-    def __init__(self, stream: IO[str], program: str) -> None:
-        self._hint = "Ctrl-C cancels"
-        self._stream = stream
-        self._program = program
-        self._console = Console(file=stream, highlight=False, emoji=False, markup=False)
-        self._is_plain = not (self._console.encoding or "").lower().startswith("utf")
-        self._tree = StepTree()
-        self._run = ""
-        self._began = time.time()
-        self._told = 0
-        self._drawn: list[int] = []
-        """How wide each line of the picture is that stands there now."""
-
-    def show(self, happened: Sequence[Logged]) -> None:
-        for logged in happened:
-            self._tree.learn(logged)
-            if isinstance(logged.happening, RunStarted):
-                self._run = one_line(logged.happening.run)
-        frame = self._frame()
-        room = max(self._console.height - 2 - len(self._news()), LEAST_LINES)
-        lines = [*picture(self._tree.roots, frame, room), self._footer(frame)]
-        self._write([*self._news(), *lines], lasting=len(self._news()))
-        self._told = len(self._tree.notes)
-
-    def clear(self) -> None:
-        self._write([], lasting=0)
-
-    def tell(self, hint: str) -> None:
-        self._hint = hint
-
-    def finish(self, run: str, finished: RunFinished) -> None:
-        frame = self._frame()
-        style = STYLES.get(finished.status, "")
-        lines = [*self._news(), *tree(self._tree.roots, frame), Text()]
-        lines.append(Text(f"{frame.mark(finished.status)} {result_line(run, finished)}", style))
-        if finished.status == "success" and finished.message:
-            lines.append(Text(f"  {one_line(finished.message)}"))
-        lines += [Text(line) for line in output_lines(finished.outputs)]
-        if finished.status == "success" and not finished.outputs and not finished.message:
-            lines.append(Text(f"  What its steps wrote: coupler runs logs {run}", "dim"))
-        self._write(lines, lasting=len(lines))
-        tell_trouble(self._program, run, finished, self._tree.last_words_of(finished.failed_step))
-
-    def _frame(self) -> Frame:
-        return Frame(self._console.width, time.time(), self._is_plain)
-
-    def _news(self) -> list[Text]:
-        """What is worth knowing and was not told yet."""
-        return [Text(f"  {one_line(note)}", "yellow") for note in self._tree.notes[self._told :]]
-
-    def _footer(self, frame: Frame) -> Text:
-        parts = [self._run, spoken_duration(frame.now - self._began), self._hint]
-        line = Text(f"{frame.mark('running')} {' · '.join(filter(None, parts))}", "dim", no_wrap=True)
-        line.truncate(frame.width - 1, overflow="ellipsis")
-        return line
-
-    def _write(self, lines: Sequence[Text], *, lasting: int) -> None:
-        """In one piece, so that nothing flickers; the first lines stay, and the others are the picture."""
-        with self._console.capture() as captured:
-            for line in lines:
-                self._console.print(line, soft_wrap=True)
-        self._stream.write(self._erasure() + captured.get())
-        self._stream.flush()
-        self._drawn = [line.cell_len for line in lines[lasting:]]
-
-    def _erasure(self) -> str:
-        """Goes up to where the picture begins; lines are more when the window has become narrower."""
-        width = max(self._console.width, 1)
-        height = sum(max(-(-each // width), 1) for each in self._drawn)
-        return f"\r\x1b[{height}A\x1b[J" if height else ""
-
-
-# A picture of a run in the lines that there is room for: the step tree, with what runs in the foreground.
-#
-# What agents and programs wrote is stripped of all that a terminal would obey, and is never taken for markup.
-
 
 TAIL_LINES = 3
 """Lines of what a running step said last."""
@@ -129,8 +52,17 @@ LEAST_WIDTH = 20
 """Characters of a line that its name and title need before there is anything on the right."""
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-PACE = 10
-"""Frames of the sign of life a second."""
+FRAMES_PER_SECOND = 10
+"""Frames of the spinner a second."""
+
+MOST_PENDING = 1_000
+"""What happened and is not shown yet, before no more of it is read from the log."""
+
+LONGEST_TAIL = 4_000
+"""Characters of what a step said last that are kept."""
+
+MOST_KEPT_CALLS = 50
+"""Tool calls of a step that are kept; the oldest that are over go first."""
 
 _MARKS = {
     "success": "✓",
@@ -152,172 +84,56 @@ _PLAIN_MARKS = {
 }
 
 
-@dataclass(frozen=True)
-class Frame:
-    """What a picture is drawn into."""
-
-    width: int
-    now: float
-    is_plain: bool = False
-    """Whether there are only the characters of ASCII."""
-    most: int = MOST_STEPS
-    is_folded: bool = False
-    """Whether steps that are over hide what is inside of them."""
-
-    def mark(self, status: str) -> str:
-        if status == "running":
-            return "*" if self.is_plain else FRAMES[int(self.now * PACE) % len(FRAMES)]
-        return (_PLAIN_MARKS if self.is_plain else _MARKS).get(status, "o" if self.is_plain else "○")
-
-
-def picture(steps: Sequence[StepView], frame: Frame, room: int) -> list[Text]:
-    """The tree in so many lines: first without what is inside of steps that are over, then cut off above."""
-    lines = [*tree(steps, frame)]
-    if len(lines) > room:
-        folded = Frame(frame.width, frame.now, frame.is_plain, FEW_STEPS, is_folded=True)
-        lines = [*tree(steps, folded)]
-    if len(lines) > room:
-        above = len(lines) - room + 1
-        lines = [_fitted(f"… {count(above, 'line')} above", "dim", frame), *lines[above:]]
-    return lines
-
-
-def tree(steps: Sequence[StepView], frame: Frame) -> Iterator[Text]:
-    """All lines of it."""
-    shown = _most_telling(steps, frame.most)
-    left_out = len(steps) - len(shown)
-    if left_out:
-        indent = "  " * steps[0].depth
-        yield _fitted(f"{indent}… {count(left_out, 'step')} more, see `coupler runs show`", "dim", frame)
-    for step in shown:
-        yield _line(step, frame)
-        if step.is_open:
-            yield from _foreground(step, frame)
-        if step.is_open or step.status == "failed" or not frame.is_folded:
-            yield from tree(step.inside, frame)
-
-
-def _most_telling(steps: Sequence[StepView], most: int) -> list[StepView]:
-    """The last ones, those that run and those that failed."""
-    start = len(steps) - most
-    return [
-        step
-        for number, step in enumerate(steps)
-        if number >= start or step.is_open or step.status == "failed"
-    ]
-
-
-def _line(step: StepView, frame: Frame) -> Text:
-    """Its mark, its name and what it does; on the right how long, and the attempt."""
-    right = _right(step, frame)
-    is_over = step.status in ("skipped", "cancelled", "interrupted")
-    words = step.note if step.status in ("failed", "waiting") and step.note else step.title
-    line = Text("  " * step.depth, no_wrap=True)
-    style = STYLES.get(step.status, "")
-    line.append(f"{frame.mark(step.status)} ", style)
-    line.append(one_line(step.name), "dim" if is_over else "bold")
-    line.append(f"  {one_line(words)}", style if step.status in ("failed", "waiting") else "dim")
-    left = frame.width - len(right) - 3
-    if left < LEAST_WIDTH:
-        line.truncate(frame.width - 1, overflow="ellipsis")
-        return line
-    line.truncate(left, overflow="ellipsis", pad=True)
-    return line.append(f"  {right}", "dim")
-
-
-def _right(step: StepView, frame: Frame) -> str:
-    parts = []
-    if step.attempt > 1:
-        parts.append(f"attempt {step.attempt}" + (f"/{step.attempts}" if step.attempts > 1 else ""))
-    if step.is_open:
-        parts.append(spoken_duration(max(frame.now - step.began, 0.0)))
-    elif step.status in ("skipped", "cancelled", "denied", "interrupted"):
-        parts.append(step.status)
-    else:
-        parts.append(spoken_duration(step.duration))
-    return ", ".join(parts)
-
-
-def _foreground(step: StepView, frame: Frame) -> Iterator[Text]:
-    """What a running step does: its tool calls, a line each, and the end of what it says."""
-    indent = "  " * (step.depth + 1)
-    yield from (_call_line(call, indent, frame) for call in [*step.calls.values()][-MOST_SHOWN_CALLS:])
-    lines = [line for line in clean(step.tail).expandtabs(4).split("\n") if line.strip()]
-    yield from (_fitted(f"{indent}| {line}", "dim", frame) for line in lines[-TAIL_LINES:])
-
-
-def _call_line(call: CallView, indent: str, frame: Frame) -> Text:
-    return _fitted(f"{indent}{frame.mark(call.status)} {one_line(call.title)}", "dim", frame)
-
-
-def _fitted(text: str, style: str, frame: Frame) -> Text:
-    line = Text(text, style, no_wrap=True)
-    line.truncate(frame.width - 1, overflow="ellipsis")
-    return line
-
-
-# What shows a run while it goes on: it follows the log, and writes in a thread.
-#
-# So neither a terminal that was stopped nor a pipe that nobody reads holds up the run, which goes on also
-# when nothing can be written any more.
-
-
-log = logging.getLogger("coupler.cli")
-
-MOST_PENDING = 1_000
-"""What happened and is not shown yet, before no more of it is read from the log."""
-
-
 class Display(Protocol):
-    """One way of showing; all of it runs in threads, one call at a time. May raise OSError."""
+    """A way of showing a run; it is called in threads, one call at a time, and may raise OSError."""
 
     pace: float | None
-    """Seconds between two pictures; None: what happens is shown when it happens."""
-    tells_texts: bool
-    """Whether what agents say can be read in it."""
-    recalls: bool
-    """Whether it also shows what happened before the run was resumed."""
+    """Seconds between two drawings; None: events are shown when they happen."""
+    shows_texts: bool
+    """True if what agents say can be read in it."""
+    shows_history: bool
+    """True if it also shows what happened before the run was resumed."""
 
     def show(self, happened: Sequence[Logged]) -> None:
-        """Something has happened, or it is time for another picture."""
+        """Shows events, or redraws."""
 
     def clear(self) -> None:
-        """Somebody is asked now."""
+        """Makes room for a question."""
 
     def tell(self, hint: str) -> None:
-        """Something for the person who looks on; called on the event loop, so it must not wait."""
+        """Tells the person who looks on something; called on the event loop, so it must not wait."""
 
     def finish(self, run: str, finished: RunFinished) -> None:
-        """The run of this id is over, and all of it was shown."""
+        """Shows the end of the run of this id."""
 
 
-class Screen:
+class ProgressScreen:
     """Keeps a display up to date, and lends the terminal to questions."""
 
     def __init__(self, display: Display) -> None:
         self._display: Display | None = display
-        self.tells_texts = display.tells_texts
+        self.shows_texts = display.shows_texts
         self.mask: Callable[[str], str] = str
         """Hides the run's secrets from whoever is asked something."""
         self._pace = display.pace
-        self._recalls = display.recalls
+        self._shows_history = display.shows_history
         self._turn = asyncio.Lock()
         self._changed = asyncio.Condition()
         self._pending: list[Logged] = []
-        self._log: Log | None = None
+        self._log: RunLog | None = None
         self._shown = 0
         self._is_over = False
         self.failure: OSError | None = None
         """Why what was shown could not be written, as on a full disk."""
 
-    async def follow(self, log: Log, start: int) -> None:
-        """Show what happens, until the run is over; `start` is the log's last entry when it began."""
+    async def follow(self, log: RunLog, start: int) -> None:
+        """Shows what happens, until the run is over; `start` is the log's last entry when it began."""
         self._log = log
         async with asyncio.TaskGroup() as group:
             group.create_task(self._write())
             try:
                 async for logged in log.follow():
-                    if self._recalls or _is_new(logged, start):
+                    if self._shows_history or _is_new(logged, start):
                         await self._add(logged)
             finally:
                 # Whatever ended it, nobody may wait for what will not be shown.
@@ -326,8 +142,8 @@ class Screen:
                     self._changed.notify_all()
 
     @contextlib.asynccontextmanager
-    async def aside(self) -> AsyncIterator[None]:
-        """Have the terminal for a question, once all is shown that led to it."""
+    async def suspended(self) -> AsyncIterator[None]:
+        """Lends the terminal to a question, once all is shown that led to it."""
         if self._log is not None:
             until = self._log.seq
             async with self._changed:
@@ -337,7 +153,7 @@ class Screen:
             yield
 
     async def finish(self, run: str, finished: RunFinished) -> None:
-        """Show how it ended."""
+        """Shows how the run ended."""
         async with self._turn:
             await self._draw(lambda display: display.finish(run, finished))
 
@@ -349,7 +165,7 @@ class Screen:
 
     async def _write(self) -> None:
         while not self._is_over or self._pending:
-            await self._next_picture()
+            await self._next_drawing()
             async with self._turn:
                 happened, self._pending = self._pending, []
                 await self._draw(partial(_show, happened))
@@ -357,7 +173,7 @@ class Screen:
                 self._shown = happened[-1].seq if happened else self._shown
                 self._changed.notify_all()
 
-    async def _next_picture(self) -> None:
+    async def _next_drawing(self) -> None:
         async with self._changed:
             if self._pace is None:
                 await self._changed.wait_for(lambda: self._pending or self._is_over)
@@ -387,18 +203,194 @@ def _show(happened: Sequence[Logged], display: Display) -> None:
 
 
 def _is_new(logged: Logged, start: int) -> bool:
-    """Whether it happened since the run was started or resumed, which is told just before it goes on."""
+    """True if it happened since the run was started or resumed, which is told just before it goes on."""
     return logged.seq > start or (logged.seq > start - 2 and isinstance(logged.happening, RunResumed))
 
 
-# The steps of a run as somebody looks at them: how each stands, and what it said last.
+class LiveDisplay:
+    """Draws the step tree over the last drawing; what stands above it is never touched."""
+
+    pace: float | None = 0.1
+    shows_history = True
+    shows_texts = False
+
+    def __init__(self, stream: IO[str], program: str) -> None:
+        self._hint = "Ctrl-C cancels"
+        self._stream = stream
+        self._program = program
+        self._console = Console(file=stream, highlight=False, emoji=False, markup=False)
+        self._is_plain = not (self._console.encoding or "").lower().startswith("utf")
+        self._tree = StepTree()
+        self._run = ""
+        self._began = time.time()
+        self._told = 0
+        self._drawn: list[int] = []
+        """Width of each line of the present drawing."""
+
+    def show(self, happened: Sequence[Logged]) -> None:
+        for logged in happened:
+            self._tree.learn(logged)
+            if isinstance(logged.happening, RunStarted):
+                self._run = one_line(logged.happening.run)
+        area = self._area()
+        room = max(self._console.height - 2 - len(self._news()), LEAST_LINES)
+        lines = [*tree_in_room(self._tree.roots, area, room), self._footer(area)]
+        self._write([*self._news(), *lines], lasting=len(self._news()))
+        self._told = len(self._tree.notes)
+
+    def clear(self) -> None:
+        self._write([], lasting=0)
+
+    def tell(self, hint: str) -> None:
+        self._hint = hint
+
+    def finish(self, run: str, finished: RunFinished) -> None:
+        area = self._area()
+        style = STYLES.get(finished.status, "")
+        lines = [*self._news(), *tree_lines(self._tree.roots, area), Text()]
+        lines.append(Text(f"{area.mark(finished.status)} {result_line(run, finished)}", style))
+        if finished.status == "success" and finished.message:
+            lines.append(Text(f"  {one_line(finished.message)}"))
+        lines += [Text(line) for line in output_lines(finished.outputs)]
+        if finished.status == "success" and not finished.outputs and not finished.message:
+            lines.append(Text(f"  What its steps wrote: coupler runs logs {run}", "dim"))
+        self._write(lines, lasting=len(lines))
+        report_failure(self._program, run, finished, self._tree.last_words_of(finished.failed_step))
+
+    def _area(self) -> DrawingArea:
+        return DrawingArea(self._console.width, time.time(), self._is_plain)
+
+    def _news(self) -> list[Text]:
+        """Notes that were not told yet."""
+        return [Text(f"  {one_line(note)}", "yellow") for note in self._tree.notes[self._told :]]
+
+    def _footer(self, area: DrawingArea) -> Text:
+        parts = [self._run, format_duration(area.now - self._began), self._hint]
+        line = Text(f"{area.mark('running')} {' · '.join(filter(None, parts))}", "dim", no_wrap=True)
+        line.truncate(area.width - 1, overflow="ellipsis")
+        return line
+
+    def _write(self, lines: Sequence[Text], *, lasting: int) -> None:
+        """Writes lines in one piece, so that nothing flickers; the first stay, the others are redrawn."""
+        with self._console.capture() as captured:
+            for line in lines:
+                self._console.print(line, soft_wrap=True)
+        self._stream.write(self._erasure() + captured.get())
+        self._stream.flush()
+        self._drawn = [line.cell_len for line in lines[lasting:]]
+
+    def _erasure(self) -> str:
+        """Moves to where the drawing begins; lines are more when the window has become narrower."""
+        width = max(self._console.width, 1)
+        height = sum(max(-(-each // width), 1) for each in self._drawn)
+        return f"\r\x1b[{height}A\x1b[J" if height else ""
 
 
-LONGEST_TAIL = 4_000
-"""Characters of what a step said last that are kept."""
+@dataclass(frozen=True)
+class DrawingArea:
+    """The size of the drawing, its time, and how much of the tree is shown."""
 
-MOST_KEPT_CALLS = 50
-"""Tool calls of a step that are kept; the oldest that are over go first."""
+    width: int
+    now: float
+    is_plain: bool = False
+    """True if there are only the characters of ASCII."""
+    most: int = MOST_STEPS
+    is_folded: bool = False
+    """True if steps that are over hide what is inside of them."""
+
+    def mark(self, status: str) -> str:
+        if status == "running":
+            return "*" if self.is_plain else FRAMES[int(self.now * FRAMES_PER_SECOND) % len(FRAMES)]
+        return (_PLAIN_MARKS if self.is_plain else _MARKS).get(status, "o" if self.is_plain else "○")
+
+
+def tree_in_room(steps: Sequence[StepView], area: DrawingArea, room: int) -> list[Text]:
+    """The tree in so many lines.
+
+    First without what is inside of steps that are over, then cut off above.
+    """
+    lines = [*tree_lines(steps, area)]
+    if len(lines) > room:
+        folded = DrawingArea(area.width, area.now, area.is_plain, FEW_STEPS, is_folded=True)
+        lines = [*tree_lines(steps, folded)]
+    if len(lines) > room:
+        above = len(lines) - room + 1
+        lines = [_fitted(f"… {count(above, 'line')} above", "dim", area), *lines[above:]]
+    return lines
+
+
+def tree_lines(steps: Sequence[StepView], area: DrawingArea) -> Iterator[Text]:
+    """All lines of the tree."""
+    shown = _steps_to_show(steps, area.most)
+    left_out = len(steps) - len(shown)
+    if left_out:
+        indent = "  " * steps[0].depth
+        yield _fitted(f"{indent}… {count(left_out, 'step')} more, see `coupler runs show`", "dim", area)
+    for step in shown:
+        yield _line(step, area)
+        if step.is_open:
+            yield from _activity(step, area)
+        if step.is_open or step.status == "failed" or not area.is_folded:
+            yield from tree_lines(step.inside, area)
+
+
+def _steps_to_show(steps: Sequence[StepView], most: int) -> list[StepView]:
+    """The last steps, those that run and those that failed."""
+    start = len(steps) - most
+    return [
+        step
+        for number, step in enumerate(steps)
+        if number >= start or step.is_open or step.status == "failed"
+    ]
+
+
+def _line(step: StepView, area: DrawingArea) -> Text:
+    """A step's mark, name and title; on the right its duration and the attempt."""
+    right = _right(step, area)
+    is_over = step.status in ("skipped", "cancelled", "interrupted")
+    words = step.note if step.status in ("failed", "waiting") and step.note else step.title
+    line = Text("  " * step.depth, no_wrap=True)
+    style = STYLES.get(step.status, "")
+    line.append(f"{area.mark(step.status)} ", style)
+    line.append(one_line(step.name), "dim" if is_over else "bold")
+    line.append(f"  {one_line(words)}", style if step.status in ("failed", "waiting") else "dim")
+    left = area.width - len(right) - 3
+    if left < LEAST_WIDTH:
+        line.truncate(area.width - 1, overflow="ellipsis")
+        return line
+    line.truncate(left, overflow="ellipsis", pad=True)
+    return line.append(f"  {right}", "dim")
+
+
+def _right(step: StepView, area: DrawingArea) -> str:
+    parts = []
+    if step.attempt > 1:
+        parts.append(f"attempt {step.attempt}" + (f"/{step.attempts}" if step.attempts > 1 else ""))
+    if step.is_open:
+        parts.append(format_duration(max(area.now - step.began, 0.0)))
+    elif step.status in ("skipped", "cancelled", "denied", "interrupted"):
+        parts.append(step.status)
+    else:
+        parts.append(format_duration(step.duration))
+    return ", ".join(parts)
+
+
+def _activity(step: StepView, area: DrawingArea) -> Iterator[Text]:
+    """The tool calls of a running step, a line each, and the end of what it says."""
+    indent = "  " * (step.depth + 1)
+    yield from (_call_line(call, indent, area) for call in [*step.calls.values()][-MOST_SHOWN_CALLS:])
+    lines = [line for line in clean(step.tail).expandtabs(4).split("\n") if line.strip()]
+    yield from (_fitted(f"{indent}| {line}", "dim", area) for line in lines[-TAIL_LINES:])
+
+
+def _call_line(call: CallView, indent: str, area: DrawingArea) -> Text:
+    return _fitted(f"{indent}{area.mark(call.status)} {one_line(call.title)}", "dim", area)
+
+
+def _fitted(text: str, style: str, area: DrawingArea) -> Text:
+    line = Text(text, style, no_wrap=True)
+    line.truncate(area.width - 1, overflow="ellipsis")
+    return line
 
 
 @dataclass
@@ -411,7 +403,7 @@ class CallView:
 
 @dataclass
 class StepView:
-    """One visit to a step."""
+    """One visit to a step, as it is shown."""
 
     place: h.Place
     name: str
@@ -437,7 +429,7 @@ class StepView:
 
 
 class StepTree:
-    """Learns what happens, in its order."""
+    """Builds the tree of steps from the events of a run."""
 
     def __init__(self) -> None:
         self.roots: list[StepView] = []
@@ -445,7 +437,7 @@ class StepTree:
         self._steps: dict[str, StepView] = {}
 
     def learn(self, logged: h.Logged) -> StepView | None:
-        """The step that it is about, if it is about one."""
+        """Handles an event; returns the step that it is about, if any."""
         happening = logged.happening
         if isinstance(happening, h.RunResumed):
             self._go_back(happening)
@@ -461,11 +453,11 @@ class StepTree:
             case h.StepFinished():
                 _end(step, happening)
             case _:
-                _go_on(step, happening)
+                _update(step, happening)
         return step
 
     def last_words_of(self, name: str | None) -> str:
-        """What a step that failed wrote last: to stderr, else to stdout."""
+        """The last output of a step that failed: of stderr, else of stdout."""
         step = None if name is None else self._steps.get(name)
         return "" if step is None else step.errors or step.tail
 
@@ -473,8 +465,8 @@ class StepTree:
         known = self._steps.get(str(place))
         if known is not None:
             return known
-        around = self._steps.get(name_around(place))
-        step = StepView(place, name_inside(place, around.place if around is not None else None))
+        around = self._steps.get(enclosing_name(place))
+        step = StepView(place, name_below(place, around.place if around is not None else None))
         if around is not None:
             step.depth = around.depth + 1
             around.inside.append(step)
@@ -484,7 +476,7 @@ class StepTree:
         return step
 
     def _go_back(self, resumed: h.RunResumed) -> None:
-        """What ran when its process died runs no more, and what is done over is not there yet."""
+        """Handles a resumed run: open steps were interrupted, and what is done over is dropped."""
         for step in self._steps.values():
             # Single steps are also forgotten while others run.
             if step.place in resumed.forgets if resumed.forgets else step.is_open:
@@ -497,7 +489,7 @@ class StepTree:
         self._steps, self.roots = {}, []
         for step in steps:
             step.inside = []
-            around = self._steps.get(name_around(step.place))
+            around = self._steps.get(enclosing_name(step.place))
             (self.roots if around is None else around.inside).append(step)
             self._steps[str(step.place)] = step
 
@@ -520,13 +512,13 @@ def _end(step: StepView, finished: h.StepFinished) -> None:
         step.tail = step.errors = ""
 
 
-def _go_on(step: StepView, happening: h.AnyHappening) -> None:
+def _update(step: StepView, happening: h.AnyHappening) -> None:
     match happening:
         case h.Wrote(stream="stderr", text=text):
-            step.errors = _ended(step.errors, text)
-            step.tail = _ended(step.tail, text)
+            step.errors = _tail_of(step.errors, text)
+            step.tail = _tail_of(step.tail, text)
         case h.Wrote(text=text) | h.Said(text=text):
-            step.tail = _ended(step.tail, text)
+            step.tail = _tail_of(step.tail, text)
         case h.RetryPlanned():
             step.status, step.note = "waiting", f"attempt {happening.attempt} in {happening.delay:.1f} s"
         case h.ApprovalAsked() | h.AnswerAsked():
@@ -534,7 +526,7 @@ def _go_on(step: StepView, happening: h.AnyHappening) -> None:
         case h.ApprovalGiven() | h.AnswerGiven():
             step.status, step.note = "running", ""
         case h.ToolStarted():
-            _forget_old(step.calls)
+            _drop_oldest(step.calls)
             step.calls[happening.call] = CallView(happening.title)
         case h.ToolProgressed() if happening.call in step.calls:
             call = step.calls[happening.call]
@@ -543,11 +535,11 @@ def _go_on(step: StepView, happening: h.AnyHappening) -> None:
             step.calls[happening.call].status = happening.status
 
 
-def _ended(tail: str, text: str) -> str:
+def _tail_of(tail: str, text: str) -> str:
     return (tail + text)[-LONGEST_TAIL:]
 
 
-def _forget_old(calls: dict[str, CallView]) -> None:
+def _drop_oldest(calls: dict[str, CallView]) -> None:
     if len(calls) >= MOST_KEPT_CALLS:
         over = (name for name, call in calls.items() if call.status != "running")
         calls.pop(next(over, next(iter(calls))))

@@ -1,4 +1,9 @@
-"""Who answers what a workflow asks on a command line: its options, somebody at the terminal, or nobody."""
+"""Answers what a workflow asks on a command line: by options, at the terminal, or not at all.
+
+At the terminal each question has its sign and its step before it, and what strangers wrote is indented
+behind: no text can pass for a question of another step, or for an answer. In `--answer STEP=TEXT` and
+`--mock STEP=FILE` a step is named by its id, or by its path where ids repeat, as `fixes[2].fix`.
+"""
 
 from __future__ import annotations
 
@@ -16,30 +21,65 @@ import msgspec
 from coupler.cli.terminal import clean, one_line
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import Diff
-from coupler.workflow.engine.front import Answer, Approval, Front
+from coupler.workflow.engine.front import Approval, FrontEnd, QuestionAnswer
 from coupler.workflow.errors import InputError, Parked
-from coupler.workflow.language.inputs import as_input
+from coupler.workflow.language.inputs import parse_input
 from coupler.workflow.language.model import Approve, Ask, Converse, Step, all_steps, lists_of
 
 if TYPE_CHECKING:
     from coupler.cli.chat.dialogs import Dialogs
-    from coupler.cli.run.progress import Screen
+    from coupler.cli.run.progress import ProgressScreen
     from coupler.cli.terminal import QuestionTerminal
     from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
     from coupler.events import ToolCall
-    from coupler.workflow.engine.front import Wish
+    from coupler.workflow.engine.front import PermissionQuestion
     from coupler.workflow.engine.performers import Choice
     from coupler.workflow.journal.run_events import Place
     from coupler.workflow.language.library import Bundle
     from coupler.workflow.language.model import Input, InputType, Json
 
 
-class CommandFront(Front):
+DONE_COMMAND = "/done"
+"""The message that leaves a conversation."""
+
+YES = frozenset({"y", "yes", "true", "allow"})
+NO = frozenset({"n", "no", "false", "deny"})
+
+MOST_NAMED = 10
+"""Steps that a sentence names."""
+
+MOST_LINES = 200
+"""Lines of all changes that are shown."""
+
+LONGEST_TEXT = 1024 * 1024
+"""Characters of a file, old and new, that are compared: it takes time."""
+
+_HINTS: Mapping[InputType, str] = {
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "list": "items with commas between",
+    "object": "a JSON object",
+    "file": "a path",
+}
+_CHOICES: Mapping[str, Choice] = {
+    "r": "run",
+    "run": "run",
+    "": "run",
+    "s": "skip",
+    "skip": "skip",
+    "q": "stop",
+    "quit": "stop",
+    "stop": "stop",
+}
+
+
+class CommandFront(FrontEnd):
     """Answers by options first; then somebody is asked, or the run waits for somebody."""
 
     def __init__(
         self,
-        screen: Screen,
+        screen: ProgressScreen,
         terminal: QuestionTerminal | None,
         answers: GivenAnswers,
         approval: bool | None,
@@ -66,7 +106,7 @@ class CommandFront(Front):
         return self._terminal is not None
 
     async def approve(
-        self, place: Place, question: str, default: bool | None, wish: Wish | None = None
+        self, place: Place, question: str, default: bool | None, wish: PermissionQuestion | None = None
     ) -> Approval:
         # What is given for a conversation are messages, and no answers to what its agent wishes.
         given = self._answers.approval_for(place) if wish is None else None
@@ -75,37 +115,39 @@ class CommandFront(Front):
             return Approval(given, "option")
         if self._terminal is None:
             return Approval(bool(default), "nobody" if default is None else "default")
-        async with self._screen.aside(), self._terminal.turn():
+        async with self._screen.suspended(), self._terminal.turn():
             shown = self._screen.mask(question)
-            approval = await ask_permission(self._terminal, str(place), shown, default, self._further(wish))
+            approval = await ask_permission(
+                self._terminal, str(place), shown, default, self._details_of(wish)
+            )
         if approval is None:
             raise Parked(f"{place} waits for a yes or no: resume it at a terminal, or with --yes or --no")
         return approval
 
-    async def ask(self, place: Place, question: str, answer: Input) -> Answer:
+    async def ask(self, place: Place, question: str, answer: Input) -> QuestionAnswer:
         given = self._answers.text_for(place)
         if given is not None:
-            return Answer(given, as_input(answer, given, self._cwd), "option")
+            return QuestionAnswer(given, parse_input(answer, given, self._cwd), "option")
         if self._terminal is None and answer.default is not msgspec.UNSET:
             return default_answer(answer, self._cwd)
         if self._terminal is None:
-            raise _waiting(place, "an answer")
-        async with self._screen.aside(), self._terminal.turn():
+            raise _parked(place, "an answer")
+        async with self._screen.suspended(), self._terminal.turn():
             shown = self._screen.mask(question)
             asked = await ask_value(self._terminal, str(place), shown, answer, self._cwd)
         if asked is None:
-            raise _waiting(place, "an answer")
+            raise _parked(place, "an answer")
         return asked
 
     async def message(self, place: Place, reply: str) -> str | None:
         if self._answers.has_messages(place):
             message = self._answers.next_message(place)
-            return None if message in (None, "", DONE) else message
+            return None if message in (None, "", DONE_COMMAND) else message
         if self._terminal is None:
-            raise _waiting(place, "a message")
-        shown = None if self._screen.tells_texts else self._screen.mask(reply)
+            raise _parked(place, "a message")
+        shown = None if self._screen.shows_texts else self._screen.mask(reply)
         is_first, self._talking = self._talking != place, place
-        async with self._screen.aside(), self._terminal.turn():
+        async with self._screen.suspended(), self._terminal.turn():
             return await ask_message(self._terminal, str(place), shown, has_hint=is_first)
 
     async def fill_in(self, place: Place, form: FormRequest, call: str | None) -> FormAnswer:
@@ -119,248 +161,61 @@ class CommandFront(Front):
             return False if dialogs is None else await dialogs.page(shown)
 
     async def choose(self, place: Place, title: str) -> Choice:
-        """What becomes of a step, in a run that goes step by step."""
+        """Asks whether a step is run or skipped, in a run that goes step by step."""
         assert self._terminal is not None
-        async with self._screen.aside(), self._terminal.turn():
+        async with self._screen.suspended(), self._terminal.turn():
             choice = await ask_choice(self._terminal, str(place), self._screen.mask(title))
         return "stop" if choice is None else choice
 
     @asynccontextmanager
     async def _dialogs(self) -> AsyncIterator[Dialogs | None]:
-        """For what an agent asks; None if nobody is there."""
+        """The dialogs for what an agent asks; None if nobody is there."""
         if self._terminal is None:
             yield None
             return
         # Imported on use: few agents ask.
         from coupler.cli.chat.dialogs import Dialogs
-        from coupler.cli.chat.plain import FormFront
+        from coupler.cli.chat.plain import LineDialogFront
 
-        async with self._screen.aside(), self._terminal.turn():
-            yield Dialogs(FormFront(self._terminal))
+        async with self._screen.suspended(), self._terminal.turn():
+            yield Dialogs(LineDialogFront(self._terminal))
 
     def _named(self, place: Place, message: str) -> str:
         return f"{place}: {self._screen.mask(message)}"
 
-    def _further(self, wish: Wish | None) -> Further:
-        """What is shown of a wish besides the question; secrets are never kept, nor shown."""
+    def _details_of(self, wish: PermissionQuestion | None) -> PermissionDetails:
+        """The details of a permission question; secrets are never kept, nor shown."""
         if wish is None:
-            return Further()
+            return PermissionDetails()
         offers = (wish.offer(approved=True), wish.offer(approved=False))
         always, never = (
             None if offer is None or self._screen.mask(offer.text) != offer.text else offer.text
             for offer in offers
         )
-        return Further(self._screen.mask(changes_in(wish.tool_call)), always, never)
+        return PermissionDetails(self._screen.mask(diff_text(wish.tool_call)), always, never)
 
 
-class RehearsalFront(Front):
-    """Of a dry run, in which nobody is asked: what would be asked is told by the steps."""
+class RehearsalFront(FrontEnd):
+    """Answers in a dry run, in which nobody is asked: what would be asked is told by the steps."""
 
     async def approve(
-        self, place: Place, question: str, default: bool | None, wish: Wish | None = None
+        self, place: Place, question: str, default: bool | None, wish: PermissionQuestion | None = None
     ) -> Approval:
         return Approval(True, "default")
 
-    async def ask(self, place: Place, question: str, answer: Input) -> Answer:
+    async def ask(self, place: Place, question: str, answer: Input) -> QuestionAnswer:
         raise Parked(f"{place} would ask")
 
     async def message(self, place: Place, reply: str) -> str | None:
         return None
 
 
-def _waiting(place: Place, what: str) -> Parked:
+def _parked(place: Place, what: str) -> Parked:
     return Parked(f"{place} waits for {what}: resume it at a terminal, or with --answer '{place}=TEXT'")
 
 
-# Questions of workflows at a terminal: a yes or no, a value, a message, and what becomes of a step.
-#
-# Each has its sign and its step before it, and what strangers wrote is indented behind: no text can pass for
-# a question of another step, or for an answer.
-
-
-DONE = "/done"
-"""What leaves a conversation."""
-
-_HINTS: Mapping[InputType, str] = {
-    "integer": "a whole number",
-    "number": "a number",
-    "boolean": "true or false",
-    "list": "items with commas between",
-    "object": "a JSON object",
-    "file": "a path",
-}
-_CHOICES: Mapping[str, Choice] = {
-    "r": "run",
-    "run": "run",
-    "": "run",
-    "s": "skip",
-    "skip": "skip",
-    "q": "stop",
-    "quit": "stop",
-    "stop": "stop",
-}
-
-
-class Further(NamedTuple):
-    """What a question about an agent's call has besides its words."""
-
-    changes: str = ""
-    """What it would change in files."""
-    always: str | None = None
-    never: str | None = None
-    """What a yes or a no for good would mean; None if there is none."""
-
-
-async def ask_approval(
-    terminal: QuestionTerminal, name: str, question: str, default: bool | None
-) -> bool | None:
-    """Yes or no; None if the person has left."""
-    approval = await ask_permission(terminal, name, question, default, Further())
-    return None if approval is None else approval.approved
-
-
-async def ask_permission(
-    terminal: QuestionTerminal, name: str, question: str, default: bool | None, further: Further
-) -> Approval | None:
-    """Yes or no, once or for good; None if the person has left."""
-    for_good = {"a": further.always, "x": further.never}
-    meanings = {letter: meaning for letter, meaning in for_good.items() if meaning is not None}
-    choices = f"[{'/'.join(['Y/n' if default else 'y/N', *meanings])}]"
-    below = [f"    {line}" for line in clean(further.changes).splitlines()]
-    below += [f"  {letter}: {one_line(meaning)}" for letter, meaning in meanings.items()]
-    prompt = "\n".join([asked(name, question), *below, ""] if below else [asked(name, question)])
-    prompt = f"{prompt} {choices} "
-    while line := await terminal.ask(prompt):
-        word = line.strip().lower()
-        if word in meanings:
-            return Approval(word == "a", "user", is_for_good=True)
-        if word in YES | NO or not word:
-            return Approval(word in YES if word else bool(default), "user")
-        prompt = f"  Answer {' or '.join(['y', 'n', *meanings])} {choices} "
-    terminal.write("\n")
-    return None
-
-
-async def ask_value(
-    terminal: QuestionTerminal, name: str, question: str, declared: Input, cwd: str
-) -> Answer | None:
-    """Text or a value; what does not fit is asked for again. None if the person has left."""
-    ask = terminal.ask_hidden if declared.secret else terminal.ask
-    prompt = "\n".join([asked(name, question), *_choices(declared), f"  {_hint(declared)}> "])
-    while line := await ask(prompt):
-        text = line.strip() if declared.type != "string" else line.rstrip("\r\n")
-        try:
-            if text:
-                return _given(declared, text, cwd)
-            if declared.default is not msgspec.UNSET:
-                return default_answer(declared, cwd)
-            problem = "it needs an answer"
-        except InputError as error:
-            problem = one_line(str(error))
-        prompt = f"  {problem}\n  > "
-    terminal.write("\n")
-    return None
-
-
-async def ask_message(
-    terminal: QuestionTerminal, name: str, reply: str | None, *, has_hint: bool
-) -> str | None:
-    """The next message of a conversation, after the agent's reply; None if the person leaves it.
-
-    A line that ends with a backslash goes on with the next one.
-    """
-    await in_thread(lambda: _show_reply(terminal, name, reply, has_hint=has_hint))
-    lines: list[str] = []
-    while line := await terminal.ask("> " if not lines else "… "):
-        text = line.rstrip("\r\n")
-        if text.endswith("\\"):
-            lines.append(text[:-1])
-            continue
-        message = "\n".join([*lines, text]).strip()
-        if message == DONE:
-            return None
-        if message:
-            return message
-        lines = []
-    terminal.write("\n")
-    return None
-
-
-async def ask_choice(terminal: QuestionTerminal, name: str, title: str) -> Choice | None:
-    """What becomes of a step; None if the person has left."""
-    prompt = f"{asked(name, title)} [R]un, [s]kip or [q]uit? "
-    while line := await terminal.ask(prompt):
-        choice = _CHOICES.get(line.strip().lower())
-        if choice is not None:
-            return choice
-        prompt = "  Answer r, s or q: "
-    terminal.write("\n")
-    return None
-
-
-def default_answer(declared: Input, cwd: str) -> Answer:
-    """The value when none is given."""
-    default = declared.default
-    value = as_input(declared, default, cwd) if isinstance(default, str) else default
-    return Answer(_spelled(default), value, "default")
-
-
-def asked(name: str, question: str) -> str:
-    """A question behind its step; further lines are indented."""
-    first, *rest = clean(question).strip("\n").split("\n")
-    head = f"? {one_line(name)}: {first}" if name else f"? {first}"
-    return "\n".join([head, *(f"    {line}" for line in rest)])
-
-
-def _choices(declared: Input) -> list[str]:
-    return [f"  {number}. {one_line(_spelled(choice))}" for number, choice in enumerate(declared.enum, 1)]
-
-
-def _hint(declared: Input) -> str:
-    hints = []
-    if declared.enum:
-        hints.append(f"1 to {len(declared.enum)}")
-    elif declared.type in _HINTS:
-        hints.append(_HINTS[declared.type])
-    if declared.default is not msgspec.UNSET and not declared.secret:
-        hints.append(f"nothing for {one_line(_spelled(declared.default))}")
-    return f"({', '.join(hints)}) " if hints else ""
-
-
-def _given(declared: Input, text: str, cwd: str) -> Answer:
-    """A text may be the number of a choice, unless it is itself one of them."""
-    is_number = text.strip().isdecimal() and text.strip() not in map(_spelled, declared.enum)
-    if is_number and 1 <= int(text) <= len(declared.enum):
-        choice = declared.enum[int(text) - 1]
-        value: Json = [choice] if declared.type == "list" else choice
-        return Answer(_spelled(choice), value, "user")
-    return Answer(text, as_input(declared, text, cwd), "user")
-
-
-def _spelled(value: Json) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _show_reply(terminal: QuestionTerminal, name: str, reply: str | None, *, has_hint: bool) -> None:
-    hint = f" ({DONE} or Ctrl-D leaves, \\ at the end of a line goes on below)" if has_hint else ""
-    lines = [] if reply is None else [f"  {line}".rstrip() for line in clean(reply).strip().split("\n")]
-    terminal.write("\n".join([f"{one_line(name)}:{hint}", *lines, ""]))
-
-
-# What was answered before anybody asked: `--answer STEP=TEXT` and `--mock STEP=FILE`, held against steps.
-#
-# A step is named by its id, or by its path where ids repeat, as `fixes[2].fix`.
-
-
-YES = frozenset({"y", "yes", "true", "allow"})
-NO = frozenset({"n", "no", "false", "deny"})
-
-MOST_NAMED = 10
-"""Steps that a sentence names."""
-
-
 class GivenAnswers:
-    """Texts by steps; each message of a conversation is given out once."""
+    """The answers of `--answer`, by step; each message of a conversation is given out once."""
 
     def __init__(self, given: Sequence[tuple[str, str]]) -> None:
         self._texts: dict[str, list[str]] = {}
@@ -368,11 +223,11 @@ class GivenAnswers:
             self._texts.setdefault(name, []).append(text)
 
     def check(self, bundle: Bundle, cwd: str) -> None:
-        """Raise InputError for what answers nothing, or what the step cannot take."""
+        """Raises InputError for what answers nothing, or what the step cannot take."""
         by_id = _steps_by_id(bundle)
         asking = {name: steps for name, steps in by_id.items() if any(map(_asks, steps))}
         for name, texts in self._texts.items():
-            steps = [step for step in asking.get(id_in(name), ()) if _asks(step)]
+            steps = [step for step in asking.get(step_id_in(name), ()) if _asks(step)]
             if not steps:
                 raise InputError(_unknown("--answer", name, asking, "no step of that name asks anything"))
             for step in steps:
@@ -384,31 +239,31 @@ class GivenAnswers:
         return texts[0] if texts else None
 
     def approval_for(self, place: Place) -> bool | None:
-        """The same as a yes or no."""
+        """The answer to a step as a yes or no."""
         text = self.text_for(place)
         return None if text is None else text.strip().lower() in YES
 
     def has_messages(self, place: Place) -> bool:
-        """Whether something was given for a conversation, said already or not."""
+        """True if something was given for a conversation, said already or not."""
         return self._at(place) is not None
 
     def next_message(self, place: Place) -> str | None:
-        """The next thing to say; None after the last one."""
+        """The next message; None after the last one."""
         texts = self._at(place)
         return texts.pop(0) if texts else None
 
     def _at(self, place: Place) -> list[str] | None:
-        for name in (str(place), place.path, id_in(place.path)):
+        for name in (str(place), place.path, step_id_in(place.path)):
             if name in self._texts:
                 return self._texts[name]
         return None
 
 
-def mocks_of(given: Mapping[str, str], bundle: Bundle) -> dict[str, Path]:
+def mock_files(given: Mapping[str, str], bundle: Bundle) -> dict[str, Path]:
     """Files by the steps whose results they stand for; raises InputError."""
     by_id = _steps_by_id(bundle)
     for name, file in given.items():
-        if id_in(name) not in by_id:
+        if step_id_in(name) not in by_id:
             raise InputError(_unknown("--mock", name, by_id, "there is no step of that name"))
         if not Path(file).is_file():
             raise InputError(f"--mock {name}: there is no file {file}")
@@ -428,7 +283,7 @@ def _asks(step: Step) -> bool:
     return isinstance(step, Ask | Converse | Approve)
 
 
-def id_in(name: str) -> str:
+def step_id_in(name: str) -> str:
     """The step's own id at the end of a path, without the number of a visit."""
     return re.split(r"[./]", name)[-1].partition("#")[0]
 
@@ -439,7 +294,7 @@ def _check_texts(step: Step, name: str, texts: Sequence[str], cwd: str) -> None:
     match step:
         case Ask():
             try:
-                as_input(step.answer, texts[0], cwd)
+                parse_input(step.answer, texts[0], cwd)
             except InputError as error:
                 raise InputError(f"--answer {name}: {error}") from None
         case Approve() if texts[0].strip().lower() not in YES | NO:
@@ -448,31 +303,172 @@ def _check_texts(step: Step, name: str, texts: Sequence[str], cwd: str) -> None:
 
 def _unknown(option: str, name: str, known: Iterable[str], reason: str) -> str:
     names = [*known]
-    near = get_close_matches(id_in(name), names, 1)
+    near = get_close_matches(step_id_in(name), names, 1)
     if near:
         return f"{option} {name}: {reason}: did you mean {near[0]}?"
     listed = ", ".join(names[:MOST_NAMED]) + (" …" if len(names) > MOST_NAMED else "")
     return f"{option} {name}: {reason}" + (f": there is {listed}" if listed else "")
 
 
-# What a tool call would change in files, as lines that a person reads before agreeing to it.
+class PermissionDetails(NamedTuple):
+    """The details of a question about an agent's tool call."""
+
+    changes: str = ""
+    """What it would change in files."""
+    always: str | None = None
+    never: str | None = None
+    """What a yes or a no for good would mean; None if there is none."""
 
 
-MOST_LINES = 200
-"""Lines of all changes that are shown."""
+async def ask_approval(
+    terminal: QuestionTerminal, name: str, question: str, default: bool | None
+) -> bool | None:
+    """Asks for yes or no; None if the person has left."""
+    approval = await ask_permission(terminal, name, question, default, PermissionDetails())
+    return None if approval is None else approval.approved
 
-LONGEST_TEXT = 1024 * 1024
-"""Characters of a file, old and new, that are compared: it takes time."""
+
+async def ask_permission(
+    terminal: QuestionTerminal, name: str, question: str, default: bool | None, details: PermissionDetails
+) -> Approval | None:
+    """Asks for yes or no, once or for good; None if the person has left."""
+    for_good = {"a": details.always, "x": details.never}
+    meanings = {letter: meaning for letter, meaning in for_good.items() if meaning is not None}
+    choices = f"[{'/'.join(['Y/n' if default else 'y/N', *meanings])}]"
+    below = [f"    {line}" for line in clean(details.changes).splitlines()]
+    below += [f"  {letter}: {one_line(meaning)}" for letter, meaning in meanings.items()]
+    prompt = "\n".join(
+        [question_text(name, question), *below, ""] if below else [question_text(name, question)]
+    )
+    prompt = f"{prompt} {choices} "
+    while line := await terminal.ask(prompt):
+        word = line.strip().lower()
+        if word in meanings:
+            return Approval(word == "a", "user", is_for_good=True)
+        if word in YES | NO or not word:
+            return Approval(word in YES if word else bool(default), "user")
+        prompt = f"  Answer {' or '.join(['y', 'n', *meanings])} {choices} "
+    terminal.write("\n")
+    return None
 
 
-def changes_in(call: ToolCall) -> str:
-    """All of them, as unified diffs; that there is more is told, for nobody may agree to what is hidden."""
-    lines = [line for item in call.content if isinstance(item, Diff) for line in _compared(item)]
+async def ask_value(
+    terminal: QuestionTerminal, name: str, question: str, declared: Input, cwd: str
+) -> QuestionAnswer | None:
+    """Asks for text or a value; what does not fit is asked for again. None if the person has left."""
+    ask = terminal.ask_hidden if declared.secret else terminal.ask
+    prompt = "\n".join([question_text(name, question), *_choices(declared), f"  {_hint(declared)}> "])
+    while line := await ask(prompt):
+        text = line.strip() if declared.type != "string" else line.rstrip("\r\n")
+        try:
+            if text:
+                return _parse_answer(declared, text, cwd)
+            if declared.default is not msgspec.UNSET:
+                return default_answer(declared, cwd)
+            problem = "it needs an answer"
+        except InputError as error:
+            problem = one_line(str(error))
+        prompt = f"  {problem}\n  > "
+    terminal.write("\n")
+    return None
+
+
+async def ask_message(
+    terminal: QuestionTerminal, name: str, reply: str | None, *, has_hint: bool
+) -> str | None:
+    """Asks for the next message of a conversation, after the agent's reply; None if the person leaves it.
+
+    A line that ends with a backslash goes on with the next one.
+    """
+    await in_thread(lambda: _show_reply(terminal, name, reply, has_hint=has_hint))
+    lines: list[str] = []
+    while line := await terminal.ask("> " if not lines else "… "):
+        text = line.rstrip("\r\n")
+        if text.endswith("\\"):
+            lines.append(text[:-1])
+            continue
+        message = "\n".join([*lines, text]).strip()
+        if message == DONE_COMMAND:
+            return None
+        if message:
+            return message
+        lines = []
+    terminal.write("\n")
+    return None
+
+
+async def ask_choice(terminal: QuestionTerminal, name: str, title: str) -> Choice | None:
+    """Asks whether to run a step, to skip it or to stop; None if the person has left."""
+    prompt = f"{question_text(name, title)} [R]un, [s]kip or [q]uit? "
+    while line := await terminal.ask(prompt):
+        choice = _CHOICES.get(line.strip().lower())
+        if choice is not None:
+            return choice
+        prompt = "  Answer r, s or q: "
+    terminal.write("\n")
+    return None
+
+
+def default_answer(declared: Input, cwd: str) -> QuestionAnswer:
+    """The answer when none is given."""
+    default = declared.default
+    value = parse_input(declared, default, cwd) if isinstance(default, str) else default
+    return QuestionAnswer(_as_text(default), value, "default")
+
+
+def question_text(name: str, question: str) -> str:
+    """Formats a question behind its step; further lines are indented."""
+    first, *rest = clean(question).strip("\n").split("\n")
+    head = f"? {one_line(name)}: {first}" if name else f"? {first}"
+    return "\n".join([head, *(f"    {line}" for line in rest)])
+
+
+def _choices(declared: Input) -> list[str]:
+    return [f"  {number}. {one_line(_as_text(choice))}" for number, choice in enumerate(declared.enum, 1)]
+
+
+def _hint(declared: Input) -> str:
+    hints = []
+    if declared.enum:
+        hints.append(f"1 to {len(declared.enum)}")
+    elif declared.type in _HINTS:
+        hints.append(_HINTS[declared.type])
+    if declared.default is not msgspec.UNSET and not declared.secret:
+        hints.append(f"nothing for {one_line(_as_text(declared.default))}")
+    return f"({', '.join(hints)}) " if hints else ""
+
+
+def _parse_answer(declared: Input, text: str, cwd: str) -> QuestionAnswer:
+    """Parses an answer; it may be the number of a choice, unless it is itself one of them."""
+    is_number = text.strip().isdecimal() and text.strip() not in map(_as_text, declared.enum)
+    if is_number and 1 <= int(text) <= len(declared.enum):
+        choice = declared.enum[int(text) - 1]
+        value: Json = [choice] if declared.type == "list" else choice
+        return QuestionAnswer(_as_text(choice), value, "user")
+    return QuestionAnswer(text, parse_input(declared, text, cwd), "user")
+
+
+def _as_text(value: Json) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _show_reply(terminal: QuestionTerminal, name: str, reply: str | None, *, has_hint: bool) -> None:
+    hint = f" ({DONE_COMMAND} or Ctrl-D leaves, \\ at the end of a line goes on below)" if has_hint else ""
+    lines = [] if reply is None else [f"  {line}".rstrip() for line in clean(reply).strip().split("\n")]
+    terminal.write("\n".join([f"{one_line(name)}:{hint}", *lines, ""]))
+
+
+def diff_text(call: ToolCall) -> str:
+    """The changes of a tool call as unified diffs, for a person to read before agreeing to it.
+
+    That there is more is told, for nobody may agree to what is hidden.
+    """
+    lines = [line for item in call.content if isinstance(item, Diff) for line in _diff_lines(item)]
     left = len(lines) - MOST_LINES
     return "\n".join([*lines[:MOST_LINES], f"… and {left} lines more"] if left > 0 else lines)
 
 
-def _compared(change: Diff) -> Iterator[str]:
+def _diff_lines(change: Diff) -> Iterator[str]:
     old = change.old_text if isinstance(change.old_text, str) else ""
     if len(old) + len(change.new_text) > LONGEST_TEXT:
         yield f"{change.path}: the change is too long to show"

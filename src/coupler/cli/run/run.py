@@ -1,32 +1,43 @@
-"""`coupler run`: a workflow, from a file or by its name."""
+"""`coupler run` and `coupler resume`: the commands, their options, and how a run's end is told.
+
+The workflow is found and read, its files are trusted, and missing inputs are asked for; then `execution`
+runs it.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
 
-from coupler.cli.exit_codes import INTERRUPTED, RUN_EXIT_CODES, WRONG_INPUT, complain, table
+from coupler.cli.exit_codes import (
+    INTERRUPTED,
+    RUN_EXIT_CODES,
+    WRONG_INPUT,
+    exit_code_table,
+    print_error,
+    refuse,
+)
 from coupler.cli.main import pairs, seconds
 from coupler.cli.run.questions import ask_approval, ask_value
-from coupler.cli.runs import spoken_duration
+from coupler.cli.runs import format_duration
 from coupler.cli.terminal import clean, count, one_line
-from coupler.cli.workflows import relative, seen_from
-from coupler.workflow.errors import InputError, InvalidWorkflowError, RunError, need_packages
+from coupler.cli.workflows import problem_line, relative_path
+from coupler.workflow.errors import InputError, InvalidWorkflowError, RunError, require_packages
 from coupler.workflow.journal.run_events import RunFinished, unpacked
 from coupler.workflow.journal.run_secrets import OPENING
-from coupler.workflow.language.inputs import as_input
+from coupler.workflow.language.inputs import bind_inputs, inputs_in_words, parse_input
 from coupler.workflow.language.library import Library, is_path, trust_files, untrusted_files
-from coupler.workflow.language.model import Input, Json
+from coupler.workflow.language.model import Input, Json, Limits
 
 if TYPE_CHECKING:
-    from coupler.cli.run.course import Course
+    from coupler.cli.run.execution import RunExecution
     from coupler.cli.terminal import QuestionTerminal
     from coupler.store.runs import RunRecord
     from coupler.store.store import Store
@@ -36,12 +47,25 @@ if TYPE_CHECKING:
 
 PROGRAM = "coupler run"
 
+RESUME_PROGRAM = "coupler resume"
 
-# The options that `coupler run` and `coupler resume` share, and what their words mean.
+BUDGETS = {"tokens": int, "cost": float}
+"""What can be limited besides time, and in what kind of number."""
+
+TAIL_LINES = 10
+"""Lines of what a failed step wrote last that are shown."""
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+
+class WrongUsageError(click.UsageError):
+    """Wrong usage as click says it, with the exit code of runs."""
+
+    exit_code = WRONG_INPUT
 
 
 class RunCommand(click.Command):
-    """Wrong usage ends with the code that runs have for it: 2 means that the workflow is not valid."""
+    """A command whose wrong usage ends with the code that runs have for it: 2 is an invalid workflow."""
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         try:
@@ -50,7 +74,7 @@ class RunCommand(click.Command):
             raise WrongUsageError(error.format_message(), error.ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Interrupted before it listens for that, it ends with the same code as afterwards."""
+        """Ends with the same code for Ctrl-C before it is handled as afterwards."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -60,13 +84,13 @@ class RunCommand(click.Command):
 def _pairs(
     context: click.Context, parameter: click.Parameter, values: Sequence[str]
 ) -> list[tuple[str, str]]:
-    """STEP=TEXT, each; a step may be named several times."""
+    """Parses STEP=TEXT pairs; a step may be named several times."""
     pairs(context, parameter, values)
     return [(name, text) for name, _, text in (value.partition("=") for value in values)]
 
 
 def _budget(context: click.Context, parameter: click.Parameter, text: str | None) -> dict[str, Any]:
-    """Limits such as tokens=5000,cost=0.5."""
+    """Parses limits such as tokens=5000,cost=0.5."""
     limits: dict[str, Any] = {}
     for part in (text or "").split(",") if text is not None else ():
         name, _, value = part.strip().partition("=")
@@ -125,24 +149,18 @@ _SHARED = (
 )
 
 
-def shared_options(command: Command) -> Command:
-    """Add the options that both commands have."""
+def shared_options(command: CommandT) -> CommandT:
+    """Adds the options that both commands have."""
     for option in reversed(_SHARED):
         command = option(command)
     return command
-
-
-class WrongUsageError(click.UsageError):
-    """As click says it, with the exit code of runs."""
-
-    exit_code = WRONG_INPUT
 
 
 @click.command(
     "run",
     cls=RunCommand,
     short_help="Run a workflow.",
-    epilog=f"\b\nExit codes; a `stop` may set its own:\n{table(RUN_EXIT_CODES)}",
+    epilog=f"\b\nExit codes; a `stop` may set its own:\n{exit_code_table(RUN_EXIT_CODES)}",
     context_settings={"max_content_width": 80, "help_option_names": ["-h", "--help"]},
 )
 @click.argument("workflow", metavar="FILE|NAME")
@@ -178,9 +196,7 @@ def run(workflow: str, words: tuple[str, ...], inputs: tuple[str, ...], cwd: str
       coupler run review target=main rounds=2
       coupler run ./release.yaml --yes --answer version=1.2
     """
-    from coupler.cli.exit_codes import refuse
-    from coupler.cli.run.course import conducted
-    from coupler.workflow.language.library import is_path
+    from coupler.cli.run.execution import execute
 
     options = run_options(given)
     spelled = [*(f"--input={each}" for each in inputs), "--", *words]
@@ -189,264 +205,45 @@ def run(workflow: str, words: tuple[str, ...], inputs: tuple[str, ...], cwd: str
         workflow = str(Path(workflow).absolute()) if is_path(workflow) else workflow
     except FileNotFoundError:
         refuse("the directory that you are in was deleted: go to another one", PROGRAM, WRONG_INPUT)
-    sys.exit(conducted(PROGRAM, options, lambda course: _begin(course, workflow, spelled, directory)))
+    sys.exit(execute(PROGRAM, options, lambda execution: _start(execution, workflow, spelled, directory)))
 
 
-async def _begin(course: Course, given: str, words: list[str], cwd: str) -> int:
+def main(arguments: list[str]) -> None:
+    """Runs `coupler run` without importing the other commands, because somebody waits for it."""
+    run.main(arguments, prog_name=PROGRAM)
+
+
+async def _start(execution: RunExecution, given: str, words: list[str], cwd: str) -> int:
     from contextlib import closing
 
     from coupler.cli.store_access import user_store
     from coupler.store.store import Store
-    from coupler.workflow.engine.run import begun
-    from coupler.workflow.language.inputs import bind, pairs_in
+    from coupler.workflow.engine.run import start_run
 
-    chosen = Chosen(given, cwd)
-    bundle = course.options.limiting(chosen.read(PROGRAM))
-    way = course.way(bundle, cwd)
-    pairs = await fill_in(bundle.main, pairs_in(words, bundle.main), course.terminal, cwd)
-    inputs = bind(bundle.main, pairs, cwd)
+    chosen = ChosenWorkflow(given, cwd)
+    bundle = execution.options.limiting(chosen.read(PROGRAM))
+    way = execution.prepare(bundle, cwd)
+    pairs = await ask_missing_inputs(
+        bundle.main, inputs_in_words(words, bundle.main), execution.terminal, cwd
+    )
+    inputs = bind_inputs(bundle.main, pairs, cwd)
     if way.is_rehearsal:
         # Nothing of it is worth keeping, and nothing of it can do harm.
         with closing(Store.open(":memory:")) as store:
-            async with begun(store, bundle, inputs, cwd=cwd, way=way) as started:
-                return await course.take(started, 0)
+            async with start_run(store, bundle, inputs, cwd=cwd, way=way) as started:
+                return await execution.run(started, 0)
     with user_store(is_made=True) as kept:
         assert kept is not None
-        await chosen.see_to_trust(bundle, kept, course.terminal)
-        async with begun(kept, bundle, inputs, cwd=cwd, way=way) as started:
-            return await course.take(started, 0)
-
-
-def main(arguments: list[str]) -> None:
-    """Run it without the other commands, which somebody who waits for it has no need of."""
-    run.main(arguments, prog_name=PROGRAM)
-
-
-BUDGETS = {"tokens": int, "cost": float}
-"""What can be limited besides time, and in what kind of number."""
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """How a run is done and shown, as it was said on the command line."""
-
-    is_json: bool = False
-    is_quiet: bool = False
-    is_stepwise: bool = False
-    is_rehearsal: bool = False
-    approval: bool | None = None
-    """The answer to every approval; None: somebody is asked."""
-    answers: Sequence[tuple[str, str]] = ()
-    mocks: Mapping[str, str] | None = None
-    tokens: int | None = None
-    cost: float | None = None
-    time: float | None = None
-
-    def limiting(self, bundle: Bundle) -> Bundle:
-        """The bundle with these limits in the place of the workflow's own; its digest stays."""
-        given = {"tokens": self.tokens, "cost": self.cost, "time": self.time}
-        given = {name: limit for name, limit in given.items() if limit is not None}
-        return _limited(bundle, given) if given else bundle
-
-
-def _limited(bundle: Bundle, given: Mapping[str, Any]) -> Bundle:
-    from dataclasses import replace
-
-    import msgspec
-
-    from coupler.workflow.language.model import Limits
-
-    limits: Limits = msgspec.structs.replace(bundle.main.budget or Limits(), **given)
-    return replace(bundle, main=msgspec.structs.replace(bundle.main, budget=limits))
-
-
-def run_options(given: Mapping[str, Any]) -> RunOptions:
-    """What was given of them; raises click.UsageError for what excludes each other."""
-    given = {**given, **given["budget"]}
-    del given["budget"]
-    options = RunOptions(**given)
-    if options.is_json and options.is_quiet:
-        raise WrongUsageError("--json and --quiet exclude each other")
-    if options.is_stepwise and options.is_rehearsal:
-        raise WrongUsageError("--step and --dry-run exclude each other: a dry run starts nothing")
-    return options
-
-
-# Which workflow is meant, whether it may run, and with which inputs.
-
-
-class Chosen:
-    """What the command line names: a name is looked up where the run works, and a path starts here."""
-
-    def __init__(self, given: str, cwd: str) -> None:
-        self._given = str(Path(given).absolute()) if is_path(given) else given
-        self._library = Library(cwd)
-
-    def read(self, program: str) -> Bundle:
-        """Read and check it; raises WorkflowError. Warnings are told."""
-        need_packages()
-        checked = self._library.check(self._given)
-        if checked.bundle is None:
-            raise InvalidWorkflowError(checked.errors)
-        for problem in checked.problems:
-            complain(relative(problem, "."), program)
-        return checked.bundle
-
-    async def see_to_trust(self, bundle: Bundle, store: Store, terminal: QuestionTerminal | None) -> None:
-        """Ask about files that somebody else may have written; raises RunError unless they are trusted."""
-        files = untrusted_files(bundle, self._given, self._library, store.trust)
-        if not files:
-            return
-        named = "\n".join(f"  {one_line(seen_from('.', file.path))}" for file in files)
-        if terminal is None:
-            raise RunError(
-                "these files came with the project, and are not trusted yet: read them, and trust them with "
-                f"`coupler trust`\n{named}"
-            )
-        question = (
-            "These files came with the project, can run commands, and are not trusted yet:\n"
-            f"{named}\nTrust them as they are now?"
-        )
-        async with terminal.turn():
-            if not await ask_approval(terminal, "", question, None):
-                raise RunError("nothing was run: read the files first, and say yes if you trust them")
-        trust_files(store.trust, files)
-
-
-async def fill_in(
-    workflow: Workflow, given: Mapping[str, str], terminal: QuestionTerminal | None, cwd: str
-) -> dict[str, Json]:
-    """The inputs that were given, and those that are missing and somebody can be asked for."""
-    missing = [
-        declared
-        for name, declared in workflow.inputs.items()
-        if declared.required and declared.default is msgspec.UNSET and name not in given
-    ]
-    return {**given, **await _asked_for(missing, terminal, cwd)}
-
-
-async def fill_in_secrets(
-    workflow: Workflow,
-    record: RunRecord,
-    given: Mapping[str, str],
-    terminal: QuestionTerminal | None,
-) -> dict[str, Json]:
-    """The secret inputs of a run, of which only references are kept; raises InputError for other inputs."""
-    secrets = {name: declared for name, declared in workflow.inputs.items() if declared.secret}
-    for name in given:
-        if name not in secrets:
-            listed = f": those are {', '.join(secrets)}" if secrets else ""
-            raise InputError(f"a resumed run has its inputs, and takes only secret ones again{listed}")
-    kept = unpacked(record.inputs)
-    missing = [
-        declared for name, declared in secrets.items() if OPENING in str(kept.get(name)) and name not in given
-    ]
-    if missing and terminal is None:
-        raise InputError(f"give the secret input again, which is not kept: -i {missing[0].name}=VALUE")
-    read = {name: as_input(secrets[name], text, record.cwd) for name, text in given.items()}
-    return {**read, **await _asked_for(missing, terminal, record.cwd)}
-
-
-async def _asked_for(missing: list[Input], terminal: QuestionTerminal | None, cwd: str) -> dict[str, Json]:
-    values: dict[str, Json] = {}
-    if terminal is None:
-        return values
-    for declared in missing:
-        async with terminal.turn():
-            question = declared.description or "it is needed"
-            answer = await ask_value(terminal, declared.name, question, declared, cwd)
-        if answer is None:
-            break
-        values[declared.name] = answer.value
-    return values
-
-
-# How a run ended, in words: what came out of it, what went wrong, and how to go on.
-
-
-TAIL_LINES = 10
-"""Lines of what a failed step wrote last that are shown."""
-
-
-def write_outputs(outputs: Mapping[str, Any], stream: IO[str]) -> None:
-    """For programs: a single text as it is, everything else as one JSON object; nothing if there are none."""
-    if not outputs:
-        return
-    values = [*outputs.values()]
-    if len(values) == 1 and isinstance(values[0], str):
-        text = clean(values[0]) if stream.isatty() else values[0]
-    else:
-        text = _as_json(outputs)
-    stream.write(text if text.endswith("\n") else f"{text}\n")
-    stream.flush()
-
-
-def output_lines(outputs: Mapping[str, Any]) -> Iterator[str]:
-    """For people: each behind its name, further lines of it indented."""
-    for name, value in outputs.items():
-        first, *rest = clean(value if isinstance(value, str) else _as_json(value)).rstrip("\n").split("\n")
-        yield f"  {one_line(name)}: {first}".rstrip()
-        yield from (f"    {line}".rstrip() for line in rest)
-
-
-def result_line(run: str, finished: RunFinished) -> str:
-    """How it went, in a line."""
-    words = {"success": "succeeded", "parked": "waits"}.get(finished.status, finished.status)
-    line = f"{run} {words} after {spoken_duration(finished.duration)}"
-    usage = finished.usage
-    if usage is not None and usage.total_tokens:
-        cost = "" if usage.cost is None else f", {usage.cost:.4f} {one_line(usage.currency or '')}".rstrip()
-        line += f", {count(usage.total_tokens, 'token')}{cost}"
-    return line
-
-
-def tell_trouble(program: str, run: str | None, finished: RunFinished, tail: str = "") -> None:
-    """Say on stderr why it did not end well, and how to go on; nothing of a run that did.
-
-    `tail` is what the failed step wrote last. A run without an id is kept nowhere.
-    """
-    if finished.status == "success":
-        return
-    lines = [clean(finished.message) or f"the run is {finished.status}"]
-    lines += [f"  | {line}" for line in clean(tail).rstrip().split("\n")[-TAIL_LINES:] if tail.strip()]
-    if run is not None:
-        lines += _what_next(run, finished)
-    complain("\n".join(lines), program)
-
-
-def _what_next(run: str, finished: RunFinished) -> Iterator[str]:
-    match finished.status:
-        case "parked" | "cancelled":
-            yield f"Resume it with: coupler resume {run}"
-        case "failed" if finished.error is not None and finished.error.kind == "denied":
-            yield f"Be asked again with: coupler resume {run}"
-            yield f"Allow it with: coupler resume {run} --yes"
-        case "failed" if finished.failed_step is not None:
-            yield f"Try again from there with: coupler resume {run}"
-            yield f"All that happened: coupler runs logs {run}"
-
-
-def _as_json(value: Any) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False).encode().decode()
-    except UnicodeEncodeError:
-        # Half a surrogate pair is escaped, which is JSON.
-        return json.dumps(value)
-
-
-# `coupler resume`: a run goes on from where it was left, or from an earlier step.
-
-
-RESUME_PROGRAM = "coupler resume"
+        await chosen.ensure_trusted(bundle, kept, execution.terminal)
+        async with start_run(kept, bundle, inputs, cwd=cwd, way=way) as started:
+            return await execution.run(started, 0)
 
 
 @click.command(
     "resume",
     cls=RunCommand,
     short_help="Go on with a run.",
-    epilog=f"\b\nExit codes; a `stop` may set its own:\n{table(RUN_EXIT_CODES)}",
+    epilog=f"\b\nExit codes; a `stop` may set its own:\n{exit_code_table(RUN_EXIT_CODES)}",
     context_settings={"max_content_width": 80, "help_option_names": ["-h", "--help"]},
 )
 @click.argument("id", metavar="RUN")
@@ -475,43 +272,237 @@ def resume(id: str, from_step: str | None, is_forced: bool, inputs: dict[str, st
       coupler resume review-7f3k2 --answer version=1.2
       coupler resume review-7f3k2 --from 'fixes[2].fix'
     """
-    from coupler.cli.run.course import conducted
+    from coupler.cli.run.execution import execute
 
     options = run_options(given)
 
-    def story(course: Course) -> Any:
-        return _go_on(course, id, from_step=from_step, is_forced=is_forced, inputs=inputs)
+    def story(execution: RunExecution) -> Any:
+        return _resume(execution, id, from_step=from_step, is_forced=is_forced, inputs=inputs)
 
-    sys.exit(conducted(RESUME_PROGRAM, options, story))
+    sys.exit(execute(RESUME_PROGRAM, options, story))
 
 
-async def _go_on(
-    course: Course, id: str, *, from_step: str | None, is_forced: bool, inputs: dict[str, str]
+def resume_main(arguments: list[str]) -> None:
+    """Runs `coupler resume` without importing the other commands, because somebody waits for it."""
+    resume.main(arguments, prog_name=RESUME_PROGRAM)
+
+
+async def _resume(
+    execution: RunExecution, id: str, *, from_step: str | None, is_forced: bool, inputs: dict[str, str]
 ) -> int:
     from coupler.cli.store_access import user_store
-    from coupler.workflow.engine.run import resumed
-    from coupler.workflow.errors import RunError
+    from coupler.workflow.engine.run import resume_run
     from coupler.workflow.journal.runs import find_run
 
     with user_store() as kept:
         if kept is None:
             raise RunError("no workflow was run yet: `coupler run` runs one")
-        record = await find_run(kept, _readable(id))
-        bundle = course.options.limiting(Chosen(record.file, record.cwd).read(RESUME_PROGRAM))
-        way = course.way(bundle, record.cwd)
-        secrets = await fill_in_secrets(bundle.main, record, inputs, course.terminal)
-        going_on = resumed(
+        record = await find_run(kept, _as_text(id))
+        bundle = execution.options.limiting(ChosenWorkflow(record.file, record.cwd).read(RESUME_PROGRAM))
+        way = execution.prepare(bundle, record.cwd)
+        secrets = await ask_secret_inputs(bundle.main, record, inputs, execution.terminal)
+        going_on = resume_run(
             kept, record.id, bundle, way, secret_inputs=secrets, from_step=from_step, is_forced=is_forced
         )
         async with going_on as started:
-            return await course.take(started, started.run.log.seq)
+            return await execution.run(started, started.run.log.seq)
 
 
-def _readable(id: str) -> str:
-    """What is no text, as a command line may have it, is no id either."""
+def _as_text(id: str) -> str:
+    """Replaces what is no text, as a command line may have it: it is no id either."""
     return id.encode("utf-8", "replace").decode()
 
 
-def resume_main(arguments: list[str]) -> None:
-    """Run it without the other commands, which somebody who waits for it has no need of."""
-    resume.main(arguments, prog_name=RESUME_PROGRAM)
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of both commands: how a run is done and shown."""
+
+    is_json: bool = False
+    is_quiet: bool = False
+    is_stepwise: bool = False
+    is_rehearsal: bool = False
+    approval: bool | None = None
+    """The answer to every approval; None: somebody is asked."""
+    answers: Sequence[tuple[str, str]] = ()
+    mocks: Mapping[str, str] | None = None
+    tokens: int | None = None
+    cost: float | None = None
+    time: float | None = None
+
+    def limiting(self, bundle: Bundle) -> Bundle:
+        """The bundle with these limits in the place of the workflow's own; its digest stays."""
+        given = {"tokens": self.tokens, "cost": self.cost, "time": self.time}
+        given = {name: limit for name, limit in given.items() if limit is not None}
+        return _limited(bundle, given) if given else bundle
+
+
+def _limited(bundle: Bundle, given: Mapping[str, Any]) -> Bundle:
+    limits: Limits = msgspec.structs.replace(bundle.main.budget or Limits(), **given)
+    return replace(bundle, main=msgspec.structs.replace(bundle.main, budget=limits))
+
+
+def run_options(given: Mapping[str, Any]) -> RunOptions:
+    """Builds the options; raises click.UsageError for those that exclude each other."""
+    given = {**given, **given["budget"]}
+    del given["budget"]
+    options = RunOptions(**given)
+    if options.is_json and options.is_quiet:
+        raise WrongUsageError("--json and --quiet exclude each other")
+    if options.is_stepwise and options.is_rehearsal:
+        raise WrongUsageError("--step and --dry-run exclude each other: a dry run starts nothing")
+    return options
+
+
+class ChosenWorkflow:
+    """The workflow of the command line: a name is looked up where the run works, and a path starts here."""
+
+    def __init__(self, given: str, cwd: str) -> None:
+        self._given = str(Path(given).absolute()) if is_path(given) else given
+        self._library = Library(cwd)
+
+    def read(self, program: str) -> Bundle:
+        """Reads and checks it; raises WorkflowError. Warnings are told."""
+        require_packages()
+        checked = self._library.check(self._given)
+        if checked.bundle is None:
+            raise InvalidWorkflowError(checked.errors)
+        for problem in checked.problems:
+            print_error(problem_line(problem, "."), program)
+        return checked.bundle
+
+    async def ensure_trusted(self, bundle: Bundle, store: Store, terminal: QuestionTerminal | None) -> None:
+        """Asks about files that somebody else may have written; raises RunError unless they are trusted."""
+        files = untrusted_files(bundle, self._given, self._library, store.trust)
+        if not files:
+            return
+        named = "\n".join(f"  {one_line(relative_path('.', file.path))}" for file in files)
+        if terminal is None:
+            raise RunError(
+                "these files came with the project, and are not trusted yet: read them, and trust them with "
+                f"`coupler trust`\n{named}"
+            )
+        question = (
+            "These files came with the project, can run commands, and are not trusted yet:\n"
+            f"{named}\nTrust them as they are now?"
+        )
+        async with terminal.turn():
+            if not await ask_approval(terminal, "", question, None):
+                raise RunError("nothing was run: read the files first, and say yes if you trust them")
+        trust_files(store.trust, files)
+
+
+async def ask_missing_inputs(
+    workflow: Workflow, given: Mapping[str, str], terminal: QuestionTerminal | None, cwd: str
+) -> dict[str, Json]:
+    """The inputs that were given, and those that are missing and somebody can be asked for."""
+    missing = [
+        declared
+        for name, declared in workflow.inputs.items()
+        if declared.required and declared.default is msgspec.UNSET and name not in given
+    ]
+    return {**given, **await _ask_inputs(missing, terminal, cwd)}
+
+
+async def ask_secret_inputs(
+    workflow: Workflow,
+    record: RunRecord,
+    given: Mapping[str, str],
+    terminal: QuestionTerminal | None,
+) -> dict[str, Json]:
+    """The secret inputs of a run, of which only references are stored, given again or asked for.
+
+    Raises InputError for other inputs.
+    """
+    secrets = {name: declared for name, declared in workflow.inputs.items() if declared.secret}
+    for name in given:
+        if name not in secrets:
+            listed = f": those are {', '.join(secrets)}" if secrets else ""
+            raise InputError(f"a resumed run has its inputs, and takes only secret ones again{listed}")
+    kept = unpacked(record.inputs)
+    missing = [
+        declared for name, declared in secrets.items() if OPENING in str(kept.get(name)) and name not in given
+    ]
+    if missing and terminal is None:
+        raise InputError(f"give the secret input again, which is not kept: -i {missing[0].name}=VALUE")
+    read = {name: parse_input(secrets[name], text, record.cwd) for name, text in given.items()}
+    return {**read, **await _ask_inputs(missing, terminal, record.cwd)}
+
+
+async def _ask_inputs(missing: list[Input], terminal: QuestionTerminal | None, cwd: str) -> dict[str, Json]:
+    values: dict[str, Json] = {}
+    if terminal is None:
+        return values
+    for declared in missing:
+        async with terminal.turn():
+            question = declared.description or "it is needed"
+            answer = await ask_value(terminal, declared.name, question, declared, cwd)
+        if answer is None:
+            break
+        values[declared.name] = answer.value
+    return values
+
+
+def write_outputs(outputs: Mapping[str, Any], stream: IO[str]) -> None:
+    """Writes outputs for programs: a single text as it is, everything else as one JSON object."""
+    if not outputs:
+        return
+    values = [*outputs.values()]
+    if len(values) == 1 and isinstance(values[0], str):
+        text = clean(values[0]) if stream.isatty() else values[0]
+    else:
+        text = _as_json(outputs)
+    stream.write(text if text.endswith("\n") else f"{text}\n")
+    stream.flush()
+
+
+def output_lines(outputs: Mapping[str, Any]) -> Iterator[str]:
+    """Formats outputs for people: each behind its name, further lines of it indented."""
+    for name, value in outputs.items():
+        first, *rest = clean(value if isinstance(value, str) else _as_json(value)).rstrip("\n").split("\n")
+        yield f"  {one_line(name)}: {first}".rstrip()
+        yield from (f"    {line}".rstrip() for line in rest)
+
+
+def result_line(run: str, finished: RunFinished) -> str:
+    """Says how the run went, in a line."""
+    words = {"success": "succeeded", "parked": "waits"}.get(finished.status, finished.status)
+    line = f"{run} {words} after {format_duration(finished.duration)}"
+    usage = finished.usage
+    if usage is not None and usage.total_tokens:
+        cost = "" if usage.cost is None else f", {usage.cost:.4f} {one_line(usage.currency or '')}".rstrip()
+        line += f", {count(usage.total_tokens, 'token')}{cost}"
+    return line
+
+
+def report_failure(program: str, run: str | None, finished: RunFinished, tail: str = "") -> None:
+    """Prints why a run did not end well, and how to go on; nothing of one that did.
+
+    `tail` is what the failed step wrote last. A run without an id is kept nowhere.
+    """
+    if finished.status == "success":
+        return
+    lines = [clean(finished.message) or f"the run is {finished.status}"]
+    lines += [f"  | {line}" for line in clean(tail).rstrip().split("\n")[-TAIL_LINES:] if tail.strip()]
+    if run is not None:
+        lines += _next_commands(run, finished)
+    print_error("\n".join(lines), program)
+
+
+def _next_commands(run: str, finished: RunFinished) -> Iterator[str]:
+    match finished.status:
+        case "parked" | "cancelled":
+            yield f"Resume it with: coupler resume {run}"
+        case "failed" if finished.error is not None and finished.error.kind == "denied":
+            yield f"Be asked again with: coupler resume {run}"
+            yield f"Allow it with: coupler resume {run} --yes"
+        case "failed" if finished.failed_step is not None:
+            yield f"Try again from there with: coupler resume {run}"
+            yield f"All that happened: coupler runs logs {run}"
+
+
+def _as_json(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False).encode().decode()
+    except UnicodeEncodeError:
+        # Half a surrogate pair is escaped, which is JSON.
+        return json.dumps(value)

@@ -1,5 +1,6 @@
 """The model that the coder works with: which one is meant, where its key comes from, and the client for it.
 
-`choice` says which model holds, `keyring` which key goes with it, `chat_model` makes LangChain's client of
-both. Only the last imports LangChain.
+`choice` says which model holds, `credentials` which key goes with it, and `chat_model` makes LangChain's
+client of both, with `middleware` around it. `local` runs models on this machine, each in a `local_program`.
+`choice` and `credentials` import no LangChain.
 """

@@ -1,4 +1,4 @@
-"""LangChain's client of a model, made from a choice and its key.
+"""Makes LangChain's client of a model from a choice and its key.
 
 The key is given to the client itself, so that nothing has to be in anybody's environment. Everything that can
 be wrong before a request is made ends as a sentence that says what to do.
@@ -28,20 +28,19 @@ from coupler.coder.model.credentials import (
     provider_of,
 )
 from coupler.coder.model.middleware import (
-    CallTexts,
     CutCalls,
-    ErrorConcealment,
     KeyConcealment,
+    KeyRedactingCallback,
+    ToolCallRecorder,
     UnreadableCalls,
     WholeCharacters,
 )
-from coupler.runtime.extras import MissingExtraError, need
+from coupler.runtime.extras import MissingExtraError, import_extra
 
 if TYPE_CHECKING:
     from langchain.agents.middleware import AgentMiddleware
 
     from coupler.coder.model.choice import ModelChoice
-
 
 log = logging.getLogger("coupler.coder")
 
@@ -51,7 +50,7 @@ RETRIES = 2
 TIMEOUT = 600.0
 """Seconds for a whole answer."""
 
-SILENCE, LONG_SILENCE = 120.0, 600.0
+CHUNK_TIMEOUT, LOCAL_CHUNK_TIMEOUT = 120.0, 600.0
 """Seconds between two pieces of an answer; a machine of one's own may read a long prompt for minutes."""
 
 NO_KEY = "none"
@@ -60,17 +59,22 @@ NO_KEY = "none"
 OWN_KEY_NAMES: Mapping[str, str] = {"cohere": "cohere_api_key", "perplexity": "pplx_api_key"}
 """How the classes call their key that do not call it `api_key`."""
 
+QUESTION = "Answer with the one word: ready"
+
+_HOPELESS = frozenset({"auth", "no_model"})
+"""Kinds of trouble that will not pass by themselves."""
+
 
 def chat_model(choice: ModelChoice, keyring: Keyring | None = None) -> BaseChatModel:
-    """The client of a model. Raises ModelError or MissingExtraError; nothing is asked of a server yet."""
+    """Return the client of a model. Raises ModelError or MissingExtraError; no server is asked yet."""
     key = (keyring or Keyring()).key_for(choice)
     if key is None and provider_of(choice.provider).needs_key and choice.base_url is None:
         raise missing_key(choice)
-    model = made(choice, None if key is None else key.value)
+    model = make_client(choice, None if key is None else key.value)
     known = model.profile or {}
     model.profile = {**known, "max_input_tokens": _window(choice, known)}
-    concealing = [] if key is None else [ErrorConcealment({key.name: key.value})]
-    model.callbacks = [CallTexts(), *concealing]
+    concealing = [] if key is None else [KeyRedactingCallback({key.name: key.value})]
+    model.callbacks = [ToolCallRecorder(), *concealing]
     return model
 
 
@@ -92,8 +96,10 @@ def chat_models(
 def model_middleware(
     models: Mapping[str, BaseChatModel], keyring: Keyring | None = None
 ) -> list[AgentMiddleware[Any, Any]]:
-    """What stands around the models: no key or half a character is read, no half call made, and old text
-    is billed less."""
+    """Return the middleware around the models.
+
+    No key and no half character is read, no half call is made, and old text is billed less.
+    """
     around: list[AgentMiddleware[Any, Any]] = [WholeCharacters(), UnreadableCalls(), CutCalls()]
     if keyring is not None and keyring.concealed:
         around.append(KeyConcealment(keyring.concealed))
@@ -113,8 +119,8 @@ def _window(choice: ModelChoice, known: Mapping[str, Any]) -> int:
     return SMALL_WINDOW if _is_own_machine(choice) else USUAL_WINDOW
 
 
-def made(choice: ModelChoice, key: str | None) -> BaseChatModel:
-    """The client of a model with this key, whatever else is stored or set."""
+def make_client(choice: ModelChoice, key: str | None) -> BaseChatModel:
+    """Return the client of a model with this key, whatever else is stored or set."""
     match choice.provider:
         case "openai":
             return _as_openai(choice, key, choice.base_url)
@@ -123,7 +129,7 @@ def made(choice: ModelChoice, key: str | None) -> BaseChatModel:
         case provider if provider == OLLAMA:
             return _as_openai(choice, key, choice.base_url)
         case provider if provider == LOCAL:
-            need("langchain_openai", extra="coder", feature=f"The model {choice.name}")
+            import_extra("langchain_openai", extra="coder", feature=f"The model {choice.name}")
             from coupler.coder.model.local import local_model
 
             return local_model(choice)
@@ -133,13 +139,13 @@ def made(choice: ModelChoice, key: str | None) -> BaseChatModel:
 
 def _as_openai(choice: ModelChoice, key: str | None, address: str | None) -> BaseChatModel:
     """A model behind anything that speaks as OpenAI does."""
-    openai = need("langchain_openai", extra="coder", feature=f"The model {choice.name}")
+    openai = import_extra("langchain_openai", extra="coder", feature=f"The model {choice.name}")
     model: BaseChatModel = openai.ChatOpenAI(**openai_arguments(choice, key, address))
     return model
 
 
 def openai_arguments(choice: ModelChoice, key: str | None, address: str | None) -> dict[str, Any]:
-    """What LangChain's class for OpenAI is made with."""
+    """Return the arguments of LangChain's class for OpenAI."""
     arguments: dict[str, Any] = {
         "model": choice.model,
         "api_key": key or NO_KEY,
@@ -147,7 +153,7 @@ def openai_arguments(choice: ModelChoice, key: str | None, address: str | None) 
         "timeout": TIMEOUT,
         "max_retries": RETRIES,
         "stream_usage": True,
-        "stream_chunk_timeout": LONG_SILENCE if _is_own_machine(choice) else SILENCE,
+        "stream_chunk_timeout": LOCAL_CHUNK_TIMEOUT if _is_own_machine(choice) else CHUNK_TIMEOUT,
     }
     if address is not None and choice.provider != "openai":
         # Others' servers know only the older of OpenAI's two ways to be asked.
@@ -156,7 +162,7 @@ def openai_arguments(choice: ModelChoice, key: str | None, address: str | None) 
 
 
 def _anthropic(choice: ModelChoice, key: str | None) -> BaseChatModel:
-    anthropic = need("langchain_anthropic", extra="coder", feature=f"The model {choice.name}")
+    anthropic = import_extra("langchain_anthropic", extra="coder", feature=f"The model {choice.name}")
     arguments = {} if choice.base_url is None else {"base_url": choice.base_url}
     model: BaseChatModel = anthropic.ChatAnthropic(
         model=choice.model,
@@ -189,7 +195,7 @@ def _by_langchain(provider: str, choice: ModelChoice, key: str | None) -> BaseCh
 
 
 def _complaint(provider: str, choice: ModelChoice, error: ValueError) -> str:
-    """What is wrong with a model. What pydantic says of values is not repeated: one of them is the key."""
+    """Return what is wrong with a model, without pydantic's words on values: one of them is the key."""
     if provider not in PROVIDERS and "Unsupported provider" in str(error):
         near = get_close_matches(provider, [*PROVIDERS, *ALIASES], n=1, cutoff=0.6)
         hint = f"Did you mean {near[0]}?" if near else f"Use one of {', '.join(PROVIDERS)}."
@@ -212,17 +218,8 @@ def _is_own_machine(choice: ModelChoice) -> bool:
     return host is not None and (host == "localhost" or host == "::1" or host.startswith("127."))
 
 
-# Whether a model answers with a key: one small request, whose answer is not waited for to its end.
-
-
-QUESTION = "Answer with the one word: ready"
-
-_HOPELESS = frozenset({"auth", "no_model"})
-"""Kinds of trouble that will not pass by themselves."""
-
-
-class Verdict(Enum):
-    """What was found out."""
+class TrialResult(Enum):
+    """The result of a trial: whether a model answers with a key."""
 
     WORKS = "works"
     REFUSED = "refused"
@@ -230,23 +227,23 @@ class Verdict(Enum):
     """It could not be reached, or what is needed to ask it is not installed."""
 
 
-async def tried(choice: ModelChoice, key: str | None, seconds: float) -> tuple[Verdict, str]:
-    """What becomes of a request with this key, and a sentence about it without the key."""
+async def try_model(choice: ModelChoice, key: str | None, seconds: float) -> tuple[TrialResult, str]:
+    """Make one small request with this key; returns its result, and a sentence about it without the key."""
     try:
         from coupler.langchain.errors import failure_of
     except ImportError:
-        return Verdict.UNKNOWN, 'the coder needs more packages: pip install "coupler[coder]"'
+        return TrialResult.UNKNOWN, 'the coder needs more packages: pip install "coupler[coder]"'
     try:
-        model = made(choice, key)
+        model = make_client(choice, key)
         async with asyncio.timeout(seconds):
             async for _ in model.astream(QUESTION):
                 break
     except MissingExtraError as error:
-        return Verdict.UNKNOWN, str(error)
+        return TrialResult.UNKNOWN, str(error)
     except ModelError as error:
-        return Verdict.REFUSED, str(error)
+        return TrialResult.REFUSED, str(error)
     except TimeoutError:
-        return Verdict.UNKNOWN, f"there was no answer within {seconds:g} seconds."
+        return TrialResult.UNKNOWN, f"there was no answer within {seconds:g} seconds."
     except Exception as error:
         # Whatever a provider's package raises: it is told apart by its kind, and told by its words.
         failure = failure_of(error, error)
@@ -254,5 +251,5 @@ async def tried(choice: ModelChoice, key: str | None, seconds: float) -> tuple[V
         if key is not None:
             sentence = sentence.replace(key, "…")
         kind = failure.data.get("kind") if failure is not None else None
-        return (Verdict.REFUSED if kind in _HOPELESS else Verdict.UNKNOWN), sentence
-    return Verdict.WORKS, ""
+        return (TrialResult.REFUSED if kind in _HOPELESS else TrialResult.UNKNOWN), sentence
+    return TrialResult.WORKS, ""

@@ -1,4 +1,4 @@
-"""Which model holds: that of the command line, the profile, the variables, `coupler.toml`, or the login.
+"""Chooses the model: that of the command line, the profile, the variables, `coupler.toml`, or the login.
 
 A model is one text, `provider:name`. An address or a key that was set for one provider's model is never used
 for another's. Imports no LangChain: a session asks this before it is opened.
@@ -35,8 +35,29 @@ if TYPE_CHECKING:
     from coupler.config import Config
     from coupler.config.files import Layer
 
-
 _LAYERS: tuple[Layer, ...] = ("user", "project", "environment", "command line")
+
+USUAL_WINDOW, SMALL_WINDOW = 128_000, 32_000
+"""Tokens that a model takes in of which nothing else is known; the smaller one on machines of one's own."""
+
+_WAYS = """\
+No model is set, so I can only run workflows. To work with one, do one of these:
+
+- **With a key**: run `coupler login coder` in a terminal. It asks for the model and its key, and keeps them \
+in a file that only you can read.
+- **With variables**: start the editor, or this agent, with `COUPLER_MODEL={anthropic}` (or `{openai}`) and \
+`COUPLER_API_KEY=…`. Any server that speaks as OpenAI does goes with `COUPLER_MODEL=openai:NAME` and \
+`COUPLER_BASE_URL=https://HOST/v1`.
+- **On this machine, without a key**: run `coupler models install`, which fetches a tiny model to try things \
+out, and `coupler login coder --model local:smollm2`. For work, start [Ollama](https://ollama.com), and \
+write into `{file}`:
+
+```toml
+[coder]
+model = "ollama:qwen3-coder"
+```
+
+{found}Then send your message again: nothing has to be restarted after a login or a change of the file."""
 
 
 class ModelChoice(Struct, frozen=True, kw_only=True):
@@ -57,8 +78,60 @@ class ModelChoice(Struct, frozen=True, kw_only=True):
     """When keys were stored last, so that a client with an older key is not used again."""
 
 
-class Wishes(Protocol):
-    """What a profile wants of its model."""
+def chosen_model(
+    config: Config,
+    profile: ModelPreferences,
+    model: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> ModelChoice | None:
+    """Return the model that holds; None if nobody has set one. Raises ModelError for a misspelled one.
+
+    `model` is that of the command line. What an untrusted project says is not in `config`, so it is not used.
+    """
+    credentials = stored_credentials()
+    general = [*_said(config), _Statement(credentials.model, credentials.base_url)]
+    own = [_Statement(model, None), _Statement(profile.model, profile.base_url)]
+    main = _resolved([own[0], *general], environ)
+    found = _resolved([*own, *general], environ)
+    if found is None:
+        return None
+    window = config[keys.CODER_CONTEXT_WINDOW] if found == main else None
+    return _settled(found, main, window, credentials)
+
+
+def named_model(
+    text: str,
+    config: Config,
+    profile: ModelPreferences,
+    model: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> ModelChoice:
+    """Another model that can be chosen: where the one that holds is, if it is of the same provider."""
+    provider, name = parsed_model(text)
+    main = chosen_model(config, profile, model, environ)
+    address = main.base_url if main is not None and main.provider == provider else None
+    choice = _choice(text, provider, name, address or _usual_address(provider, environ))
+    return _settled(choice, main, None, stored_credentials())
+
+
+def parsed_model(text: str) -> tuple[str, str]:
+    """Provider and name of a model; raises ModelError."""
+    if problem := model_problem(text):
+        raise ModelError(f"The model {problem}.")
+    provider, _, name = text.partition(":")
+    plain = provider.lower().replace("-", "_")
+    return ALIASES.get(plain, plain), name.strip()
+
+
+def resolved_model(text: str, base_url: str | None, environ: Mapping[str, str] = os.environ) -> ModelChoice:
+    """A model that is named with its address, and depends on nothing else."""
+    choice = _resolved([_Statement(text, base_url)], environ)
+    assert choice is not None
+    return choice
+
+
+class ModelPreferences(Protocol):
+    """The model that a profile wants."""
 
     @property
     def model(self) -> str | None:
@@ -67,12 +140,12 @@ class Wishes(Protocol):
 
     @property
     def base_url(self) -> str | None:
-        """Where it is."""
+        """The address of the model."""
         ...
 
 
-class _Said(NamedTuple):
-    """What one origin says, the strongest first."""
+class _Statement(NamedTuple):
+    """The model and the address that one origin states."""
 
     model: str | None
     base_url: str | None
@@ -83,78 +156,29 @@ class _Said(NamedTuple):
     """
 
     def is_for(self, provider: str) -> bool:
-        """Whether the address goes with another model of this provider."""
-        is_same = self.model is None or parsed(self.model)[0] == provider
+        """True if the address goes with another model of this provider."""
+        is_same = self.model is None or parsed_model(self.model)[0] == provider
         return self.is_for_others and provider == "openai" and is_same
 
 
-def chosen(
-    config: Config, profile: Wishes, model: str | None = None, environ: Mapping[str, str] = os.environ
-) -> ModelChoice | None:
-    """The model that holds, None if nobody has set one. Raises ModelError for one that is misspelled.
-
-    `model` is that of the command line. What an untrusted project says is not in `config`, so it is not used.
-    """
-    credentials = stored_credentials()
-    general = [*_said(config), _Said(credentials.model, credentials.base_url)]
-    own = [_Said(model, None), _Said(profile.model, profile.base_url)]
-    main = _resolved([own[0], *general], environ)
-    found = _resolved([*own, *general], environ)
-    if found is None:
-        return None
-    window = config[keys.CODER_CONTEXT_WINDOW] if found == main else None
-    return _settled(found, main, window, credentials)
-
-
-def named(
-    text: str,
-    config: Config,
-    profile: Wishes,
-    model: str | None = None,
-    environ: Mapping[str, str] = os.environ,
-) -> ModelChoice:
-    """Another model that can be chosen: where the one that holds is, if it is of the same provider."""
-    provider, name = parsed(text)
-    main = chosen(config, profile, model, environ)
-    address = main.base_url if main is not None and main.provider == provider else None
-    choice = _choice(text, provider, name, address or _usual_address(provider, environ))
-    return _settled(choice, main, None, stored_credentials())
-
-
-def parsed(text: str) -> tuple[str, str]:
-    """Provider and name of a model; raises ModelError."""
-    if problem := model_problem(text):
-        raise ModelError(f"The model {problem}.")
-    provider, _, name = text.partition(":")
-    plain = provider.lower().replace("-", "_")
-    return ALIASES.get(plain, plain), name.strip()
-
-
-def resolved(text: str, base_url: str | None, environ: Mapping[str, str] = os.environ) -> ModelChoice:
-    """A model that is named with its address, and depends on nothing else."""
-    choice = _resolved([_Said(text, base_url)], environ)
-    assert choice is not None
-    return choice
-
-
-def _said(config: Config) -> list[_Said]:
-    """What files and variables say. A weaker address than the model may have been meant for another."""
+def _said(config: Config) -> list[_Statement]:
+    """Return what files and variables state. A weaker address than the model may be meant for another."""
     model, address = (config.settings.get(key.name) for key in (keys.CODER_MODEL, keys.CODER_BASE_URL))
     if model is None or address is None:
-        return [_Said(config[keys.CODER_MODEL], config[keys.CODER_BASE_URL])]
+        return [_Statement(config[keys.CODER_MODEL], config[keys.CODER_BASE_URL])]
     is_users = address.origin.layer != "project"
     if _LAYERS.index(address.origin.layer) >= _LAYERS.index(model.origin.layer):
-        return [_Said(model.value, address.value, is_for_others=is_users)]
-    return [_Said(model.value, None), _Said(None, address.value, is_for_others=is_users)]
+        return [_Statement(model.value, address.value, is_for_others=is_users)]
+    return [_Statement(model.value, None), _Statement(None, address.value, is_for_others=is_users)]
 
 
-def _resolved(said: list[_Said], environ: Mapping[str, str]) -> ModelChoice | None:
+def _resolved(said: list[_Statement], environ: Mapping[str, str]) -> ModelChoice | None:
     """The strongest model, with the strongest address that can be meant for it."""
     place = next((number for number, each in enumerate(said) if each.model is not None), None)
     if place is None:
         return None
     text = said[place].model or ""
-    provider, name = parsed(text)
+    provider, name = parsed_model(text)
     fitting = [each.base_url for each in said[: place + 1]]
     fitting += [each.base_url for each in said[place + 1 :] if each.is_for(provider)]
     address = next((each for each in fitting if each is not None), None)
@@ -196,44 +220,14 @@ def _usual_address(provider: str, environ: Mapping[str, str]) -> str | None:
     return None
 
 
-# The window of a model: how many tokens it takes in, and what is taken for granted if nobody says.
-
-
-USUAL_WINDOW, SMALL_WINDOW = 128_000, 32_000
-"""Tokens that a model takes in of which nothing else is known; the smaller one on machines of one's own."""
-
-
 def window_of(model: BaseChatModel) -> int:
-    """The tokens that a model can read."""
+    """Return the tokens that a model can read."""
     known = (model.profile or {}).get("max_input_tokens")
     return known if isinstance(known, int) and known > 0 else USUAL_WINDOW
 
 
-# What somebody without a model is told: the ways to set one up, those first that would work at once.
-
-
-_WAYS = """\
-No model is set, so I can only run workflows. To work with one, do one of these:
-
-- **With a key**: run `coupler login coder` in a terminal. It asks for the model and its key, and keeps them \
-in a file that only you can read.
-- **With variables**: start the editor, or this agent, with `COUPLER_MODEL={anthropic}` (or `{openai}`) and \
-`COUPLER_API_KEY=…`. Any server that speaks as OpenAI does goes with `COUPLER_MODEL=openai:NAME` and \
-`COUPLER_BASE_URL=https://HOST/v1`.
-- **On this machine, without a key**: run `coupler models install`, which fetches a tiny model to try things \
-out, and `coupler login coder --model local:smollm2`. For work, start [Ollama](https://ollama.com), and \
-write into `{file}`:
-
-```toml
-[coder]
-model = "ollama:qwen3-coder"
-```
-
-{found}Then send your message again: nothing has to be restarted after a login or a change of the file."""
-
-
 def how_to_set_up(environ: Mapping[str, str] = os.environ) -> str:
-    """The ways, in Markdown; the values of variables are not looked at."""
+    """Return the ways to set up a model, in Markdown; the values of variables are not looked at."""
     from coupler.config.lookup import user_file
 
     examples = {
@@ -248,7 +242,7 @@ def how_to_set_up(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def _found(environ: Mapping[str, str]) -> str:
-    """What would work with the keys that are there already."""
+    """Return what would work with the keys that are there already."""
     lines = []
     for provider in PROVIDERS.values():
         variable = next((each for each in provider.variables if environ.get(each, "").strip()), None)
@@ -258,11 +252,8 @@ def _found(environ: Mapping[str, str]) -> str:
     return "".join(lines)
 
 
-# What the user of the coder can do when its model has failed: which model, where, and with whose key.
-
-
 def with_remedy(error: TurnFailedError, choice: ModelChoice) -> TurnFailedError:
-    """The same error, and behind it what can be done about it in the coder."""
+    """Return the error with what the user can do about it: which model, where, and with whose key."""
     data: dict[str, Any] = {**error.data}
     remedy = _remedy(data.get("kind"), choice)
     if remedy is None:

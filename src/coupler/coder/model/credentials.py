@@ -1,7 +1,7 @@
-"""What `coupler login coder` has stored: the model to begin with, and a key for each provider and address.
+"""Credentials of the coder's models: what `coupler login coder` has stored, keys, and providers.
 
-One file below Coupler's own directory, which only its user can read; it is replaced as a whole. A key is
-given out for exactly the provider and the address that it was stored for.
+The stored model and keys are one file below Coupler's own directory, which only its user can read; it is
+replaced as a whole. A key is given out for exactly the provider and the address that it was stored for.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.coder.model.choice import ModelChoice
 
-
 log = logging.getLogger("coupler.coder")
 
 FILE = "credentials.json"
@@ -35,9 +34,19 @@ FILE = "credentials.json"
 LARGEST = 1024 * 1024
 """Bytes of the file."""
 
+KEY_VARIABLE = "COUPLER_API_KEY"
+"""The key of the model that is set, whoever offers it."""
+
+LOCAL = "local"
+OLLAMA = "ollama"
+
+
+class ModelError(Exception):
+    """A model cannot be used; the message says what to do. It never holds a key."""
+
 
 class StoredKey(Struct, frozen=True):
-    """A key, and what it is for."""
+    """A stored key, with its provider and address."""
 
     provider: str
     base_url: str | None
@@ -45,7 +54,7 @@ class StoredKey(Struct, frozen=True):
 
     @property
     def place(self) -> tuple[str, str | None]:
-        """What it is for."""
+        """The provider and the address that it is for."""
         return self.provider, self.base_url
 
     def __repr__(self) -> str:
@@ -53,7 +62,7 @@ class StoredKey(Struct, frozen=True):
 
 
 class Credentials(Struct, frozen=True):
-    """All that is stored."""
+    """Everything that `coupler login coder` has stored."""
 
     model: str | None = None
     base_url: str | None = None
@@ -68,25 +77,25 @@ class Credentials(Struct, frozen=True):
     def with_login(
         self, model: str, base_url: str | None, place: tuple[str, str | None], key: str | None
     ) -> Credentials:
-        """The same with another model to begin with, and its key for this place if it has one."""
+        """Return them with another model to begin with, and its key for this place if it has one."""
         others = tuple(each for each in self.keys if each.place != place)
         added = () if key is None else (StoredKey(*place, key),)
         return Credentials(model, base_url, (*others, *added))
 
     def without(self, keys: Iterable[StoredKey], *, model: bool) -> Credentials:
-        """The same without these keys, and without the model to begin with."""
+        """Return them without these keys, and without the model to begin with."""
         gone = {each.place for each in keys}
         left = tuple(each for each in self.keys if each.place not in gone)
         return Credentials(None, None, left) if model else structs.replace(self, keys=left)
 
 
 def credentials_file() -> Path:
-    """Where they are; raises NoHomeError for a user without a home."""
+    """Return the file of the credentials; raises NoHomeError for a user without a home."""
     return Path(data_directory(), FILE)
 
 
 def stored_credentials() -> Credentials:
-    """What is stored; nothing if there is no file. Raises ModelError for one that cannot be used."""
+    """Return what is stored; nothing if there is no file. Raises ModelError for a broken one."""
     try:
         path = credentials_file()
         with path.open("rb") as stream:
@@ -101,7 +110,7 @@ def stored_credentials() -> Credentials:
     return _credentials(path, content, status.st_mtime_ns)
 
 
-def store(credentials: Credentials) -> Path:
+def store_credentials(credentials: Credentials) -> Path:
     """Replace what is stored; returns the file. Raises OSError, and then the old one is still whole."""
     path = credentials_file()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -120,8 +129,8 @@ def store(credentials: Credentials) -> Path:
     return path
 
 
-def remove() -> bool:
-    """Forget everything; returns whether there was something."""
+def remove_credentials() -> bool:
+    """Delete what is stored; returns whether there was something."""
     try:
         credentials_file().unlink()
     except (FileNotFoundError, NoHomeError):
@@ -151,17 +160,7 @@ def _credentials(path: Path, content: bytes, stored_at: int) -> Credentials:
     return structs.replace(kept, stored_at=stored_at)
 
 
-# Where a model's key comes from: COUPLER_API_KEY, the provider's usual variables, or `coupler login coder`.
-#
-# Keys are handed to the client of the model and to nobody else: `conceal` keeps them out of all that a
-# session shows and writes, and out of the environment of what it runs.
-
-
-VARIABLE = "COUPLER_API_KEY"
-"""The key of the model that is set, whoever offers it."""
-
-
-class Key(Struct, frozen=True):
+class ModelKey(Struct, frozen=True):
     """A key, and where it is from."""
 
     value: str
@@ -170,15 +169,19 @@ class Key(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What is shown in its place."""
-        return self.source if self.source.isidentifier() else VARIABLE
+        """The name that is shown in its place."""
+        return self.source if self.source.isidentifier() else KEY_VARIABLE
 
     def __repr__(self) -> str:
         return f"Key(…, {self.source!r})"
 
 
 class Keyring:
-    """The keys of this user, as they are now."""
+    """The keys of this user: from COUPLER_API_KEY, the provider's variables, or `coupler login coder`.
+
+    Keys are handed to the client of the model and to nobody else: `conceal` keeps them out of all that a
+    session shows and writes, and out of the environment of what it runs.
+    """
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         """Without variables, those of the process: sessions run without keys."""
@@ -186,17 +189,17 @@ class Keyring:
         self.concealed: dict[str, str] = {}
         """The keys that sessions do not show, by the names that are shown instead."""
 
-    def key_for(self, choice: ModelChoice) -> Key | None:
+    def key_for(self, choice: ModelChoice) -> ModelKey | None:
         """The key of a model; None if there is none, which is right for many servers."""
-        variables = (*((VARIABLE,) if choice.is_main else ()), *provider_of(choice.provider).variables)
+        variables = (*((KEY_VARIABLE,) if choice.is_main else ()), *provider_of(choice.provider).variables)
         for variable in variables:
             if value := self._environ.get(variable, "").strip():
-                return Key(checked_key(value, variable), variable)
+                return ModelKey(checked_key(value, variable), variable)
         stored = stored_credentials().key_for(choice.provider, choice.base_url)
-        return None if stored is None else Key(stored, "`coupler login coder`")
+        return None if stored is None else ModelKey(stored, "`coupler login coder`")
 
     def has_what_is_needed(self, choice: ModelChoice) -> bool:
-        """Whether a model has its key, or needs none."""
+        """True if a model has its key, or needs none."""
         needs_key = provider_of(choice.provider).needs_key and choice.base_url is None
         return not needs_key or self.key_for(choice) is not None
 
@@ -214,7 +217,7 @@ class Keyring:
         values = tuple(self.concealed.values())
         holding = {name for name, text in self._environ.items() if any(value in text for value in values)}
         used = {variable for choice in choices for variable in provider_of(choice.provider).variables}
-        session.withhold({VARIABLE, *_model_keys(), *used, *holding})
+        session.withhold({KEY_VARIABLE, *_model_keys(), *used, *holding})
         for name, value in self.concealed.items():
             session.add_secret(name, value)
 
@@ -231,32 +234,26 @@ def _model_keys() -> set[str]:
 
 
 def missing_key(choice: ModelChoice) -> ModelError:
-    """There is none, and the provider wants one."""
+    """Return the error for a provider that wants a key, and has none."""
     provider = provider_of(choice.provider)
-    usual = f"{provider.variables[0]} or {VARIABLE}" if provider.variables else VARIABLE
+    usual = f"{provider.variables[0]} or {KEY_VARIABLE}" if provider.variables else KEY_VARIABLE
     return ModelError(
         f"There is no key for {choice.name}: set {usual}, or run `coupler login coder` in a terminal."
     )
 
 
 def checked_key(value: str, where: str) -> str:
-    """A key that can be sent: what was pasted with a line break or a typographic quote cannot."""
+    """Return a key that can be sent: one pasted with a line break or a typographic quote cannot."""
     if not value.isascii() or not value.isprintable() or " " in value:
         raise ModelError(f"The key in {where} cannot be one: it has spaces or other unusual characters.")
     return value
 
 
-# Who offers models: the variables that hold a provider's key, and its address where that must be known.
-#
-# Providers that are not listed can be used all the same, if LangChain knows them.
+class ModelProvider(NamedTuple):
+    """A provider of models: the variables that hold its key, and its address where that must be known.
 
-
-LOCAL = "local"
-OLLAMA = "ollama"
-
-
-class Provider(NamedTuple):
-    """One who offers models, by the name that stands before the colon."""
+    Providers that are not listed can be used all the same, if LangChain knows them.
+    """
 
     name: str
     title: str
@@ -271,48 +268,54 @@ class Provider(NamedTuple):
     needs_key: bool = True
 
 
-PROVIDERS: Mapping[str, Provider] = {
+PROVIDERS: Mapping[str, ModelProvider] = {
     provider.name: provider
     for provider in (
-        Provider(
+        ModelProvider(
             "anthropic",
             "Anthropic",
             ("ANTHROPIC_API_KEY",),
             ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_URL"),
             example="claude-sonnet-5-5",
         ),
-        Provider(
+        ModelProvider(
             "openai",
             "OpenAI",
             ("OPENAI_API_KEY",),
             ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
             example="gpt-6.1-sol",
         ),
-        Provider("google_genai", "Google", ("GOOGLE_API_KEY", "GEMINI_API_KEY")),
-        Provider(
+        ModelProvider("google_genai", "Google", ("GOOGLE_API_KEY", "GEMINI_API_KEY")),
+        ModelProvider(
             "openrouter", "OpenRouter", ("OPENROUTER_API_KEY",), compatible_at="https://openrouter.ai/api/v1"
         ),
-        Provider("groq", "Groq", ("GROQ_API_KEY",), compatible_at="https://api.groq.com/openai/v1"),
-        Provider("deepseek", "DeepSeek", ("DEEPSEEK_API_KEY",), compatible_at="https://api.deepseek.com/v1"),
-        Provider("mistralai", "Mistral", ("MISTRAL_API_KEY",), compatible_at="https://api.mistral.ai/v1"),
-        Provider("xai", "xAI", ("XAI_API_KEY",), compatible_at="https://api.x.ai/v1"),
-        Provider("together", "Together", ("TOGETHER_API_KEY",), compatible_at="https://api.together.xyz/v1"),
-        Provider(
+        ModelProvider("groq", "Groq", ("GROQ_API_KEY",), compatible_at="https://api.groq.com/openai/v1"),
+        ModelProvider(
+            "deepseek", "DeepSeek", ("DEEPSEEK_API_KEY",), compatible_at="https://api.deepseek.com/v1"
+        ),
+        ModelProvider(
+            "mistralai", "Mistral", ("MISTRAL_API_KEY",), compatible_at="https://api.mistral.ai/v1"
+        ),
+        ModelProvider("xai", "xAI", ("XAI_API_KEY",), compatible_at="https://api.x.ai/v1"),
+        ModelProvider(
+            "together", "Together", ("TOGETHER_API_KEY",), compatible_at="https://api.together.xyz/v1"
+        ),
+        ModelProvider(
             "fireworks",
             "Fireworks",
             ("FIREWORKS_API_KEY",),
             compatible_at="https://api.fireworks.ai/inference/v1",
         ),
-        Provider("cohere", "Cohere", ("COHERE_API_KEY", "CO_API_KEY")),
-        Provider("perplexity", "Perplexity", ("PERPLEXITY_API_KEY", "PPLX_API_KEY")),
-        Provider("nvidia", "NVIDIA", ("NVIDIA_API_KEY",)),
-        Provider("azure_openai", "Azure", ("AZURE_OPENAI_API_KEY",)),
-        Provider("huggingface", "Hugging Face", ("HF_TOKEN", "HUGGINGFACEHUB_API_TOKEN")),
+        ModelProvider("cohere", "Cohere", ("COHERE_API_KEY", "CO_API_KEY")),
+        ModelProvider("perplexity", "Perplexity", ("PERPLEXITY_API_KEY", "PPLX_API_KEY")),
+        ModelProvider("nvidia", "NVIDIA", ("NVIDIA_API_KEY",)),
+        ModelProvider("azure_openai", "Azure", ("AZURE_OPENAI_API_KEY",)),
+        ModelProvider("huggingface", "Hugging Face", ("HF_TOKEN", "HUGGINGFACEHUB_API_TOKEN")),
         # They use the credentials of their clouds, which their own packages find.
-        Provider("bedrock_converse", "Amazon Bedrock", needs_key=False),
-        Provider("google_vertexai", "Google Vertex AI", needs_key=False),
-        Provider(OLLAMA, "Ollama", ("OLLAMA_API_KEY",), needs_key=False),
-        Provider(LOCAL, "this machine", needs_key=False),
+        ModelProvider("bedrock_converse", "Amazon Bedrock", needs_key=False),
+        ModelProvider("google_vertexai", "Google Vertex AI", needs_key=False),
+        ModelProvider(OLLAMA, "Ollama", ("OLLAMA_API_KEY",), needs_key=False),
+        ModelProvider(LOCAL, "this machine", needs_key=False),
     )
 }
 
@@ -329,9 +332,9 @@ ALIASES: Mapping[str, str] = {
 """Other names that people use."""
 
 
-def provider_of(name: str) -> Provider:
-    """What is known of a provider; of one that is not listed only its name."""
-    return PROVIDERS.get(name) or Provider(name, name, needs_key=False)
+def provider_of(name: str) -> ModelProvider:
+    """Return what is known of a provider; of one that is not listed only its name."""
+    return PROVIDERS.get(name) or ModelProvider(name, name, needs_key=False)
 
 
 def client_package(name: str) -> str:
@@ -342,7 +345,7 @@ def client_package(name: str) -> str:
 
 
 def ollama_address(environ: Mapping[str, str]) -> str:
-    """Where Ollama listens and speaks as OpenAI does; OLLAMA_HOST has a host, a port, both, or an address."""
+    """Return where Ollama listens; OLLAMA_HOST has a host, a port, both, or an address."""
     given = environ.get("OLLAMA_HOST", "").strip().rstrip("/")
     scheme, has_scheme, rest = given.partition("://")
     if not has_scheme:
@@ -353,10 +356,3 @@ def ollama_address(environ: Mapping[str, str]) -> str:
         host = "localhost"  # what a server listens on is no place to go to
     usual = "" if has_scheme else ":11434"
     return f"{scheme}://{host}{f':{port}' if port else usual}{slash}{path}/v1"
-
-
-# What can be wrong with a model before it is asked anything.
-
-
-class ModelError(Exception):
-    """A model cannot be used; the message says what to do. It never holds a key."""

@@ -1,4 +1,4 @@
-"""The program that holds a model in memory, and answers for it on loopback.
+"""Program that holds a model in memory, and answers for it on loopback.
 
 It is a process of its own because loading holds Python's lock from beginning to end, for seconds to minutes,
 and because a model that does not fit ends the process. One line of JSON on stdin says what to load; one on
@@ -33,7 +33,7 @@ _EASY_TO_LIVE_WITHOUT: dict[str, Any] = {
 
 
 def main() -> None:
-    """Load, tell, and stay until nobody needs it any more."""
+    """Load the model, tell where it listens, and stay until nobody needs it any more."""
     answers = _own_stdout()
     order = json.loads(sys.stdin.buffer.readline())
     try:

@@ -1,4 +1,4 @@
-"""No model gets to read a key of the models, whatever its tools have found, and no error repeats one.
+"""Middleware around the model: redacts its keys, and repairs or refuses broken tool calls and characters.
 
 A key may stand in a file of the project or in a prompt, or be read from another process. The model has no use
 for it, and what it has read is kept with the conversation: so it gets the key's name instead. Errors are kept
@@ -35,13 +35,21 @@ if TYPE_CHECKING:
     from coupler.agent.turn import Turn
     from coupler.schema.v1 import StopReason
 
+CUT_CALLS_KEY = "coupler_cut_calls"
+"""Where the answer's metadata names the calls that break off."""
+
+MOST_IN_A_ROW = 3
+"""Such answers after which a model is not told any more."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 
 class KeyConcealment(AgentMiddleware[Any, Any, Any]):
-    """Hides these keys, each by its name, in instructions, and in what tools return or fail with."""
+    """Redacts the models' keys in instructions, and in what tools return or fail with."""
 
     def __init__(self, keys: Mapping[str, str]) -> None:
         super().__init__()
-        self._cover = _Cover(keys)
+        self._cover = _KeyRedactor(keys)
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
@@ -76,12 +84,12 @@ class KeyConcealment(AgentMiddleware[Any, Any, Any]):
         return result
 
 
-class Keyless(GraphAgent):
-    """An agent that is asked nothing in which one of these keys stands."""
+class KeyRedactingAgent(GraphAgent):
+    """A graph agent that redacts the models' keys in prompts."""
 
     def __init__(self, *arguments: Any, keys: Mapping[str, str], **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._cover = _Cover(keys)
+        self._cover = _KeyRedactor(keys)
 
     async def perform(self, turn: Turn) -> StopReason | None:
         """Hide the keys in what the user has typed or mentioned before anything of it is kept."""
@@ -89,20 +97,20 @@ class Keyless(GraphAgent):
         return await super().perform(turn)
 
 
-class ErrorConcealment(BaseCallbackHandler):
-    """Hides these keys in what a model fails with, whoever asked it; the error stays the same one."""
+class KeyRedactingCallback(BaseCallbackHandler):
+    """Redacts the models' keys in what a model fails with; the error stays the same one."""
 
     run_inline = True
 
     def __init__(self, keys: Mapping[str, str]) -> None:
-        self._cover = _Cover(keys)
+        self._cover = _KeyRedactor(keys)
 
     def on_llm_error(self, error: BaseException, **_: Any) -> None:
         """LangChain tells of an error before it raises it."""
         self._cover.conceal_in(error)
 
 
-class _Cover:
+class _KeyRedactor:
     """Puts names in the place of keys."""
 
     def __init__(self, keys: Mapping[str, str]) -> None:
@@ -139,64 +147,12 @@ class _Cover:
             each = each.__cause__ or each.__context__
 
 
-# `CutCalls`: a tool call whose end is missing is not made, and the model is told so.
-#
-# An answer that gets longer than a model may write breaks off, and LangChain completes what it has of a
-# call's arguments: half a file would be written, or a command run that means something else. `CallTexts`
-# hears the arguments as they were written, and marks such calls in the answer.
-
-
-MARK = "coupler_cut_calls"
-"""Where the answer's metadata names the calls that break off."""
-
-
-class _Call(NamedTuple):
-    """One call of an answer, as it is written piece by piece."""
-
-    id: str | None
-    pieces: list[str]
-
-
-class CallTexts(BaseCallbackHandler):
-    """Hears what a model writes, of any number of answers at once."""
-
-    run_inline = True
-
-    def __init__(self) -> None:
-        self._written: dict[UUID, list[tuple[int | None, _Call]]] = {}
-
-    def on_chat_model_start(self, *_: Any, **__: Any) -> None:
-        """Nothing to hear yet; LangChain would make texts of all messages for who does not say so."""
-
-    def on_llm_new_token(self, *_: Any, chunk: Any = None, run_id: UUID, **__: Any) -> None:
-        """Keep the pieces of arguments."""
-        for piece in getattr(getattr(chunk, "message", None), "tool_call_chunks", None) or ():
-            calls = self._written.setdefault(run_id, [])
-            index, name, text = piece.get("index"), piece.get("id"), piece.get("args") or ""
-            known = next((call for at, call in reversed(calls) if at is not None and at == index), None)
-            if known is None or (name and known.id and name != known.id):
-                calls.append((index, _Call(name, [text])))
-            else:
-                known.pieces.append(text)
-
-    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **_: Any) -> None:
-        """Mark the calls that break off; the answer is the very one that goes on to the agent."""
-        calls = [call for _, call in self._written.pop(run_id, ())]
-        for generation in (each for some in response.generations for each in some):
-            if isinstance(generation, ChatGeneration) and calls:
-                message = generation.message
-                is_cut = stop_of_message(message) == "max_tokens"
-                broken = [call.id for call in calls if not _is_whole("".join(call.pieces), is_cut)]
-                if broken:
-                    message.response_metadata = {**message.response_metadata, MARK: broken}
-
-    def on_llm_error(self, *_: Any, run_id: UUID, **__: Any) -> None:
-        """Forget what was written."""
-        self._written.pop(run_id, None)
-
-
 class CutCalls(AgentMiddleware[Any, Any, Any]):
-    """Answers calls that break off in the place of their tools; others of the same answer are made."""
+    """Refuses tool calls whose end is missing; the model is told so, and other calls are made.
+
+    An answer that gets longer than a model may write breaks off, and LangChain completes what it has of a
+    call's arguments: half a file would be written, or a command run that means something else.
+    """
 
     @hook_config(can_jump_to=["end"])
     async def aafter_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
@@ -219,8 +175,53 @@ class CutCalls(AgentMiddleware[Any, Any, Any]):
         return {"messages": told, **({"jump_to": "end"} if is_enough else {})}
 
 
+class ToolCallRecorder(BaseCallbackHandler):
+    """Records the arguments of tool calls as models write them, and marks calls that break off."""
+
+    run_inline = True
+
+    def __init__(self) -> None:
+        self._written: dict[UUID, list[tuple[int | None, _WrittenCall]]] = {}
+
+    def on_chat_model_start(self, *_: Any, **__: Any) -> None:
+        """Do nothing; without this, LangChain would make texts of all messages."""
+
+    def on_llm_new_token(self, *_: Any, chunk: Any = None, run_id: UUID, **__: Any) -> None:
+        """Keep the pieces of arguments."""
+        for piece in getattr(getattr(chunk, "message", None), "tool_call_chunks", None) or ():
+            calls = self._written.setdefault(run_id, [])
+            index, name, text = piece.get("index"), piece.get("id"), piece.get("args") or ""
+            known = next((call for at, call in reversed(calls) if at is not None and at == index), None)
+            if known is None or (name and known.id and name != known.id):
+                calls.append((index, _WrittenCall(name, [text])))
+            else:
+                known.pieces.append(text)
+
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **_: Any) -> None:
+        """Mark the calls that break off; the answer is the very one that goes on to the agent."""
+        calls = [call for _, call in self._written.pop(run_id, ())]
+        for generation in (each for some in response.generations for each in some):
+            if isinstance(generation, ChatGeneration) and calls:
+                message = generation.message
+                is_cut = stop_of_message(message) == "max_tokens"
+                broken = [call.id for call in calls if not _is_whole("".join(call.pieces), is_cut)]
+                if broken:
+                    message.response_metadata = {**message.response_metadata, CUT_CALLS_KEY: broken}
+
+    def on_llm_error(self, *_: Any, run_id: UUID, **__: Any) -> None:
+        """Forget what was written."""
+        self._written.pop(run_id, None)
+
+
+class _WrittenCall(NamedTuple):
+    """One call of an answer, as it is written piece by piece."""
+
+    id: str | None
+    pieces: list[str]
+
+
 def _is_whole(text: str, is_cut: bool) -> bool:
-    """Whether arguments are all there. Some models forget the last bracket of what they have finished."""
+    """True if arguments are all there. Some models forget the last bracket of what they have finished."""
     if not text:
         return not is_cut
     for complete in (text,) if is_cut else (text, f"{text}}}"):
@@ -236,22 +237,65 @@ def _cut_in(message: BaseMessage) -> list[Any]:
     """The calls of an answer that break off."""
     if not isinstance(message, AIMessage):
         return []
-    broken = message.response_metadata.get(MARK, ())
+    broken = message.response_metadata.get(CUT_CALLS_KEY, ())
     return [call for call in message.tool_calls if call["id"] in broken]
 
 
-# `WholeCharacters`: no half of a character stays in a conversation.
-#
-# JSON can hold the half of a pair that is one character in UTF-16, and UTF-8 cannot. A model that writes one
-# in an answer, or a tool that finds one in a file's name, would make the conversation one that can never be
-# sent again. Two halves that belong together are joined; one alone becomes the mark for what cannot be shown.
+class UnreadableCalls(AgentMiddleware[Any, Any, Any]):
+    """Tells a model whose tool calls cannot be read so, and has it try again.
+
+    Arguments that are no JSON object make a call that nobody can carry out. An answer with nothing else in it
+    would end the turn without a word; small models write such answers now and then, and do better when told.
+    """
+
+    @hook_config(can_jump_to=["model"])
+    async def aafter_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        """Have the model asked again, if its answer is nothing but such calls."""
+        messages = state["messages"]
+        if not messages or not _is_unreadable(messages[-1]) or _is_enough(messages):
+            return None
+        told = [
+            ToolMessage(
+                "The call was not made: its arguments are not a JSON object. Write them again, as "
+                "one object with the names that the tool's description has.",
+                tool_call_id=call["id"],
+                name=call["name"] or "tool",
+                status="error",
+            )
+            for call in messages[-1].invalid_tool_calls
+            if call["id"]
+        ]
+        return {"messages": told, "jump_to": "model"} if told else None
 
 
-_HALF = re.compile("[\ud800-\udfff]")
+def _is_enough(messages: Sequence[BaseMessage]) -> bool:
+    return in_a_row(messages, _is_unreadable) > MOST_IN_A_ROW
+
+
+def _is_unreadable(message: BaseMessage) -> bool:
+    return isinstance(message, AIMessage) and bool(message.invalid_tool_calls) and not message.tool_calls
+
+
+def in_a_row(messages: Sequence[BaseMessage], is_such: Callable[[BaseMessage], object]) -> int:
+    """Return how many answers at the end are such."""
+    count = 0
+    for message in reversed(messages):
+        if isinstance(message, ToolMessage):
+            continue
+        if not is_such(message):
+            break
+        count += 1
+    return count
 
 
 class WholeCharacters(AgentMiddleware[Any, Any, Any]):
-    """Mends what models and tools say, and what a conversation has from before."""
+    """Removes halves of characters (lone surrogates) from what models and tools say.
+
+    JSON can hold the half of a pair that is one character in UTF-16, and UTF-8 cannot. A model that writes
+    one in an answer, or a tool that finds one in a file's name, would make the conversation one that can
+    never be sent again. Two halves that belong together are joined; one alone becomes the mark for what
+    cannot be shown.
+    """
 
     async def awrap_model_call(
         self,
@@ -286,20 +330,20 @@ def _mended(message: Any) -> Any:
     names += ["tool_calls", "invalid_tool_calls"] if isinstance(message, AIMessage) else []
     names += ["artifact"] if isinstance(message, ToolMessage) else []
     values = {name: getattr(message, name) for name in names}
-    mended = {name: new for name, old in values.items() if (new := whole(old)) is not old}
+    mended = {name: new for name, old in values.items() if (new := without_surrogates(old)) is not old}
     return message.model_copy(update=mended) if mended else message
 
 
-def whole(value: Any) -> Any:
-    """A text, or what holds some, with whole characters only; the very same if it has no others."""
+def without_surrogates(value: Any) -> Any:
+    """Return a text, or what holds some, with whole characters only; the very same if it has no others."""
     match value:
         case str():
-            return _joined(value) if _HALF.search(value) else value
+            return _joined(value) if _SURROGATE.search(value) else value
         case list():
-            items = [whole(item) for item in value]
+            items = [without_surrogates(item) for item in value]
             return value if all(new is old for new, old in zip(items, value, strict=True)) else items
         case dict():
-            table = {whole(name): whole(item) for name, item in value.items()}
+            table = {without_surrogates(name): without_surrogates(item) for name, item in value.items()}
             is_same = all(name in table and table[name] is item for name, item in value.items())
             return value if is_same else table
     return value
@@ -307,56 +351,3 @@ def whole(value: Any) -> Any:
 
 def _joined(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-# `UnreadableCalls`: a model whose tool calls cannot be read is told so, and tries again.
-#
-# Arguments that are no JSON object make a call that nobody can carry out. An answer with nothing else in it
-# would end the turn without a word; small models write such answers now and then, and do better when told.
-
-
-MOST_IN_A_ROW = 3
-"""Such answers after which a model is not told any more."""
-
-
-class UnreadableCalls(AgentMiddleware[Any, Any, Any]):
-    """Answers calls that were not made."""
-
-    @hook_config(can_jump_to=["model"])
-    async def aafter_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
-        """Have the model asked again, if its answer is nothing but such calls."""
-        messages = state["messages"]
-        if not messages or not _is_unreadable(messages[-1]) or _is_enough(messages):
-            return None
-        told = [
-            ToolMessage(
-                "The call was not made: its arguments are not a JSON object. Write them again, as "
-                "one object with the names that the tool's description has.",
-                tool_call_id=call["id"],
-                name=call["name"] or "tool",
-                status="error",
-            )
-            for call in messages[-1].invalid_tool_calls
-            if call["id"]
-        ]
-        return {"messages": told, "jump_to": "model"} if told else None
-
-
-def _is_enough(messages: Sequence[BaseMessage]) -> bool:
-    return in_a_row(messages, _is_unreadable) > MOST_IN_A_ROW
-
-
-def _is_unreadable(message: BaseMessage) -> bool:
-    return isinstance(message, AIMessage) and bool(message.invalid_tool_calls) and not message.tool_calls
-
-
-def in_a_row(messages: Sequence[BaseMessage], is_such: Callable[[BaseMessage], object]) -> int:
-    """How many answers at the end are such."""
-    count = 0
-    for message in reversed(messages):
-        if isinstance(message, ToolMessage):
-            continue
-        if not is_such(message):
-            break
-        count += 1
-    return count

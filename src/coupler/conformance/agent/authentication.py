@@ -1,4 +1,4 @@
-"""Logging in and out.
+"""Asserts how agents log users in and out.
 
 A login may belong to the user of this machine. It is given up only if `--auth` says how to get it back.
 """
@@ -37,7 +37,7 @@ def terminal_login(trace: Trace) -> Iterator[Case]:
 
 @probe(*TERMINAL_LOGIN)
 async def terminal_login_unasked(agent: Candidate) -> None:
-    """Say hello without a terminal; the rule then looks at what was offered."""
+    """Initialize without a terminal; the rule then looks at what was offered."""
     for capabilities in ({}, {"auth": {"terminal": False}}):
         async with agent.start(capabilities) as client:
             await agent.say_hello(client)

@@ -1,4 +1,4 @@
-"""Cancelling: a turn under way, one that is over, one that waits for its user, and a request by its id."""
+"""Asserts how agents cancel turns and requests."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from coupler.conformance.agent.prompting import is_over, start_slow_turn, too_sh
 from coupler.conformance.agent.tool_calls import PERMISSION, begin_asking, signs_of_running
 from coupler.conformance.assertion import MUST, ROBUST, Fault, Skip, probe, require
 from coupler.conformance.candidate import NO_SUCH_SESSION, Candidate, describe
-from coupler.conformance.peers import Refusal, ScriptError, Service, cancel, hold
-from coupler.conformance.scripted_client import Answer, ScriptedClient, Turn, prompt_params
+from coupler.conformance.peers import RequestRefused, ScriptError, Service, cancel, hold
+from coupler.conformance.scripted_client import RequestAnswer, ScriptedClient, ScriptedTurn, prompt_params
 from coupler.recording.traces import CANCELLED
 
 
@@ -84,12 +84,12 @@ async def cancelled_request(agent: Candidate) -> None:
 
 
 def take_back(params: dict[str, Any]) -> dict[str, Any]:
-    """Answer as cancelled, which a client may do when its agent gives a request up."""
-    raise Refusal(CANCELLED, "the request was cancelled")
+    """Answer as cancelled, as a client may when its agent cancels a request."""
+    raise RequestRefused(CANCELLED, "the request was cancelled")
 
 
-async def _cancel_at_once(agent: Candidate, client: ScriptedClient, session: str) -> Turn:
-    """A prompt and its cancel in one write: the only way to interrupt an agent that is very fast."""
+async def _cancel_at_once(agent: Candidate, client: ScriptedClient, session: str) -> ScriptedTurn:
+    """Send a prompt and its cancel in one write: the only way to interrupt a very fast agent."""
     prompt = {"id": 987_654, "method": "session/prompt", "params": prompt_params(session, agent.slow_prompt)}
     cancel = {"method": "session/cancel", "params": {"sessionId": session}}
     begin = len(client.trace.entries)
@@ -115,8 +115,8 @@ async def _cancel_question(agent: Candidate, client: ScriptedClient, session: st
         require(not acts, f"the cancelled turn went on with {entry.method}", entry)
 
 
-async def _end_at_last(client: ScriptedClient, session: str, prompt: int) -> Answer:
-    """The prompt's answer. An agent may ignore $/cancel_request; then its turn is cancelled as a whole."""
+async def _end_at_last(client: ScriptedClient, session: str, prompt: int) -> RequestAnswer:
+    """Wait for the prompt's answer. An agent may ignore $/cancel_request; then the turn is cancelled."""
     try:
         return await client.answer(prompt, within=min(2.0, client.timeout))
     except ScriptError as error:
@@ -131,5 +131,5 @@ def _require_no_answer_to_notifications(client: ScriptedClient) -> None:
         raise Fault("there is an answer that belongs to no open request", *stray)
 
 
-def _end(turn: Turn) -> str:
+def _end(turn: ScriptedTurn) -> str:
     return repr(turn.stop_reason) if turn.answer.result is not None else describe(turn.answer)

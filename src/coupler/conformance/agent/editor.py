@@ -1,4 +1,4 @@
-"""What an agent asks its editor for: files, terminals, forms, and what it does when the answer is no."""
+"""Asserts how agents ask their editor for files, terminals and forms, and what they do when it refuses."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from coupler.conformance.agent.prompting import cancel_turn, is_over
 from coupler.conformance.agent.tool_calls import NOT_ASKED, PERMISSION, signs_of_running
 from coupler.conformance.assertion import MUST, Case, Skip, fault_unless, probe, require, rule
 from coupler.conformance.candidate import Candidate
-from coupler.conformance.peers import Refusal, ScriptError, Service, decline, hold, reject
-from coupler.conformance.reading import part
+from coupler.conformance.peers import RequestRefused, ScriptError, Service, decline, hold, reject
+from coupler.conformance.reading import value_at
 from coupler.conformance.scripted_client import ScriptedClient
-from coupler.recording.traces import INTERNAL_ERROR, Entry, Exchange, Trace
+from coupler.recording.traces import INTERNAL_ERROR, Trace, TraceEntry, TraceExchange
 
 ELICITATION = "elicitation/create"
 GATES = ("fs.readTextFile", "fs.writeTextFile", "terminal", "elicitation.form", "elicitation.url")
@@ -22,7 +22,7 @@ LITTLE_OFFERED: tuple[dict[str, Any], ...] = (
     {"elicitation": {}},
     {"elicitation": {"url": {}}, "fs": {"readTextFile": True}},
 )
-"""Capabilities that tempt: an empty object offers nothing, and one half of a pair not the other."""
+"""Capabilities that are easily misread: an empty object offers nothing, nor does the other half of a pair."""
 
 RELEASING = 1.0
 """Seconds after a turn in which its terminals must be released."""
@@ -65,7 +65,7 @@ async def little_is_offered(agent: Candidate) -> None:
 def terminals_are_released(trace: Trace) -> Iterator[Case]:
     released = [each.params.get("terminalId") for each in trace.exchanges("terminal/release", "agent")]
     for created in trace.exchanges("terminal/create", "agent"):
-        terminal = part(created.result, "terminalId")
+        terminal = value_at(created.result, "terminalId")
         end = _end_of_turn_around(created, trace)
         if isinstance(terminal, str) and end is not None and (terminal in released or _goes_on(trace, end)):
             message = f"the turn is over, and {terminal} was not released"
@@ -124,7 +124,7 @@ async def unwilling_user(agent: Candidate) -> None:
 
 
 def choose_unknown_option(params: dict[str, Any]) -> dict[str, Any]:
-    """Select what was not offered."""
+    """Select an option that was not offered."""
     return {"outcome": {"outcome": "selected", "optionId": "coupler-check-no-such-option"}}
 
 
@@ -134,12 +134,12 @@ def dismiss(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def fail(params: dict[str, Any]) -> dict[str, Any]:
-    """Have trouble with a form."""
-    raise Refusal(INTERNAL_ERROR, "the form could not be shown")
+    """Answer a form with an error."""
+    raise RequestRefused(INTERNAL_ERROR, "the form could not be shown")
 
 
-def _gate(exchange: Exchange) -> str | None:
-    """The capability that a request needs, as a path."""
+def _gate(exchange: TraceExchange) -> str | None:
+    """Return the path of the capability that a request needs."""
     match exchange.method.split("/"):
         case ["fs", "read_text_file"]:
             return "fs.readTextFile"
@@ -154,12 +154,12 @@ def _gate(exchange: Exchange) -> str | None:
 
 
 def _offers(capabilities: dict[str, Any], gate: str) -> bool:
-    value = part(capabilities, gate)
+    value = value_at(capabilities, gate)
     return isinstance(value, dict) if gate.startswith("elicitation") else value is True
 
 
-def _end_of_turn_around(exchange: Exchange, trace: Trace) -> Entry | None:
-    """The answer that ended the turn in which a request was made."""
+def _end_of_turn_around(exchange: TraceExchange, trace: Trace) -> TraceEntry | None:
+    """Return the answer that ended the turn in which a request was made."""
     for turn in trace.exchanges("session/prompt"):
         is_same = turn.params.get("sessionId") == exchange.params.get("sessionId")
         if is_same and turn.answer and turn.request.number < exchange.request.number < turn.answer.number:
@@ -167,13 +167,13 @@ def _end_of_turn_around(exchange: Exchange, trace: Trace) -> Entry | None:
     return None
 
 
-def _goes_on(trace: Trace, end: Entry) -> bool:
+def _goes_on(trace: Trace, end: TraceEntry) -> bool:
     """Whether the trace is long enough after the end of a turn to show what the agent did then."""
     return trace.entries[-1].at - end.at >= RELEASING
 
 
 async def _require_releases(client: ScriptedClient) -> None:
-    """Of every terminal; they may come just after the turn."""
+    """Require the release of every terminal, which may come just after the turn."""
     if client.desk.terminals:
         await client.request_of_agent("terminal/release")
     if client.desk.open_terminals:
@@ -183,7 +183,10 @@ async def _require_releases(client: ScriptedClient) -> None:
 
 
 def _play_endless_command(client: ScriptedClient) -> None:
-    """Whatever is run, it ends only when it is killed or released; whoever waits for it is answered then."""
+    """Simulate a command that ends only when it is killed or released.
+
+    Whoever waits for it is answered then.
+    """
     services = client.desk.services
 
     def ending(service: Service) -> Service:
@@ -201,7 +204,7 @@ def _play_endless_command(client: ScriptedClient) -> None:
 
 
 async def _wait_for_terminal(client: ScriptedClient, prompt: int) -> None:
-    """Go on when the agent waits for its command, or has had a second to begin with that."""
+    """Wait until the agent waits for its command, or has had a second to begin with that."""
     reason = "the prompt made the agent create no terminal; pass a --prompt that does"
     try:
         created = await client.request_in_turn(prompt, "terminal/create")

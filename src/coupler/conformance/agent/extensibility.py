@@ -1,16 +1,16 @@
-"""Room for what others add: `_meta` and unknown fields are let through, and nothing is added elsewhere."""
+"""Asserts that agents tolerate `_meta` and unknown fields, and add nothing elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from coupler.conformance.assertion import MUST, Case, Finding, fault_unless, probe, require, rule
+from coupler.conformance.assertion import MUST, Case, RuleFinding, fault_unless, probe, require, rule
 from coupler.conformance.candidate import Candidate, describe
 from coupler.conformance.peers import FULL_CAPABILITIES, INFO, Service
-from coupler.conformance.reading import UPDATES_BY_CHOICE, part
+from coupler.conformance.reading import OPTIONAL_UPDATES, value_at
 from coupler.conformance.scripted_client import TURN_PATIENCE, ScriptedClient, prompt_params
-from coupler.recording.traces import Trace, Update, problems
+from coupler.recording.traces import Trace, TraceUpdate, schema_problems
 from coupler.schema import v1
 
 TOLERANCE = "_meta and unknown fields are let through, and the agent makes up no keys and no updates"
@@ -25,9 +25,9 @@ def nothing_made_up(trace: Trace) -> Iterator[Case]:
     for entry in trace.entries:
         if entry.sender == "agent" and entry.message:
             yield None
-            for problem in problems(entry, trace):
+            for problem in schema_problems(entry, trace):
                 if problem.is_stray_key:
-                    yield Finding(str(problem), (entry,), is_note=problem.is_draft)
+                    yield RuleFinding(str(problem), (entry,), is_note=problem.is_draft)
     for update in trace.updates():
         yield fault_unless(
             _may_be_sent(update, trace), f"the client knows no update {update.kind!r}", update.entry
@@ -62,7 +62,7 @@ async def _greet_with_extras(agent: Candidate, client: ScriptedClient) -> None:
 async def _accepted(
     client: ScriptedClient, method: str, params: dict[str, Any], within: float | None = None
 ) -> dict[str, Any]:
-    """The result of a request that has extra fields."""
+    """Return the result of a request that has extra fields."""
     answer = await client.call(method, params | EXTRAS, within)
     refused = f"{method} with extra fields was answered with {describe(answer)}"
     require(isinstance(answer.result, dict), refused, answer.entry)
@@ -77,9 +77,9 @@ def _with_extras(service: Service) -> Service:
     return lambda params: service(params) | EXTRAS
 
 
-def _may_be_sent(update: Update, trace: Trace) -> bool:
+def _may_be_sent(update: TraceUpdate, trace: Trace) -> bool:
     if not isinstance(update.kind, str):
         return False
-    if (gate := UPDATES_BY_CHOICE.get(update.kind)) is None:
+    if (gate := OPTIONAL_UPDATES.get(update.kind)) is None:
         return update.kind in STABLE_UPDATES
-    return isinstance(part(trace.client_capabilities, gate), dict)
+    return isinstance(value_at(trace.client_capabilities, gate), dict)

@@ -1,4 +1,4 @@
-"""The first exchange: versions, capabilities, and who is there."""
+"""Asserts how agents answer `initialize`: versions, capabilities, and methods as they are advertised."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from coupler.conformance.assertion import (
     SHOULD,
     Case,
     Fault,
-    Finding,
+    RuleFinding,
     fault_unless,
     probe,
     require,
     rule,
 )
 from coupler.conformance.candidate import NO_SUCH_SESSION, Candidate, advertises, describe
-from coupler.conformance.reading import UPDATES_BY_CHOICE, part
+from coupler.conformance.reading import OPTIONAL_UPDATES, value_at
 from coupler.conformance.scripted_client import ScriptedClient
-from coupler.recording.traces import INVALID_PARAMS, METHOD_NOT_FOUND, Entry, Trace, problems
+from coupler.recording.traces import INVALID_PARAMS, METHOD_NOT_FOUND, Trace, TraceEntry, schema_problems
 
 
 @rule(
@@ -32,10 +32,10 @@ from coupler.recording.traces import INVALID_PARAMS, METHOD_NOT_FOUND, Entry, Tr
 )
 def version_one(trace: Trace) -> Iterator[Case]:
     for exchange in trace.exchanges("initialize"):
-        if exchange.params.get("protocolVersion") != 1 or problems(exchange.request):
+        if exchange.params.get("protocolVersion") != 1 or schema_problems(exchange.request):
             continue
         if exchange.answer is None:
-            yield Finding("initialize was not answered", (exchange.request,))
+            yield RuleFinding("initialize was not answered", (exchange.request,))
             continue
         answered = exchange.result.get("protocolVersion") if isinstance(exchange.result, dict) else None
         yield fault_unless(
@@ -43,7 +43,7 @@ def version_one(trace: Trace) -> Iterator[Case]:
             f"version 1 was asked for and {answered!r} answered",
             exchange.answer,
         )
-        wrong = [problem for problem in problems(exchange.answer, trace) if not problem.is_stray_key]
+        wrong = [problem for problem in schema_problems(exchange.answer, trace) if not problem.is_stray_key]
         yield fault_unless(not wrong, "; ".join(map(str, wrong)), exchange.answer)
 
 
@@ -57,7 +57,7 @@ async def newest_version(agent: Candidate) -> None:
     async with agent.start() as client:
         answer = await client.initialize(version=65535, within=agent.startup_timeout)
         require(answer.result is not None, f"the answer is {describe(answer)}", answer.entry)
-        version = part(answer.result, "protocolVersion")
+        version = value_at(answer.result, "protocolVersion")
         require(type(version) is int, f"the version answered is {version!r}", answer.entry)
         require(version != 65535, "the agent claims to speak version 65535", answer.entry)
 
@@ -89,7 +89,7 @@ async def bare_client(agent: Candidate) -> None:
         for exchange in client.trace.exchanges(sender="agent"):
             optional = exchange.method != "session/request_permission" and not exchange.method.startswith("_")
             require(not optional, f"the agent asked for {exchange.method}", exchange.request)
-        for update in client.trace.updates(None, *UPDATES_BY_CHOICE):
+        for update in client.trace.updates(None, *OPTIONAL_UPDATES):
             raise Fault(f"the agent sent the update {update.kind}", update.entry)
 
 
@@ -114,15 +114,15 @@ async def malformed_capability(agent: Candidate) -> None:
 
 
 async def _turn_with(agent: Candidate, capabilities: dict[str, Any]) -> Trace:
-    """The trace of a turn for a client with just these capabilities."""
+    """Return the trace of a turn for a client with just these capabilities."""
     async with agent.start(capabilities) as client:
         await _say_hello(agent, client, {"protocolVersion": 1, "clientCapabilities": capabilities})
         await agent.take_turn(client, await agent.open_session(client))
         return client.trace
 
 
-def _edit_past_the_client(trace: Trace) -> Entry | None:
-    """The end of a tool call that edited a file, if none was written by the client."""
+def _edit_past_the_client(trace: Trace) -> TraceEntry | None:
+    """Return the end of a tool call that edited a file, if none was written by the client."""
     if trace.exchanges("fs/write_text_file", "agent"):
         return None
     calls = trace.updates(None, "tool_call", "tool_call_update")
@@ -161,9 +161,6 @@ async def session_before_hello(agent: Candidate) -> None:
         require(hello.result is not None, f"initialize then failed: {describe(hello)}", hello.entry)
 
 
-# What an agent advertises it has, and what it does not advertise it has not.
-
-
 @probe(
     "A20",
     MUST,
@@ -190,7 +187,7 @@ async def _method_as_advertised(
 
 
 def _harmless_calls(agent: Candidate) -> dict[str, tuple[str, dict[str, Any]]]:
-    """A call for each capability; `logout`, which may do harm, has its own assertion."""
+    """Return a call for each capability; `logout`, which may do harm, has its own assertion."""
     session = {"sessionId": NO_SUCH_SESSION}
     setup = {**session, "cwd": str(agent.project), "mcpServers": []}
     return {

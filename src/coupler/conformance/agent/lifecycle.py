@@ -1,4 +1,4 @@
-"""The life of sessions: stored, loaded, resumed, listed, deleted and closed."""
+"""Asserts how agents store, load, resume, list, delete and close sessions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,27 @@ from coupler.conformance.agent.prompting import begin_slow_turn, too_short
 from coupler.conformance.assertion import MUST, ROBUST, SHOULD, Skip, probe, require
 from coupler.conformance.candidate import Candidate, advertises, describe, need
 from coupler.conformance.peers import ScriptError
-from coupler.conformance.reading import CONTENT, is_absolute, items, objects, part, said
-from coupler.conformance.scripted_client import Answer, ScriptedClient
-from coupler.recording.traces import Update
+from coupler.conformance.reading import (
+    CONVERSATION_UPDATES,
+    is_absolute,
+    items,
+    objects,
+    text_of_chunks,
+    value_at,
+)
+from coupler.conformance.scripted_client import RequestAnswer, ScriptedClient
+from coupler.recording.traces import TraceUpdate
+
+REOPENING = {"session/load": "loadSession", "session/resume": "sessionCapabilities.resume"}
+"""The methods that open a session again, and the capability of each."""
+
+LIST = "sessionCapabilities.list"
+
+MOST_PAGES = 100
+"""Pages of a list after which it counts as endless."""
+
+LEAVING = 5.0
+"""Seconds that an agent has to store its sessions and end; whether it ends at all is another assertion."""
 
 
 @probe(
@@ -31,7 +49,7 @@ async def load_replays_everything(agent: Candidate) -> None:
         refused = f"a session with one turn could not be loaded in a new process: {describe(answer)}"
         require(answer.result is not None, refused, answer.entry)
         await client.quiet(0.3)
-        replay, late = _before_and_after(answer, client.trace.updates(stored.session, *CONTENT))
+        replay, late = _before_and_after(answer, client.trace.updates(stored.session, *CONVERSATION_UPDATES))
         in_time = not late or _is_new(late, stored)
         message = "a part of the conversation came after the answer"
         require(in_time, message, answer.entry, *(update.entry for update in late[:1]))
@@ -62,7 +80,7 @@ async def resume_replays_nothing(agent: Candidate) -> None:
         answer = await reopen(client, "session/resume", stored.session)
         refused = f"a session with one turn could not be resumed in a new process: {describe(answer)}"
         require(answer.result is not None, refused, answer.entry)
-        replay, _ = _before_and_after(answer, client.trace.updates(stored.session, *CONTENT))
+        replay, _ = _before_and_after(answer, client.trace.updates(stored.session, *CONVERSATION_UPDATES))
         require(not replay, "the conversation was replayed", *(update.entry for update in replay[:1]))
         turn = await agent.take_turn(client, stored.session)
         failed = f"a prompt then got {describe(turn.answer)}"
@@ -154,38 +172,42 @@ async def close_cancels(agent: Candidate) -> None:
         ended = await client.answer(prompt)
         in_order = ended.entry.number < closed.entry.number
         require(in_order, "the close was answered before the prompt", closed.entry, ended.entry)
-        if part(ended.result, "stopReason") == "end_turn" and not agent.has_slow_prompt:
+        if value_at(ended.result, "stopReason") == "end_turn" and not agent.has_slow_prompt:
             raise Skip(too_short("the session was closed"))
-        cancelled = part(ended.result, "stopReason") == "cancelled"
+        cancelled = value_at(ended.result, "stopReason") == "cancelled"
         require(cancelled, f"the prompt got {describe(ended)}", ended.entry)
         later = (await client.prompt(session, agent.prompt)).answer
         require(later.error is not None, f"a prompt after the close got {describe(later)}", later.entry)
 
 
-def _before_and_after(answer: Answer, updates: list[Update]) -> tuple[list[Update], list[Update]]:
-    """The updates that came before the answer, and those after it."""
+def _before_and_after(
+    answer: RequestAnswer, updates: list[TraceUpdate]
+) -> tuple[list[TraceUpdate], list[TraceUpdate]]:
+    """Split the updates into those before the answer and those after it."""
     before = [update for update in updates if update.entry.number < answer.entry.number]
     return before, updates[len(before) :]
 
 
-def _is_new(late: list[Update], stored: Stored) -> bool:
+def _is_new(late: list[TraceUpdate], stored: Stored) -> bool:
     """Whether this is no replay, but something that the agent says now, such as a welcome."""
-    words = _squeezed(said(late, "agent_message_chunk"))
+    words = _squeezed(text_of_chunks(late, "agent_message_chunk"))
     speaks = all(update.kind == "agent_message_chunk" for update in late)
     return speaks and words not in _squeezed(stored.agent_text)
 
 
-def _require_conversation(replay: list[Update], prompt: str, agent_text: str, answer: Answer) -> None:
-    """The prompt and then what the agent said; how it is cut into chunks may differ.
+def _require_conversation(
+    replay: list[TraceUpdate], prompt: str, agent_text: str, answer: RequestAnswer
+) -> None:
+    """Require the prompt and then the agent's text; how it is cut into chunks may differ.
 
     The protocol lets an agent speak before the first prompt, and then this comes first in the replay too.
     """
-    replayed = _squeezed(said(replay, "user_message_chunk"))
+    replayed = _squeezed(text_of_chunks(replay, "user_message_chunk"))
     require(_squeezed(prompt) in replayed, "the user's prompt was not replayed", answer.entry)
-    replayed, spoken = _squeezed(said(replay, "agent_message_chunk")), _squeezed(agent_text)
+    replayed, spoken = _squeezed(text_of_chunks(replay, "agent_message_chunk")), _squeezed(agent_text)
     require(spoken in replayed, "what the agent said was not replayed", answer.entry)
     first = next((place for place, each in enumerate(replay) if each.kind == "user_message_chunk"), 0)
-    behind = _squeezed(said(replay[first:], "agent_message_chunk"))
+    behind = _squeezed(text_of_chunks(replay[first:], "agent_message_chunk"))
     # A greeting that took its time is in the agent's text as well.
     in_order = spoken in behind or (behind and spoken.endswith(behind))
     out_of_order = "the agent's words were replayed before the user's"
@@ -193,11 +215,11 @@ def _require_conversation(replay: list[Update], prompt: str, agent_text: str, an
 
 
 async def _require_both_turns(agent: Candidate, stored: Stored) -> None:
-    """Context cannot be seen, but a session that lost its first turn will not replay it either."""
+    """Require both turns: context is invisible, but a session that lost its first turn cannot replay it."""
     async with agent.ready() as client:
         answer = await reopen(client, "session/load", stored.session)
-        replay = client.trace.updates(stored.session, *CONTENT)
-        prompts = _squeezed(said(replay, "user_message_chunk")).count(_squeezed(agent.prompt))
+        replay = client.trace.updates(stored.session, *CONVERSATION_UPDATES)
+        prompts = _squeezed(text_of_chunks(replay, "user_message_chunk")).count(_squeezed(agent.prompt))
         require(prompts != 1, "a load after the resume shows one of the two turns", answer.entry)
 
 
@@ -214,36 +236,36 @@ async def _require_unknown(client: ScriptedClient, method: str, session: str) ->
 
 @contextmanager
 def _new_directory() -> Iterator[Path]:
-    """A directory in which no session has been yet."""
+    """Return a directory in which no session has been yet."""
     with TemporaryDirectory() as directory:
         yield Path(directory).resolve()
 
 
 async def _require_list_of(client: ScriptedClient, directory: Path, most: float = float("inf")) -> list[Any]:
-    """The ids of the sessions of a directory, all of which must be there, and at most so many."""
+    """Return the ids of the sessions of a directory, all of which must be listed, and at most so many."""
     pages = await _pages(client, directory)
     entries = [entry for page in pages for entry in objects(page.result["sessions"])]
     strange = next((entry for entry in entries if entry.get("cwd") != str(directory)), None)
-    require(strange is None, f"the list of {directory} has a session of {part(strange, 'cwd')!r:.200}")
+    require(strange is None, f"the list of {directory} has a session of {value_at(strange, 'cwd')!r:.200}")
     require(len(entries) <= most, f"the list of {directory} is not empty: {entries!r:.200}")
     return _sessions_in(pages)
 
 
-async def _pages(client: ScriptedClient, directory: Path) -> list[Answer]:
-    """The list of a directory, each page of which must be one."""
+async def _pages(client: ScriptedClient, directory: Path) -> list[RequestAnswer]:
+    """Return the list of a directory, each page of which must be valid."""
     return [_checked(page) async for page in pages_of(client, directory)]
 
 
-def _checked(page: Answer) -> Answer:
-    sessions = part(page.result, "sessions")
+def _checked(page: RequestAnswer) -> RequestAnswer:
+    sessions = value_at(page.result, "sessions")
     require(isinstance(sessions, list), f"session/list got {describe(page)}", page.entry)
     for entry in items(sessions):
-        cwd = part(entry, "cwd")
+        cwd = value_at(entry, "cwd")
         require(is_absolute(cwd), f"a session is listed with the cwd {cwd!r:.200}", page.entry)
     return page
 
 
-def _sessions_in(pages: list[Answer]) -> list[Any]:
+def _sessions_in(pages: list[RequestAnswer]) -> list[Any]:
     return [entry.get("sessionId") for page in pages for entry in objects(page.result["sessions"])]
 
 
@@ -251,30 +273,15 @@ def _squeezed(text: str) -> str:
     return "".join(text.split())
 
 
-# Sessions that outlive their process: how to get one, to open it again, and to find it in the list.
-
-
-REOPENING = {"session/load": "loadSession", "session/resume": "sessionCapabilities.resume"}
-"""The methods that open a session again, and the capability of each."""
-
-LIST = "sessionCapabilities.list"
-
-MOST_PAGES = 100
-"""Pages of a list after which nobody believes in its end."""
-
-LEAVING = 5.0
-"""Seconds that an agent has to store its sessions and end; whether it ends at all is another's question."""
-
-
 class Stored(NamedTuple):
-    """A session with one turn, whose process is gone."""
+    """A session with one turn, whose process has ended."""
 
     session: str
     agent_text: str
 
 
 async def store_session(agent: Candidate, capability: str) -> Stored:
-    """Have one turn in a process, then let it end, so that the session is as stored as it will ever be."""
+    """Run one turn in a process and let that end, so that the session is stored."""
     async with agent.ready() as client:
         need(client, capability)
         session = await agent.open_session(client)
@@ -293,49 +300,46 @@ async def leave(client: ScriptedClient) -> None:
 
 
 def ways_to_reopen(client: ScriptedClient) -> list[str]:
-    """The methods by which this agent opens a session again."""
+    """Return the methods by which this agent opens a session again."""
     return [method for method, capability in REOPENING.items() if advertises(client, capability)]
 
 
 def need_way_to_reopen(client: ScriptedClient) -> list[str]:
-    """The same; skips if there is none."""
+    """Return the methods by which this agent opens a session again; skips if there is none."""
     methods = ways_to_reopen(client)
     if not methods:
         raise Skip(f"the agent advertises neither {' nor '.join(REOPENING.values())}")
     return methods
 
 
-async def reopen(client: ScriptedClient, method: str, session: str) -> Answer:
-    """Load or resume a session where it was."""
+async def reopen(client: ScriptedClient, method: str, session: str) -> RequestAnswer:
+    """Load or resume a session in its directory."""
     return await client.call(method, {"sessionId": session, "cwd": str(client.directory), "mcpServers": []})
 
 
-async def pages_of(client: ScriptedClient, directory: Path) -> AsyncIterator[Answer]:
-    """The list of a directory's sessions, page by page: all of it, or as much as anyone would read."""
+async def pages_of(client: ScriptedClient, directory: Path) -> AsyncIterator[RequestAnswer]:
+    """Yield the pages of a directory's list of sessions, up to a limit."""
     params: dict[str, Any] = {"cwd": str(directory)}
     for _ in range(MOST_PAGES):
         page = await client.call("session/list", params)
         yield page
-        cursor = part(page.result, "nextCursor")
+        cursor = value_at(page.result, "nextCursor")
         if cursor is None:
             return
         params = {**params, "cursor": cursor}
 
 
-# A conversation with a client that can do nothing: what the rules about optional things need to see.
-
-
 async def hold_bare_conversation(agent: Candidate) -> None:
-    """Hold it, unless it was held before: all rules look at the same traces."""
+    """Hold a conversation as a client without capabilities, once: all rules look at the same traces."""
     await agent.do_once(_converse)
 
 
 async def _converse(agent: Candidate) -> None:
-    """A session, a turn, a changed option; then, as far as the agent can, a load and a resume elsewhere."""
+    """Run a session, a turn and a changed option; then, if supported, a load and a resume elsewhere."""
     async with agent.conversation({}) as (client, session):
         await agent.take_turn(client, session)
         result = client.trace.exchanges("session/new")[-1].result
-        for option in objects(part(result, "configOptions"))[:1]:
+        for option in objects(value_at(result, "configOptions"))[:1]:
             change = {"configId": option.get("id"), "value": option.get("currentValue")}
             await client.call("session/set_config_option", {"sessionId": session, **change})
         methods = ways_to_reopen(client)

@@ -1,4 +1,4 @@
-"""Settings of a session: configuration options, and modes, which they have replaced."""
+"""Asserts how agents offer and change config options, and modes, which these have replaced."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from coupler.conformance.assertion import (
 )
 from coupler.conformance.candidate import Candidate, describe
 from coupler.conformance.peers import ScriptError
-from coupler.conformance.reading import items, objects, part
-from coupler.conformance.scripted_client import Answer, ScriptedClient
-from coupler.recording.traces import INVALID_PARAMS, Entry, Trace
+from coupler.conformance.reading import items, objects, value_at
+from coupler.conformance.scripted_client import RequestAnswer, ScriptedClient
+from coupler.recording.traces import INVALID_PARAMS, Trace, TraceEntry
 
 NEWS = 2.0
-"""Seconds in which a change must be told."""
+"""Seconds in which a change must be reported."""
 
 TRIED_OPTIONS = 5
 """How many of an agent's options are changed for a test."""
 
 
-class Settings(NamedTuple):
-    """A session and what session/new said of its settings."""
+class OfferedSettings(NamedTuple):
+    """A session, and the settings in the answer to `session/new`."""
 
     session: str
     modes: list[str]
@@ -99,13 +99,13 @@ A37 = (
 
 @probe(*A37)
 async def shows_options_to_a_bare_client(agent: Candidate) -> None:
-    """The rule judges what comes of it."""
+    """Make the traffic that the rule then judges."""
     await hold_bare_conversation(agent)
 
 
 @rule(*A37, absent="no options were shown to a client without session.configOptions.boolean")
 def shows_no_booleans_unasked(trace: Trace) -> Iterator[Case]:
-    if isinstance(part(trace.client_capabilities, "session.configOptions.boolean"), dict):
+    if isinstance(value_at(trace.client_capabilities, "session.configOptions.boolean"), dict):
         return
     for entry, options in _lists_of_options(trace):
         booleans = [option.get("id") for option in options if option.get("type") == "boolean"]
@@ -178,18 +178,18 @@ async def changes_during_a_turn(agent: Candidate) -> None:
         require(answer.result is not None, f"the change got {describe(answer)}", answer.entry)
 
 
-async def _open_with_options(agent: Candidate, client: ScriptedClient) -> Settings:
-    """A session of an agent that has options; skips if it has none."""
+async def _open_with_options(agent: Candidate, client: ScriptedClient) -> OfferedSettings:
+    """Open a session of an agent that has options; skips if it has none."""
     session = await agent.open_session(client)
     result = client.trace.exchanges("session/new")[-1].result
-    options = [option for option in objects(part(result, "configOptions")) if _is_known(option)]
+    options = [option for option in objects(value_at(result, "configOptions")) if _is_known(option)]
     if not options:
         raise Skip("session/new gives no configOptions")
-    modes = [mode["id"] for mode in objects(part(result, "modes.availableModes")) if "id" in mode]
-    return Settings(session, modes, part(result, "modes.currentModeId"), options)
+    modes = [mode["id"] for mode in objects(value_at(result, "modes.availableModes")) if "id" in mode]
+    return OfferedSettings(session, modes, value_at(result, "modes.currentModeId"), options)
 
 
-async def _set(client: ScriptedClient, session: str, option: dict[str, Any], value: Any) -> Answer:
+async def _set(client: ScriptedClient, session: str, option: dict[str, Any], value: Any) -> RequestAnswer:
     answer = await client.call("session/set_config_option", _change(session, option, value))
     refused = f"setting {option['id']!r} to {value!r:.100} got {describe(answer)}"
     require(answer.result is not None, refused, answer.entry)
@@ -201,8 +201,8 @@ def _change(session: str, option: dict[str, Any], value: Any) -> dict[str, Any]:
     return {"sessionId": session, "configId": option["id"], **kind, "value": value}
 
 
-async def _require_unchanged(client: ScriptedClient, settings: Settings) -> None:
-    """Only a change shows the options, so one of them gets the value that it has."""
+async def _require_unchanged(client: ScriptedClient, settings: OfferedSettings) -> None:
+    """Require the earlier values. Only a change shows the options, so one of them is set to its own value."""
     last = settings.options[-1]
     answer = await _set(client, settings.session, last, last["currentValue"])
     values = _values_in(answer)
@@ -215,7 +215,7 @@ async def _require_unchanged(client: ScriptedClient, settings: Settings) -> None
 async def _require_news(
     client: ScriptedClient, session: str, begin: int, kind: str, option: dict[str, Any], mode: str
 ) -> None:
-    """Wait for an update since `begin` that tells the mode; one may come that still tells the old."""
+    """Wait for an update since `begin` that reports the mode; one may come that still reports the old."""
     deadline = time.monotonic() + NEWS
     try:
         while True:
@@ -229,10 +229,10 @@ async def _require_news(
         raise Fault(f"the mode was changed to {mode!r}, but no {kind} tells it: {error}") from None
 
 
-def _lists_of_options(trace: Trace) -> Iterator[tuple[Entry, list[dict[str, Any]]]]:
-    """Every list of options that the agent gave, in an answer or in an update."""
+def _lists_of_options(trace: Trace) -> Iterator[tuple[TraceEntry, list[dict[str, Any]]]]:
+    """Return every list of options that the agent sent, in an answer or in an update."""
     for exchange in trace.exchanges():
-        options = part(exchange.result, "configOptions")
+        options = value_at(exchange.result, "configOptions")
         if exchange.answer is not None and isinstance(options, list):
             yield exchange.answer, objects(options)
     for update in trace.updates(None, "config_option_update"):
@@ -240,7 +240,7 @@ def _lists_of_options(trace: Trace) -> Iterator[tuple[Entry, list[dict[str, Any]
 
 
 def _is_known(option: dict[str, Any]) -> bool:
-    """Whether the kit knows what values this option can have; other types may come."""
+    """Whether the kit knows the values of this option; other types may come."""
     return (
         isinstance(option.get("id"), str)
         and option.get("type") in ("select", "boolean")
@@ -249,7 +249,7 @@ def _is_known(option: dict[str, Any]) -> bool:
 
 
 def _values_of(option: dict[str, Any]) -> list[Any]:
-    """What an option can be; the values of a select may be in groups."""
+    """Return the values of an option; those of a select may be in groups."""
     if option.get("type") == "boolean":
         return [True, False]
     entries = objects(option.get("options"))
@@ -258,26 +258,26 @@ def _values_of(option: dict[str, Any]) -> list[Any]:
 
 
 def _alternatives(option: dict[str, Any]) -> list[Any]:
-    """One value besides the current one, and one from the last group or the end of the list."""
+    """Return one value besides the current one, and one from the last group or the end of the list."""
     others = [value for value in _values_of(option) if value != option["currentValue"]]
     return others[:1] + others[1:][-1:]
 
 
 def _other(option: dict[str, Any]) -> Any:
-    """Another value if there is one."""
+    """Return another value if there is one."""
     return next(iter(_alternatives(option)), option["currentValue"])
 
 
-def _first(settings: Settings, kind: str) -> dict[str, Any] | None:
+def _first(settings: OfferedSettings, kind: str) -> dict[str, Any] | None:
     return next((option for option in settings.options if option["type"] == kind), None)
 
 
-def _values_in(answer: Answer) -> dict[Any, Any]:
-    return _values(part(answer.result, "configOptions"))
+def _values_in(answer: RequestAnswer) -> dict[Any, Any]:
+    return _values(value_at(answer.result, "configOptions"))
 
 
 def _values(options: Any) -> dict[Any, Any]:
-    """The current values, by the ids of their options."""
+    """Return the current values, by the ids of their options."""
     return {
         option["id"]: option.get("currentValue")
         for option in objects(options)

@@ -1,4 +1,4 @@
-"""Prompts: what may be in one, and how a turn ends."""
+"""Asserts what agents take in prompts, how turns end, and which chunks belong to one message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coupler.conformance.assertion import (
     ROBUST,
     SHOULD,
     Case,
-    Finding,
+    RuleFinding,
     Skip,
     fault_unless,
     probe,
@@ -21,9 +21,9 @@ from coupler.conformance.assertion import (
 )
 from coupler.conformance.candidate import Candidate, advertises, describe
 from coupler.conformance.peers import ScriptError
-from coupler.conformance.reading import CONTENT, Span, part, spans
-from coupler.conformance.scripted_client import TURN_PATIENCE, Answer, ScriptedClient
-from coupler.recording.traces import INVALID_PARAMS, Entry, Trace, Update
+from coupler.conformance.reading import CONVERSATION_UPDATES, RequestSpan, spans, value_at
+from coupler.conformance.scripted_client import TURN_PATIENCE, RequestAnswer, ScriptedClient
+from coupler.recording.traces import INVALID_PARAMS, Trace, TraceEntry, TraceUpdate
 
 STOP_REASONS = ("end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled")
 
@@ -38,9 +38,16 @@ GATED_BLOCKS: dict[str, dict[str, Any]] = {
 """A block for each capability that allows it."""
 
 BEGINNING = 1.0
-"""Seconds after which a turn counts as under way, whether it shows or not."""
+"""Seconds after which a turn counts as running, whether it shows or not."""
 
 BAD_BLOCKS: tuple[dict[str, Any], ...] = ({"type": "text"}, {"type": "nope"})
+
+SENTENCE_ENDS = (".", "!", "?", ":", ";", "…")
+
+ENOUGH_SPLITS = 2
+"""How many sentences must be split over two ids before it is no accident."""
+
+CHUNKS = ("user_message_chunk", "agent_message_chunk", "agent_thought_chunk")
 
 
 @probe(
@@ -94,7 +101,7 @@ async def refuses_malformed_blocks(agent: Candidate) -> None:
 def ends_with_a_known_reason(trace: Trace) -> Iterator[Case]:
     for exchange in trace.exchanges("session/prompt"):
         if exchange.result is not None and exchange.answer is not None:
-            reason = part(exchange.result, "stopReason")
+            reason = value_at(exchange.result, "stopReason")
             yield fault_unless(reason in STOP_REASONS, f"the stop reason is {reason!r:.100}", exchange.answer)
 
 
@@ -108,7 +115,7 @@ A45 = (
 
 @probe(*A45)
 async def cancels_a_turn(agent: Candidate) -> None:
-    """Late words are likeliest after a cancel; the rule judges whether there are any."""
+    """Cancel a turn, after which late updates are likeliest; the rule judges whether there are any."""
     async with agent.conversation() as (client, session):
         prompt = await begin_slow_turn(agent, client, session, "it could be cancelled")
         await cancel_turn(client, session, prompt)
@@ -127,8 +134,11 @@ def says_all_before_the_answer(trace: Trace) -> Iterator[Case]:
             yield _lateness(update, prompt)
 
 
-def _prompt_before(update: Update, times: list[Span]) -> Span | None:
-    """The prompt that was over when this came; None if it came in a prompt, or since a load or resume."""
+def _prompt_before(update: TraceUpdate, times: list[RequestSpan]) -> RequestSpan | None:
+    """Return the prompt that was over when this came.
+
+    None if it came in a prompt, or since a load or resume.
+    """
     before = [time for time in times if time.session == update.session and time.begin < update.entry.number]
     if not before or any(time.holds(update) for time in before):
         return None
@@ -136,33 +146,33 @@ def _prompt_before(update: Update, times: list[Span]) -> Span | None:
     return last if last.exchange.method == "session/prompt" else None
 
 
-def _is_of_a_change(update: Update, prompt: Span, changes: list[Span]) -> bool:
-    """Whether it tells of a setting that the client itself has changed since."""
+def _is_of_a_change(update: TraceUpdate, prompt: RequestSpan, changes: list[RequestSpan]) -> bool:
+    """Whether it reports a setting that the client itself has changed since."""
     return update.kind in ("current_mode_update", "config_option_update") and any(
         change.session == update.session and prompt.end < change.begin < update.entry.number
         for change in changes
     )
 
 
-def _lateness(update: Update, prompt: Span) -> Finding:
+def _lateness(update: TraceUpdate, prompt: RequestSpan) -> RuleFinding:
     assert prompt.exchange.answer is not None
-    return Finding(
+    return RuleFinding(
         f"{update.kind} came after the answer to the prompt",
         (prompt.exchange.answer, update.entry),
-        is_note=update.kind not in CONTENT,
+        is_note=update.kind not in CONVERSATION_UPDATES,
     )
 
 
 async def start_slow_turn(agent: Candidate, client: ScriptedClient, session: str) -> int:
-    """A prompt that is being answered, or has had time to begin with that, or is over; its id."""
+    """Send a slow prompt and return its id once it runs, has had time to begin, or is over."""
     prompt = client.ask_prompt(session, agent.slow_prompt)
     with suppress(ScriptError):
-        await client.update(session, *CONTENT, within=BEGINNING)
+        await client.update(session, *CONVERSATION_UPDATES, within=BEGINNING)
     return prompt
 
 
 async def begin_slow_turn(agent: Candidate, client: ScriptedClient, session: str, what: str) -> int:
-    """A slow prompt that is under way; skips if it is over too soon for `what`."""
+    """Start a slow turn; skips if it is over too soon for `what`."""
     prompt = await start_slow_turn(agent, client, session)
     if is_over(client, prompt):
         raise Skip(too_short(what))
@@ -170,7 +180,7 @@ async def begin_slow_turn(agent: Candidate, client: ScriptedClient, session: str
 
 
 async def cancel_turn(client: ScriptedClient, session: str, prompt: int) -> None:
-    """Let a turn end in an orderly way, so that its end is no fault of whatever comes with the process's."""
+    """End a turn in an orderly way, so that its end is not blamed on the end of the process."""
     client.notify("session/cancel", {"sessionId": session})
     with suppress(ScriptError):
         await client.answer(prompt)
@@ -185,12 +195,12 @@ def is_over(client: ScriptedClient, prompt: int) -> bool:
 
 
 def too_short(what: str) -> str:
-    """Why an assertion about a running turn is skipped."""
+    """Explain why an assertion about a running turn is skipped."""
     return f"the turn ended before {what}; pass --slow-prompt with a text that keeps the agent busy"
 
 
 def _link_in(directory: Path) -> dict[str, Any]:
-    """A link to a file that is there, as an agent may look."""
+    """Return a link to a file that exists, because an agent may look."""
     file = directory / "linked.txt"
     file.write_text("This file is linked in a prompt.\n")
     return {"type": "resource_link", "uri": file.as_uri(), "name": file.name}
@@ -199,31 +209,20 @@ def _link_in(directory: Path) -> dict[str, Any]:
 async def _require_refusal(
     agent: Candidate, client: ScriptedClient, session: str, block: dict[str, Any], why: str
 ) -> None:
-    before = len(client.trace.updates(session, *CONTENT))
+    before = len(client.trace.updates(session, *CONVERSATION_UPDATES))
     answer = await _prompt_with(agent, client, session, block)
     message = f"{why}, but the answer is {describe(answer)}"
     require(answer.code == INVALID_PARAMS, message, answer.entry)
-    begun = client.trace.updates(session, *CONTENT)[before:]
+    begun = client.trace.updates(session, *CONVERSATION_UPDATES)[before:]
     require(not begun, f"{why}, but a turn began", *(update.entry for update in begun[:1]))
 
 
 async def _prompt_with(
     agent: Candidate, client: ScriptedClient, session: str, block: dict[str, Any]
-) -> Answer:
+) -> RequestAnswer:
     blocks = [{"type": "text", "text": agent.prompt}, block]
     patience = TURN_PATIENCE * client.timeout
     return await client.call("session/prompt", {"sessionId": session, "prompt": blocks}, patience)
-
-
-# Messages: which chunks belong together.
-
-
-SENTENCE_ENDS = (".", "!", "?", ":", ";", "…")
-
-ENOUGH_SPLITS = 2
-"""How many sentences must be split over two ids before it is no accident."""
-
-CHUNKS = ("user_message_chunk", "agent_message_chunk", "agent_thought_chunk")
 
 
 @rule(
@@ -247,10 +246,10 @@ def _message_ids(trace: Trace, session: str) -> Iterator[Case]:
     turns = {span.begin for span in spans(trace, "session/prompt") if span.session == session}
     loads = {span.begin for span in spans(trace, "session/load") if span.session == session}
     places: dict[str, tuple[int, bool]] = {}
-    joints: list[tuple[Update, Update]] = []
+    joints: list[tuple[TraceUpdate, TraceUpdate]] = []
     turn, last = 0, None
     passed = 0
-    for update in trace.updates(session, *CONTENT):
+    for update in trace.updates(session, *CONVERSATION_UPDATES):
         between = range(passed, update.entry.number)
         passed = update.entry.number
         if any(begin in between for begin in loads):
@@ -268,7 +267,7 @@ def _message_ids(trace: Trace, session: str) -> Iterator[Case]:
 
 
 def _use_of_id(
-    update: Update, places: dict[str, tuple[int, bool]], place: tuple[int, bool]
+    update: TraceUpdate, places: dict[str, tuple[int, bool]], place: tuple[int, bool]
 ) -> Iterator[Case]:
     message = update.body.get("messageId")
     if isinstance(message, str):
@@ -276,34 +275,34 @@ def _use_of_id(
         yield fault_unless(not reused, f"the id {message!r:.100} belongs to a message before", update.entry)
 
 
-def _changes_of_id(joints: list[tuple[Update, Update]]) -> Iterator[Case]:
+def _changes_of_id(joints: list[tuple[TraceUpdate, TraceUpdate]]) -> Iterator[Case]:
     """Judge where two chunks of one kind meet. They may be two messages, even if they read like one.
 
     Only an agent that never gives two such chunks one id shows that it does not know what a message is.
     """
-    splits: list[tuple[Entry, Entry]] = []
+    splits: list[tuple[TraceEntry, TraceEntry]] = []
     for last, update in joints:
         before, after = last.body.get("messageId"), update.body.get("messageId")
         met = last.entry, update.entry
         if before == after:
             continue
         if before is None or after is None:
-            yield Finding("some chunks of a message have an id and some have none", met)
+            yield RuleFinding("some chunks of a message have an id and some have none", met)
         elif _read_like_one(last, update):
             splits.append(met)
-            yield Finding("the id changes in the midst of a sentence", met, is_note=True)
+            yield RuleFinding("the id changes in the midst of a sentence", met, is_note=True)
     if len(splits) >= ENOUGH_SPLITS and not any(map(_share_an_id, joints)):
-        yield Finding("every chunk has an id of its own, also in the midst of a sentence", splits[0])
+        yield RuleFinding("every chunk has an id of its own, also in the midst of a sentence", splits[0])
 
 
-def _share_an_id(joint: tuple[Update, Update]) -> bool:
+def _share_an_id(joint: tuple[TraceUpdate, TraceUpdate]) -> bool:
     before, after = (update.body.get("messageId") for update in joint)
     return before is not None and before == after
 
 
-def _read_like_one(last: Update, update: Update) -> bool:
+def _read_like_one(last: TraceUpdate, update: TraceUpdate) -> bool:
     """Whether nothing but a space is between the words of two chunks."""
-    before, after = part(last.body, "content.text"), part(update.body, "content.text")
+    before, after = value_at(last.body, "content.text"), value_at(update.body, "content.text")
     if not isinstance(before, str) or not isinstance(after, str):
         return False
     return (before.endswith(" ") or after.startswith(" ")) and not before.rstrip().endswith(SENTENCE_ENDS)

@@ -1,4 +1,4 @@
-"""How a session begins: its id, its directory, its MCP servers and its further roots."""
+"""Asserts how agents open sessions: ids, working directory, MCP servers and additional directories."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coupler.conformance.assertion import (
     ROBUST,
     Case,
     Fault,
-    Finding,
+    RuleFinding,
     Skip,
     fault_unless,
     probe,
@@ -26,15 +26,15 @@ from coupler.conformance.assertion import (
     rule,
 )
 from coupler.conformance.candidate import Candidate, advertises, describe, need
-from coupler.conformance.reading import objects, part
-from coupler.conformance.scripted_client import Answer, ScriptedClient
-from coupler.recording.traces import INVALID_PARAMS, Entry, Trace
+from coupler.conformance.reading import objects, value_at
+from coupler.conformance.scripted_client import RequestAnswer, ScriptedClient
+from coupler.recording.traces import INVALID_PARAMS, Trace, TraceEntry
 
 WITNESS_ARGUMENTS = ["an argument", "--another=ü"]
 WITNESS_VALUE = "a value"
 
 UNUSED_SERVER_LIMIT = 0.5
-"""Seconds that are waited for an MCP server if nothing tells that the agent uses tools at all."""
+"""Seconds to wait for an MCP server if nothing shows that the agent uses tools at all."""
 
 UNIQUE_IDS = ("A21", MUST, "each session/new gives an id of its own that is not empty", "session-setup")
 
@@ -47,7 +47,7 @@ def unique_ids(trace: Trace) -> Iterator[Case]:
             continue
         session = exchange.result.get("sessionId") if isinstance(exchange.result, dict) else None
         if not isinstance(session, str) or not session:
-            yield Finding(f"the sessionId is {session!r}", (exchange.answer,))
+            yield RuleFinding(f"the sessionId is {session!r}", (exchange.answer,))
             continue
         yield fault_unless(session not in seen, f"the sessionId {session!r} came twice", exchange.answer)
         seen.add(session)
@@ -102,8 +102,8 @@ def _is_inside(path: str, directory: Path) -> bool:
     return Path(os.path.normpath(path)).is_relative_to(directory)
 
 
-def _paths_named(trace: Trace) -> Iterator[tuple[str, str, Entry]]:
-    """Every absolute path that the agent named, and what for."""
+def _paths_named(trace: Trace) -> Iterator[tuple[str, str, TraceEntry]]:
+    """Return every absolute path that the agent named, and what for."""
     for entry in trace.entries:
         params = entry.params if entry.sender == "agent" and isinstance(entry.params, dict) else {}
         for path, use in _places(entry.method, params):
@@ -112,7 +112,7 @@ def _paths_named(trace: Trace) -> Iterator[tuple[str, str, Entry]]:
 
 
 def _places(method: str | None, params: dict[str, Any]) -> list[tuple[Any, str]]:
-    """Where a message may hold a path."""
+    """Return where a message may hold a path."""
     match method:
         case "fs/read_text_file" | "fs/write_text_file":
             return [(params.get("path"), f"the path of {method}")]
@@ -171,8 +171,11 @@ async def server_started(agent: Candidate) -> None:
     _require_tolerance(beside)
 
 
-def _require_tolerance(answer: Answer) -> None:
-    """The newest schema leaves it to the agent what a bad entry does; to lose all servers serves nobody."""
+def _require_tolerance(answer: RequestAnswer) -> None:
+    """Require an answer.
+
+    The newest schema leaves it to the agent what a bad entry does; to lose all servers serves nobody.
+    """
     message = f"with a bad entry beside a good one session/new was answered with {describe(answer)}"
     require(answer.result is not None, message, answer.entry, level=ROBUST)
 
@@ -187,7 +190,7 @@ def _witness(file: Path) -> dict[str, Any]:
 
 
 async def _testimony(client: ScriptedClient, session: str, file: Path) -> Any:
-    """What the witness wrote; skips if it did not, and nothing tells that the agent uses tools."""
+    """Read what the witness wrote; skips if it wrote nothing, and nothing shows that the agent uses tools."""
     uses_tools = bool(client.trace.updates(session, "tool_call"))
     try:
         async with asyncio.timeout(client.timeout if uses_tools else UNUSED_SERVER_LIMIT):
@@ -260,9 +263,9 @@ async def _reopen_without_roots(
 
 
 async def _listed_roots(client: ScriptedClient, session: str) -> Any:
-    """The further roots of a session, as a list of sessions tells them."""
+    """Return the additional directories of a session, as a list of sessions tells them."""
     async for page in pages_of(client, client.directory):
-        for each in objects(part(page.result, "sessions")):
+        for each in objects(value_at(page.result, "sessions")):
             if each.get("sessionId") == session:
                 return each.get("additionalDirectories") or []
     raise Skip("session/list does not show a session that was just used")

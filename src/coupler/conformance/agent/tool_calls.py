@@ -1,4 +1,4 @@
-"""Tool calls: introduced once, settled in time, and shown in a way that clients can show."""
+"""Asserts how agents report tool calls and ask for permission."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from coupler.conformance.assertion import MUST, ROBUST, Case, Finding, Skip, fault_unless, probe, rule
+from coupler.conformance.assertion import MUST, ROBUST, Case, RuleFinding, Skip, fault_unless, probe, rule
 from coupler.conformance.candidate import Candidate
 from coupler.conformance.peers import ScriptError, cancel, hold
-from coupler.conformance.reading import Span, is_absolute, is_count, items, objects, part, spans
+from coupler.conformance.reading import RequestSpan, is_absolute, is_count, items, objects, spans, value_at
 from coupler.conformance.scripted_client import ScriptedClient
-from coupler.recording.traces import Entry, Exchange, Trace, Update
+from coupler.recording.traces import Trace, TraceEntry, TraceExchange, TraceUpdate
 
 TOOL_CALLS = ("tool_call", "tool_call_update")
 OPEN = ("pending", "in_progress")
+
+PERMISSION = "session/request_permission"
+NOT_ASKED = "the prompt made the agent ask for no permission; pass a --prompt that does"
 
 
 @rule(
@@ -52,7 +55,10 @@ A47 = (
 
 @probe(*A47)
 async def cancels_a_tool_call(agent: Candidate) -> None:
-    """A call that waits for permission is the likeliest to be left behind; the rule judges whether it is."""
+    """Cancel a call that waits for permission, the likeliest to be left open.
+
+    The rule judges whether it is.
+    """
     async with agent.conversation() as (client, session):
         client.desk.services[PERMISSION] = hold
         prompt = await begin_asking(agent, client, session)
@@ -67,7 +73,7 @@ def tool_calls_are_settled(trace: Trace) -> Iterator[Case]:
     updates = trace.updates(None, *TOOL_CALLS)
     for update in updates:
         if update.body.get("status") == "cancelled":
-            yield Finding("ACP 1 has no status `cancelled`; `failed` is meant", (update.entry,))
+            yield RuleFinding("ACP 1 has no status `cancelled`; `failed` is meant", (update.entry,))
     prompts = spans(trace, "session/prompt")
     for prompt in prompts:
         statuses = _statuses([update for update in updates if prompt.holds(update)])
@@ -87,8 +93,8 @@ def tool_calls_show_what_can_be_shown(trace: Trace) -> Iterator[Case]:
     for entry, call in _tool_calls(trace):
         for content in items(call.get("content")):
             yield fault_unless(_is_wrapped(content), f"the content is not wrapped: {content!r:.200}", entry)
-            if part(content, "type") == "diff":
-                yield _absolute(part(content, "path"), "a diff", entry)
+            if value_at(content, "type") == "diff":
+                yield _absolute(value_at(content, "path"), "a diff", entry)
         for location in objects(call.get("locations")):
             line = location.get("line")
             yield _absolute(location.get("path"), "a location", entry)
@@ -115,8 +121,8 @@ def tool_names_are_names(trace: Trace) -> Iterator[Case]:
             yield fault_unless(isinstance(name, str) and name, f"the name is {name!r:.100}", entry)
 
 
-def _tool_calls(trace: Trace) -> Iterator[tuple[Entry, dict[str, Any]]]:
-    """All that describes a tool call, in updates and in permission requests."""
+def _tool_calls(trace: Trace) -> Iterator[tuple[TraceEntry, dict[str, Any]]]:
+    """Return all that describes a tool call, in updates and in permission requests."""
     for update in trace.updates(None, *TOOL_CALLS):
         yield update.entry, update.body
     for exchange in trace.exchanges(PERMISSION, "agent"):
@@ -126,13 +132,13 @@ def _tool_calls(trace: Trace) -> Iterator[tuple[Entry, dict[str, Any]]]:
 
 
 def _call_of(session: Any, body: Any) -> tuple[str, str] | None:
-    """A tool call's id with that of its session, within which it is unique."""
-    call = part(body, "toolCallId")
+    """Return a tool call's id with that of its session, within which it is unique."""
+    call = value_at(body, "toolCallId")
     return (session, call) if isinstance(session, str) and isinstance(call, str) else None
 
 
 def _first_permissions(trace: Trace) -> dict[tuple[str, str], int]:
-    """At which entry permission was first asked for each tool call."""
+    """Return the entry in which permission was first asked for, by tool call."""
     found: dict[tuple[str, str], int] = {}
     for exchange in trace.exchanges(PERMISSION, "agent"):
         call = _call_of(exchange.params.get("sessionId"), exchange.params.get("toolCall"))
@@ -141,9 +147,9 @@ def _first_permissions(trace: Trace) -> dict[tuple[str, str], int]:
     return found
 
 
-def _statuses(updates: list[Update]) -> dict[str, tuple[Any, Entry]]:
-    """The last status of each tool call, and the entry that told it; an update without one keeps it."""
-    found: dict[str, tuple[Any, Entry]] = {}
+def _statuses(updates: list[TraceUpdate]) -> dict[str, tuple[Any, TraceEntry]]:
+    """Return the last status of each tool call, and its entry; an update without one keeps it."""
+    found: dict[str, tuple[Any, TraceEntry]] = {}
     for update in updates:
         call, status = update.body.get("toolCallId"), update.body.get("status")
         if isinstance(call, str) and (status is not None or update.kind == "tool_call"):
@@ -151,14 +157,14 @@ def _statuses(updates: list[Update]) -> dict[str, tuple[Any, Entry]]:
     return found
 
 
-def _unsettled(answer: Entry, statuses: dict[str, tuple[Any, Entry]]) -> Case:
+def _unsettled(answer: TraceEntry, statuses: dict[str, tuple[Any, TraceEntry]]) -> Case:
     for call, (status, entry) in statuses.items():
         if status in OPEN:
-            return Finding(f"the turn ended while the tool call {call!r} was {status}", (entry, answer))
+            return RuleFinding(f"the turn ended while the tool call {call!r} was {status}", (entry, answer))
     return None
 
 
-def _is_in_another(prompt: Span, prompts: list[Span]) -> bool:
+def _is_in_another(prompt: RequestSpan, prompts: list[RequestSpan]) -> bool:
     """Whether another prompt of the session was running when this one ended, with calls of its own."""
     return any(
         other is not prompt and other.session == prompt.session and other.begin < prompt.end < other.end
@@ -175,19 +181,12 @@ def _is_wrapped(content: Any) -> bool:
     return False
 
 
-def _absolute(path: Any, where: str, entry: Entry) -> Case:
+def _absolute(path: Any, where: str, entry: TraceEntry) -> Case:
     return fault_unless(is_absolute(path), f"the path of {where} is {path!r:.200}", entry)
 
 
-# Permission that an agent asks for: how to get it to ask, and how to tell that a tool ran without.
-
-
-PERMISSION = "session/request_permission"
-NOT_ASKED = "the prompt made the agent ask for no permission; pass a --prompt that does"
-
-
 async def begin_asking(agent: Candidate, client: ScriptedClient, session: str) -> int:
-    """Prompt the agent until it asks for permission; the prompt's id."""
+    """Prompt the agent until it asks for permission; returns the prompt's id."""
     prompt = client.ask_prompt(session, agent.prompt)
     try:
         question = await client.request_in_turn(prompt, PERMISSION)
@@ -200,8 +199,8 @@ async def begin_asking(agent: Candidate, client: ScriptedClient, session: str) -
     return prompt
 
 
-def signs_of_running(trace: Trace, question: Exchange) -> list[Entry]:
-    """What the agent sent after the answer that shows that the tool in question ran.
+def signs_of_running(trace: Trace, question: TraceExchange) -> list[TraceEntry]:
+    """Return what the agent sent after the answer that shows that the tool in question ran.
 
     Other tools may go on meanwhile, so only what belongs to this one counts.
     """
@@ -216,21 +215,21 @@ def signs_of_running(trace: Trace, question: Exchange) -> list[Entry]:
     ]
 
 
-def _completes(entry: Entry, call: Any) -> bool:
-    is_update = entry.method == "session/update" and part(entry.params, "update.status") == "completed"
-    return is_update and part(entry.params, "update.toolCallId") == part(call, "toolCallId")
+def _completes(entry: TraceEntry, call: Any) -> bool:
+    is_update = entry.method == "session/update" and value_at(entry.params, "update.status") == "completed"
+    return is_update and value_at(entry.params, "update.toolCallId") == value_at(call, "toolCallId")
 
 
-def _writes(entry: Entry, call: Any) -> bool:
+def _writes(entry: TraceEntry, call: Any) -> bool:
     """Whether this changes a file that the call names."""
-    named = [each.get("path") for name in ("locations", "content") for each in objects(part(call, name))]
-    path = part(entry.params, "path")
+    named = [each.get("path") for name in ("locations", "content") for each in objects(value_at(call, name))]
+    path = value_at(entry.params, "path")
     return entry.method == "fs/write_text_file" and path is not None and path in named
 
 
-def _runs(entry: Entry, call: Any, before: list[Entry]) -> bool:
+def _runs(entry: TraceEntry, call: Any, before: list[TraceEntry]) -> bool:
     """Whether this starts a command, while no other call was reported that it could belong to."""
-    if entry.method != "terminal/create" or part(call, "kind") != "execute":
+    if entry.method != "terminal/create" or value_at(call, "kind") != "execute":
         return False
-    reported = [part(each.params, "update.toolCallId") for each in before]
-    return all(each in (None, part(call, "toolCallId")) for each in reported)
+    reported = [value_at(each.params, "update.toolCallId") for each in before]
+    return all(each in (None, value_at(call, "toolCallId")) for each in reported)

@@ -1,4 +1,4 @@
-"""The line between the peers: what may be on it, which answer belongs to which request, and how it ends."""
+"""Asserts what agents write to stdout, which answer belongs to which request, and how agents end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coupler.conformance.assertion import (
     ROBUST,
     Case,
     Fault,
-    Finding,
+    RuleFinding,
     Skip,
     fault_unless,
     probe,
@@ -22,21 +22,21 @@ from coupler.conformance.assertion import (
 )
 from coupler.conformance.candidate import NO_SUCH_SESSION, Candidate, describe
 from coupler.conformance.peers import ScriptError
-from coupler.conformance.scripted_client import Answer, ScriptedClient
-from coupler.recording.traces import METHOD_NOT_FOUND, PARSE_ERROR, Entry, Exchange, Trace
-from coupler.runtime.process import Process, processes_below, still_alive
+from coupler.conformance.scripted_client import RequestAnswer, ScriptedClient
+from coupler.recording.traces import METHOD_NOT_FOUND, PARSE_ERROR, Trace, TraceEntry, TraceExchange
+from coupler.runtime.process import ProcessIdentity, processes_below, still_alive
 
 LONG_LINE = 8 * 1024 * 1024
-"""Bytes; a photo or a long file in a prompt is as much."""
+"""Bytes of a long line, as with a photo or a long file in a prompt."""
 
 EXIT_LIMIT = 5.0
-"""Seconds that an agent may take to leave when its client has left."""
+"""Seconds that an agent may take to exit when its client has left."""
 
 ORPHAN_LIMIT = 2.0
 """Seconds that the agent's own children may outlive it."""
 
 NOTICEABLE = 1.0
-"""Seconds more than without a turn that a request must take to tell that it waited for the turn."""
+"""Seconds more than without a turn that a request must take to show that it waited for the turn."""
 
 LARGEST_SAFE = 2**53 - 1
 """The largest integer that every JSON parser keeps."""
@@ -65,8 +65,8 @@ def only_messages(trace: Trace) -> Iterator[Case]:
             yield fault_unless(flaw is None, f"a line {flaw}: {line}", entry)
 
 
-def _flaw(entry: Entry) -> str | None:
-    """What keeps a line from being a JSON-RPC message."""
+def _flaw(entry: TraceEntry) -> str | None:
+    """Say what keeps a line from being a JSON-RPC message."""
     message = entry.message
     try:
         entry.line.decode()
@@ -87,7 +87,7 @@ def _flaw(entry: Entry) -> str | None:
 
 @probe(*ONLY_MESSAGES)
 async def only_messages_on_errors(agent: Candidate) -> None:
-    """Go where an agent meets errors; the rule then looks at what it wrote there."""
+    """Provoke errors; the rule then looks at what the agent wrote."""
     async with agent.conversation() as (client, session):
         for method, params in (
             ("session/prompt", {"sessionId": session, "prompt": 5}),
@@ -115,7 +115,7 @@ async def broken_line(agent: Candidate) -> None:
             await _serves_on(client, f"the line {line!r}")
         unasked = _unasked_answers(client.trace)
         for stray in client.trace.stray_answers:
-            fits = stray not in unasked and Answer(stray).code == PARSE_ERROR
+            fits = stray not in unasked and RequestAnswer(stray).code == PARSE_ERROR
             require(fits, f"a broken line was answered with {stray.message}", stray)
 
 
@@ -149,7 +149,7 @@ def same_id(trace: Trace) -> Iterator[Case]:
             message = f"an answer has the id {given!r}, which no open request has"
             if rounded:
                 message += ": it was rounded, as JavaScript does beyond 2^53"
-            yield Finding(message, (stray,), is_note=rounded)
+            yield RuleFinding(message, (stray,), is_note=rounded)
 
 
 @probe(*SAME_ID)
@@ -189,13 +189,13 @@ def no_answer(trace: Trace) -> Iterator[Case]:
     for stray in _unasked_answers(trace):
         # Behind an unanswered request it may be that one's answer, whose id was lost.
         if stray.message.get("id") is None and stray.number < first_unanswered:
-            yield Finding(f"nothing was asked, and this answered: {stray.message}", (stray,))
+            yield RuleFinding(f"nothing was asked, and this answered: {stray.message}", (stray,))
 
 
-def _unasked_answers(trace: Trace) -> list[Entry]:
-    """Answers of the agent to nothing, but for errors that complain about a line that was no message."""
+def _unasked_answers(trace: Trace) -> list[TraceEntry]:
+    """Return the agent's answers to nothing, but for errors about a line that was no message."""
     garbage = [entry for entry in trace.entries if entry.sender == "client" and _is_garbage(entry)]
-    found: list[Entry] = []
+    found: list[TraceEntry] = []
     for stray in trace.stray_answers:
         cause = next((line for line in garbage if _may_complain(stray, line)), None)
         if cause is not None:
@@ -205,7 +205,7 @@ def _unasked_answers(trace: Trace) -> list[Entry]:
     return found
 
 
-def _is_garbage(entry: Entry) -> bool:
+def _is_garbage(entry: TraceEntry) -> bool:
     message = entry.message
     if message.get("jsonrpc") != "2.0" or not (entry.is_request or entry.is_notification or entry.is_answer):
         return True
@@ -213,7 +213,7 @@ def _is_garbage(entry: Entry) -> bool:
     return not id_fits or not isinstance(message.get("params", {}), dict | list)
 
 
-def _may_complain(stray: Entry, line: Entry) -> bool:
+def _may_complain(stray: TraceEntry, line: TraceEntry) -> bool:
     """Whether this is an error about that line: with the id null, or with one that can be read in it."""
     given = stray.message.get("id")
     is_about_it = given is None or json.dumps(given).encode() in line.line
@@ -241,7 +241,7 @@ async def malformed_notifications(agent: Candidate) -> None:
 
 
 async def _serves_on(client: ScriptedClient, after: str) -> None:
-    """Stands behind what should have no effect; once it is answered, all before it was read."""
+    """Require an answer after what should have no effect; once it is there, all before it was read."""
     try:
         answer = await client.new_session()
     except ScriptError as error:
@@ -261,8 +261,8 @@ async def live_reader(agent: Candidate) -> None:
             raise Fault(f"the turn was cancelled, and {error}", other.entry) from None
 
 
-async def _session_meanwhile(client: ScriptedClient, turn: int) -> Answer:
-    """A session that is opened during the turn; skips if the turn was too short to tell."""
+async def _session_meanwhile(client: ScriptedClient, turn: int) -> RequestAnswer:
+    """Open a session during the turn; skips if the turn was too short to tell."""
     idle = _seconds(client.trace.exchanges("session/new")[0])
     bearable = NOTICEABLE + 2 * idle
     try:
@@ -285,8 +285,8 @@ async def _session_meanwhile(client: ScriptedClient, turn: int) -> Answer:
     return other
 
 
-def _seconds(exchange: Exchange) -> float:
-    """How long a request waited for its answer."""
+def _seconds(exchange: TraceExchange) -> float:
+    """Return how long a request waited for its answer."""
     return math.inf if exchange.answer is None else exchange.answer.at - exchange.request.at
 
 
@@ -312,8 +312,8 @@ async def end_of_input(agent: Candidate) -> None:
         require(not orphans, f"the agent has ended, but not what it had started: process {numbers}")
 
 
-async def _orphans(children: set[Process]) -> set[Process]:
-    """Those that still live when they had their time to end."""
+async def _orphans(children: set[ProcessIdentity]) -> set[ProcessIdentity]:
+    """Return the processes that still live after their time to end."""
     try:
         async with asyncio.timeout(ORPHAN_LIMIT):
             # No system call waits for a process that is not one's own child.

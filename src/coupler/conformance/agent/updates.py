@@ -1,4 +1,4 @@
-"""Other updates: plans, usage, what needs a capability, and the validity of all that an agent says."""
+"""Asserts that an agent's plans, usage, optional updates and all its messages are valid."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from coupler.conformance.agent.lifecycle import hold_bare_conversation
-from coupler.conformance.assertion import MUST, ROBUST, Case, Finding, fault_unless, probe, rule
+from coupler.conformance.assertion import MUST, ROBUST, Case, RuleFinding, fault_unless, probe, rule
 from coupler.conformance.candidate import Candidate
 from coupler.conformance.reading import (
-    BOOKKEEPING,
-    CONTENT,
-    UPDATES_BY_CHOICE,
-    Span,
+    CONVERSATION_UPDATES,
+    OPTIONAL_UPDATES,
+    STATE_UPDATES,
+    RequestSpan,
     is_count,
     is_null_for_nothing,
     items,
-    part,
     spans,
+    value_at,
 )
-from coupler.recording.traces import Entry, Trace, Update, problems
+from coupler.recording.traces import Trace, TraceEntry, TraceUpdate, schema_problems
 from coupler.schema.methods import METHODS
 
 PRIORITIES = ("high", "medium", "low")
@@ -34,7 +34,7 @@ def plans_are_complete(trace: Trace) -> Iterator[Case]:
         entries = update.body.get("entries")
         bad = [entry for entry in items(entries) if not _is_plan_entry(entry)]
         if not isinstance(entries, list) or bad:
-            yield Finding(f"this is no whole plan: {(bad or entries)!r:.200}", (update.entry,))
+            yield RuleFinding(f"this is no whole plan: {(bad or entries)!r:.200}", (update.entry,))
             continue
         turn = str(update.session), _turn_number(update, prompts)
         patches = _is_patch(entries, last.get(turn, []))
@@ -72,7 +72,7 @@ N02 = ("N02", MUST, "notices are given only to a client with session.notices", "
 
 @probe(*N01)
 async def compacts_for_a_bare_client(agent: Candidate) -> None:
-    """The rule judges what comes of it."""
+    """Make the traffic that the rule then judges."""
     await hold_bare_conversation(agent)
 
 
@@ -83,7 +83,7 @@ def compaction_is_asked_for(trace: Trace) -> Iterator[Case]:
 
 @probe(*N02)
 async def gives_notice_to_a_bare_client(agent: Candidate) -> None:
-    """The rule judges what comes of it."""
+    """Make the traffic that the rule then judges."""
     await hold_bare_conversation(agent)
 
 
@@ -115,7 +115,7 @@ def everything_is_valid(trace: Trace) -> Iterator[Case]:
 def sessions_begin_with_their_answer(trace: Trace) -> Iterator[Case]:
     known: set[str] = set()
     for exchange in trace.exchanges("session/new"):
-        session = part(exchange.result, "sessionId")
+        session = value_at(exchange.result, "sessionId")
         if not isinstance(session, str) or exchange.answer is None or session in known:
             continue
         known.add(session)
@@ -123,15 +123,15 @@ def sessions_begin_with_their_answer(trace: Trace) -> Iterator[Case]:
         for update in trace.updates(session):
             if update.entry.number < exchange.answer.number:
                 message = f"{update.kind!r:.100} came before the answer to session/new"
-                is_note = update.kind not in CONTENT
-                yield Finding(message, (update.entry, exchange.answer), is_note)
+                is_note = update.kind not in CONVERSATION_UPDATES
+                yield RuleFinding(message, (update.entry, exchange.answer), is_note)
 
 
 def _is_plan_entry(entry: Any) -> bool:
     return (
-        isinstance(part(entry, "content"), str)
-        and part(entry, "priority") in PRIORITIES
-        and part(entry, "status") in STATUSES
+        isinstance(value_at(entry, "content"), str)
+        and value_at(entry, "priority") in PRIORITIES
+        and value_at(entry, "status") in STATUSES
     )
 
 
@@ -146,36 +146,40 @@ def _is_patch(entries: list[Any], before: list[Any]) -> bool:
     return bool(statuses) and entries[0]["status"] not in statuses
 
 
-def _turn_number(update: Update, prompts: list[Span]) -> int:
+def _turn_number(update: TraceUpdate, prompts: list[RequestSpan]) -> int:
     return sum(prompt.session == update.session and prompt.begin < update.entry.number for prompt in prompts)
 
 
 def _is_cost(cost: Any) -> bool:
-    amount, currency = part(cost, "amount"), part(cost, "currency")
+    amount, currency = value_at(cost, "amount"), value_at(cost, "currency")
     return type(amount) in (int, float) and isinstance(currency, str) and bool(currency)
 
 
 def _unasked(trace: Trace, capability: str) -> Iterator[Case]:
-    if isinstance(part(trace.client_capabilities, capability), dict) or not trace.exchanges("initialize"):
+    if isinstance(value_at(trace.client_capabilities, capability), dict) or not trace.exchanges("initialize"):
         return
     yield from (None for prompt in trace.exchanges("session/prompt") if prompt.answer is not None)
-    kinds = [kind for kind, gate in UPDATES_BY_CHOICE.items() if gate == capability]
+    kinds = [kind for kind, gate in OPTIONAL_UPDATES.items() if gate == capability]
     for update in trace.updates(None, *kinds):
-        yield Finding(f"{update.kind} was sent to a client without {capability}", (update.entry,))
+        yield RuleFinding(f"{update.kind} was sent to a client without {capability}", (update.entry,))
 
 
-def _is_unknown_update(entry: Entry) -> bool:
-    """Whether this is an update of a kind that the schema lacks: that has an assertion of its own."""
-    kind = part(entry.params, "update.sessionUpdate")
-    return entry.method == "session/update" and isinstance(kind, str) and kind not in CONTENT + BOOKKEEPING
+def _is_unknown_update(entry: TraceEntry) -> bool:
+    """Whether this is an update of a kind that the schema lacks, which has an assertion of its own."""
+    kind = value_at(entry.params, "update.sessionUpdate")
+    return (
+        entry.method == "session/update"
+        and isinstance(kind, str)
+        and kind not in CONVERSATION_UPDATES + STATE_UPDATES
+    )
 
 
-def _validity(entry: Entry, trace: Trace) -> Case:
+def _validity(entry: TraceEntry, trace: Trace) -> Case:
     if entry.method is not None and not entry.method.startswith(("_", "$/")):
         method = METHODS.get(entry.method)
         if method is None or method.direction == "agent":
-            return Finding(f"clients have no method {entry.method!r:.100}", (entry,))
-    wrong = [problem for problem in problems(entry, trace) if not problem.is_stray_key]
+            return RuleFinding(f"clients have no method {entry.method!r:.100}", (entry,))
+    wrong = [problem for problem in schema_problems(entry, trace) if not problem.is_stray_key]
     if [problem.path for problem in wrong] == ["result"] and is_null_for_nothing(entry, trace):
-        return Finding("a result is null where the schema has an object", (entry,), is_note=True)
+        return RuleFinding("a result is null where the schema has an object", (entry,), is_note=True)
     return fault_unless(not wrong, "; ".join(map(str, wrong)), entry)

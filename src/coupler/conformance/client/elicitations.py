@@ -1,4 +1,4 @@
-"""Forms and links that an agent asks the user to go through."""
+"""Asserts how clients show forms and URLs to the user."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-from coupler.conformance.assertion import MUST, Case, Finding, fault_unless, rule, scenario
+from coupler.conformance.assertion import MUST, Case, RuleFinding, fault_unless, rule, scenario
 from coupler.conformance.client.open_world import begin, finish, survives
-from coupler.conformance.reading import part
+from coupler.conformance.reading import value_at
 from coupler.conformance.scripted_agent import ScriptedAgent
 from coupler.recording.traces import INVALID_PARAMS, METHOD_NOT_FOUND, Trace
 
 UNKNOWN_MODE = "hologram"
 PREFETCHED = "_coupler/prefetched"
-"""The agent's note that somebody fetched a link before the user had consented."""
+"""The agent's note that a URL was fetched before the user had consented."""
 
 FORM: dict[str, Any] = {
     "mode": "form",
@@ -69,7 +69,7 @@ async def _offer_link(agent: ScriptedAgent) -> None:
         url = f"http://127.0.0.1:{port}/coupler-check"
         params = {"mode": "url", "message": "coupler check: decline this", "elicitationId": "e1", "url": url}
         answer = await agent.call("elicitation/create", params)
-        if visits and part(answer, "result.action") != "accept":
+        if visits and value_at(answer, "result.action") != "accept":
             agent.notify(PREFETCHED, {"url": url})
     for known in ("e1", "e1", "never heard of"):
         agent.notify("elicitation/complete", {"elicitationId": known})
@@ -92,12 +92,12 @@ def refuses_modes(trace: Trace) -> Iterator[Case]:
         if mode in advertised:
             continue
         if exchange.answer is None:
-            yield Finding(f"the mode {mode!r} was not answered", (exchange.request,))
+            yield RuleFinding(f"the mode {mode!r} was not answered", (exchange.request,))
         elif mode == UNKNOWN_MODE:
-            accepted = part(exchange.result, "action") == "accept"
+            accepted = value_at(exchange.result, "action") == "accept"
             yield fault_unless(not accepted, "an unknown mode was accepted", exchange.answer)
         else:
-            code = part(exchange.error, "code")
+            code = value_at(exchange.error, "code")
             given = f"the error {code}" if exchange.error else f"the result {exchange.result!r:.200}"
             message = f"the mode {mode!r} is not advertised and was answered with {given}"
             yield fault_unless(code in codes, message, exchange.request, exchange.answer)
@@ -124,5 +124,5 @@ def does_not_fetch_links(trace: Trace) -> Iterator[Case]:
 
 
 def _advertised(trace: Trace) -> list[str]:
-    modes = part(trace.client_capabilities, "elicitation")
-    return [mode for mode in ("form", "url") if isinstance(part(modes, mode), dict)]
+    modes = value_at(trace.client_capabilities, "elicitation")
+    return [mode for mode in ("form", "url") if isinstance(value_at(modes, mode), dict)]

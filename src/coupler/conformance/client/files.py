@@ -1,4 +1,4 @@
-"""Files that a client reads and writes for the agent."""
+"""Asserts how clients read and write files for the agent."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from coupler.conformance.assertion import MUST, ROBUST, Case, Finding, fault_unless, rule, scenario
+from coupler.conformance.assertion import MUST, ROBUST, Case, RuleFinding, fault_unless, rule, scenario
 from coupler.conformance.client.open_world import begin, finish
-from coupler.conformance.reading import part
+from coupler.conformance.reading import value_at
 from coupler.conformance.scripted_agent import ScriptedAgent
-from coupler.recording.traces import Exchange, Trace
+from coupler.recording.traces import Trace, TraceExchange
 
 CONTENT = "one\ntwo — zwei\nthree\nfour\n"
 CHANGED = "coupler-check: this was written outside of the session's directory\n"
@@ -22,7 +22,7 @@ INSIDE, LINK, MISSING, OUTSIDE = (
     "coupler-check-outside.txt",
 )
 ON_DISK = "_coupler/on_disk"
-"""The agent's note that a write did not leave on the disk what it should: its path, and what is there."""
+"""The agent's note that a write left something else on the disk: the path, and what is there."""
 
 
 @scenario(
@@ -33,15 +33,15 @@ ON_DISK = "_coupler/on_disk"
 )
 async def files(agent: ScriptedAgent) -> None:
     turn = await begin(agent)
-    advertised = part(agent.trace.client_capabilities, "fs")
+    advertised = value_at(agent.trace.client_capabilities, "fs")
     directory, outside = agent.directory, agent.folder / OUTSIDE
     _lay_out(directory, outside)
-    if part(advertised, "writeTextFile") is not True:
+    if value_at(advertised, "writeTextFile") is not True:
         (directory / INSIDE).write_text(CONTENT, encoding="utf-8")
     try:
-        if part(advertised, "writeTextFile") is True:
+        if value_at(advertised, "writeTextFile") is True:
             await _write(agent, directory, outside)
-        if part(advertised, "readTextFile") is True:
+        if value_at(advertised, "readTextFile") is True:
             await _read(agent, directory, outside)
     finally:
         for file in (directory / INSIDE, directory / LINK, outside):
@@ -50,7 +50,7 @@ async def files(agent: ScriptedAgent) -> None:
 
 
 def _lay_out(directory: Path, outside: Path) -> None:
-    """A file that nobody may touch, and a link that leads to it."""
+    """Create a file that nobody may touch, and a link that leads to it."""
     outside.write_text(SECRET)
     with contextlib.suppress(OSError):  # not everybody may make links
         (directory / LINK).unlink(missing_ok=True)
@@ -103,7 +103,7 @@ def serves_files(trace: Trace) -> Iterator[Case]:
         yield fault_unless(good, f"the write was {_described(exchange)}", exchange.request)
     for exchange in _asked(trace, "fs/read_text_file", INSIDE):
         expected = _excerpt(exchange.params.get("line"), exchange.params.get("limit"))
-        content = part(exchange.result, "content")
+        content = value_at(exchange.result, "content")
         # Whether the last line's end belongs to an excerpt is not said anywhere.
         good = isinstance(content, str) and content.removesuffix("\n") == expected.removesuffix("\n")
         asked = {key: exchange.params[key] for key in ("line", "limit") if key in exchange.params}
@@ -115,9 +115,9 @@ def serves_files(trace: Trace) -> Iterator[Case]:
                 message = f"{method} of {what} was {_described(exchange)}"
                 yield fault_unless(_keeps_out(exchange), message, exchange.request)
     for note in trace.notifications(ON_DISK):
-        found = part(note.params, "content")
+        found = value_at(note.params, "content")
         there = "there is no file" if found is None else f"the file holds {found!r:.100}"
-        yield Finding(f"after the write to {part(note.params, 'path')} {there}", (note,))
+        yield RuleFinding(f"after the write to {value_at(note.params, 'path')} {there}", (note,))
 
 
 @rule(
@@ -135,12 +135,12 @@ def says_that_a_file_is_missing(trace: Trace) -> Iterator[Case]:
         )
 
 
-def _asked(trace: Trace, method: str, name: str) -> list[Exchange]:
+def _asked(trace: Trace, method: str, name: str) -> list[TraceExchange]:
     return [each for each in trace.exchanges(method, "agent") if str(each.params.get("path")).endswith(name)]
 
 
-def _keeps_out(exchange: Exchange) -> bool:
-    """A write to a link may also put a file in the link's place; the disk shows whether it did."""
+def _keeps_out(exchange: TraceExchange) -> bool:
+    """Judge a write to a link, which may also replace the link by a file; the disk shows whether it did."""
     if exchange.method == "fs/write_text_file" and str(exchange.params.get("path")).endswith(LINK):
         return exchange.answer is not None
     return exchange.error is not None
@@ -152,7 +152,7 @@ def _excerpt(line: int | None, limit: int | None) -> str:
     return "".join(lines[first : None if limit is None else first + limit])
 
 
-def _described(exchange: Exchange) -> str:
+def _described(exchange: TraceExchange) -> str:
     if exchange.answer is None:
         return "not answered"
     return f"answered with {exchange.error or exchange.result!r:.200}"

@@ -1,4 +1,4 @@
-"""What an agent did not advertise is not used."""
+"""Asserts that clients use only what the agent advertises."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from coupler.conformance.assertion import MUST, Case, fault_unless, rule, scenario
 from coupler.conformance.client.open_world import begin, finish
-from coupler.conformance.reading import is_absolute, items, objects, part
+from coupler.conformance.reading import is_absolute, items, objects, value_at
 from coupler.conformance.scripted_agent import ScriptedAgent
-from coupler.recording.traces import Exchange, Trace
+from coupler.recording.traces import Trace, TraceExchange
 
 GATES = {
     "session/load": "loadSession",
@@ -94,7 +94,7 @@ def calls_only_what_is_advertised(trace: Trace) -> Iterator[Case]:
         if gate is not None:
             yield fault_unless(
                 _is_advertised(trace, gate),
-                f"{exchange.method} was called and {gate} is {part(trace.agent_capabilities, gate)!r}",
+                f"{exchange.method} was called and {gate} is {value_at(trace.agent_capabilities, gate)!r}",
                 exchange.request,
             )
     if trace.exchanges("session/new") and not any(_is_advertised(trace, gate) for gate in GATES.values()):
@@ -116,7 +116,7 @@ def sends_only_blocks_that_are_taken(trace: Trace) -> Iterator[Case]:
             gate = BLOCK_GATES.get(str(block.get("type")))
             if gate is not None:
                 yield fault_unless(
-                    part(trace.agent_capabilities, f"promptCapabilities.{gate}") is True,
+                    value_at(trace.agent_capabilities, f"promptCapabilities.{gate}") is True,
                     f"a block of type {block.get('type')} was sent and promptCapabilities.{gate} is not true",
                     exchange.request,
                 )
@@ -140,7 +140,7 @@ def opens_sessions_properly(trace: Trace) -> Iterator[Case]:
         for server in objects(params.get("mcpServers")):
             kind = server.get("type")
             if kind in ("http", "sse"):
-                advertised = part(trace.agent_capabilities, f"mcpCapabilities.{kind}") is True
+                advertised = value_at(trace.agent_capabilities, f"mcpCapabilities.{kind}") is True
                 message = f"an MCP server of type {kind} was sent and is not advertised"
                 yield fault_unless(advertised, message, request)
 
@@ -165,10 +165,10 @@ def adds_directories_only_when_advertised(trace: Trace) -> Iterator[Case]:
             yield fault_unless(is_absolute(directory), f"{directory!r} is not absolute", exchange.request)
 
 
-def _setups(trace: Trace) -> list[Exchange]:
+def _setups(trace: Trace) -> list[TraceExchange]:
     return [exchange for exchange in trace.exchanges() if exchange.method in SETUP]
 
 
 def _is_advertised(trace: Trace, gate: str) -> bool:
-    value = part(trace.agent_capabilities, gate)
+    value = value_at(trace.agent_capabilities, gate)
     return value is True if gate == "loadSession" else isinstance(value, dict)

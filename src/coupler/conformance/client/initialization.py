@@ -1,16 +1,25 @@
-"""The first exchange, and logins."""
+"""Asserts how clients begin a connection and log in."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from coupler.conformance.assertion import MUST, PLAIN, SHOULD, Case, Finding, fault_unless, rule, scenario
+from coupler.conformance.assertion import (
+    MUST,
+    PLAIN_TURN,
+    SHOULD,
+    Case,
+    RuleFinding,
+    fault_unless,
+    rule,
+    scenario,
+)
 from coupler.conformance.candidate import KILLED
 from coupler.conformance.client.open_world import begin, finish
-from coupler.conformance.peers import Refusal
+from coupler.conformance.peers import RequestRefused
 from coupler.conformance.play import LOGGED_IN, LOGIN_VARIABLE
-from coupler.conformance.reading import objects, part
+from coupler.conformance.reading import objects, value_at
 from coupler.conformance.scripted_agent import ScriptedAgent
 from coupler.recording.traces import AUTH_REQUIRED, INVALID_PARAMS, Trace
 
@@ -18,7 +27,7 @@ FUTURE_VERSION = 99
 
 
 @scenario(
-    PLAIN,
+    PLAIN_TURN,
     "A turn in which nothing is odd: a thought, a plan, a tool call with a permission, and text.",
     *("C01", "C05", "X01", "X02", "X03", "X04"),
     look="You see text, a plan with one entry, and a finished tool call. Allow it when you are asked.",
@@ -41,7 +50,7 @@ async def plain_turn(agent: ScriptedAgent) -> None:
 
 
 def permission(call: str, title: str) -> dict[str, Any]:
-    """The params of a request for a permission, without the session."""
+    """Return the params of a permission request, without the session."""
     return {
         "toolCall": {"toolCallId": call, "title": title, "kind": "other", "status": "pending"},
         "options": [
@@ -63,7 +72,7 @@ def begins_with_initialize(trace: Trace) -> Iterator[Case]:
     sent = [entry for entry in trace.entries if entry.sender == "client"]
     if not sent:
         if trace.exit_code is not None:
-            yield Finding("the client sent nothing")
+            yield RuleFinding("the client sent nothing")
         return
     yield fault_unless(sent[0].method == "initialize", f"the first message is {sent[0].line!r:.200}", sent[0])
     for exchange in trace.exchanges("initialize"):
@@ -97,7 +106,7 @@ async def future_version(agent: ScriptedAgent) -> None:
 )
 def leaves_a_future_version(trace: Trace) -> Iterator[Case]:
     for exchange in trace.exchanges("initialize"):
-        asked, answered = exchange.params.get("protocolVersion"), part(exchange.result, "protocolVersion")
+        asked, answered = exchange.params.get("protocolVersion"), value_at(exchange.result, "protocolVersion")
         if type(asked) is not int or type(answered) is not int or answered <= asked:
             continue
         assert exchange.answer is not None
@@ -131,7 +140,7 @@ async def terminal_login(agent: ScriptedAgent) -> None:
 
 
 def _methods(hello: dict[str, Any]) -> list[dict[str, Any]]:
-    if part(hello, "clientCapabilities.auth.terminal") is not True:
+    if value_at(hello, "clientCapabilities.auth.terminal") is not True:
         return [{"id": "elsewhere", "name": "Log in elsewhere"}]
     return [
         {
@@ -145,11 +154,11 @@ def _methods(hello: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _want_login(params: dict[str, Any]) -> dict[str, Any]:
-    raise Refusal(AUTH_REQUIRED, "log in first")
+    raise RequestRefused(AUTH_REQUIRED, "log in first")
 
 
 def _authenticate(params: dict[str, Any]) -> dict[str, Any]:
-    raise Refusal(INVALID_PARAMS, "nobody can log in here in this way")
+    raise RequestRefused(INVALID_PARAMS, "nobody can log in here in this way")
 
 
 @rule(
@@ -162,7 +171,7 @@ def _authenticate(params: dict[str, Any]) -> dict[str, Any]:
 )
 def keeps_terminal_logins_out_of_the_wire(trace: Trace) -> Iterator[Case]:
     for exchange in trace.exchanges("initialize"):
-        methods = objects(part(exchange.result, "authMethods"))
+        methods = objects(value_at(exchange.result, "authMethods"))
         terminal = {each.get("id") for each in methods if each.get("type") == "terminal"}
         if not terminal:
             continue

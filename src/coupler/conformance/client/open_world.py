@@ -1,4 +1,4 @@
-"""What a client does not know, or what is malformed, is passed over, and the session goes on."""
+"""Asserts that clients ignore what is unknown or malformed, and that the session goes on."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ from collections.abc import Iterator
 
 from coupler.conformance.assertion import MUST, ROBUST, Case, fault_unless, rule, scenario
 from coupler.conformance.candidate import KILLED
-from coupler.conformance.scripted_agent import ScriptedAgent, Turn
+from coupler.conformance.scripted_agent import HeldPrompt, ScriptedAgent
 from coupler.recording.traces import Trace
 
 UNKNOWN_UPDATE = "unknown-update"
 MALFORMED_UPDATE = "malformed-update"
 BAD_ITEMS = "bad-items"
 UNKNOWN_STOP_REASON = "unknown-stop-reason"
+
+FIRST_WORDS = "coupler-check: first words. "
+LAST_WORDS = "coupler-check: last words."
+
+BARRIER = "_coupler/are_you_there"
 
 
 @scenario(
@@ -124,23 +129,14 @@ def takes_an_unknown_stop_reason(trace: Trace) -> Iterator[Case]:
     yield from survives(trace, UNKNOWN_STOP_REASON, "an unknown stop reason")
 
 
-# Whether a client lives on after something odd: what every rule about robustness asks.
-
-
-FIRST_WORDS = "coupler-check: first words. "
-LAST_WORDS = "coupler-check: last words."
-
-BARRIER = "_coupler/are_you_there"
-
-
-async def begin(agent: ScriptedAgent) -> Turn:
-    """Begin a turn with words that show whether this client prints what it is told."""
+async def begin(agent: ScriptedAgent) -> HeldPrompt:
+    """Begin a turn with words that show whether this client prints what it receives."""
     turn = await agent.begin_turn()
     turn.say(FIRST_WORDS)
     return turn
 
 
-async def finish(agent: ScriptedAgent, turn: Turn, stop_reason: str = "end_turn") -> None:
+async def finish(agent: ScriptedAgent, turn: HeldPrompt, stop_reason: str = "end_turn") -> None:
     """Say the last words and end the turn. A client in a chat does not end: it is asked whether it lives."""
     turn.say(LAST_WORDS)
     if agent.is_watched:
@@ -149,7 +145,7 @@ async def finish(agent: ScriptedAgent, turn: Turn, stop_reason: str = "end_turn"
 
 
 def survives(trace: Trace, label: str, what: str) -> Iterator[Case]:
-    """A case if this is the scenario: good if the client ended well and showed everything that was said."""
+    """Yield a case if this is the scenario: good if the client ended well and showed all that was said."""
     if trace.label != label:
         return
     if trace.exit_code is None:
@@ -163,7 +159,7 @@ def survives(trace: Trace, label: str, what: str) -> Iterator[Case]:
 
 
 def ending(trace: Trace) -> str:
-    """How the client ended."""
+    """Describe how the client ended."""
     if trace.exit_code == KILLED:
         return "the client did not end by itself and was killed"
     last_line = (trace.stderr.strip().splitlines() or ["nothing on stderr"])[-1]

@@ -1,18 +1,25 @@
-"""Requests of the agent that a client does not know, and lists in pages."""
+"""Asserts how clients answer unknown requests, read lists in pages, and write valid lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from coupler.conformance.assertion import MUST, Case, Finding, fault_unless, rule, scenario
+from coupler.conformance.assertion import MUST, Case, RuleFinding, fault_unless, rule, scenario
 from coupler.conformance.candidate import KILLED
 from coupler.conformance.client.open_world import begin, finish
 from coupler.conformance.client.turns import CANCEL
-from coupler.conformance.peers import Refusal
-from coupler.conformance.reading import is_null_for_nothing, part
+from coupler.conformance.peers import RequestRefused
+from coupler.conformance.reading import is_null_for_nothing, value_at
 from coupler.conformance.scripted_agent import ScriptedAgent
-from coupler.recording.traces import INVALID_PARAMS, METHOD_NOT_FOUND, Exchange, Trace, id_key, problems
+from coupler.recording.traces import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    Trace,
+    TraceExchange,
+    id_key,
+    schema_problems,
+)
 
 PAGING = "pages"
 UNKNOWN_METHODS = ("_coupler/unknown", "coupler_unknown")
@@ -60,9 +67,9 @@ async def pages(agent: ScriptedAgent) -> None:
 def _page(trace: Trace, params: dict[str, Any]) -> dict[str, Any]:
     cursor = params.get("cursor")
     if cursor is not None and cursor not in PAGES:
-        raise Refusal(INVALID_PARAMS, f"there is no cursor {cursor!r}")
+        raise RequestRefused(INVALID_PARAMS, f"there is no cursor {cursor!r}")
     if len(trace.exchanges("session/list")) > MOST_PAGES:
-        raise Refusal(INVALID_PARAMS, f"{MOST_PAGES} pages were given of a list that has {len(PAGES)}")
+        raise RequestRefused(INVALID_PARAMS, f"{MOST_PAGES} pages were given of a list that has {len(PAGES)}")
     session, following = PAGES[cursor]
     page: dict[str, Any] = {"sessions": [{"sessionId": session, "cwd": "/"}]}
     return page if following is None else {**page, "nextCursor": following}
@@ -80,9 +87,9 @@ def refuses_unknown_requests(trace: Trace) -> Iterator[Case]:
     for method in UNKNOWN_METHODS:
         for exchange in trace.exchanges(method, "agent"):
             if exchange.answer is None:
-                yield Finding(f"the unknown request {method!r} was not answered", (exchange.request,))
+                yield RuleFinding(f"the unknown request {method!r} was not answered", (exchange.request,))
                 continue
-            code = part(exchange.error, "code")
+            code = value_at(exchange.error, "code")
             result = f"the result {exchange.answer.message.get('result')!r:.100}"
             given = result if exchange.error is None else f"the error {code}"
             message = f"the unknown request {method!r} was answered with {given}"
@@ -100,7 +107,7 @@ def _judge_paging(trace: Trace) -> Iterator[Case]:
         yield _judge_cursor(exchange, given, unused, ended)
         if cursor in unused:
             unused.remove(cursor)
-        following = part(exchange.result, "nextCursor")
+        following = value_at(exchange.result, "nextCursor")
         if following is not None:
             given.append(following)
             unused.append(following)
@@ -110,16 +117,16 @@ def _judge_paging(trace: Trace) -> Iterator[Case]:
         message = (
             f"the list has {len(PAGES)} pages, the last without nextCursor; {len(listed)} were asked for"
         )
-        yield Finding(message, (listed[-1].request,))
+        yield RuleFinding(message, (listed[-1].request,))
 
 
-def _judge_cursor(exchange: Exchange, given: list[Any], unused: list[Any], ended: list[Any]) -> Case:
-    """No cursor begins a list, perhaps anew. A used one may show its page again, but not on from the last."""
+def _judge_cursor(exchange: TraceExchange, given: list[Any], unused: list[Any], ended: list[Any]) -> Case:
+    """Judge a cursor: none begins a list. A used one may show its page again, but not on from the last."""
     cursor, request = exchange.params.get("cursor"), exchange.request
     if cursor is None:
         return None
     if cursor not in given:
-        return Finding(f"the cursor {cursor!r} was never given; given were {given}", (request,))
+        return RuleFinding(f"the cursor {cursor!r} was never given; given were {given}", (request,))
     asks_on = cursor in ended and cursor not in unused
     message = f"the page of the cursor {cursor!r} had no nextCursor, and the client asked once more"
     return fault_unless(not asks_on, message, request)
@@ -138,28 +145,25 @@ def answers_once(trace: Trace) -> Iterator[Case]:
         if exchange.answer is not None:
             yield None
         elif _was_waited_for(exchange, trace):
-            yield Finding(f"{exchange.method} was not answered", (exchange.request,))
+            yield RuleFinding(f"{exchange.method} was not answered", (exchange.request,))
     for answer in trace.stray_answers:
         # JSON-RPC lets an error without an id say that a line could not be read.
         is_complaint = answer.message.get("id") is None and "error" in answer.message
         if answer.sender == "client" and not is_complaint:
             key = id_key(answer.message.get("id"))
-            yield Finding(f"an answer with the id {key}, which no open request has", (answer,))
+            yield RuleFinding(f"an answer with the id {key}, which no open request has", (answer,))
 
 
-def _was_waited_for(exchange: Exchange, trace: Trace) -> bool:
+def _was_waited_for(exchange: TraceExchange, trace: Trace) -> bool:
     """Whether the client had its time: it was there when the agent gave up, or hung until it was killed.
 
-    Somebody who leaves owes no answer. A permission that is open at a cancel is judged by C07.
+    A client that leaves owes no answer. A permission that is open at a cancel is judged by C07.
     """
     if trace.label == CANCEL:
         return False
     answers = [prompt.answer for prompt in trace.exchanges("session/prompt") if prompt.answer is not None]
     gave_up = any(answer.number > exchange.request.number for answer in answers)
     return gave_up or trace.exit_code == KILLED
-
-
-# What a client writes, line by line.
 
 
 @rule(
@@ -175,17 +179,19 @@ def sends_valid_frames(trace: Trace) -> Iterator[Case]:
         if entry.sender != "client":
             continue
         if not entry.message:
-            yield Finding(f"a line is no JSON object: {entry.line!r:.200}", (entry,))
+            yield RuleFinding(f"a line is no JSON object: {entry.line!r:.200}", (entry,))
             continue
-        found = problems(entry, trace)
+        found = schema_problems(entry, trace)
         wrong = [problem for problem in found if not problem.is_draft]
         if [problem.path for problem in wrong] == ["result"] and is_null_for_nothing(entry, trace):
-            yield Finding("a result is null where the schema has an object", (entry,), is_note=True)
+            yield RuleFinding("a result is null where the schema has an object", (entry,), is_note=True)
             continue
         yield fault_unless(not wrong, f"{_name(entry.method)}: {'; '.join(map(str, wrong))}", entry)
         for problem in found:
             if problem.is_draft:
-                yield Finding(f"{_name(entry.method)} has a draft field: {problem}", (entry,), is_note=True)
+                yield RuleFinding(
+                    f"{_name(entry.method)} has a draft field: {problem}", (entry,), is_note=True
+                )
 
 
 def _name(method: str | None) -> str:

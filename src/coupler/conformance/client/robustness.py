@@ -1,4 +1,4 @@
-"""Agents as they are: noisy, hasty, huge, and dead."""
+"""Asserts that clients cope with noisy, hasty, huge and dead agents."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 
-from coupler.conformance.assertion import PLAIN, ROBUST, Case, fault_unless, rule, scenario
+from coupler.conformance.assertion import PLAIN_TURN, ROBUST, Case, fault_unless, rule, scenario
 from coupler.conformance.candidate import KILLED
 from coupler.conformance.client.open_world import LAST_WORDS, begin, ending, finish, survives
 from coupler.conformance.scripted_agent import ScriptedAgent
@@ -121,7 +121,7 @@ async def error(agent: ScriptedAgent) -> None:
     side="client",
 )
 def goes_through_a_plain_turn(trace: Trace) -> Iterator[Case]:
-    yield from survives(trace, PLAIN, "a plain turn")
+    yield from survives(trace, PLAIN_TURN, "a plain turn")
 
 
 @rule(

@@ -1,4 +1,4 @@
-"""What only somebody who looks at the screen can judge: the scenario shows it and asks."""
+"""Asserts what only a person at the screen can judge: the scenario shows it and asks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from coupler.conformance.assertion import MUST, SHOULD, Case, fault_unless, rule, scenario
 from coupler.conformance.client.open_world import begin
-from coupler.conformance.reading import part
-from coupler.conformance.scripted_agent import ScriptedAgent, Turn
+from coupler.conformance.reading import value_at
+from coupler.conformance.scripted_agent import HeldPrompt, ScriptedAgent
 from coupler.recording.traces import Trace
 
 BY_HAND = "not visible on the wire; serve `coupler check --client` to an editor and look: "
@@ -24,7 +24,7 @@ MODES = {"currentModeId": "plain", "availableModes": [{"id": "plain", "name": "P
 
 
 def config_options() -> list[dict[str, Any]]:
-    """An option in a category that nobody knows, and one of a type that nobody knows."""
+    """Return an option in an unknown category, and one of an unknown type."""
     values = [{"value": "shallow", "name": "Shallow"}, {"value": "deep", "name": "Deep"}]
     depth = {"id": "depth", "name": "Depth", "type": "select", "category": "_coupler_depth"}
     return [
@@ -70,7 +70,7 @@ async def shown_options(agent: ScriptedAgent) -> None:
     await _ask_person(agent, turn, "C19", OPTIONS)
 
 
-async def _ask_person(agent: ScriptedAgent, turn: Turn, id: str, question: str) -> None:
+async def _ask_person(agent: ScriptedAgent, turn: HeldPrompt, id: str, question: str) -> None:
     call = {
         "toolCallId": f"question-{id}",
         "title": f"{id}: {question}",
@@ -123,8 +123,8 @@ def shows_options(trace: Trace) -> Iterator[Case]:
 
 def _judged_by_person(trace: Trace, id: str) -> Iterator[Case]:
     for exchange in trace.exchanges("session/request_permission", "agent"):
-        if part(exchange.params, "toolCall.toolCallId") != f"question-{id}":
+        if value_at(exchange.params, "toolCall.toolCallId") != f"question-{id}":
             continue
-        choice = part(exchange.result, "outcome.optionId")
+        choice = value_at(exchange.result, "outcome.optionId")
         if choice in ("yes", "no"):
             yield fault_unless(choice == "yes", "whoever looked at it said no", exchange.request)

@@ -1,4 +1,4 @@
-"""Terminals that a client runs for the agent."""
+"""Asserts how clients run terminals for the agent."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from coupler.conformance.assertion import MUST, ROBUST, Case, Finding, fault_unless, rule, scenario
+from coupler.conformance.assertion import MUST, ROBUST, Case, RuleFinding, fault_unless, rule, scenario
 from coupler.conformance.client.open_world import begin, finish
-from coupler.conformance.reading import part
+from coupler.conformance.reading import value_at
 from coupler.conformance.scripted_agent import ScriptedAgent
-from coupler.recording.traces import Exchange, Trace
+from coupler.recording.traces import Trace, TraceExchange
 
 OUTPUT = "begin" + "€" * 400 + "end"
 LIMIT = 100
@@ -25,7 +25,7 @@ TELLS = (
 )
 TOLD = "an argument set here"
 DIRECTORY = "coupler-check-directory"
-"""Not the one in which the client itself runs, which a command gets without anybody's doing."""
+"""Not the one in which the client itself runs, which a command gets by default."""
 
 SOON = 2.0
 """Seconds in which a terminal is created, however long its command runs."""
@@ -89,7 +89,7 @@ async def _create(
 ) -> dict[str, str] | None:
     command = {"command": sys.executable, "args": ["-c", program, *arguments], **params}
     answer = await agent.call("terminal/create", command)
-    terminal = part(answer, "result.terminalId")
+    terminal = value_at(answer, "result.terminalId")
     return {"terminalId": terminal} if isinstance(terminal, str) else None
 
 
@@ -103,7 +103,7 @@ async def _create(
 )
 def keeps_the_end_of_the_output(trace: Trace) -> Iterator[Case]:
     for create in _created(trace):
-        answered = create.answer is not None and isinstance(part(create.result, "terminalId"), str)
+        answered = create.answer is not None and isinstance(value_at(create.result, "terminalId"), str)
         yield fault_unless(answered, f"terminal/create was {_described(create)}", create.request)
         if create.answer is not None:
             took = create.answer.at - create.request.at
@@ -112,17 +112,17 @@ def keeps_the_end_of_the_output(trace: Trace) -> Iterator[Case]:
         yield from _judge_cut(output)
 
 
-def _judge_cut(output: Exchange) -> Iterator[Case]:
-    text, request = part(output.result, "output"), output.request
+def _judge_cut(output: TraceExchange) -> Iterator[Case]:
+    text, request = value_at(output.result, "output"), output.request
     if not isinstance(text, str):
-        yield Finding(f"terminal/output was {_described(output)}", (request,))
+        yield RuleFinding(f"terminal/output was {_described(output)}", (request,))
         return
     size = len(text.encode(errors="surrogatepass"))
     yield fault_unless(size <= LIMIT, f"outputByteLimit is {LIMIT}, the output has {size} bytes", request)
     yield fault_unless("\ufffd" not in text, f"a character was cut in two: {text!r:.100}", request)
     kept = bool(text) and OUTPUT.endswith(text.replace("\r", ""))
     yield fault_unless(kept, f"the output is not the end of what was written: {text!r:.100}", request)
-    truncated = part(output.result, "truncated")
+    truncated = value_at(output.result, "truncated")
     yield fault_unless(truncated is True, f"truncated is {truncated!r}", request)
 
 
@@ -161,10 +161,10 @@ def voids_a_terminal_when_released(trace: Trace) -> Iterator[Case]:
 )
 def runs_as_asked(trace: Trace) -> Iterator[Case]:
     for wait in _about(trace, TELLS, "terminal/wait_for_exit"):
-        good = part(wait.result, "exitCode") == 0
+        good = value_at(wait.result, "exitCode") == 0
         yield fault_unless(good, f"terminal/wait_for_exit was {_described(wait)}", wait.request)
     for output in _about(trace, TELLS, "terminal/output"):
-        told = str(part(output.result, "output")).strip()
+        told = str(value_at(output.result, "output")).strip()
         message = f"of argument, environment and directory the command told {told!r:.200} instead of {TOLD!r}"
         yield fault_unless(told == TOLD, message, output.request)
 
@@ -185,13 +185,13 @@ def serves_while_it_waits(trace: Trace) -> Iterator[Case]:
         yield fault_unless(good, message, wait.request, kill.request)
 
 
-def _created(trace: Trace) -> list[Exchange]:
+def _created(trace: Trace) -> list[TraceExchange]:
     return trace.exchanges("terminal/create", "agent") if trace.label == "terminals" else []
 
 
-def _about(trace: Trace, program: str, method: str) -> list[Exchange]:
-    """The calls of a method on the terminal in which this program ran: those until the next terminal."""
-    found: list[Exchange] = []
+def _about(trace: Trace, program: str, method: str) -> list[TraceExchange]:
+    """Return the calls of a method on the terminal of this program: those until the next terminal."""
+    found: list[TraceExchange] = []
     is_meant = False
     for exchange in trace.exchanges(sender="agent") if trace.label == "terminals" else []:
         if exchange.method == "terminal/create":
@@ -201,7 +201,7 @@ def _about(trace: Trace, program: str, method: str) -> list[Exchange]:
     return found
 
 
-def _described(exchange: Exchange) -> str:
+def _described(exchange: TraceExchange) -> str:
     if exchange.answer is None:
         return "not answered"
     return f"answered with {exchange.error or exchange.result!r:.200}"

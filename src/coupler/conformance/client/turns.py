@@ -1,4 +1,4 @@
-"""Turns: permissions, and what a cancel brings."""
+"""Asserts how clients answer permission requests and cancel turns."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from coupler.conformance.candidate import KILLED
 from coupler.conformance.client.initialization import permission
 from coupler.conformance.client.open_world import begin, ending
 from coupler.conformance.peers import ScriptError
-from coupler.conformance.reading import objects, part
+from coupler.conformance.reading import objects, value_at
 from coupler.conformance.scripted_agent import ScriptedAgent
-from coupler.recording.traces import CANCELLED, Entry, Exchange, Trace
+from coupler.recording.traces import CANCELLED, Trace, TraceEntry, TraceExchange
 
 CANCEL = "cancel"
 CANCEL_PATIENCE = 3.0
-"""Seconds in which a program that got Ctrl-C says that it cancels, if it ever does."""
+"""Seconds in which a program that got Ctrl-C sends its cancel, if it ever does."""
 
 
 @scenario(
@@ -67,10 +67,10 @@ def cancels_permissions(trace: Trace) -> Iterator[Case]:
         for exchange in trace.exchanges("session/request_permission", "agent"):
             if not _is_pending(exchange, cancel):
                 continue
-            outcome = part(exchange.result, "outcome.outcome")
+            outcome = value_at(exchange.result, "outcome.outcome")
             answer = "not answered" if exchange.answer is None else f"answered with {outcome or 'an error'!r}"
             yield fault_unless(
-                outcome == "cancelled" or part(exchange.error, "code") == CANCELLED,
+                outcome == "cancelled" or value_at(exchange.error, "code") == CANCELLED,
                 f"a permission that was pending when the turn was cancelled was {answer}",
                 exchange.request,
                 cancel,
@@ -109,26 +109,26 @@ def picks_an_offered_option(trace: Trace) -> Iterator[Case]:
         if exchange.answer is None or exchange.error is not None:
             continue
         offered = [option.get("optionId") for option in objects(exchange.params.get("options"))]
-        outcome = part(exchange.result, "outcome")
-        good = part(outcome, "outcome") == "cancelled" or (
-            part(outcome, "outcome") == "selected" and part(outcome, "optionId") in offered
+        outcome = value_at(exchange.result, "outcome")
+        good = value_at(outcome, "outcome") == "cancelled" or (
+            value_at(outcome, "outcome") == "selected" and value_at(outcome, "optionId") in offered
         )
         yield fault_unless(
             good, f"offered were {offered}, the outcome is {outcome!r}", exchange.request, exchange.answer
         )
 
 
-def _cancels(trace: Trace) -> list[Entry]:
+def _cancels(trace: Trace) -> list[TraceEntry]:
     return trace.notifications("session/cancel", "client")
 
 
-def _is_pending(exchange: Exchange, cancel: Entry) -> bool:
-    """Open when the cancel came, or closed because of it just before."""
+def _is_pending(exchange: TraceExchange, cancel: TraceEntry) -> bool:
+    """Whether it was open when the cancel came, or closed because of it just before."""
     if exchange.request.number > cancel.number:
         return False
     answer = exchange.answer
     return (
         answer is None
         or answer.number > cancel.number
-        or part(exchange.result, "outcome.outcome") == "cancelled"
+        or value_at(exchange.result, "outcome.outcome") == "cancelled"
     )

@@ -1,4 +1,8 @@
-"""The tool that reads files: as the editor has them, in parts, whatever their size."""
+"""The tool `read_file`: reads files as the editor has them, in parts, whatever their size.
+
+Lines have numbers, which help a model to find its way and to name places; the tool that edits says so if they
+are copied with the text. Why a file cannot be read as text is told in words that say what to do instead.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +15,47 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple
 
 from coupler.agent.tool_call import LAST_LINE
-from coupler.langchain.editor_tools.search import lines_of
-from coupler.langchain.editor_tools.tool_use import ToolUse, permitted_use, place_of, readable_place
-from coupler.langchain.presentation import Told
+from coupler.langchain.editor_tools.search_program import lines_of
+from coupler.langchain.editor_tools.tool_use import ToolUse, path_in_roots, permitted_use, readable_path
+from coupler.langchain.presentation import TitleArguments
 from coupler.runtime import files
-from coupler.runtime.files import FilePath, OutsideRootsError, UnsuitableFileError, decoded
+from coupler.runtime.files import OutsideRootsError, SessionPath, UnsuitableFileError, decode_text
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
 
+FileArgument = Annotated[str, "The file, absolute or relative to the working directory."]
 
-File = Annotated[str, "The file, absolute or relative to the working directory."]
+MOST_LINES = 2000
+"""Lines that are read at once, unless fewer are asked for."""
+
+LONGEST_LINE = 2000
+"""Characters of a line that are shown."""
+
+LONGEST_TEXT = 60_000
+"""Characters that a model gets at once."""
+
+BLOCK_BYTES = 1024 * 1024
+"""Bytes that are looked at together."""
+
+HEAD_BYTES = 8192
+"""Bytes at the beginning of a file by which text is told from other things."""
+
+MOST_NAMES = 3
+MOST_ENTRIES = 5000
+"""Names that are suggested, and those of which they are chosen."""
+
+PDF = b"%PDF-"
+PICTURES = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8")
+"""How those files begin, and these, that are no text even if no NUL is in sight."""
+
+IMAGES = (*PICTURES, b"BM", b"II*\0", b"MM\0*", b"\0\0\1\0")
+ARCHIVES = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"(\xb5/\xfd")
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-def reading_title(told: Told) -> str | None:
-    """As "Read app.py:10-40"."""
+def reading_title(told: TitleArguments) -> str | None:
+    """Return a title such as "Read app.py:10-40"."""
     path = told.path("path")
     if path is None:
         return None
@@ -35,18 +65,8 @@ def reading_title(told: Told) -> str | None:
     return f"Read {path}:{first}" + (f"-{first + limit - 1}" if limit is not None and limit > 0 else "")
 
 
-# A part of a file as a model reads it: lines with their numbers, no more and no longer ones than it can use.
-#
-# Numbers help a model to find its way and to name places; the tool that edits says so if they are copied with
-# the text.
-
-
-MOST_LINES = 2000
-"""Lines that are read at once, unless fewer are asked for."""
-
-
 async def read_file(
-    path: File,
+    path: FileArgument,
     offset: Annotated[int, "The first line to read, counted from 1."] = 1,
     limit: Annotated[int, f"How many lines to read; at most {MOST_LINES}."] = MOST_LINES,
 ) -> tuple[str, dict[str, Any]]:
@@ -66,12 +86,12 @@ async def read_file(
 
 
 async def _part(use: ToolUse, path: str, offset: int, limit: int) -> tuple[Excerpt, int | None, str]:
-    """Some lines, how many there are if that is known, and what else is to be said."""
+    """Return some lines, how many there are if that is known, and what else is to be said."""
     session = use.prompt.session
-    place = await asyncio.to_thread(readable_place, path, session)
+    place = await asyncio.to_thread(readable_path, path, session)
     size = await asyncio.to_thread(size_of, place)
     if size is not None:
-        if size > files.LARGEST or not _is_inside(place, session):
+        if size > files.LARGEST_FILE or not _is_inside(place, session):
             turn = use.prompt.turn
             part = await turn.own(
                 asyncio.to_thread(
@@ -83,7 +103,7 @@ async def _part(use: ToolUse, path: str, offset: int, limit: int) -> tuple[Excer
     try:
         text, note = await use.prompt.turn.files.read(path), ""
     except FileNotFoundError:
-        raise await asyncio.to_thread(missing, place) from None
+        raise await asyncio.to_thread(missing_file, place) from None
     except UnsuitableFileError:
         text = await asyncio.to_thread(_lossy_text, place)
         note = "\n(The file is not UTF-8: what cannot be shown is �, and it cannot be edited with edit_file.)"
@@ -92,20 +112,20 @@ async def _part(use: ToolUse, path: str, offset: int, limit: int) -> tuple[Excer
         return Excerpt("(The file is empty.)", 1, 0, False), 0, note
     if offset > len(lines):
         raise ValueError(f"the file has only {len(lines)} lines")
-    some = (cut(line, len(line)) for line in lines[offset - 1 : offset + limit])
+    some = (shown_line(line, len(line)) for line in lines[offset - 1 : offset + limit])
     return excerpt(some, offset, limit), len(lines), note
 
 
-def _is_inside(place: FilePath, session: Session) -> bool:
+def _is_inside(place: SessionPath, session: Session) -> bool:
     try:
-        return place_of(place.real, session).real == place.real
+        return path_in_roots(place.real, session).real == place.real
     except OutsideRootsError:
         return False
 
 
-def _part_on_disk(place: FilePath, offset: int, limit: int, may_go_on: Callable[[], bool]) -> Excerpt:
+def _part_on_disk(place: SessionPath, offset: int, limit: int, may_go_on: Callable[[], bool]) -> Excerpt:
     with files.opened(place) as file:
-        head = file.read(HEAD)
+        head = file.read(HEAD_BYTES)
         check_is_text(head, size_of(place) or 0, place)
         if head.startswith(UTF_16):
             raise UnsuitableFileError(
@@ -115,12 +135,12 @@ def _part_on_disk(place: FilePath, offset: int, limit: int, may_go_on: Callable[
         return excerpt(lines_from(file, offset, may_go_on), offset, limit)
 
 
-def _check_head(place: FilePath, size: int) -> None:
+def _check_head(place: SessionPath, size: int) -> None:
     with files.opened(place) as file:
-        check_is_text(file.read(HEAD), size, place)
+        check_is_text(file.read(HEAD_BYTES), size, place)
 
 
-def _lossy_text(place: FilePath) -> str:
+def _lossy_text(place: SessionPath) -> str:
     content = files.read(place)
     return content.decode("utf-16" if content.startswith(UTF_16) else "utf-8", "replace")
 
@@ -130,16 +150,6 @@ def _ending(part: Excerpt, total: int | None) -> str:
         return ""
     of = f" of {total}" if total is not None else ", and there are more"
     return f"\n… (lines {part.first} to {part.last}{of}: go on at offset {part.last + 1})"
-
-
-LONGEST_LINE = 2000
-"""Characters of a line that are shown."""
-
-LONGEST_TEXT = 60_000
-"""Characters that a model gets at once."""
-
-BLOCK = 1024 * 1024
-"""Bytes that are looked at together."""
 
 
 class Excerpt(NamedTuple):
@@ -152,7 +162,7 @@ class Excerpt(NamedTuple):
 
 
 def excerpt(lines: Iterable[str], first: int, limit: int) -> Excerpt:
-    """So many lines, of which the first has this number, or fewer if they are long."""
+    """Return so many lines, of which the first has this number, or fewer if they are long."""
     shown: list[str] = []
     size = 0
     for number, line in enumerate(lines, first):
@@ -164,8 +174,8 @@ def excerpt(lines: Iterable[str], first: int, limit: int) -> Excerpt:
     return Excerpt("\n".join(shown), first, first + len(shown) - 1, False)
 
 
-def cut(line: str, length: int, unit: str = "characters") -> str:
-    """A line without its end, or the beginning of a long one."""
+def shown_line(line: str, length: int, unit: str = "characters") -> str:
+    """Return a line without its end, or the beginning of a long one."""
     if length <= LONGEST_LINE:
         return line.rstrip("\r\n")
     return f"{line[:LONGEST_LINE]}… (the line goes on: it has {length} {unit})"
@@ -184,7 +194,7 @@ def lines_from(stream: BinaryIO, first: int, may_go_on: Callable[[], bool]) -> I
         length = len(start) + _skip_rest_of(start, stream)
         text = start.decode("utf-8-sig" if first == 1 else "utf-8", "replace")
         first = 0
-        yield cut(text, len(text) if length == len(start) else length, "bytes")
+        yield shown_line(text, len(text) if length == len(start) else length, "bytes")
 
 
 def _skip(stream: BinaryIO, lines: int, may_go_on: Callable[[], bool]) -> int:
@@ -192,7 +202,7 @@ def _skip(stream: BinaryIO, lines: int, may_go_on: Callable[[], bool]) -> int:
     left = lines
     has_part = False
     while left > 0:
-        block = stream.read(BLOCK)
+        block = stream.read(BLOCK_BYTES)
         if not may_go_on():
             raise InterruptedError("the turn was cancelled")
         if not block:
@@ -214,40 +224,21 @@ def _skip_rest_of(start: bytes, stream: BinaryIO) -> int:
     length = 0
     piece = start
     while not piece.endswith(b"\n"):
-        piece = stream.readline(BLOCK)
+        piece = stream.readline(BLOCK_BYTES)
         if not piece:
             break
         length += len(piece)
     return length
 
 
-# Why a file cannot be read as text, in words that say what to do instead.
-
-
-HEAD = 8192
-"""Bytes at the beginning of a file by which text is told from other things."""
-
-MOST_NAMES = 3
-MOST_ENTRIES = 5000
-"""Names that are suggested, and those of which they are chosen."""
-
-PDF = b"%PDF-"
-PICTURES = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8")
-"""How those files begin, and these, that are no text even if no NUL is in sight."""
-
-IMAGES = (*PICTURES, b"BM", b"II*\0", b"MM\0*", b"\0\0\1\0")
-ARCHIVES = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"(\xb5/\xfd")
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-
-
-def missing(place: FilePath, what: str = "file") -> FileNotFoundError:
-    """There is no such file, or directory: with the names that may be meant."""
+def missing_file(place: SessionPath, what: str = "file") -> FileNotFoundError:
+    """Return the error for a missing file or directory, with the names that may be meant."""
     near = [*_near(place)]
     advice = f": did you mean {' or '.join(near)}?" if near else ": find_files finds files by name"
     return FileNotFoundError(f"there is no {what} {place.shown!r}{advice}")
 
 
-def check_is_text(head: bytes, size: int, place: FilePath) -> None:
+def check_is_text(head: bytes, size: int, place: SessionPath) -> None:
     """Raise if a file that begins so is no text."""
     is_binary = b"\0" in head or head.startswith((*PICTURES, PDF))
     if not is_binary or head.startswith(UTF_16):
@@ -256,18 +247,18 @@ def check_is_text(head: bytes, size: int, place: FilePath) -> None:
     raise UnsuitableFileError(f"{place.shown!r} is {kind} of {size} bytes, and no text: {advice}")
 
 
-def check_can_be_known(place: FilePath) -> None:
+def check_is_editable(place: SessionPath) -> None:
     """Raise if a file is shown in part or in other letters: to read it once more would not help."""
     size = size_of(place)
     if size is None:
         return
     content = files.read(place)
-    check_is_text(content[:HEAD], size, place)
-    decoded(content, place, "change it with a command, as `iconv` or `sed`")
+    check_is_text(content[:HEAD_BYTES], size, place)
+    decode_text(content, place, "change it with a command, as `iconv` or `sed`")
 
 
-def size_of(place: FilePath) -> int | None:
-    """How large a file is; None if there is none. Raises if what is there is no ordinary file."""
+def size_of(place: SessionPath) -> int | None:
+    """Return the size of a file; None if there is none. Raises if what is there is no ordinary file."""
     try:
         found = Path(place.real).lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -277,7 +268,7 @@ def size_of(place: FilePath) -> int | None:
     return found.st_size
 
 
-def _near(place: FilePath) -> Iterator[str]:
+def _near(place: SessionPath) -> Iterator[str]:
     """Paths beside the first part of the way that is missing, which look like it."""
     parent = Path(place.root)
     for index, name in enumerate(place.below):
@@ -300,7 +291,7 @@ def _names_in(directory: Path) -> list[str]:
 
 
 def _kind_and_advice(head: bytes) -> tuple[str, str]:
-    """What a file is that begins so, and what to do with it instead."""
+    """Return what a file is that begins so, and what to do with it instead."""
     if head.startswith(IMAGES) or (head.startswith(b"RIFF") and head[8:12] == b"WEBP"):
         return "an image", "ask the user to attach it to a prompt, or look at it with a command, as `file`"
     if head.startswith(PDF):

@@ -1,4 +1,4 @@
-"""The tools that find files and lines, on the disk and in what the editor has not saved."""
+"""The tools `find_files`, `search` and `list_directory`, for the disk and what the editor has not saved."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import msgspec
 from coupler.agent.errors import EditorError
 from coupler.agent.files import EditorFiles
 from coupler.langchain.current import Current
-from coupler.langchain.editor_tools.reading import missing
-from coupler.langchain.editor_tools.search import (
+from coupler.langchain.editor_tools.reading import missing_file
+from coupler.langchain.editor_tools.search_program import (
     LARGEST_FILE,
     SKIPPED,
     compiled,
@@ -27,17 +27,20 @@ from coupler.langchain.editor_tools.search import (
     is_in_repository,
     shortened,
 )
-from coupler.langchain.editor_tools.tool_use import ToolUse, permitted_use, readable_place, running_prompt
-from coupler.langchain.presentation import Told
+from coupler.langchain.editor_tools.tool_use import ToolUse, permitted_use, readable_path, running_prompt
+from coupler.langchain.presentation import TitleArguments
 from coupler.permission.action import Action
-from coupler.runtime.commands import Job, Listener
-from coupler.runtime.environment import Environment, SpawnError, find_outside
-from coupler.runtime.files import FilePath, OutsideRootsError, UnsuitableFileError, find_inside
+from coupler.runtime.commands import OutputListener, RunningCommand
+from coupler.runtime.environment import Environment, SpawnError, find_program_outside
+from coupler.runtime.files import OutsideRootsError, SessionPath, UnsuitableFileError, find_inside
 from coupler.runtime.paths import is_below
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn
 
+DirectoryArgument = Annotated[
+    str, "Where to look: a directory or one file, absolute or relative to the working directory."
+]
 
 MOST_FILES = 500
 MOST_LINES = 300
@@ -49,23 +52,71 @@ MOST_CONTEXT = 20
 MOST_PLACES = 20
 """Places that an editor is told of."""
 
-Directory = Annotated[
-    str, "Where to look: a directory or one file, absolute or relative to the working directory."
-]
+MOST_ENTRIES = 500
+"""Entries that are shown."""
+
+LONGEST_TEXT = 25_000
+"""Characters of what was found that a model gets at once."""
+
+SOURCE = Path(__file__).parents[3]
+PROGRAM_CODE = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from coupler.langchain.editor_tools.search_program import main; main()"
+)
+
+SEARCH_LIMIT = 30.0
+"""Seconds that a search has."""
+
+LONGEST_OUTPUT = 16 * 1024 * 1024
+
+MOST_UNSAVED = 100
+"""Files that the editor is asked for; those that were touched last."""
+
+AT_ONCE = 8
+
+UNSAVED_LIMIT = 10.0
+"""Seconds that the editor has."""
+
+LONGEST_UNSAVED = 2_000_000
+"""Characters of a file that is searched."""
+
+SAME_IN_RIPGREP = re.compile(
+    r"""\( (?: \?: | (?!\?) ) | \| |
+        (?: [^\\\[\](){}*+?|]                       # a character that stands for itself, ^ and $
+          | \\ (?: [dDwWsSbBt] | [^\w\s<>] )        # a class, a border, or what is escaped
+          | \[ \^? (?: [^\\\[\]&~^-] | \\[^\w\s] | \\[dwst] | [A-Za-z0-9]-[A-Za-z0-9] )+ -? \]
+          | \)
+        ) (?: [*+?] \?? | \{ \d{1,3} (?: , \d{0,3} )? \} \?? )?""",
+    re.VERBOSE,
+)
+"""A piece of a regular expression that means the same to Python and to ripgrep."""
+
+RIPGREP_OPTIONS = (
+    *("--no-config", "--json", "--sort=path", "--no-messages", "--crlf", "--hidden"),
+    *("--no-ignore-dot", "--no-ignore-exclude", "--no-ignore-global", "--no-ignore-messages"),
+    *(f"--glob=!**/{name}/" for name in sorted(SKIPPED)),
+)
+
+_SAFE_NAME = re.compile(r"[\w.*?-]+", re.ASCII)
 
 
-def finding_title(told: Told) -> str | None:
-    """As "Find '*.py' in src"."""
+def finding_title(told: TitleArguments) -> str | None:
+    """Return a title such as "Find '*.py' in src"."""
     glob = told.text("glob")
     return f"Find '{glob}'{_where(told)}" if glob is not None else None
 
 
-def searching_title(told: Told) -> str | None:
-    """As "Search 'x' in src"."""
+def searching_title(told: TitleArguments) -> str | None:
+    """Return a title such as "Search 'x' in src"."""
     pattern, glob = told.text("pattern"), told.text("glob")
     if pattern is None:
         return None
     return f"Search '{pattern}'{_where(told)}{f' ({glob})' if glob not in (None, '**') else ''}"
+
+
+def listing_title(told: TitleArguments) -> str | None:
+    """Return a title such as "List src"."""
+    return f"List {told.path('path') or '.'}"
 
 
 async def find_files(
@@ -74,7 +125,7 @@ async def find_files(
         "Which files, by their paths below the directory: `*` stays in one directory, `**` does not,"
         " as in `src/**/*.{ts,tsx}`. Without a `/` it is a name in any of the directories below.",
     ],
-    directory: Directory = ".",
+    directory: DirectoryArgument = ".",
 ) -> tuple[str, dict[str, Any]]:
     """Find files by their names, without what .gitignore files leave out, caches and installed packages.
 
@@ -82,9 +133,9 @@ async def find_files(
     """
     async with _permitted("Find", directory) as use:
         place = await asyncio.to_thread(_existing, directory, use.prompt)
-        quest = Quest(place.real, _checked(glob, place), None, MOST_FILES)
-        found = await _find(use.prompt, quest, place)
-        text, is_whole = that_fit([hit.path for hit in found.hits])
+        request = SearchRequest(place.real, _checked(glob, place), None, MOST_FILES)
+        found = await _find(use.prompt, request, place)
+        text, is_whole = fitting_lines([hit.path for hit in found.hits])
         if not found.hits:
             text = (
                 "No file fits. (What .gitignore files leave out is only found in a directory that is named.)"
@@ -98,7 +149,7 @@ async def find_files(
 
 async def search(
     pattern: Annotated[str, "A regular expression of Python, matched against each line."],
-    directory: Directory = ".",
+    directory: DirectoryArgument = ".",
     glob: Annotated[str, "Only in files with such names, as in `*.py` or `src/**/*.{ts,tsx}`."] = "**",
     ignore_case: Annotated[bool, "Whether `a` also means `A`."] = False,
     context: Annotated[int, f"How many lines to show before and after each; at most {MOST_CONTEXT}."] = 0,
@@ -111,16 +162,16 @@ async def search(
     _check(pattern, context)
     async with _permitted("Search", directory) as use:
         place = await asyncio.to_thread(_existing, directory, use.prompt)
-        quest = Quest(
+        request = SearchRequest(
             place.real, _checked(glob, place), pattern, MOST_LINES, ignore_case, min(context, MOST_CONTEXT)
         )
-        everything = await _find(use.prompt, quest, place)
+        everything = await _find(use.prompt, request, place)
         left_out = await _not_readable(use.prompt, {hit.path for hit in everything.hits})
         found = everything.without(left_out)
         places = [(hit.path, hit.line) for hit in found.hits if hit.is_match]
         if places:
             use.works_in(*places[:MOST_PLACES])
-        text, is_whole = that_fit(in_lines(found, context))
+        text, is_whole = fitting_lines(grep_lines(found, context))
         is_cut = found.is_cut or not is_whole
         if is_cut:
             text += "\n… (there is more: use a narrower pattern, glob or directory)"
@@ -128,6 +179,28 @@ async def search(
             text += f"\n({_files(left_out)} left out: reading has to be permitted; use read_file)"
         outcome = {"matches": found.matches, "is_cut": is_cut, "left_out": sorted(left_out)}
         return text.strip("\n") or "Nothing fits.", outcome
+
+
+async def list_directory(
+    path: Annotated[str, "The directory, absolute or relative to the working directory."] = ".",
+) -> tuple[str, dict[str, Any]]:
+    """List what is in a directory, hidden files too: directories first, with a `/` at their end, then files.
+
+    To find files in the directories below, use find_files.
+    """
+    async with permitted_use("List", "read", path) as use:
+        place = readable_path(path, use.prompt.session)
+        entries = await asyncio.to_thread(_entries, place)
+        known = {entry.name for entry in entries}
+        for real in await unsaved_texts(use.prompt.turn, place.real):
+            parent, name = os.path.split(real)
+            if parent == place.real and name not in known:
+                entries.append(DirectoryEntry(name, False, " (not saved)"))
+        entries.sort(key=lambda entry: (not entry.is_directory, entry.name))
+        lines = [entry.line for entry in entries[:MOST_ENTRIES]]
+        if len(entries) > MOST_ENTRIES:
+            lines.append(f"… ({len(entries) - MOST_ENTRIES} more: use find_files with a glob)")
+        return "\n".join(lines) or "(The directory is empty.)", {"path": path, "entries": len(entries)}
 
 
 @asynccontextmanager
@@ -138,32 +211,32 @@ async def _permitted(verb: str, directory: str) -> AsyncIterator[ToolUse]:
     """
     prompt = running_prompt()
     session = prompt.session
-    place = readable_place(directory, session)
+    place = readable_path(directory, session)
     action = Action(kind="search", paths=(place.shown,), cwd=session.cwd, roots=session.roots)
     verdict = await session.project.permitting().judge(action)
     async with permitted_use(verb, "search" if verdict.is_ruled else "read", directory) as use:
         yield use
 
 
-async def _find(prompt: Current, quest: Quest, place: FilePath) -> Found:
-    """What is found, by paths for people: on the disk, and in the editor in place of that."""
+async def _find(prompt: Current, request: SearchRequest, place: SessionPath) -> SearchResult:
+    """Search the disk, and in its place what the editor has not saved; paths are those for people."""
     turn = prompt.turn
 
-    async def look() -> Found:
+    async def look() -> SearchResult:
         texts = await unsaved_texts(turn, place.real)
-        program = ripgrep(prompt.session.roots) if can_search(quest) else None
+        program = find_ripgrep(prompt.session.roots) if can_search(request) else None
         found = None
         if program is not None and place.real not in texts:
             try:
-                found = await find_lines(program, quest)
+                found = await run_ripgrep(program, request)
             except SpawnError:
                 found = None
         if found is None:
-            return await find(quest._replace(texts=texts))
+            return await run_search_program(request._replace(texts=texts))
         if not texts:
             return found
-        unsaved = await find(quest._replace(texts=texts, walks=False))
-        return found.without(texts).joined(unsaved, quest.most)
+        unsaved = await run_search_program(request._replace(texts=texts, walks=False))
+        return found.without(texts).joined(unsaved, request.most)
 
     def shown(path: str) -> str:
         whole = f"{place.shown}{path[len(place.real) :]}"
@@ -173,14 +246,14 @@ async def _find(prompt: Current, quest: Quest, place: FilePath) -> Found:
     return found.renamed(shown)
 
 
-def _existing(directory: str, prompt: Current) -> FilePath:
-    place = readable_place(directory, prompt.session)
+def _existing(directory: str, prompt: Current) -> SessionPath:
+    place = readable_path(directory, prompt.session)
     if not Path(place.real).exists() and place.real not in prompt.session.known_files:
-        raise missing(place)
+        raise missing_file(place)
     return place
 
 
-def _checked(glob: str, place: FilePath) -> str:
+def _checked(glob: str, place: SessionPath) -> str:
     """The glob as one below the place: models also write them from the root on."""
     glob = glob.removeprefix("./") or "**"
     for start in (place.shown, place.real):
@@ -215,7 +288,7 @@ async def _not_readable(prompt: Current, paths: set[str]) -> set[str]:
     return refused
 
 
-def _where(told: Told) -> str:
+def _where(told: TitleArguments) -> str:
     directory = told.path("directory")
     return f" in {directory}" if directory not in (None, ".") else ""
 
@@ -224,102 +297,48 @@ def _files(paths: set[str]) -> str:
     return f"{len(paths)} file{'s were' if len(paths) > 1 else ' was'}"
 
 
-# What was found in files: lines, or the files themselves.
+class DirectoryEntry(NamedTuple):
+    """An entry of a directory."""
 
-
-LONGEST_TEXT = 25_000
-"""Characters of what was found that a model gets at once."""
-
-
-class Hit(NamedTuple):
-    """A file, or a line in it."""
-
-    path: str
-    line: int
-    text: str
-    is_match: bool = True
-    """Whether the line fits, or only stands near one that does."""
-
-
-class Found(NamedTuple):
-    """What was found, in the order of paths and lines."""
-
-    hits: list[Hit]
-    total: int
-    """How much there is, or that there is more than `hits` has."""
+    name: str
+    is_directory: bool
+    about: str = ""
 
     @property
-    def matches(self) -> int:
-        """How many lines, or files, were found and not only stand near."""
-        return sum(hit.is_match for hit in self.hits)
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether there is more."""
-        return self.total > self.matches
-
-    def renamed(self, name: Callable[[str], str]) -> Found:
-        """The same with other paths."""
-        return Found([hit._replace(path=name(hit.path)) for hit in self.hits], self.total)
-
-    def without(self, paths: Collection[str]) -> Found:
-        """The same without some files."""
-        kept = Found([hit for hit in self.hits if hit.path not in paths], 0)
-        return kept._replace(total=self.total - self.matches + kept.matches)
-
-    def joined(self, other: Found, most: int) -> Found:
-        """Both, in order, and no more than are wanted."""
-        hits = sorted((*self.hits, *other.hits), key=lambda hit: (hit.path.split("/"), hit.line))
-        total = self.total + other.total
-        left = most
-        for index, hit in enumerate(hits):
-            left -= hit.is_match
-            if left < 0:
-                return Found(hits[:index], total)
-        return Found(hits, total)
+    def line(self) -> str:
+        """The entry as it is shown."""
+        return f"{self.name}{'/' if self.is_directory else ''}{self.about}"
 
 
-def in_lines(found: Found, context: int) -> list[str]:
-    """The lines as `grep` writes them: those near a match are marked, and what is apart is kept apart."""
-    lines: list[str] = []
-    last: Hit | None = None
-    for hit in found.hits:
-        is_next = last is not None and last.path == hit.path and last.line + 1 == hit.line
-        if context and last is not None and not is_next:
-            lines.append("--")
-        mark = ":" if hit.is_match else "-"
-        lines.append(f"{hit.path}{mark}{hit.line}{mark} {hit.text}")
-        last = hit
-    return lines
+def _entries(place: SessionPath) -> list[DirectoryEntry]:
+    try:
+        with os.scandir(place.real) as found:
+            return [_entry(each) for each in found if each.name.isprintable()]
+    except FileNotFoundError:
+        raise missing_file(place, "directory") from None
+    except NotADirectoryError:
+        raise NotADirectoryError(f"{place.shown!r} is a file: read it with read_file") from None
 
 
-def that_fit(lines: list[str]) -> tuple[str, bool]:
-    """As many lines as a model gets at once, and whether they are all."""
-    size = 0
-    for index, line in enumerate(lines):
-        size += len(line) + 1
-        if size > LONGEST_TEXT:
-            return "\n".join(lines[:index]), False
-    return "\n".join(lines), True
+def _entry(found: os.DirEntry[str]) -> DirectoryEntry:
+    if found.is_symlink():
+        return DirectoryEntry(found.name, False, f" -> {Path(found.path).readlink()}")
+    if found.is_dir(follow_symlinks=False):
+        return DirectoryEntry(found.name, True)
+    size = found.stat(follow_symlinks=False).st_size
+    return DirectoryEntry(found.name, False, f" ({_size(size)})")
 
 
-# Runs the program in `finding`, which looks for files and lines, and ends it if it takes too long.
+def _size(size: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
 
 
-SOURCE = Path(__file__).parents[3]
-START = (
-    "import sys; sys.path.insert(0, sys.argv[1]); "
-    "from coupler.langchain.editor_tools.search import main; main()"
-)
-
-SEARCH_LIMIT = 30.0
-"""Seconds that a search has."""
-
-LONGEST_OUTPUT = 16 * 1024 * 1024
-
-
-class Quest(NamedTuple):
-    """What is looked for: files with such names, or their lines that a regular expression fits."""
+class SearchRequest(NamedTuple):
+    """A search for files with such names, or for their lines that a regular expression fits."""
 
     directory: str
     """A directory or one file, links resolved."""
@@ -335,212 +354,80 @@ class Quest(NamedTuple):
     """Whether other files are looked at."""
 
 
-async def find(quest: Quest) -> Found:
-    """What the program finds."""
-    output = bytearray()
+class SearchResult(NamedTuple):
+    """The files or lines that were found, in the order of paths and lines."""
 
-    async def keep(chunk: bytes) -> None:
-        if len(output) + len(chunk) > LONGEST_OUTPUT:
-            raise ValueError("too much was found: ask for less")
-        output.extend(chunk)
-
-    command = [sys.executable, "-I", "-S", "-c", START, str(SOURCE)]
-    job = Job.start(
-        command,
-        cwd=str(SOURCE),
-        env=Environment.exact({}),
-        input=msgspec.json.encode({**quest._asdict(), "texts": dict(quest.texts)}),
-    )
-    code = await heard(job, keep)
-    if code != 0:
-        raise ValueError("the search failed: use a simpler pattern")
-    return msgspec.json.decode(bytes(output), type=Found)
-
-
-async def heard(job: Job, listener: Listener) -> int:
-    """Hear a job out and end it, also if it takes too long; what it returned."""
-    try:
-        async with asyncio.timeout(SEARCH_LIMIT):
-            await job.hear(listener)
-            return await job.wait()
-    except TimeoutError:
-        message = f"this took longer than {SEARCH_LIMIT:g} s: use a simpler pattern, or look in less"
-        raise ValueError(message) from None
-    finally:
-        await job.end(0)
-        job.close()
-
-
-# Searches by ripgrep, where it is installed: the same lines as `finder` finds, many times faster.
-#
-# Its configuration is not read, and of the files that tell it what to pass over only .gitignore. Patterns
-# whose meaning in its language may differ from that in Python's are left to `finder`.
-
-
-ALIKE = re.compile(
-    r"""\( (?: \?: | (?!\?) ) | \| |
-        (?: [^\\\[\](){}*+?|]                       # a character that stands for itself, ^ and $
-          | \\ (?: [dDwWsSbBt] | [^\w\s<>] )        # a class, a border, or what is escaped
-          | \[ \^? (?: [^\\\[\]&~^-] | \\[^\w\s] | \\[dwst] | [A-Za-z0-9]-[A-Za-z0-9] )+ -? \]
-          | \)
-        ) (?: [*+?] \?? | \{ \d{1,3} (?: , \d{0,3} )? \} \?? )?""",
-    re.VERBOSE,
-)
-"""A piece of a regular expression that means the same to Python and to ripgrep."""
-
-OPTIONS = (
-    *("--no-config", "--json", "--sort=path", "--no-messages", "--crlf", "--hidden"),
-    *("--no-ignore-dot", "--no-ignore-exclude", "--no-ignore-global", "--no-ignore-messages"),
-    *(f"--glob=!**/{name}/" for name in sorted(SKIPPED)),
-)
-
-_SAFE_NAME = re.compile(r"[\w.*?-]+", re.ASCII)
-
-
-def ripgrep(untrusted: Sequence[str]) -> str | None:
-    """Where ripgrep is installed, but not in one of these directories: what is in there may be anybody's."""
-    # Looked for anew each time: that is cheap, and somebody may install it because it is missing.
-    return find_outside("rg", untrusted)
-
-
-def can_search(quest: Quest) -> bool:
-    """Whether ripgrep means the same by the pattern."""
-    if quest.pattern is None or not quest.walks:
-        return False
-    place = 0
-    while place < len(quest.pattern):
-        piece = ALIKE.match(quest.pattern, place)
-        if piece is None:
-            return False
-        place = piece.end()
-    return True
-
-
-async def find_lines(program: str, quest: Quest) -> Found | None:
-    """The lines on the disk that fit; None if ripgrep cannot say."""
-    output = _Output(quest)
-    job = Job.start([program, *_arguments(quest)], cwd=str(Path(program).parent), env=Environment.exact({}))
-    try:
-        await heard(job, output.take)
-    except _EnoughError:
-        return output.found
-    return output.found if output.is_whole else None
-
-
-def _arguments(quest: Quest) -> Iterator[str]:
-    yield from OPTIONS
-    if not is_in_repository(quest.directory):
-        # A .gitignore file counts there too.
-        yield "--no-require-git"
-    if quest.ignore_case:
-        yield "--ignore-case"
-    if quest.context:
-        yield f"--context={quest.context}"
-    if Path(quest.directory).is_dir():
-        yield f"--max-filesize={LARGEST_FILE}"
-        names = {each.rpartition("/")[2] for each in expanded(quest.glob)}
-        if all(_SAFE_NAME.fullmatch(name) for name in names):
-            # A type, because a glob would bring back what .gitignore leaves out.
-            yield from (f"--type-add=wanted:{name}" for name in sorted(names))
-            yield "--type=wanted"
-    else:
-        yield "--text"
-    yield f"--regexp={quest.pattern}"
-    yield from ("--", quest.directory)
-
-
-class _EnoughError(Exception):
-    """As much was found as is wanted."""
-
-
-class _Output:
-    """What ripgrep writes: messages in JSON, a line each."""
-
-    def __init__(self, quest: Quest) -> None:
-        self.is_whole = False
-        self._quest = quest
-        self._names = compiled(quest.glob)
-        self._is_file = not Path(quest.directory).is_dir()
-        self._start = len(quest.directory.rstrip(os.sep)) + 1
-        self._rest = b""
-        self._hits: list[Hit] = []
-        self._of_file: list[Hit] = []
+    hits: list[SearchHit]
+    total: int
+    """How much there is, or that there is more than `hits` has."""
 
     @property
-    def found(self) -> Found:
-        """What was found by now, in files that are text to their end."""
-        hits, total = [], 0
-        for hit in self._hits:
-            total += hit.is_match
-            if total > self._quest.most:
-                break
-            hits.append(hit)
-        return Found(hits, total)
+    def matches(self) -> int:
+        """The number of lines, or files, that were found and do not only stand near."""
+        return sum(hit.is_match for hit in self.hits)
 
-    async def take(self, chunk: bytes) -> None:
-        """Hear another piece."""
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        if len(self._rest) > LONGEST_OUTPUT:
-            raise ValueError("a line that fits is too long to be shown: use another pattern or glob")
-        for line in lines:
-            # What else it writes is a complaint, and then there is no summary.
-            if line.startswith(b"{"):
-                self._hear(msgspec.json.decode(line))
+    @property
+    def is_cut(self) -> bool:
+        """True if there is more."""
+        return self.total > self.matches
 
-    def _hear(self, message: dict[str, Any]) -> None:
-        data = message["data"]
-        match message["type"]:
-            case "begin":
-                self._of_file = []
-            case "match" | "context" as kind:
-                self._of_file += self._hits_in(data, is_match=kind == "match")
-            case "end":
-                if data["binary_offset"] is None:
-                    self._hits += self._of_file
-                if sum(hit.is_match for hit in self._hits) > self._quest.most:
-                    raise _EnoughError
-            case "summary":
-                self.is_whole = True
+    def renamed(self, name: Callable[[str], str]) -> SearchResult:
+        """Return the result with other paths."""
+        return SearchResult([hit._replace(path=name(hit.path)) for hit in self.hits], self.total)
 
-    def _hits_in(self, data: dict[str, Any], *, is_match: bool) -> Iterator[Hit]:
-        path = data["path"].get("text")
-        if path is None or not self._is_wanted(path):
-            return
-        line = _bytes_of(data["lines"])
-        first = data["submatches"][0]["start"] if is_match and data["submatches"] else 0
-        place = len(line[:first].decode("utf-8", "replace"))
-        text = line.decode("utf-8", "replace").removesuffix("\n").removesuffix("\r")
-        yield Hit(path, data["line_number"], shortened(text, place), is_match)
+    def without(self, paths: Collection[str]) -> SearchResult:
+        """Return the result without some files."""
+        kept = SearchResult([hit for hit in self.hits if hit.path not in paths], 0)
+        return kept._replace(total=self.total - self.matches + kept.matches)
 
-    def _is_wanted(self, path: str) -> bool:
-        if self._is_file:
-            return True
-        below = path[self._start :].replace(os.sep, "/")
-        fits = self._names.fullmatch(below) or self._names.fullmatch(below.rpartition("/")[2])
-        return path.isprintable() and fits is not None
+    def joined(self, other: SearchResult, most: int) -> SearchResult:
+        """Return both results, in order, and no more than are wanted."""
+        hits = sorted((*self.hits, *other.hits), key=lambda hit: (hit.path.split("/"), hit.line))
+        total = self.total + other.total
+        left = most
+        for index, hit in enumerate(hits):
+            left -= hit.is_match
+            if left < 0:
+                return SearchResult(hits[:index], total)
+        return SearchResult(hits, total)
 
 
-def _bytes_of(text: dict[str, str]) -> bytes:
-    return text["text"].encode() if "text" in text else base64.b64decode(text["bytes"])
+class SearchHit(NamedTuple):
+    """A file that was found, or a line in it."""
+
+    path: str
+    line: int
+    text: str
+    is_match: bool = True
+    """Whether the line fits, or only stands near one that does."""
 
 
-# Files that a session has touched, as they are in the editor now: what its user has not saved is in them.
+def grep_lines(found: SearchResult, context: int) -> list[str]:
+    """Return the lines as `grep` writes them: those near a match are marked, and gaps are shown."""
+    lines: list[str] = []
+    last: SearchHit | None = None
+    for hit in found.hits:
+        is_next = last is not None and last.path == hit.path and last.line + 1 == hit.line
+        if context and last is not None and not is_next:
+            lines.append("--")
+        mark = ":" if hit.is_match else "-"
+        lines.append(f"{hit.path}{mark}{hit.line}{mark} {hit.text}")
+        last = hit
+    return lines
 
 
-MOST_UNSAVED = 100
-"""Files that the editor is asked for; those that were touched last."""
-
-AT_ONCE = 8
-
-UNSAVED_LIMIT = 10.0
-"""Seconds that the editor has."""
-
-LONGEST_UNSAVED = 2_000_000
-"""Characters of a file that is searched."""
+def fitting_lines(lines: list[str]) -> tuple[str, bool]:
+    """Return as many lines as a model gets at once, and whether they are all."""
+    size = 0
+    for index, line in enumerate(lines):
+        size += len(line) + 1
+        if size > LONGEST_TEXT:
+            return "\n".join(lines[:index]), False
+    return "\n".join(lines), True
 
 
 async def unsaved_texts(turn: Turn, place: str) -> dict[str, str]:
-    """The texts by real paths of what the session has touched in a place, as far as the editor tells them."""
+    """Return the unsaved texts, by real paths, of files in a place that the session has touched."""
     editor = EditorFiles(turn)
     touched = [path for path in turn.session.known_files.paths if is_below(path, place)][-MOST_UNSAVED:]
     if not touched or not editor.can_read:
@@ -567,75 +454,171 @@ async def unsaved_texts(turn: Turn, place: str) -> dict[str, str]:
     return texts
 
 
-# The tool that shows what is in a directory.
+async def run_search_program(request: SearchRequest) -> SearchResult:
+    """Return what `search_program` finds, in a process that is ended if it takes too long."""
+    output = bytearray()
+
+    async def keep(chunk: bytes) -> None:
+        if len(output) + len(chunk) > LONGEST_OUTPUT:
+            raise ValueError("too much was found: ask for less")
+        output.extend(chunk)
+
+    command = [sys.executable, "-I", "-S", "-c", PROGRAM_CODE, str(SOURCE)]
+    job = RunningCommand.start(
+        command,
+        cwd=str(SOURCE),
+        env=Environment.exact({}),
+        input=msgspec.json.encode({**request._asdict(), "texts": dict(request.texts)}),
+    )
+    code = await run_to_end(job, keep)
+    if code != 0:
+        raise ValueError("the search failed: use a simpler pattern")
+    return msgspec.json.decode(bytes(output), type=SearchResult)
 
 
-MOST_ENTRIES = 500
-"""Entries that are shown."""
+async def run_to_end(job: RunningCommand, listener: OutputListener) -> int:
+    """Hear a job out and end it, also if it takes too long; returns its exit code."""
+    try:
+        async with asyncio.timeout(SEARCH_LIMIT):
+            await job.hear(listener)
+            return await job.wait()
+    except TimeoutError:
+        message = f"this took longer than {SEARCH_LIMIT:g} s: use a simpler pattern, or look in less"
+        raise ValueError(message) from None
+    finally:
+        await job.end(0)
+        job.close()
 
 
-class Entry(NamedTuple):
-    """Something in a directory."""
+def find_ripgrep(untrusted: Sequence[str]) -> str | None:
+    """Return where ripgrep is installed, but not in one of these directories, which may be anybody's."""
+    # Looked for anew each time: that is cheap, and somebody may install it because it is missing.
+    return find_program_outside("rg", untrusted)
 
-    name: str
-    is_directory: bool
-    about: str = ""
+
+def can_search(request: SearchRequest) -> bool:
+    """True if ripgrep means the same by the pattern."""
+    if request.pattern is None or not request.walks:
+        return False
+    place = 0
+    while place < len(request.pattern):
+        piece = SAME_IN_RIPGREP.match(request.pattern, place)
+        if piece is None:
+            return False
+        place = piece.end()
+    return True
+
+
+async def run_ripgrep(program: str, request: SearchRequest) -> SearchResult | None:
+    """Return the lines on the disk that fit, found by ripgrep; None if it cannot say.
+
+    The lines are those that `search_program` finds, many times faster. Ripgrep's configuration is not read,
+    and of the files that tell it what to pass over only .gitignore. Patterns whose meaning in its language
+    may differ from that in Python's are left to `search_program`.
+    """
+    output = _RipgrepOutput(request)
+    job = RunningCommand.start(
+        [program, *_arguments(request)], cwd=str(Path(program).parent), env=Environment.exact({})
+    )
+    try:
+        await run_to_end(job, output.take)
+    except _EnoughError:
+        return output.found
+    return output.found if output.is_whole else None
+
+
+def _arguments(request: SearchRequest) -> Iterator[str]:
+    yield from RIPGREP_OPTIONS
+    if not is_in_repository(request.directory):
+        # A .gitignore file counts there too.
+        yield "--no-require-git"
+    if request.ignore_case:
+        yield "--ignore-case"
+    if request.context:
+        yield f"--context={request.context}"
+    if Path(request.directory).is_dir():
+        yield f"--max-filesize={LARGEST_FILE}"
+        names = {each.rpartition("/")[2] for each in expanded(request.glob)}
+        if all(_SAFE_NAME.fullmatch(name) for name in names):
+            # A type, because a glob would bring back what .gitignore leaves out.
+            yield from (f"--type-add=wanted:{name}" for name in sorted(names))
+            yield "--type=wanted"
+    else:
+        yield "--text"
+    yield f"--regexp={request.pattern}"
+    yield from ("--", request.directory)
+
+
+class _EnoughError(Exception):
+    """As much was found as is wanted."""
+
+
+class _RipgrepOutput:
+    """Reads what ripgrep writes: messages in JSON, a line each."""
+
+    def __init__(self, request: SearchRequest) -> None:
+        self.is_whole = False
+        self._request = request
+        self._names = compiled(request.glob)
+        self._is_file = not Path(request.directory).is_dir()
+        self._start = len(request.directory.rstrip(os.sep)) + 1
+        self._rest = b""
+        self._hits: list[SearchHit] = []
+        self._of_file: list[SearchHit] = []
 
     @property
-    def line(self) -> str:
-        """The entry as it is shown."""
-        return f"{self.name}{'/' if self.is_directory else ''}{self.about}"
+    def found(self) -> SearchResult:
+        """The lines that were found by now, in files that are text to their end."""
+        hits, total = [], 0
+        for hit in self._hits:
+            total += hit.is_match
+            if total > self._request.most:
+                break
+            hits.append(hit)
+        return SearchResult(hits, total)
+
+    async def take(self, chunk: bytes) -> None:
+        """Hear another piece."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if len(self._rest) > LONGEST_OUTPUT:
+            raise ValueError("a line that fits is too long to be shown: use another pattern or glob")
+        for line in lines:
+            # What else it writes is a complaint, and then there is no summary.
+            if line.startswith(b"{"):
+                self._hear(msgspec.json.decode(line))
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        data = message["data"]
+        match message["type"]:
+            case "begin":
+                self._of_file = []
+            case "match" | "context" as kind:
+                self._of_file += self._hits_in(data, is_match=kind == "match")
+            case "end":
+                if data["binary_offset"] is None:
+                    self._hits += self._of_file
+                if sum(hit.is_match for hit in self._hits) > self._request.most:
+                    raise _EnoughError
+            case "summary":
+                self.is_whole = True
+
+    def _hits_in(self, data: dict[str, Any], *, is_match: bool) -> Iterator[SearchHit]:
+        path = data["path"].get("text")
+        if path is None or not self._is_wanted(path):
+            return
+        line = _bytes_of(data["lines"])
+        first = data["submatches"][0]["start"] if is_match and data["submatches"] else 0
+        place = len(line[:first].decode("utf-8", "replace"))
+        text = line.decode("utf-8", "replace").removesuffix("\n").removesuffix("\r")
+        yield SearchHit(path, data["line_number"], shortened(text, place), is_match)
+
+    def _is_wanted(self, path: str) -> bool:
+        if self._is_file:
+            return True
+        below = path[self._start :].replace(os.sep, "/")
+        fits = self._names.fullmatch(below) or self._names.fullmatch(below.rpartition("/")[2])
+        return path.isprintable() and fits is not None
 
 
-def listing_title(told: Told) -> str | None:
-    """As "List src"."""
-    return f"List {told.path('path') or '.'}"
-
-
-async def list_directory(
-    path: Annotated[str, "The directory, absolute or relative to the working directory."] = ".",
-) -> tuple[str, dict[str, Any]]:
-    """List what is in a directory, hidden files too: directories first, with a `/` at their end, then files.
-
-    To find files in the directories below, use find_files.
-    """
-    async with permitted_use("List", "read", path) as use:
-        place = readable_place(path, use.prompt.session)
-        entries = await asyncio.to_thread(_entries, place)
-        known = {entry.name for entry in entries}
-        for real in await unsaved_texts(use.prompt.turn, place.real):
-            parent, name = os.path.split(real)
-            if parent == place.real and name not in known:
-                entries.append(Entry(name, False, " (not saved)"))
-        entries.sort(key=lambda entry: (not entry.is_directory, entry.name))
-        lines = [entry.line for entry in entries[:MOST_ENTRIES]]
-        if len(entries) > MOST_ENTRIES:
-            lines.append(f"… ({len(entries) - MOST_ENTRIES} more: use find_files with a glob)")
-        return "\n".join(lines) or "(The directory is empty.)", {"path": path, "entries": len(entries)}
-
-
-def _entries(place: FilePath) -> list[Entry]:
-    try:
-        with os.scandir(place.real) as found:
-            return [_entry(each) for each in found if each.name.isprintable()]
-    except FileNotFoundError:
-        raise missing(place, "directory") from None
-    except NotADirectoryError:
-        raise NotADirectoryError(f"{place.shown!r} is a file: read it with read_file") from None
-
-
-def _entry(found: os.DirEntry[str]) -> Entry:
-    if found.is_symlink():
-        return Entry(found.name, False, f" -> {Path(found.path).readlink()}")
-    if found.is_dir(follow_symlinks=False):
-        return Entry(found.name, True)
-    size = found.stat(follow_symlinks=False).st_size
-    return Entry(found.name, False, f" ({_size(size)})")
-
-
-def _size(size: float) -> str:
-    for unit in ("bytes", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"
+def _bytes_of(text: dict[str, str]) -> bytes:
+    return text["text"].encode() if "text" in text else base64.b64decode(text["bytes"])

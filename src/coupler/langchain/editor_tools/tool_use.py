@@ -1,4 +1,4 @@
-"""What every tool that works in an editor's session has in common: its call, its permission, its errors.
+"""The parts that all tools in an editor's session share: their call, permission and errors.
 
 A tool is an async function whose docstring and annotations the model reads. It returns text for the
 model, or such text and a value for programs, which clients get as the call's raw output. Inside of it,
@@ -23,17 +23,17 @@ from pydantic import Field
 from coupler.agent.errors import EditorError, NotPermittedError
 from coupler.agent.tool_call import Call
 from coupler.langchain.current import Current, HeldUpError, current
-from coupler.langchain.presentation import Title, Told
+from coupler.langchain.presentation import TitleArguments, TitleMaker
 from coupler.langchain.tool_arguments import absolute, relative
 from coupler.langchain.tool_calls import JoinedCall
 from coupler.runtime.environment import SpawnError
-from coupler.runtime.files import FileChangedError, FilePath, UnsuitableFileError, find_inside
+from coupler.runtime.files import FileChangedError, SessionPath, UnsuitableFileError, find_inside
 from coupler.schema.v1 import ToolCallLocation, ToolKind
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
 
-ERRORS = (
+ERRORS_FOR_MODEL = (
     OSError,
     ValueError,
     FileChangedError,
@@ -44,18 +44,17 @@ ERRORS = (
 )
 """What a model can do something about."""
 
-READING = frozenset({"read", "search"})
+READING_KINDS = frozenset({"read", "search"})
 """Kinds of tools that may also look into the session's readable places."""
 
-
-Answer: TypeAlias = str | tuple[str, Any]
+ToolAnswer: TypeAlias = str | tuple[str, Any]
 """What a tool returns: text for the model, and maybe a value that JSON can hold, for programs."""
 
 
 class SessionTool(StructuredTool):
-    """A tool that works in a session."""
+    """A LangChain tool that works in a session."""
 
-    title_of: Callable[[Told], str | None] | None = Field(default=None, exclude=True)
+    title_of: Callable[[TitleArguments], str | None] | None = Field(default=None, exclude=True)
     """Makes a title for a call of what is known of its arguments."""
 
     def _parse_input(self, tool_input: str | dict[str, Any], tool_call_id: str | None) -> Any:
@@ -69,7 +68,7 @@ class SessionTool(StructuredTool):
         return super()._parse_input(tool_input, tool_call_id)
 
     def _run(self, *arguments: Any, config: RunnableConfig, **keywords: Any) -> Any:
-        """For agents that a plain function runs: it is in a thread, and can wait for this."""
+        """Run the tool for agents that a plain function runs: it is in a thread, and can wait for this."""
         try:
             return running_prompt().wait_for(self._arun(*arguments, config=config, **keywords))
         except HeldUpError as error:
@@ -77,18 +76,18 @@ class SessionTool(StructuredTool):
 
 
 def session_tool(
-    function: Callable[..., Coroutine[Any, Any, Answer]],
+    function: Callable[..., Coroutine[Any, Any, ToolAnswer]],
     kind: ToolKind,
     session: Session | None = None,
     *,
-    title: Title | None = None,
+    title: TitleMaker | None = None,
 ) -> BaseTool:
     """The function as a tool of this kind; given a session, it works in no other.
 
     `title` says what a call is called in the editor; without it, it is the tool's name and an argument.
     """
     return SessionTool.from_function(
-        coroutine=_careful(function, session),
+        coroutine=_with_model_errors(function, session),
         name=function.__name__,
         description=inspect.getdoc(function) or "",
         handle_tool_error=True,
@@ -99,7 +98,7 @@ def session_tool(
 
 
 class ToolUse:
-    """One use of a tool."""
+    """One use of a tool, in the model's own tool call."""
 
     def __init__(self, prompt: Current, block: Call, call_id: str | None) -> None:
         self.prompt = prompt
@@ -112,7 +111,7 @@ class ToolUse:
             raise NotPermittedError(f"it was not done: {self.block.refusal}")
 
     def asks_again(self) -> None:
-        """What was permitted is done, and something else comes next in the same call: it is judged anew."""
+        """Have what comes next in the same call judged anew: what was permitted is done."""
         if self._call_id is not None:
             self.prompt.calls.permitted.discard(self._call_id)
 
@@ -122,8 +121,8 @@ class ToolUse:
             self.prompt.calls.shown.add(self._call_id)
 
     def knows(self, path: str) -> bool:
-        """Whether the session has seen the file."""
-        return place_of(path, self.prompt.session).real in self.prompt.session.known_files
+        """True if the session has seen the file."""
+        return path_in_roots(path, self.prompt.session).real in self.prompt.session.known_files
 
     def works_in(self, *places: tuple[str, int | None]) -> None:
         """Show the files, and the lines in them, that the tool works on: editors can follow."""
@@ -149,7 +148,7 @@ async def tool_use(
     name: str | None = None,
     url: str | None = None,
 ) -> AsyncIterator[ToolUse]:
-    """The call that the running tool was called by, with what the tool wants to do in it.
+    """Open the call that the running tool was called by, with what the tool wants to do in it.
 
     `about` is what the title names if that is no path and no command; `name` is what rules know the use by,
     if that is not the tool's own.
@@ -159,8 +158,8 @@ async def tool_use(
     session = prompt.session
     if path is not None:
         # Outside is outside, before anybody is asked.
-        places = tuple(session.readable_places) if kind in READING else ()
-        path = (readable_place if kind in READING else place_of)(path, session).shown
+        places = tuple(session.readable_places) if kind in READING_KINDS else ()
+        path = (readable_path if kind in READING_KINDS else path_in_roots)(path, session).shown
     shown = None if path is None else relative(path, session.cwd)
     named = next((each for each in (about, command, url, shown) if each is not None), "")
     title = f"{verb} {named}".rstrip()
@@ -184,19 +183,19 @@ async def tool_use(
 async def permitted_use(
     verb: str, kind: ToolKind, path: str, line: int | None = None
 ) -> AsyncIterator[ToolUse]:
-    """The same, for tools that know at once what they want: inside of it, that is permitted."""
+    """Open a `tool_use` for tools that know at once what they want: inside of it, that is permitted."""
     async with tool_use(verb, kind, path, line) as use:
         await use.ask()
         yield use
 
 
-def place_of(path: str, session: Session) -> FilePath:
-    """The file or directory that a path means, in the session's directories; raises if it is outside."""
+def path_in_roots(path: str, session: Session) -> SessionPath:
+    """Return the file or directory that a path means in the session's directories; raises if outside."""
     return find_inside(path, session.cwd, session.roots)
 
 
-def readable_place(path: str, session: Session) -> FilePath:
-    """The same, or in a place that may be read besides."""
+def readable_path(path: str, session: Session) -> SessionPath:
+    """Return what `path_in_roots` does, or a path in a place that may be read besides."""
     return find_inside(path, session.cwd, (*session.roots, *session.readable_places))
 
 
@@ -208,10 +207,10 @@ def running_prompt() -> Current:
     return prompt
 
 
-def _careful(
-    function: Callable[..., Coroutine[Any, Any, Answer]], session: Session | None
+def _with_model_errors(
+    function: Callable[..., Coroutine[Any, Any, ToolAnswer]], session: Session | None
 ) -> Callable[..., Awaitable[tuple[str, Any]]]:
-    """What a model can do something about is told to it; anything else is a fault of ours."""
+    """Wrap a tool's function: errors that a model can do something about are told to it."""
 
     @wraps(function)
     async def called(*arguments: Any, **keywords: Any) -> tuple[str, Any]:
@@ -219,7 +218,7 @@ def _careful(
             raise ToolException("this tool belongs to another session")
         try:
             answer = await running_prompt().on_loop(function(*arguments, **keywords))
-        except ERRORS as error:
+        except ERRORS_FOR_MODEL as error:
             raise ToolException(_told(error)) from error
         return (answer, None) if isinstance(answer, str) else answer
 

@@ -1,4 +1,4 @@
-"""Tools that work where the user works: files as the editor has them, commands in its terminals.
+"""The tools of `acp.editor_tools()`: files as the editor has them, commands in its terminals.
 
 Where the client offers neither, the disk and process groups take their places. Each use is judged with its
 exact path or command by the permission engine, shows what it does in the model's own tool call, and answers
@@ -23,11 +23,18 @@ from coupler.langchain.editor_tools.searching import (
 )
 from coupler.langchain.editor_tools.tool_use import running_prompt, session_tool, tool_use
 from coupler.langchain.editor_tools.writing import edit_file, write_file
-from coupler.langchain.presentation import naming_path, naming_text
+from coupler.langchain.presentation import title_with_path, title_with_text
 from coupler.runtime.files import find_inside
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
+
+LONGEST_OUTPUT = 100_000
+"""Characters of an output that a model gets at once."""
+
+COMMAND_LIMIT = 120.0
+LONGEST_COMMAND = 3600.0
+"""Seconds that a command has, if nothing is said, and at most."""
 
 
 def editor_tools(session: Session | None = None) -> list[BaseTool]:
@@ -37,31 +44,20 @@ def editor_tools(session: Session | None = None) -> list[BaseTool]:
     """
     return [
         *file_tools(session),
-        session_tool(run_command, "execute", session, title=naming_text("Run", "command")),
+        session_tool(run_command, "execute", session, title=title_with_text("Run", "command")),
     ]
 
 
 def file_tools(session: Session | None = None) -> list[BaseTool]:
-    """Those of them that work on files."""
+    """Return the tools that work on files."""
     return [
         session_tool(read_file, "read", session, title=reading_title),
-        session_tool(write_file, "edit", session, title=naming_path("Write")),
-        session_tool(edit_file, "edit", session, title=naming_path("Edit")),
+        session_tool(write_file, "edit", session, title=title_with_path("Write")),
+        session_tool(edit_file, "edit", session, title=title_with_path("Edit")),
         session_tool(list_directory, "read", session, title=listing_title),
         session_tool(find_files, "search", session, title=finding_title),
         session_tool(search, "search", session, title=searching_title),
     ]
-
-
-# The tool that runs a command in the editor's terminal, to its end.
-
-
-LONGEST_OUTPUT = 100_000
-"""Characters of an output that a model gets at once."""
-
-COMMAND_LIMIT = 120.0
-LONGEST_COMMAND = 3600.0
-"""Seconds that a command has, if nothing is said, and at most."""
 
 
 async def run_command(

@@ -1,4 +1,8 @@
-"""The tools that change files: the change is shown before it is asked about, and made whole or not at all."""
+"""The tools `write_file` and `edit_file`: changes are shown, then asked about, then made whole or not at all.
+
+Models write line feeds whatever a file has: an edit takes over the file's own line ends, its mark at the
+beginning, and that it has no line end at its end.
+"""
 
 from __future__ import annotations
 
@@ -14,31 +18,41 @@ from weakref import WeakValueDictionary
 from pydantic import BaseModel, BeforeValidator, Field
 
 from coupler.agent.files import LONGEST_DIFF
-from coupler.langchain.editor_tools.reading import File, check_can_be_known, missing, size_of
-from coupler.langchain.editor_tools.tool_use import ToolUse, place_of, tool_use
+from coupler.langchain.editor_tools.reading import FileArgument, check_is_editable, missing_file, size_of
+from coupler.langchain.editor_tools.tool_use import ToolUse, path_in_roots, tool_use
 from coupler.runtime.files import FileChangedError
 
-AROUND = 3
+CONTEXT_LINES = 3
 """Lines that are shown around a change in a file that is too long to be shown whole."""
+
+MOST_SHOWN = 10
+"""Lines that are named in a message."""
+
+LONGEST_SHOWN = 160
+"""Characters of a line that is shown."""
+
+MOST_COMPARED = 5000
+"""Lines that are compared by how much they are alike, which takes time."""
+
+BYTE_ORDER_MARK = "\ufeff"
+"""What some programs put at the beginning of UTF-8."""
+
+LINE_NUMBER = re.compile(r"^ *\d+\t", re.MULTILINE)
+"""What the tool that reads puts before a line."""
+
+NOTHING_NEAR = "read the file, and copy the text exactly"
+
+_changing: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
 
 
 def _as_list(edits: Any) -> Any:
-    """Some models write one edit without its list, or the list as text."""
+    """Return a list of edits: some models write one edit without its list, or the list as text."""
     if isinstance(edits, str):
         try:
             edits = json.loads(edits)
         except ValueError:
             return edits
     return [edits] if isinstance(edits, dict) else edits
-
-
-_changing: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
-
-
-# Edits of a text: each replaces what is exactly there, all of them or none.
-#
-# Models write line feeds whatever a file has: an edit takes over the file's own line ends, its mark at the
-# beginning, and that it has no line end at its end.
 
 
 class Edit(BaseModel):
@@ -58,7 +72,7 @@ Edits = Annotated[
 
 
 async def write_file(
-    path: File, content: Annotated[str, "The whole new text of the file."]
+    path: FileArgument, content: Annotated[str, "The whole new text of the file."]
 ) -> tuple[str, dict[str, Any]]:
     """Create a file, or replace all of its text. Missing directories are made.
 
@@ -66,9 +80,9 @@ async def write_file(
     """
     async with tool_use("Write", "edit", path) as use, _alone(use, path):
         files = use.prompt.turn.files
-        await asyncio.to_thread(size_of, place_of(path, use.prompt.session))
+        await asyncio.to_thread(size_of, path_in_roots(path, use.prompt.session))
         before = await _known(use, path, "replace") if await files.exists(path) else None
-        after = content if before is None else in_style(content, before)
+        after = content if before is None else with_line_ends_of(content, before)
         if before == after:
             return f"{path} has this text already.", {"path": path, "changed": False}
         await _change(use, path, before, after)
@@ -77,7 +91,7 @@ async def write_file(
         return f"{path} was {done}: {lines} lines.", {"path": path, "changed": True, "lines": lines}
 
 
-async def edit_file(path: File, edits: Edits) -> tuple[str, dict[str, Any]]:
+async def edit_file(path: FileArgument, edits: Edits) -> tuple[str, dict[str, Any]]:
     """Replace pieces of text in a file, which has to be read with read_file first.
 
     Each old_text must occur exactly once, unless its replace_all is true. All edits are made, or none.
@@ -87,7 +101,7 @@ async def edit_file(path: File, edits: Edits) -> tuple[str, dict[str, Any]]:
     async with tool_use("Edit", "edit", path) as use, _alone(use, path):
         files = use.prompt.turn.files
         if not await files.exists(path):
-            raise await asyncio.to_thread(missing, place_of(path, use.prompt.session))
+            raise await asyncio.to_thread(missing_file, path_in_roots(path, use.prompt.session))
         before = await _known(use, path, "edit")
         # What does not fit is compared with all lines, which takes a moment.
         after = await asyncio.to_thread(edited, before, edits, path)
@@ -100,7 +114,7 @@ async def edit_file(path: File, edits: Edits) -> tuple[str, dict[str, Any]]:
 @asynccontextmanager
 async def _alone(use: ToolUse, path: str) -> AsyncIterator[None]:
     """Models call tools side by side: two changes of one file are made one after the other."""
-    key = asyncio.get_running_loop(), place_of(path, use.prompt.session).real
+    key = asyncio.get_running_loop(), path_in_roots(path, use.prompt.session).real
     lock = _changing.get(key)
     if lock is None:
         lock = _changing[key] = asyncio.Lock()
@@ -121,10 +135,10 @@ async def _change(use: ToolUse, path: str, before: str | None, after: str) -> No
 
 async def _known(use: ToolUse, path: str, verb: str) -> str:
     """The text as the model knows it, with what is not saved in the editor."""
-    place = place_of(path, use.prompt.session)
+    place = path_in_roots(path, use.prompt.session)
     await asyncio.to_thread(size_of, place)
     if not use.knows(path):
-        await asyncio.to_thread(check_can_be_known, place)
+        await asyncio.to_thread(check_is_editable, place)
         raise FileChangedError(
             f"{path} was not read in this session: read it with read_file before you {verb} it"
         )
@@ -156,7 +170,7 @@ def _around_change(before: str, after: str) -> tuple[str, str]:
     first = next((index for index in range(shorter) if old[index] != new[index]), shorter)
     left = shorter - first
     last = next((index for index in range(left) if old[-1 - index] != new[-1 - index]), left)
-    start, end = max(0, first - AROUND), max(0, last - AROUND)
+    start, end = max(0, first - CONTEXT_LINES), max(0, last - CONTEXT_LINES)
     return "".join(old[start : len(old) - end]), "".join(new[start : len(new) - end])
 
 
@@ -165,14 +179,7 @@ def _places_in_words(count: int, lines: tuple[int, ...]) -> str:
     return f"{count} place{'s' if count > 1 else ''} (line{'s' if len(lines) > 1 else ''} {shown})"
 
 
-MARK = "\ufeff"
-"""What some programs put at the beginning of UTF-8."""
-
-MOST_SHOWN = 10
-"""Lines that are named in a message."""
-
-
-class Edited(NamedTuple):
+class EditedText(NamedTuple):
     """A text after its edits."""
 
     text: str
@@ -182,13 +189,13 @@ class Edited(NamedTuple):
     """How many places were replaced."""
 
 
-def edited(text: str, edits: Sequence[Edit], path: str) -> Edited:
-    """The text with all edits, one after the other; raises ValueError that says which one does not fit."""
+def edited(text: str, edits: Sequence[Edit], path: str) -> EditedText:
+    """Return the text with all edits, one after the other; raises ValueError if one does not fit."""
     places: list[int] = []
     count = 0
     for number, edit in enumerate(edits, 1):
         try:
-            old, new = _in_style_of(text, edit.old_text, edit.new_text)
+            old, new = _with_line_ends(text, edit.old_text, edit.new_text)
             found = _places_of(text, old, edit.replace_all, path)
         except ValueError as error:
             raise ValueError(_of_edit(number, edits, error)) from None
@@ -197,19 +204,19 @@ def edited(text: str, edits: Sequence[Edit], path: str) -> Edited:
             places = [each + (len(new) - len(old) if each > place else 0) for each in places]
             places.append(place)
         count += len(found)
-    return Edited(text, tuple(sorted({text.count("\n", 0, place) + 1 for place in places})), count)
+    return EditedText(text, tuple(sorted({text.count("\n", 0, place) + 1 for place in places})), count)
 
 
-def in_style(text: str, before: str) -> str:
-    """A whole new text with the line ends and the mark of the one that it replaces."""
+def with_line_ends_of(text: str, before: str) -> str:
+    """Return a new text with the line ends and the mark of the one that it replaces."""
     if _has_only_crlf(before):
         text = text.replace("\r\n", "\n").replace("\n", "\r\n")
-    if before.startswith(MARK):
-        text = MARK + text.removeprefix(MARK)
+    if before.startswith(BYTE_ORDER_MARK):
+        text = BYTE_ORDER_MARK + text.removeprefix(BYTE_ORDER_MARK)
     return text
 
 
-def _in_style_of(text: str, old: str, new: str) -> tuple[str, str]:
+def _with_line_ends(text: str, old: str, new: str) -> tuple[str, str]:
     if not old:
         raise ValueError("old_text is empty: to create a file, use write_file")
     if old == new:
@@ -232,7 +239,7 @@ def _places_of(text: str, old: str, everywhere: bool, path: str) -> list[int]:
         found.append(place)
         place = text.find(old, place + len(old))
     if not found:
-        raise ValueError(f"old_text is not in {path}: {mismatch(text, old)}")
+        raise ValueError(f"old_text is not in {path}: {explain_mismatch(text, old)}")
     if len(found) > 1 and not everywhere:
         lines = [str(text.count("\n", 0, each) + 1) for each in found[:MOST_SHOWN]]
         where = f"lines {', '.join(lines)}{', …' if len(found) > MOST_SHOWN else ''}"
@@ -252,24 +259,9 @@ def _has_only_crlf(text: str) -> bool:
     return "\r\n" in text and text.count("\n") == text.count("\r\n")
 
 
-# Why a text that a model wants to replace is not in a file: what it probably meant, and where.
-
-
-LONGEST_SHOWN = 160
-"""Characters of a line that is shown."""
-
-MOST_COMPARED = 5000
-"""Lines that are compared by how much they are alike, which takes time."""
-
-NUMBER = re.compile(r"^ *\d+\t", re.MULTILINE)
-"""What the tool that reads puts before a line."""
-
-NOTHING_NEAR = "read the file, and copy the text exactly"
-
-
-def mismatch(text: str, wanted: str) -> str:
-    """What to do, for a text in which `wanted` does not occur."""
-    if NUMBER.match(wanted) and NUMBER.sub("", wanted).strip("\n") in text:
+def explain_mismatch(text: str, wanted: str) -> str:
+    """Return what to do about a text in which `wanted` does not occur: what was probably meant, and where."""
+    if LINE_NUMBER.match(wanted) and LINE_NUMBER.sub("", wanted).strip("\n") in text:
         return "it begins its lines with the numbers that read_file shows: leave those out"
     lines, old = text.split("\n"), wanted.strip("\n").split("\n")
     place, alike = _longest_alike(lines, old)
@@ -281,7 +273,7 @@ def mismatch(text: str, wanted: str) -> str:
 
 
 def _longest_alike(lines: list[str], old: list[str]) -> tuple[int, int]:
-    """Where most of the lines, from the first on, are the same but for spaces; and how many."""
+    """Return where most of the lines, from the first on, are the same but for spaces; and how many."""
     plain, wanted = [_plain(line) for line in lines], [_plain(line) for line in old]
     best = (0, 0)
     for place, line in enumerate(plain):

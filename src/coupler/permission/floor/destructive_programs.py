@@ -1,4 +1,4 @@
-"""Programs that destroy files, write disks or end processes."""
+"""Knows programs that destroy files, write disks or end processes, and code that does."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import NamedTuple, TypeAlias
 from coupler.permission.floor.expansion import Reading
 from coupler.permission.floor.places import Places
 
-# The words behind a program's name, told apart as most programs do: options anywhere, then operands.
-
 
 class Arguments:
-    """What a program is given, in one reading."""
+    """The options and operands of a program, in one reading: options anywhere, as most programs take them."""
 
     def __init__(self, words: Sequence[Reading]) -> None:
         self.words = [*words]
@@ -43,7 +41,7 @@ class Arguments:
         return False
 
     def value(self, *names: str) -> Reading | None:
-        """What an option is given: `--name=value`, `--name value`, `-nvalue` or `-n value`."""
+        """Return the value of an option: `--name=value`, `--name value`, `-nvalue` or `-n value`."""
         for place, word in enumerate(self.words):
             for name in names:
                 if word.text == name and place + 1 < len(self.words):
@@ -54,16 +52,13 @@ class Arguments:
         return None
 
 
-# What the floor has against a command.
-
-
 class Finding(NamedTuple):
     """A reason to deny a command, or to ask about it whatever is allowed."""
 
     reason: str
-    """What it would do, to be put behind "the command"."""
+    """What it would do, to follow "the command" in a sentence."""
     is_fatal: bool = True
-    """Whether it is denied; else it may be meant well, and is asked about."""
+    """Whether it is denied; otherwise it may be legitimate, and is asked about."""
 
 
 Judge: TypeAlias = Callable[[Arguments, Places], Finding | None]
@@ -84,7 +79,7 @@ def _vital(operand: Reading | None, places: Places) -> str | None:
 
 
 def deletes(given: Arguments, places: Places) -> Finding | None:
-    """`rm` and the like: all operands are lost."""
+    """Judge `rm` and the like: all operands are lost."""
     for operand in given.operands:
         if (lost := _whole(operand, places) or _vital(operand, places)) is not None:
             return Finding(f"would delete {lost}")
@@ -104,7 +99,7 @@ def _may_delete(given: Arguments, places: Places) -> Finding | None:
 
 
 def _deletes_all(given: Arguments, places: Places) -> Finding | None:
-    """Programs that take directories without an option for it."""
+    """Judge programs that take directories without an option for it."""
     return deletes(Arguments([Reading("-r"), *given.words]), places)
 
 
@@ -114,7 +109,7 @@ def _deletes_on_windows(given: Arguments, places: Places) -> Finding | None:
 
 
 def _overwrites(given: Arguments, places: Places) -> Finding | None:
-    """`tee`, `truncate`, `shred`: all operands are written to."""
+    """Judge `tee`, `truncate`, `shred`: all operands are written to."""
     for operand in given.operands:
         if (lost := _vital(operand, places)) is not None:
             return Finding(f"would overwrite {lost}")
@@ -126,7 +121,7 @@ def _shreds(given: Arguments, places: Places) -> Finding | None:
 
 
 def _copies(given: Arguments, places: Places) -> Finding | None:
-    """`cp`, `install`, `ln`: what is at the end of the way is lost."""
+    """Judge `cp`, `install`, `ln`: the destination is lost."""
     target = given.value("-t", "--target-directory") or (given.operands[-1] if given.operands else None)
     if (lost := _vital(target, places)) is not None:
         return Finding(f"would overwrite {lost}")
@@ -148,7 +143,7 @@ def _moves(given: Arguments, places: Places) -> Finding | None:
 
 
 def _changes_rights(given: Arguments, places: Places) -> Finding | None:
-    """`chmod`, `chown` and the like: of whole trees, or of the root and the system's directories."""
+    """Judge `chmod`, `chown` and the like: of whole trees, or of the root and the system's directories."""
     is_deep = given.has("R", "recursive")
     for operand in given.operands:
         lost = _whole(operand, places)
@@ -170,7 +165,7 @@ def _downloads(*options: str) -> Judge:
 
 
 def _synchronises(given: Arguments, places: Places) -> Finding | None:
-    """`rsync`: with some options what is at the end of the way, or at its beginning, is deleted."""
+    """Judge `rsync`: some options delete at the destination, or at the source."""
     *sources, target = given.operands or [Reading("")]
     if (lost := _vital(target, places)) is not None:
         return Finding(f"would overwrite {lost}")
@@ -185,7 +180,7 @@ def _archives(given: Arguments, places: Places) -> Finding | None:
 
 
 def _cleans(given: Arguments, places: Places) -> Finding | None:
-    """`git clean` in a directory that is no repository of the session's."""
+    """Judge `git clean` in a directory that is no repository of the session's."""
     if not any(word.text == "clean" for word in given.words):
         return None
     place = given.value("-C") or given.value("--work-tree") or Reading(".")
@@ -205,7 +200,7 @@ FIND_STARTS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
 
 def find_starts(words: list[Reading]) -> tuple[list[Reading], bool]:
-    """Where `find` begins, and whether it looks for something less than all."""
+    """Return where `find` begins, and whether it looks for something less than all."""
     texts = [word.text for word in words]
     leading = 0
     while leading < len(texts) and re.fullmatch(r"-[HLP]|-O\d|-D.*", texts[leading]):
@@ -226,7 +221,7 @@ def find_starts(words: list[Reading]) -> tuple[list[Reading], bool]:
 
 
 def overwrites_found(name: str, words: Sequence[Reading], start: Reading, places: Places) -> Finding | None:
-    """What `find … -exec` overwrites: everything, if what it finds is where this program writes to."""
+    """Judge what `find … -exec` overwrites: everything, if what it finds is where this program writes to."""
     texts = [word.text for word in words]
     is_target = (
         (name in _OVERWRITING and "{}" in texts)
@@ -238,7 +233,7 @@ def overwrites_found(name: str, words: Sequence[Reading], start: Reading, places
 
 
 def _finds(given: Arguments, places: Places) -> Finding | None:
-    """`find … -delete`; what it starts is judged by itself."""
+    """Judge `find … -delete`; what it starts is judged by itself."""
     starts, is_narrow = find_starts(given.words)
     if not any(word.text == "-delete" for word in given.words):
         return None
@@ -261,7 +256,7 @@ def _unpacks(given: Arguments, places: Places) -> Finding | None:
 
 
 def _deletes_by(command: str) -> Judge:
-    """A program that deletes what it is given, if one of its words says so."""
+    """Judge a program that deletes its operands if one of its words says so."""
     shape = re.compile(command)
 
     def judge(given: Arguments, places: Places) -> Finding | None:
@@ -277,9 +272,6 @@ def _removes_user(given: Arguments, places: Places) -> Finding | None:
     return None
 
 
-# Programs that write disks, stop machines or end every process.
-
-
 _LOOKS = {
     "fdisk": ("-l", "--list", "-s", "--getsz", "-x", "--list-details", "-V", "--version", "-h", "--help"),
     "sfdisk": ("-l", "--list", "-d", "--dump", "-s", "-V", "--verify", "-J", "--json", "-h", "--help"),
@@ -288,7 +280,7 @@ _LOOKS = {
     "parted": ("-l", "--list", "print", "p"),
     "badblocks": (),
 }
-"""Words with which these only look."""
+"""Words with which these programs only read."""
 
 
 def _device(given: Arguments, places: Places) -> str | None:
@@ -303,7 +295,7 @@ def _device(given: Arguments, places: Places) -> str | None:
 
 
 def _formats(given: Arguments, places: Places) -> Finding | None:
-    """`mkfs` and the like: of an image in a file it is an ordinary thing."""
+    """Judge `mkfs` and the like: for an image in a file it is harmless."""
     if given.has("h", "help", "version") and not given.operands:
         return None
     if (device := _device(given, places)) is not None:
@@ -325,7 +317,7 @@ def _partitions(name: str) -> Judge:
 
 
 def _only_with(pattern: str, what: str) -> Judge:
-    """A program that does this to a disk if one of its words says so."""
+    """Judge a program that does this to a disk if one of its words says so."""
     shape = re.compile(pattern, re.IGNORECASE)
 
     def judge(given: Arguments, places: Places) -> Finding | None:
@@ -337,7 +329,7 @@ def _only_with(pattern: str, what: str) -> Judge:
 
 
 def _writes_disk(given: Arguments, places: Places) -> Finding | None:
-    """`dd`: only where it writes to counts."""
+    """Judge `dd`: only where it writes to counts."""
     for word in given.words:
         name, _, value = word.text.partition("=")
         if name == "of" and (lost := places.vital(value, is_pattern=word.is_pattern)) is not None:
@@ -348,7 +340,7 @@ def _writes_disk(given: Arguments, places: Places) -> Finding | None:
 
 
 def _alters(given: Arguments, places: Places) -> Finding | None:
-    """Programs that change a disk which is one of their words."""
+    """Judge programs that change a disk which is one of their words."""
     device = _device(given, places)
     return None if device is None or given.has("h", "help", "version") else Finding(f"would change {device}")
 
@@ -366,7 +358,7 @@ def _discards(given: Arguments, places: Places) -> Finding | None:
 
 
 def _stops(given: Arguments, places: Places) -> Finding | None:
-    """Halting the machine ends everybody's work, and the session's own."""
+    """Judge halting the machine, which ends everybody's work, and the session's own."""
     if given.has("", "help", "version") or given.options == ["-c"] or "--show" in given.options:
         return None
     return Finding("would stop the machine")
@@ -384,7 +376,7 @@ def _stops_by(pattern: str) -> Judge:
 
 
 def _kills(given: Arguments, places: Places) -> Finding | None:
-    """`kill -9 -1`: the first word that begins with a dash is the signal, unless `--` stands before."""
+    """Judge `kill -9 -1`: the first word that begins with a dash is the signal, unless `--` stands before."""
     texts = [word.text for word in given.words]
     pids = texts[texts.index("--") + 1 :] if "--" in texts else texts
     if "--" not in texts and pids and pids[0] in {"-s", "-n"}:
@@ -505,7 +497,7 @@ DISK_PROGRAMS: dict[str, Judge] = {
     **dict.fromkeys(("pkill", "killall", "skill"), _kills_by_name),
     "killall5": _everything("end every process"),
 }
-"""What is known, by the program's name."""
+"""The judges of programs that write disks, stop machines or end every process, by name."""
 
 PROGRAMS: dict[str, Judge] = {
     **dict.fromkeys(("rm", "grm", "unlink"), deletes),
@@ -535,7 +527,7 @@ PROGRAMS: dict[str, Judge] = {
     **dict.fromkeys(("userdel", "deluser"), _removes_user),
     **DISK_PROGRAMS,
 }
-"""What is known, by the program's name."""
+"""All judges, by the program's name."""
 
 LOOKING = frozenset(
     {
@@ -545,11 +537,11 @@ LOOKING = frozenset(
         *("git", "gh", "man", "which", "find", "for", "tree", "iostat", "eject"),
     }
 )
-"""Programs that a disk is nothing but looked at with, or that only make it a directory."""
+"""Programs that only read a disk, or that only mount it."""
 
 
 def given_a_disk(name: str, given: Arguments, places: Places) -> Finding | None:
-    """A program that nobody here knows, and a disk among its words."""
+    """Judge an unknown program with a disk among its words."""
     device = _device(given, places) if name not in LOOKING else None
     return None if device is None else Finding(f"may change {device}", is_fatal=False)
 
@@ -563,14 +555,8 @@ STOPPING = frozenset(
 """Programs that are known by nothing but their names."""
 
 
-# Programs that stand in a line as text: what they would destroy, as far as it can be recognised.
-#
-# Languages are many; what is looked for are the calls that delete, write or start something, and the paths
-# and commands that stand there as literals.
-
-
 LONGEST = 20_000
-"""Characters of a program that are looked at."""
+"""Characters of a program that are read."""
 
 _LITERAL = re.compile(
     r"""'((?:[^'\\\n]|\\.){0,4000})'|"((?:[^"\\\n]|\\.){0,4000})"|`((?:[^`\\\n]|\\.){0,4000})`"""
@@ -603,7 +589,11 @@ _FORKING = re.compile(
 
 
 def destroys(code: str, places: Places) -> Finding | None:
-    """What a program's text would destroy by itself; what it starts is read elsewhere."""
+    """Say what a program's text would destroy by itself; what it starts is read elsewhere.
+
+    Languages are many: it looks for calls that delete, write or start something, and for paths and commands
+    as literals.
+    """
     code = code[:LONGEST]
     if _FORKING.search(code):
         return Finding("would start processes until nothing works any more")
@@ -627,7 +617,7 @@ def starts_something(code: str) -> bool:
 
 
 def literals_in(code: str) -> Iterator[str]:
-    """The texts that stand in a program, also those that it puts together."""
+    """Return the string literals of a program, also those that it joins."""
     for source in dict.fromkeys((code, _JOINING.sub("", code))):
         for match in _LITERAL.finditer(source):
             text = next(group for group in match.groups() if group is not None)
@@ -641,5 +631,5 @@ def _goes_on_from_home(code: str, literals: list[str]) -> bool:
 
 
 def worst(findings: list[Finding]) -> Finding | None:
-    """The one that counts: a denial before a question, else the first."""
+    """Return the finding that counts: a denial before a question, else the first."""
     return next((each for each in findings if each.is_fatal), findings[0] if findings else None)

@@ -1,4 +1,4 @@
-"""What a word of a shell's text may become: all readings that can be told without running it.
+"""Expands the words of a shell's text: all readings that can be told without running it.
 
 This is generous where the rest of the package is strict: it serves to find what a word may be, and never to
 allow it. A reading in which something is only known at run time has UNKNOWN there, and beside it stands the
@@ -44,16 +44,16 @@ class Reading(NamedTuple):
     is_pattern: bool = False
     """Whether its wildcards are the shell's to replace."""
     is_bare: bool = False
-    """Whether it is so only if something that is not known is empty."""
+    """Whether this holds only if something unknown is empty."""
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody can say where it leads: it begins with something unknown."""
+        """Whether it begins with something unknown, so that nobody can say where it leads."""
         return self.text.startswith(UNKNOWN)
 
 
 class Values:
-    """Who knows what variables and substitutions may be."""
+    """Knows what variables and substitutions may be."""
 
     def __init__(
         self, variable: Callable[[str], Sequence[str]], output: Callable[[str, int], Sequence[str]]
@@ -67,7 +67,7 @@ class Values:
 
 
 def expanded(source: str, values: Values, depth: int = 0) -> list[list[Reading]]:
-    """What a word may become: alternatives, of which each is a list of words."""
+    """Return what a word may become: alternatives, each of which is a list of words."""
     alternatives: list[list[Reading]] = [[]]
     pieces, are_all = braces(source)
     values.is_cut = values.is_cut or not are_all
@@ -97,7 +97,7 @@ class _Expansion:
         self._is_pattern = False
 
     def readings(self) -> list[Reading]:
-        """All that it may become."""
+        """Return all that it may become."""
         at = self._tilde()
         while at < len(self._source):
             at = self._step(at)
@@ -195,7 +195,7 @@ class _Expansion:
         return [each.rstrip("\n") for each in self._values.output(text, self._depth + 1)]
 
     def _parameter(self, text: str) -> Sequence[str]:
-        """What `${…}` may be."""
+        """Return what `${…}` may be."""
         match = _OPERATION.fullmatch(text)
         if match is None or self._depth >= DEEPEST:
             return [EMPTY, UNKNOWN]
@@ -243,7 +243,7 @@ class _Expansion:
 
 
 def _changed(value: str, sign: str, rest: str) -> Iterator[str]:
-    """A value that was cut or replaced."""
+    """Return a value that was cut or replaced."""
     if not sign:
         yield value
     elif UNKNOWN in value:
@@ -290,7 +290,7 @@ def _calculated(text: str) -> str:
 
 
 def _split(text: str) -> str:
-    """An unquoted expansion, which becomes several words; what separates them may have been changed."""
+    """Split an unquoted expansion into words; what separates them may have been changed."""
     return SEPARATOR.join(_BETWEEN.split(text)) if _BETWEEN.search(text) else text
 
 
@@ -300,7 +300,7 @@ def _find(text: str, character: str, start: int) -> int:
 
 
 def _closing(text: str, start: int, opening: str, closing: str) -> int:
-    """Where the bracket closes that opens at `start`."""
+    """Find where the bracket closes that opens at `start`."""
     depth = 0
     at = start
     while at < len(text):
@@ -319,7 +319,7 @@ def _closing(text: str, start: int, opening: str, closing: str) -> int:
 
 
 def braces(source: str) -> tuple[list[str], bool]:
-    """The words that braces make of one, as `/{bin,usr}` is two; and whether these are all."""
+    """Return the words that braces make of one, as `/{bin,usr}` is two; and whether these are all."""
     waiting: list[str] = [source]
     done: list[str] = []
     while waiting and len(waiting) + len(done) < MOST_BRACES:
@@ -345,7 +345,7 @@ def _opened_braces(word: str) -> Iterator[int]:
 
 
 def _closing_brace(word: str, start: int) -> int | None:
-    """Where the braces end that open at `start`, if there are several parts in them.
+    """Find where the braces end that open at `start`, if there are several parts in them.
 
     As in bash, one that closes before anything has separated two parts is a letter like any other.
     """
@@ -369,7 +369,7 @@ def _closing_brace(word: str, start: int) -> int | None:
 
 
 def _behind(word: str, at: int) -> int:
-    """Where the next letter is that quotes and expansions leave as it is."""
+    """Find the next letter that quotes and expansions leave as it is."""
     if word[at] == "\\":
         return at + 2
     if word[at] in "'\"`":
@@ -397,9 +397,6 @@ def _parts(inner: str) -> list[str]:
     return parts
 
 
-# What the words of one line may become: its variables, its directories, what its commands print.
-
-
 MOST_SPELLINGS = 40
 """Ways to read one command that are looked at."""
 
@@ -412,7 +409,7 @@ _SHORTEST_WITH_WORDS = 4
 
 
 class Scope:
-    """What is known of one line, while it is read from its beginning to its end."""
+    """What is known of one line while it is read: its variables, directories, and what its commands print."""
 
     def __init__(self, line: Line, places: Places, depth: int = 0) -> None:
         self.places = places
@@ -429,15 +426,15 @@ class Scope:
         self._values = Values(self._variable, self._output)
 
     def give(self, name: str, source: str) -> None:
-        """A variable may also be this, as it is written."""
+        """Add a value that a variable may have, as it is written."""
         self._variables.setdefault(name, []).append(source)
 
     def sources(self, *, without: frozenset[str] = frozenset()) -> list[str]:
-        """All that variables are given, as far as it can be told."""
+        """Return all values of variables, as far as they are known."""
         return [text for name in self._variables if name not in without for text in self._variable(name)]
 
     def readings(self, word: Word) -> list[list[Reading]]:
-        """What a word may become: alternatives, of which each is a list of words."""
+        """Return what a word may become: alternatives, each of which is a list of words."""
         if word.is_plain:
             return [[Reading(word.text)]]
         if word.source:
@@ -445,11 +442,11 @@ class Scope:
         return [[Reading(UNKNOWN)]]
 
     def texts(self, word: Word) -> list[str]:
-        """What a word may become, as texts."""
+        """Return what a word may become, as texts."""
         return [" ".join(reading.text for reading in words) for words in self.readings(word)]
 
     def spellings(self, words: Sequence[Word]) -> list[list[Reading]]:
-        """What a command may become: the usual way, and each other reading of each word."""
+        """Return what a command may become: the usual way, and each other reading of each word."""
         ways = [self.readings(word) for word in words]
         usual = [way[0] for way in ways]
         found = [usual]
@@ -483,7 +480,7 @@ class Scope:
         return self._usual(name)
 
     def _usual(self, name: str) -> Sequence[str]:
-        """What a variable is that the line does not set."""
+        """Return the value of a variable that the line does not set."""
         match name:
             case "HOME":
                 return self.places.homes or _NOT_KNOWN
@@ -504,7 +501,7 @@ class Scope:
         return [known] if known else _NOT_KNOWN
 
     def _output(self, text: str, depth: int) -> Sequence[str]:
-        """What a command in `$(…)` may print."""
+        """Return what a command in `$(…)` may print."""
         stages = rough_commands(text)
         if not stages or depth > DEEPEST:
             return _NOT_KNOWN
@@ -561,7 +558,7 @@ def _gives_words(line: Line) -> bool:
 
 
 def _as_value(words: Sequence[Reading]) -> str:
-    """The words as a variable has them."""
+    """Join the words as a variable has them."""
     return " ".join(reading.text or (EMPTY if reading.is_bare else "") for reading in words)
 
 

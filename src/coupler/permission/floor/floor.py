@@ -85,7 +85,7 @@ _SPELLED = re.compile(r"(?<![\w./-])(?:/\S*/)?([a-zA-Z][\w.-]*)\s[^\n'\"`)]*")
 def findings(
     command: str | Sequence[str], line: Line, directory: str | None, roots: Sequence[str]
 ) -> list[Finding]:
-    """What the floor has against a line that was read, in a session with these directories."""
+    """Return what the floor has against a parsed line, in a session with these directories."""
     effort = Effort()
     judgement = Judgement(line, Places(roots, directory), effort)
     found = worst(judgement.of_line(command if isinstance(command, str) else None))
@@ -95,7 +95,7 @@ def findings(
 
 
 class Judgement:
-    """Of one text, and of those that are found in it."""
+    """Judges one text, and the texts that are found in it."""
 
     def __init__(self, line: Line, places: Places, effort: Effort, depth: int = 0) -> None:
         self._line = line
@@ -111,7 +111,7 @@ class Judgement:
         self._renamed: dict[str, str] = {}  # programs that it has given another name
 
     def of_line(self, text: str | None) -> list[Finding]:
-        """All that is found."""
+        """Return all findings."""
         for command in self._line.commands:
             if command.words[0].text in _READING:
                 self._give_read(command.words[1:])
@@ -135,7 +135,7 @@ class Judgement:
             self._spelled(spelling)
 
     def _filled(self, words: Sequence[Word]) -> Sequence[Word]:
-        """The words with what `find` and `xargs` would put in their places."""
+        """Fill in the words that `find` and `xargs` would put in their places."""
         if all(word.is_plain or word.source for word in words):
             return words
         paths = [*map(_escaped, self._fed_paths)]
@@ -144,7 +144,7 @@ class Judgement:
 
     @cached_property
     def _fed_paths(self) -> list[str]:
-        """The paths that the line's other commands may give to one that reads them."""
+        """Return the paths that the line's other commands may give to one that reads them."""
         fed: list[str] = []
         for command in self._line.commands:
             [words, *_] = self._scope.spellings(command.words) or [[]]
@@ -153,7 +153,7 @@ class Judgement:
         return [*dict.fromkeys(path for path in fed if path)] or [UNKNOWN]
 
     def _spelled(self, words: Sequence[Reading]) -> None:
-        """One reading of one command."""
+        """Judge one reading of one command."""
         if not words or not self._effort.for_words(len(words)):
             return
         name = program_name(words[0].text)
@@ -176,7 +176,7 @@ class Judgement:
         self._started(name, words)
 
     def _rename(self, name: str, given: Arguments) -> None:
-        """What the line gives another name, a place or a program, is the same under that."""
+        """Note what the line gives another name: a place or a program is the same under that."""
         ends = [operand.text for operand in given.operands[-2:]]
         if name == "ln" and ends and given.has("s", "symbolic"):
             self._places.link(*ends)
@@ -202,7 +202,7 @@ class Judgement:
         return PROGRAMS[name](Arguments(words), self._places)
 
     def _by_unknown_program(self, words: Sequence[Reading]) -> None:
-        """A program that is only known when it runs, with words that smell of deletion."""
+        """Judge a program that is only known when it runs, with words that look like a deletion."""
         given = Arguments(words)
         if given.has("rRf", "recursive", "force"):
             found = deletes(given, self._places)
@@ -222,7 +222,7 @@ class Judgement:
                     self._places.enter(home)
 
     def _started(self, name: str, words: Sequence[Reading]) -> None:
-        """What a command starts that its own words spell."""
+        """Judge what a command starts that its own words spell."""
         certain = [Word(word.text) for word in words]
         is_code = inline_code_at(certain) is not None or name in _CODE_PROGRAMS or is_interpreter(certain[0])
         if is_code and name not in _CONTAINED:
@@ -246,14 +246,14 @@ class Judgement:
         self._by_runner(name, words)
 
     def _read_if_command(self, text: str, *, is_started: bool) -> None:
-        """Many programs take a command in one word, as in `hyperfine 'rm -rf x'` or `--exec='rm -rf x'`."""
+        """Read a word as a command, as in `hyperfine 'rm -rf x'` or `--exec='rm -rf x'`."""
         for line in (text, text.partition("=")[2]):
             first, *rest = line.split(None, 1) or [""]
             if rest and (is_started or program_name(first) in _OFTEN_STARTED):
                 self._read_as_shell(line)
 
     def _by_runner(self, name: str, words: Sequence[Reading]) -> None:
-        """What `uv run`, `npx` and the like start: a command like any other."""
+        """Judge what `uv run`, `npx` and the like start: a command like any other."""
         start = 1 if name in programs.WHOLE else 2
         if start == 2 and (len(words) < 3 or (name, words[1].text) not in programs.COMMANDS):
             return
@@ -262,7 +262,7 @@ class Judgement:
         self._spelled(words[start:])
 
     def _by_find(self, name: str, words: Sequence[Reading]) -> None:
-        """What `find` starts, with all that it finds."""
+        """Judge what `find` starts, with all that it finds."""
         texts = [word.text for word in words]
         if name not in {"find", "gfind"} or not FIND_STARTS & {*texts}:
             return
@@ -281,7 +281,7 @@ class Judgement:
             self._note(Finding(f"would overwrite {lost}") if lost is not None else None)
 
     def _roughly(self, text: str) -> None:
-        """What the parser is in doubt about, read once more."""
+        """Read what the parser is in doubt about once more."""
         plain = cleaned(text)
         if _BOMB.search(plain):
             self._note(Finding("would start processes until nothing works any more"))
@@ -305,7 +305,7 @@ class Judgement:
             self._texts.append(text)
 
     def _without_documents(self, text: str) -> str:
-        """The text without here-documents, if it is certain where they end: they are no commands."""
+        """Remove here-documents, if it is certain where they end: they are no commands."""
         if any("here-document" in doubt and doubt not in DOUBTS_ABOUT_BODY for doubt in self._line.doubts):
             return text
         for body in self._line.fed:
@@ -313,7 +313,7 @@ class Judgement:
         return text
 
     def _fed(self) -> None:
-        """Texts that stand in the line, if something in it may run them."""
+        """Judge texts in the line, if something in it may run them."""
         texts = [*self._line.fed, *self._texts]
         for source in self._line.fed:
             texts += self._scope.texts(_as_written(source)) if "\n" not in source.strip() else []
@@ -344,7 +344,7 @@ class Judgement:
         self._note(_fatal(worst(inner.of_line(text))))
 
     def _code(self, text: str) -> None:
-        """A program's text in another language, also one that it hides in itself."""
+        """Judge a program's text in another language, also one that it hides in itself."""
         if not self._effort.for_text("code", text):
             return
         starts = destructive_programs.starts_something(text)
@@ -375,14 +375,14 @@ class Judgement:
 
 
 def _with_remedy(finding: Finding | None) -> Finding | None:
-    """What goes wrong only if a variable is empty can be written so that it does not."""
+    """Add how to write a command safely that only goes wrong if a variable is empty."""
     if finding is None or not finding.is_fatal:
         return finding
     return finding._replace(reason=f"{finding.reason} if a variable is empty (write `${{NAME:?}}` for it)")
 
 
 def _fatal(finding: Finding | None) -> Finding | None:
-    """A finding in what may only be text: a question about it would be a false alarm."""
+    """Keep only a denial of what may be mere text: a question about it would be a false alarm."""
     return finding if finding is not None and finding.is_fatal else None
 
 
@@ -394,17 +394,14 @@ def _escaped(path: str) -> str:
     return re.sub(r"([{},\\'\"$`\s])", r"\\\1", path)
 
 
-# How much is looked at before a line is given up as too much to be judged, and so is asked about.
-
-
 MOST_WORDS = 6_000
-"""Words of commands that are looked at, however they are read."""
+"""Words of commands that are read, in all readings."""
 MOST_CHARACTERS = 100_000
 """Characters of texts in the line that are read as programs."""
 
 
 class Effort:
-    """Of one judgement, with all texts in it."""
+    """Limits the work for one judgement, with all texts in it; a line that exceeds it is asked about."""
 
     def __init__(self) -> None:
         self.is_spent = False
@@ -414,22 +411,19 @@ class Effort:
         self._read: set[tuple[str, str]] = set()
 
     def for_words(self, number: int) -> bool:
-        """Whether so many words can still be looked at."""
+        """Whether so many words can still be read."""
         self._words -= number + 1
         self.is_spent = self.is_spent or self._words < 0
         return self._words >= 0
 
     def for_text(self, language: str, text: str) -> bool:
-        """Whether this text is worth reading: it was not read before, and there is room for it."""
+        """Whether this text should be read: it was not read before, and there is room for it."""
         if (language, text) in self._read:
             return False
         self._read.add((language, text))
         self._characters -= len(text) + 100
         self.is_spent = self.is_spent or self._characters < 0
         return self._characters >= 0
-
-
-# Commands whose output others read as paths: which these may be, for `xargs`, `read` and the like.
 
 
 PRINTING = frozenset({"echo", "printf", "yes"})
@@ -445,7 +439,10 @@ _FILTERING = frozenset(
 
 
 def paths_from(words: Sequence[Reading]) -> list[str]:
-    """The paths that a command may print; UNKNOWN if they are only known when it runs."""
+    """Return the paths that a command may print, for `xargs`, `read` and the like.
+
+    UNKNOWN if only known when it runs.
+    """
     name = program_name(words[0].text) if words else ""
     rest = [*words[1:]]
     if name in {"find", "gfind"}:

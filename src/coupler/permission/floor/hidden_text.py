@@ -1,7 +1,7 @@
 """Reads what the parser is in doubt about, and texts that a line hides by encoding them.
 
-It takes any text for commands, one after the other, so that nothing that stands in it is overlooked. What it
-finds is a reason to deny, and never one to allow.
+It takes any text for commands, one after the other, so that nothing in it is overlooked. What it finds is a
+reason to deny, and never one to allow.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RoughCommand(NamedTuple):
 
 
 def cleaned(text: str) -> str:
-    """The text without what only disguises it: returns, invisible letters, look-alikes, joined lines."""
+    """Remove disguises from the text: returns, invisible letters, look-alikes, joined lines."""
     short = text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}\n{text[-LONGEST // 2 :]}"
     plain = unicodedata.normalize("NFKC", short.replace("\\\r\n", "").replace("\\\n", ""))
     kept = (letter for letter in plain if unicodedata.category(letter) not in {"Cf", "Cs"})
@@ -46,13 +46,13 @@ _BLANKS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), "
 
 
 def rough_commands(text: str) -> list[RoughCommand]:
-    """All that may be commands in a text."""
+    """Return all that may be commands in a text."""
     commands = [_command(words) for words in _split(text)]
     return [each for each in commands if each.words or each.assignments or each.written]
 
 
 def _split(text: str) -> list[list[str]]:
-    """The words as they are written, by what ends a command."""
+    """Split into words as they are written, by what ends a command."""
     commands: list[list[str]] = [[]]
     word = ""
     at = 0
@@ -87,7 +87,7 @@ def _split(text: str) -> list[list[str]]:
 
 
 def _end_of_piece(text: str, at: int) -> int:
-    """Where the quoted, escaped or substituted piece ends that begins here."""
+    """Find where the quoted, escaped or substituted piece ends that begins here."""
     match text[at]:
         case "\\":
             return at + 2
@@ -157,12 +157,9 @@ def _command(words: list[str]) -> RoughCommand:
 
 
 def _with_redirection(word: str) -> tuple[str, str, str]:
-    """A word into which a redirection is written without blanks, as in `echo x>/dev/sda`."""
+    """Split a word that contains a redirection without blanks, as in `echo x>/dev/sda`."""
     match = re.fullmatch(r"([^'\"$`>]*[^'\"$`>0-9&])(>>?\|?)(.*)", word, re.DOTALL)
     return (match[1], match[2], match[3]) if match is not None else (word, "", "")
-
-
-# Texts that a line hides: encoded, escaped or turned around, to be decoded when it runs.
 
 
 _ENCODED = re.compile(r"[A-Za-z0-9+/_-]{4,}={0,2}|[A-Za-z0-9+/]{2,3}={1,2}")
@@ -182,7 +179,7 @@ _NAMED = {
 
 
 def decodings(text: str) -> Iterator[str]:
-    """The text, and all that it may be in disguise."""
+    """Return the text, and all that it may be when it is decoded, unescaped or reversed."""
     yield text
     if (plain := unescaped(text)) != text:
         yield plain
@@ -196,7 +193,7 @@ def decodings(text: str) -> Iterator[str]:
 
 
 def unescaped(text: str) -> str:
-    """What `printf` and `echo -e` make of it."""
+    """Return what `printf` and `echo -e` make of it."""
 
     def letter(match: re.Match[str]) -> str:
         if match[4]:

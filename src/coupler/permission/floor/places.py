@@ -1,4 +1,4 @@
-"""Places that nobody lets an agent destroy: the root, homes, the system's directories, disks.
+"""Knows the places that nobody lets an agent destroy: the root, homes, the system's directories, disks.
 
 A path is looked at as it reads and as its links lead. One with wildcards means each place that it may become.
 """
@@ -81,7 +81,7 @@ class Places:
 
     @cached_property
     def homes(self) -> tuple[str, ...]:
-        """Where the user lives."""
+        """The user's home directories."""
         given = [os.path.expanduser("~")]
         with contextlib.suppress(ImportError, KeyError, AttributeError):
             import pwd
@@ -91,7 +91,7 @@ class Places:
         return tuple(dict.fromkeys(home for home in whole if os.path.isabs(home) and home != os.sep))
 
     def whole(self, text: str, *, is_pattern: bool = False) -> str | None:
-        """What would be lost with this path, if it is more than anybody lets an agent destroy."""
+        """Say what would be lost with this path, if it is more than anybody lets an agent destroy."""
         if _DRIVE.fullmatch(text) and ("\\" in text or sys.platform == "win32" or len(text) == 2):
             return f"{text}, a drive or a directory of the system"
         key = (text, is_pattern, *self.directories)
@@ -101,7 +101,7 @@ class Places:
         return self._known[key]
 
     def own(self, text: str, *, is_pattern: bool = False) -> str | None:
-        """What would be lost with this path, if it is all of the session's, or its history."""
+        """Say what would be lost with this path, if it is all of the session's files, or its history."""
         for path in self._paths(text, is_pattern, is_now=True):
             for root in self.roots:
                 if _fits(path, root, is_pattern):
@@ -111,7 +111,7 @@ class Places:
         return None
 
     def device(self, text: str, *, is_pattern: bool = False) -> str | None:
-        """The disk that this path is, if it is one."""
+        """Return the disk that this path is, if it is one."""
         for path in (text, *self._paths(text, is_pattern, is_followed=True)):
             if _DEVICE.fullmatch(path) or _is_block_device(path):
                 return f"the disk {text}"
@@ -120,7 +120,7 @@ class Places:
         return None
 
     def vital(self, text: str, *, is_pattern: bool = False) -> str | None:
-        """The disk, or the file that a system does not start or work without, that this path is."""
+        """Return the disk, or the file that a system does not start or work without, that this path is."""
         if (device := self.device(text, is_pattern=is_pattern)) is not None:
             return device
         for path in self._paths(text, is_pattern, is_followed=True):
@@ -129,13 +129,13 @@ class Places:
         return None
 
     def enter(self, text: str) -> None:
-        """The line changes to this directory."""
+        """Note that the line changes to this directory."""
         place = self._joined(text)
         now = self._behind_link(place, is_followed=True) or place
         self.directories.append(now if UNKNOWN not in text else UNKNOWN)
 
     def link(self, source: str, name: str = "", *, is_mounted: bool = False) -> None:
-        """The line makes a name for a place, as `ln -s / x` does: what happens to it happens there."""
+        """Note a link that the line makes, as `ln -s / x` does: what happens to it happens there."""
         name = self._joined(name or os.path.basename(source))
         if source and name not in self._protected:
             self._links[name] = _plain(os.path.join(os.path.dirname(name), source))
@@ -144,7 +144,7 @@ class Places:
 
     @property
     def is_lost(self) -> bool:
-        """Whether nobody knows where the line is now."""
+        """Whether the current directory is unknown."""
         return not self.directories or UNKNOWN in self.directories[-1]
 
     def _named(self, path: str, is_pattern: bool) -> str | None:
@@ -158,7 +158,7 @@ class Places:
         return self._usually_named(_without_wide(path) if is_pattern else path)
 
     def _usually_named(self, bare: str) -> str | None:
-        """What a path is that is no place of this user's or system's own, but of somebody's."""
+        """Describe a path that is no place of this user's or system's own, but of another's."""
         if bare in self.roots:
             return None
         if _HOME_OF_SOMEBODY.fullmatch(bare):
@@ -169,7 +169,7 @@ class Places:
 
     @cached_property
     def _protected(self) -> dict[str, str]:
-        """Each place, with what it is."""
+        """Return each place, with what it is."""
         found = {f"/{name}": "a directory of the system" for name in _SYSTEM}
         for home in self.homes:
             found |= dict.fromkeys(_above(home), "a directory above a home")
@@ -185,7 +185,7 @@ class Places:
     def _paths(
         self, text: str, is_pattern: bool, *, is_now: bool = False, is_followed: bool = False
     ) -> Iterator[str]:
-        """The absolute paths that a text may mean, as it reads and as its links lead.
+        """Return the absolute paths that a text may mean, as it reads and as its links lead.
 
         `is_followed` says that a link at its end is followed, as it is by whoever writes to it.
         """
@@ -209,7 +209,7 @@ class Places:
         return _plain(os.path.join(*(self.directories[-1:] or [os.sep]), text))
 
     def _behind_link(self, path: str, *, is_followed: bool) -> str | None:
-        """The path as it is behind a name that the line has made; the name itself is only that."""
+        """Return the path behind a link that the line has made; the link itself is only a name."""
         for name, source in self._links.items():
             if path.startswith(f"{name}{os.sep}"):
                 return _plain(source + path[len(name) :])
@@ -249,12 +249,12 @@ def _same(place: str, path: str, is_pattern: bool) -> bool:
 
 
 def _as_glob(piece: str) -> str:
-    """A piece of a path as Python compares it: `[^a]` is `[!a]`, and what is in `@(…)` may be anything."""
+    """Convert a piece of a path for `fnmatch`: `[^a]` is `[!a]`, and what is in `@(…)` may be anything."""
     return re.sub(r"[!@+*?]\([^)]*\)", "*", piece).replace("[^", "[!")
 
 
 def _without_wide(path: str) -> str:
-    """The directory of which a path like `/usr/*` means all."""
+    """Return the directory of which a path like `/usr/*` means all."""
     while path != os.sep and _is_wide(os.path.basename(path)):
         path = os.path.dirname(path)
     return path

@@ -1,4 +1,8 @@
-"""What an agent does during one prompt, as happenings of the run, each once."""
+"""Turns what an agent does during one prompt into events of the run, and counts what it uses.
+
+Usage is counted for each step and for the whole run, against the budgets of both. A step that is done again
+after a failure begins anew; what the run has spent stays spent. Errors of agents become errors of steps.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,7 @@ from coupler.workflow.language.model import ErrorKind, Json, Limits
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession
-    from coupler.workflow.agents.agents import Kept
+    from coupler.workflow.agents.agents import AgentSessionJournal
 
 
 MOST_SHOWN = 64 * 1024
@@ -55,7 +59,7 @@ MOST_SAID = 64 * 1024 * 1024
 """Characters of all that an agent says and thinks in one prompt; who says more is stopped."""
 
 MOST_DONE = 256 * 1024 * 1024
-"""Characters of all that its tool calls and plans are in one prompt, told or not: the session holds them."""
+"""Characters of all tool calls and plans in one prompt, shown or not: the session holds them."""
 
 UPDATE_COST = 100
 """Characters that each update of the agent counts for besides: also the shortest needs room."""
@@ -64,7 +68,7 @@ LEFT_OPEN = "it was not ended when the agent's turn was over"
 
 
 class Telling:
-    """Of one prompt. `name_call` makes an agent's id of a call one that is unique in the run."""
+    """Records one prompt. `name_call` makes an agent's id of a call one that is unique in the run."""
 
     def __init__(self, emit: Callable[[Happening], None], name_call: Callable[[str], str]) -> None:
         self._emit = emit
@@ -78,23 +82,23 @@ class Telling:
 
     @property
     def text(self) -> str:
-        """All that the agent has said so far."""
+        """All text of the agent so far."""
         return "".join(self._text.pieces)
 
     @property
     def is_too_much(self) -> bool:
-        """Whether the agent goes on and on: nobody reads that, and memory has an end."""
+        """Whether the agent's output is over its limit: nobody reads that, and memory has an end."""
         return self._text.length + self._thoughts.length > MOST_SAID or self._done > MOST_DONE
 
     @property
     def excess(self) -> str:
-        """What was too much."""
+        """Which limit was passed."""
         if self._done > MOST_DONE:
             return "the agent's messages, tool calls and plans were too many, and it was stopped"
         return f"the agent said more than {MOST_SAID:,} characters, and was stopped"
 
     def notice(self, observation: Observation) -> None:
-        """Something happened in the agent's session; what comes late is told by nobody."""
+        """Record something that happened in the agent's session; what comes late is left out."""
         match observation:
             case Received(event=event, late=False):
                 self._received(event)
@@ -104,7 +108,7 @@ class Telling:
                 self._emit(Noted(text="; ".join(filter(None, [denied, decision.remedy]))))
 
     def called(self, event: ToolCall) -> None:
-        """A tool call as it stands now."""
+        """Record a tool call as it stands now."""
         call = self._calls.get(event.id)
         if call is None:
             call = self._calls[event.id] = _Call(self.call_named(event.id), event)
@@ -117,17 +121,17 @@ class Telling:
             self._emit(call.end(event))
 
     def knows(self, id: str) -> bool:
-        """Whether a call of the agent was told of."""
+        """Tell whether a call of the agent was recorded."""
         return id in self._calls
 
     def call_named(self, id: str) -> str:
-        """What a call of the agent is called in the run."""
+        """Return the name of an agent's call in the run."""
         if id not in self._names:
             self._names[id] = self._name_call(id)
         return self._names[id]
 
     def settle(self) -> None:
-        """The turn is over: calls that are still open have failed."""
+        """Record open calls as failed, because the turn is over."""
         for call in self._calls.values():
             if not call.is_over:
                 call.is_over = True
@@ -310,7 +314,7 @@ def _shown_text(event: ToolCall) -> str:
 
 
 def bounded(value: Any) -> Any:
-    """What a tool takes or returns; of what is too long, the beginning and the end as text."""
+    """Return a tool's input or output; of what is too long, the beginning and the end as text."""
     if value is None:
         return None
     try:
@@ -323,37 +327,32 @@ def bounded(value: Any) -> Any:
 
 
 def shortened(text: str, most: int) -> str:
-    """The text without its middle if it is longer than that."""
+    """Return a text without its middle if it is longer than that."""
     if len(text) <= most:
         return text
     half = max(most // 2 - 2, 1)
     return f"{text[:half]}\n…\n{text[-half:]}"
 
 
-# What the agents of a run use up: counted for each step and for the whole, against what both may use.
-#
-# A step that is done again after a failure begins anew; what the run has spent stays spent.
-
-
 USED = "usage"
-"""The decision that has what a step has used so far."""
+"""The decision with the usage of a step so far."""
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """What is kept of a turn that was paid for."""
+    """The usage that is kept of a turn."""
 
     total: Usage
-    """Of the whole run, up to it."""
+    """Of the whole run, up to this turn."""
     session: str
     cost: float | None = None
-    """What the session has cost since its beginning, as its agent counts."""
+    """The cost of the session since its beginning, as its agent counts."""
     currency: str = ""
 
 
 class Spending:
-    """Of one run. What earlier processes have spent is told by their journal."""
+    """The usage of one run. What earlier processes have used is in their journal."""
 
-    def __init__(self, limits: Limits | None, journal: Kept) -> None:
+    def __init__(self, limits: Limits | None, journal: AgentSessionJournal) -> None:
         limits = limits or Limits()
         earlier = [msgspec.convert(value, Spent) for value in journal.decisions(SPENT).values()]
         self._by_place = {
@@ -368,11 +367,11 @@ class Spending:
             self.budget.spent_cost = self.total.cost or 0.0
 
     def of(self, place: Place) -> Usage | None:
-        """Of a step, all its attempts together."""
+        """Return the usage of a step, all its attempts together."""
         return self._by_place.get(place)
 
     def add(self, place: Place, usage: Usage, session: RemoteSession) -> list[Decided]:
-        """A turn was paid for: what is to be kept of that."""
+        """Add the usage of a turn; returns the decisions to keep."""
         before = self._by_place.get(place)
         self._by_place[place] = usage if before is None else added(before, usage)
         self.total = usage if self.total is None else added(self.total, usage)
@@ -390,7 +389,7 @@ class Spending:
         ]
 
     def tell_cost_of_before(self, session: RemoteSession) -> None:
-        """Let a session that was opened again know what it has cost, if its agent does not tell.
+        """Set the earlier cost of a session that was opened again, if its agent does not report it.
 
         Agents count from a session's beginning: without this, its next turn would be charged for all of it.
         """
@@ -401,7 +400,7 @@ class Spending:
 
 
 class StepBudget(Budget):
-    """What a step may use, which is never more than what is left of the run's."""
+    """The budget of a step, which is never more than what is left of the run's."""
 
     def __init__(self, limits: Limits | None, run: Budget) -> None:
         limits = limits or Limits()
@@ -436,7 +435,7 @@ class StepBudget(Budget):
 
 
 def usage_of(turn: TurnUsage) -> Usage:
-    """A turn's usage, as results have it."""
+    """Return a turn's usage, as results have it."""
     return Usage(
         input_tokens=turn.input,
         output_tokens=turn.output,
@@ -449,7 +448,7 @@ def usage_of(turn: TurnUsage) -> Usage:
 
 
 def added(one: Usage, other: Usage) -> Usage:
-    """Both together."""
+    """Return the sum of both."""
     costs = [usage.cost for usage in (one, other) if usage.cost is not None]
     return Usage(
         input_tokens=one.input_tokens + other.input_tokens,
@@ -471,11 +470,8 @@ def _plain(value: msgspec.Struct) -> Json:
     return msgspec.to_builtins(value)
 
 
-# What agents fail at, in the words and kinds of steps. What had come of an answer is part of the error.
-
-
 LOGIN_WANTED = -32000
-"""The code by which agents say that somebody has to log in first."""
+"""The error code of agents that need a login first."""
 
 LONGEST_WAIT = 24 * 60 * 60.0
 """Seconds that a provider may ask us to wait; whoever says more is not believed."""
@@ -504,7 +500,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def step_error(error: AgentError, agent: str, result: Result | None = None) -> StepError:
-    """The failure of a step by its agent."""
+    """Return the error of a step for that of its agent; a partial answer is part of it."""
     message = str(error)
     kind = _kind_of(error)
     if error.code == LOGIN_WANTED:

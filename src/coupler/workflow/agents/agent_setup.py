@@ -1,4 +1,4 @@
-"""A step's agent, ready to be asked: who it is, how it is set up, what it is told, and what it may do.
+"""Sets up the agent of a step: which one it is, its settings, its prompt, and its permissions.
 
 All of it is settled before anything is started, so that a mistake costs no process.
 """
@@ -15,39 +15,38 @@ from coupler.client.errors import AgentError
 from coupler.client.remote import OpeningOptions
 from coupler.config import keys
 from coupler.config.lookup import ConfigError
-from coupler.mcp.servers import merged
-from coupler.mcp.tools import shown
+from coupler.mcp.servers import merge_servers
+from coupler.mcp.tools import printable
 from coupler.providers.catalogue import configuration, is_coder
-from coupler.providers.catalogue import joined as joined_with_known
+from coupler.providers.catalogue import merged_entries as joined_with_known
 from coupler.providers.command_line import READ_ONLY
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import EnvVariable, HttpHeader, McpServer, McpServerHttp, McpServerSse, McpServerStdio
 from coupler.workflow.agents.agent_events import StepBudget, step_error
 from coupler.workflow.agents.agent_start import (
-    Briefing,
-    Earlier,
-    Native,
-    Order,
-    Plain,
-    Role,
-    Start,
-    Wanted,
-    briefing_of,
-    joined,
-    rendered,
-    role_of,
-    start_of,
+    AgentRequest,
+    AgentStart,
+    LiteralText,
+    NativeSettings,
+    RenderedPrompt,
+    StepAgent,
+    merge_settings,
+    render_prompt,
+    render_setting,
+    resolve_start,
+    resolve_step_agent,
 )
+from coupler.workflow.agents.agents import EarlierSession, SessionRequest
 from coupler.workflow.agents.permission import ToolRules
-from coupler.workflow.engine.attempt import Steps
+from coupler.workflow.engine.attempt import StepResults
 from coupler.workflow.errors import StepError
 from coupler.workflow.journal.run_events import Noted
 from coupler.workflow.language.model import (
     Agent,
+    AgentSettings,
     Converse,
     Json,
-    Prompted,
-    Server,
+    McpServerEntry,
     Workflow,
     all_steps,
     lists_of,
@@ -58,55 +57,57 @@ if TYPE_CHECKING:
     from coupler.workflow.engine.attempt import Attempt
 
 
-class Cast(NamedTuple):
-    """An agent in a step."""
+class AgentSetup(NamedTuple):
+    """A step's agent, ready to be asked."""
 
-    order: Order
-    briefing: Briefing
-    set_up: Prompted
+    order: SessionRequest
+    rendered: RenderedPrompt
+    set_up: AgentSettings
     rules: ToolRules
     budget: StepBudget
 
 
-async def cast(step: Agent | Converse, attempt: Attempt, *, is_stored: bool = False) -> Cast:
-    """Settle all of a step's agent; raises `StepError`. `is_stored`: another process may need its session."""
+async def set_up_agent(step: Agent | Converse, attempt: Attempt, *, is_stored: bool = False) -> AgentSetup:
+    """Set up a step's agent; raises `StepError`. `is_stored`: another process may need its session."""
     config = await _configuration(attempt.cwd)
     step = _with_what_goes_on(step, attempt.workflow)
     # A profile of the coder is what that is started with: it sets itself up.
     known = joined_with_known(config)
     tables = [table for table in config[keys.AGENTS] if not is_coder(known[table.name])]
-    role = role_of(step, attempt.text(step.agent).strip(), attempt.workflow, tables, attempt.text)
-    briefing = briefing_of(role.set_up, attempt)
+    resolved = resolve_step_agent(
+        step, attempt.text(step.agent).strip(), attempt.workflow, tables, attempt.text
+    )
+    rendered = render_prompt(resolved.set_up, attempt)
     earlier = earlier_session(step, attempt)
     is_kept = earlier is not None or attempt.agents.is_continued(step, attempt.workflow)
-    start = await _start(role, briefing, attempt, is_stored=is_stored or is_kept)
-    rules = ToolRules.of(role.set_up.tools, step.gate, config)
-    _refuse_what_cannot_hold(role.set_up, rules, start)
+    start = await _start(resolved, rendered, attempt, is_stored=is_stored or is_kept)
+    rules = ToolRules.of(resolved.set_up.tools, step.gate, config)
+    _refuse_what_cannot_hold(resolved.set_up, rules, start)
     _refuse_another_agent(step, start, earlier)
-    order = Order(
+    order = SessionRequest(
         start=start,
-        options=_options(role.set_up, start, briefing, attempt),
-        servers=_servers(role.set_up, attempt, config),
-        is_intercepted=bool(role.set_up.intercept),
+        options=_options(resolved.set_up, start, rendered, attempt),
+        servers=_servers(resolved.set_up, attempt, config),
+        is_intercepted=bool(resolved.set_up.intercept),
         earlier=earlier,
         is_kept=is_kept,
     )
-    return Cast(order, briefing, role.set_up, rules, _budget(role.set_up, attempt))
+    return AgentSetup(order, rendered, resolved.set_up, rules, _budget(resolved.set_up, attempt))
 
 
-def earlier_session(step: Agent | Converse, attempt: Attempt) -> Earlier | None:
-    """The session that a step goes on with, of the nearest step of that name."""
+def earlier_session(step: Agent | Converse, attempt: Attempt) -> EarlierSession | None:
+    """Return the session that a step goes on with, of the nearest step of that name."""
     name = step.set_up.continues
     if name is None:
         return None
     steps = attempt.names["steps"]
-    assert isinstance(steps, Steps)
+    assert isinstance(steps, StepResults)
     result = steps.result_of(name)
     if result is None:
         raise StepError("not_found", f"`continue: {name}`: that step has not run yet")
     if result.session_id is None or result.agent is None:
         raise StepError("not_found", f"`continue: {name}`: that step has no session, it is {result.status}")
-    return Earlier(result.session_id, result.agent)
+    return EarlierSession(result.session_id, result.agent)
 
 
 async def _configuration(cwd: str) -> Config:
@@ -117,7 +118,7 @@ async def _configuration(cwd: str) -> Config:
 
 
 def _with_what_goes_on(step: Agent | Converse, workflow: Workflow) -> Agent | Converse:
-    """A step that goes on with a session has what that was set up with, but for what it says itself."""
+    """The step with the settings of the session that it goes on with, below its own."""
     names: list[str] = []
     set_up, name = step.set_up, step.set_up.continues
     while name is not None and name not in names and (before := _step_before(name, step, workflow)):
@@ -137,46 +138,48 @@ def _step_before(name: str, step: Agent | Converse, workflow: Workflow) -> Agent
     return (nearer or found)[-1] if found else None
 
 
-def _over(set_up: Prompted, before: Prompted) -> Prompted:
+def _over(set_up: AgentSettings, before: AgentSettings) -> AgentSettings:
     inherited = msgspec.structs.replace(
         before, prompt=None, prompt_file=None, output=None, context=(), budget=None
     )
-    together = joined([set_up, inherited])
+    together = merge_settings([set_up, inherited])
     return msgspec.structs.replace(together, prompt=set_up.prompt, prompt_file=set_up.prompt_file)
 
 
-async def _start(role: Role, briefing: Briefing, attempt: Attempt, *, is_stored: bool) -> Start:
-    set_up = role.set_up
-    wanted = Wanted(
-        agent=role.agent,
+async def _start(
+    resolved: StepAgent, rendered: RenderedPrompt, attempt: Attempt, *, is_stored: bool
+) -> AgentStart:
+    set_up = resolved.set_up
+    wanted = AgentRequest(
+        agent=resolved.agent,
         cwd=attempt.cwd,
-        env=_environment(role, attempt),
+        env=_environment(resolved, attempt),
         files=set_up.files,
-        native=Native(
-            None if set_up.model is None else rendered(set_up.model, attempt),
-            briefing.system,
+        native=NativeSettings(
+            None if set_up.model is None else render_setting(set_up.model, attempt),
+            rendered.system,
             tuple(sorted(_values(set_up, attempt).items())),
         ),
         directory=str(Path(attempt.workflow.file).parent),
         store=attempt.agents.store if is_stored else None,
     )
     try:
-        return await in_thread(lambda: start_of(wanted))
+        return await in_thread(lambda: resolve_start(wanted))
     except AgentError as error:
-        raise step_error(error, role.agent) from None
+        raise step_error(error, resolved.agent) from None
 
 
-def _environment(role: Role, attempt: Attempt) -> dict[str, str]:
+def _environment(resolved: StepAgent, attempt: Attempt) -> dict[str, str]:
     """The variables of the step, over those of its agent, over the workflow's defaults."""
     usual = {name: attempt.text(value) for name, value in attempt.workflow.defaults.env.items()}
     own = {name: value for name, value in attempt.env.items() if usual.get(name) != value}
-    return {**attempt.env, **{name: attempt.text(value) for name, value in role.env.items()}, **own}
+    return {**attempt.env, **{name: attempt.text(value) for name, value in resolved.env.items()}, **own}
 
 
-def _values(set_up: Prompted, attempt: Attempt) -> dict[str, str | int | float | bool]:
+def _values(set_up: AgentSettings, attempt: Attempt) -> dict[str, str | int | float | bool]:
     """The options of the agent, rendered."""
     return {
-        name: _simple(name, str(value) if isinstance(value, Plain) else attempt.value(value))
+        name: _simple(name, str(value) if isinstance(value, LiteralText) else attempt.value(value))
         for name, value in set_up.options.items()
     }
 
@@ -187,7 +190,7 @@ def _simple(name: str, value: Json) -> str | int | float | bool:
     return value
 
 
-def _refuse_what_cannot_hold(set_up: Prompted, rules: ToolRules, start: Start) -> None:
+def _refuse_what_cannot_hold(set_up: AgentSettings, rules: ToolRules, start: AgentStart) -> None:
     if start.asks:
         return
     asks_nobody = f"{start.agent} asks nobody before it uses a tool, so"
@@ -210,8 +213,8 @@ def _refuse_what_cannot_hold(set_up: Prompted, rules: ToolRules, start: Start) -
         )
 
 
-def _refuse_another_agent(step: Agent | Converse, start: Start, earlier: Earlier | None) -> None:
-    before = None if earlier is None else Start(earlier.agent, "").name
+def _refuse_another_agent(step: Agent | Converse, start: AgentStart, earlier: EarlierSession | None) -> None:
+    before = None if earlier is None else AgentStart(earlier.agent, "").name
     if before is not None and before != start.name:
         raise StepError(
             "not_found",
@@ -220,16 +223,18 @@ def _refuse_another_agent(step: Agent | Converse, start: Start, earlier: Earlier
         )
 
 
-def _options(set_up: Prompted, start: Start, briefing: Briefing, attempt: Attempt) -> OpeningOptions:
+def _options(
+    set_up: AgentSettings, start: AgentStart, rendered: RenderedPrompt, attempt: Attempt
+) -> OpeningOptions:
     options = OpeningOptions(cwd=attempt.cwd)
-    if briefing.schema is not None:
-        options["output"] = briefing.schema
+    if rendered.schema is not None:
+        options["output"] = rendered.schema
     if set_up.mode is not None:
-        options["mode"] = rendered(set_up.mode, attempt)
+        options["mode"] = render_setting(set_up.mode, attempt)
     if start.native is not None:
         return options  # it was made with the others
     if set_up.model is not None and "--model" not in start.words:
-        options["model"] = rendered(set_up.model, attempt)
+        options["model"] = render_setting(set_up.model, attempt)
     if set_up.options:
         options["options"] = {
             name: value if isinstance(value, bool) else str(value)
@@ -238,7 +243,7 @@ def _options(set_up: Prompted, start: Start, briefing: Briefing, attempt: Attemp
     return options
 
 
-def _budget(set_up: Prompted, attempt: Attempt) -> StepBudget:
+def _budget(set_up: AgentSettings, attempt: Attempt) -> StepBudget:
     spending = attempt.agents.spending
     budget = StepBudget(set_up.budget, attempt.budget or spending.budget)
     if (before := spending.of(attempt.place)) is not None:
@@ -246,11 +251,11 @@ def _budget(set_up: Prompted, attempt: Attempt) -> StepBudget:
     return budget
 
 
-def _servers(set_up: Prompted, attempt: Attempt, config: Config) -> tuple[McpServer, ...]:
-    """Those of the step, its agent and its workflow, over those of `coupler.toml`; the editor's over all."""
+def _servers(set_up: AgentSettings, attempt: Attempt, config: Config) -> tuple[McpServer, ...]:
+    """The servers of step, agent and workflow, over those of `coupler.toml`; the editor's over all."""
     configured = config[keys.MCP]
-    of_workflow = merged(configured, [_server(server, attempt) for server in set_up.mcp_servers])
-    servers = merged(of_workflow.values(), attempt.agents.mcp_servers)
+    of_workflow = merge_servers(configured, [_server(server, attempt) for server in set_up.mcp_servers])
+    servers = merge_servers(of_workflow.values(), attempt.agents.mcp_servers)
     _tell_replaced([name for name in of_workflow if servers[name] != of_workflow[name]], attempt)
     return tuple(servers.values())
 
@@ -262,11 +267,11 @@ def _tell_replaced(names: Iterable[str], attempt: Attempt) -> None:
         if name not in told:
             told.add(name)
             attempt.emit(
-                Noted(text=f"the editor's MCP server `{shown(name)}` is used, and not the workflow's own")
+                Noted(text=f"the editor's MCP server `{printable(name)}` is used, and not the workflow's own")
             )
 
 
-def _server(server: Server, attempt: Attempt) -> McpServer:
+def _server(server: McpServerEntry, attempt: Attempt) -> McpServer:
     if server.url is None:
         program, *arguments = (attempt.text(word) for word in server.command)
         env = [EnvVariable(name, attempt.text(value)) for name, value in server.env.items()]

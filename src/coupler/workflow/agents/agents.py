@@ -1,7 +1,7 @@
-"""The agents of a run: started when a step needs them, shared by those that want the same, ended with it.
+"""The agents of a run: started when a step needs them, shared by steps that need the same, ended with it.
 
 Sessions that a later step goes on with are kept open. One that is gone is opened again where its agent can do
-that; else there is a new one, which is told what was said.
+that; else there is a new one, which is sent a transcript.
 """
 
 from __future__ import annotations
@@ -13,42 +13,167 @@ import logging
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from coupler.client.errors import AgentError
-from coupler.client.kept_sessions import LOAD, RESUME
+from coupler.client.kept_sessions import LOAD_CAPABILITY, RESUME_CAPABILITY
 from coupler.client.remote import OpeningOptions, RemoteAgent
 from coupler.client.session import RemoteSession
 from coupler.permission.engine import Choices
 from coupler.relay.session import shortened, transcript_of_turns
+from coupler.runtime.threads import in_thread
 from coupler.workflow.agents.agent_events import LONGEST_LINE, Spending
-from coupler.workflow.agents.agent_start import Connected, Earlier, Held, Order, Start
+from coupler.workflow.agents.agent_start import AgentStart, make_agent
 from coupler.workflow.journal.run_events import Place, Result, Usage
 from coupler.workflow.language.model import Agent, Converse, Json, Limits, Workflow, all_steps, lists_of
 
 if TYPE_CHECKING:
+    from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
     from coupler.schema.v1 import McpServer
     from coupler.store.store import Store
+    from coupler.workflow.agents.editor_access import FileOperation
     from coupler.workflow.agents.permission import Interception
-    from coupler.workflow.engine.front import Front
+    from coupler.workflow.agents.prompts import PromptExchange
+    from coupler.workflow.engine.front import FrontEnd, OpenFiles
     from coupler.workflow.language.library import Bundle
 
 
 log = logging.getLogger("coupler.workflow")
 
 MOST_IDLE = 4
-"""Agents that nobody uses at the moment; the one that was used longest ago is ended first."""
+"""Agents without users that are kept; the one that was used longest ago is ended first."""
 
 MOST_WAITING = 8
-"""Agents that only have sessions for later steps, where they can open these again."""
+"""Agents kept only for sessions of later steps, where they can open these again."""
 
 CLOSE_LIMIT = 5.0
 """Seconds that an agent has to close a session that nobody needs any more."""
 
+ASKED = "asked"
+"""The decision with the session of a step, and what its agent was told."""
+
+
+class AgentSessionJournal(Protocol):
+    """The journal of a run, as far as sessions are concerned."""
+
+    def decisions(self, what: str) -> dict[Place, Json]:
+        """Return the last decision of this name at each step that has one."""
+        ...
+
+    def result(self, place: Place) -> Result | None:
+        """Return the result of a step, if it is over."""
+        ...
+
+
+class EarlierSession(NamedTuple):
+    """The session of an earlier step, as its result has it."""
+
+    session_id: str
+    agent: str
+
+
+class SessionRequest(NamedTuple):
+    """The session that a step needs."""
+
+    start: AgentStart
+    options: OpeningOptions
+    servers: tuple[McpServer, ...] = ()
+    is_intercepted: bool = False
+    earlier: EarlierSession | None = None
+    is_kept: bool = False
+    """Whether a later step may go on with it."""
+    transcript: str | None = None
+    """The text of the earlier session, if that is not in the journal as steps have it."""
+
+    @property
+    def opening(self) -> tuple[AgentStart, tuple[McpServer, ...], bool]:
+        """What is settled when a session is opened."""
+        return self.start, self.servers, self.is_intercepted
+
+
+@dataclass(eq=False)
+class HeldSession:
+    """A session that this process holds. It belongs to one step at a time."""
+
+    session: RemoteSession
+    order: SessionRequest
+    """The request that it was opened for."""
+    connected: ConnectedAgent
+    told: str | None = None
+    """A digest of the instructions that it was given before a prompt."""
+    after: str | None = None
+    """The session in whose place it was opened."""
+    transcript: str | None = None
+    """The transcript of that one, until it has been sent."""
+    reason: str | None = None
+    """Why it is not the session that was wanted."""
+    exchange: PromptExchange | None = None
+    """The prompt that runs."""
+    interception: Interception | None = None
+
+    @property
+    def start(self) -> AgentStart:
+        return self.order.start
+
+    @property
+    def key(self) -> EarlierSession:
+        return EarlierSession(self.session.id, self.start.agent)
+
+    def serves(self, order: SessionRequest) -> bool:
+        """Tell whether it fits a request as it is: what it was opened with cannot be changed."""
+        return not self.session.is_over and self.order.opening == order.opening
+
+
+class ConnectedAgent:
+    """An agent's process, and its open sessions; passes what it asks to the step whose prompt runs."""
+
+    def __init__(self, front: FrontEnd) -> None:
+        self.agent: RemoteAgent
+        self.shows_forms = front.shows_forms
+        self.shows_pages = front.shows_pages
+        self.users = 0
+        self.last_used = 0.0
+        self.sessions: dict[str, HeldSession] = {}
+
+    async def start(self, start: AgentStart) -> None:
+        """Make and start the agent."""
+        self.agent = await in_thread(lambda: make_agent(start, self))
+        await self.agent.__aenter__()
+
+    def release(self) -> None:
+        """Count one user less."""
+        self.users -= 1
+        self.last_used = time.monotonic()
+
+    async def fill_in(self, form: FormRequest) -> FormAnswer:
+        """Pass a form to the step whose prompt runs; nobody else can answer it."""
+        exchange = self._exchange(form.session_id)
+        return False if exchange is None else await exchange.fill_in(form)
+
+    async def open_page(self, page: UrlRequest) -> bool | None:
+        """Pass a page to the step whose prompt runs."""
+        exchange = self._exchange(page.session_id)
+        return False if exchange is None else await exchange.open_page(page)
+
+    async def may_touch(self, session_id: str, touch: FileOperation, path: str, text: str | None) -> bool:
+        """Judge access to a file by the rules of the step whose prompt runs; else deny it."""
+        exchange = self._exchange(session_id)
+        return exchange is not None and await exchange.judging.may_touch(touch, path, text)
+
+    def open_files(self, session_id: str) -> OpenFiles | None:
+        """Return the files that are open in an editor, for the step whose prompt runs."""
+        exchange = self._exchange(session_id)
+        return None if exchange is None else exchange.files
+
+    def _exchange(self, session_id: str | None) -> PromptExchange | None:
+        held = self.sessions.get(session_id or "")
+        return None if held is None else held.exchange
+
 
 class Agents:
-    """Of one run; an async context manager that leaves no process behind."""
+    """The agents of one run; an async context manager that leaves no process behind."""
 
     def __init__(
         self,
@@ -56,8 +181,8 @@ class Agents:
         store: Store | None = None,
         bundle: Bundle,
         limits: Limits | None = None,
-        journal: Kept,
-        front: Front,
+        journal: AgentSessionJournal,
+        front: FrontEnd,
         mcp_servers: tuple[McpServer, ...] = (),
         choices: Mapping[str, Choices] | None = None,
     ) -> None:
@@ -76,17 +201,17 @@ class Agents:
         self.replaced_servers: set[str] = set()
         """Names of servers of which it was told that another one is used."""
         self._continued = {workflow.file: _continued_steps(workflow) for workflow in bundle.workflows}
-        self._connected: dict[Start, Connected] = {}
+        self._connected: dict[AgentStart, ConnectedAgent] = {}
         self._ending: dict[asyncio.Future[None], RemoteAgent] = {}
-        self._starting: dict[Start, asyncio.Lock] = {}
-        self._held: dict[Earlier, Held] = {}
-        self._turns: dict[Earlier, asyncio.Lock] = {}
+        self._starting: dict[AgentStart, asyncio.Lock] = {}
+        self._held: dict[EarlierSession, HeldSession] = {}
+        self._turns: dict[EarlierSession, asyncio.Lock] = {}
         self._calls: set[str] = set()
         self._is_closed = False
 
     @property
     def usage(self) -> Usage | None:
-        """What all steps of the run have used; None if no agent was asked."""
+        """The usage of all steps of the run; None if no agent was asked."""
         return self.spending.total
 
     async def __aenter__(self) -> Self:
@@ -98,7 +223,7 @@ class Agents:
         await self.close()
 
     async def close(self) -> None:
-        """End all agents and everything that they started; whoever cannot wait for that kills them."""
+        """End all agents and everything that they started; if cancelled, kill them."""
         self._is_closed = True
         self._held.clear()
         for start in [*self._connected]:
@@ -118,8 +243,8 @@ class Agents:
         for agent in (*(connected.agent for connected in self._connected.values()), *self._ending.values()):
             agent.kill()
 
-    def _end(self, start: Start) -> asyncio.Future[None]:
-        """End an agent; whoever does not wait for that until the end leaves it to `close`."""
+    def _end(self, start: AgentStart) -> asyncio.Future[None]:
+        """End an agent; who does not wait for that until the end leaves it to `close`."""
         agent = self._connected.pop(start).agent
         ending = asyncio.ensure_future(agent.close())
         self._ending[ending] = agent
@@ -132,17 +257,17 @@ class Agents:
             log.warning("an agent did not end well: %s", failure)
 
     def is_continued(self, step: Agent | Converse, workflow: Workflow) -> bool:
-        """Whether another step may go on with this one's session."""
+        """Tell whether another step may go on with this one's session."""
         return step.id in self._continued.get(workflow.file, ())
 
     def choices_in(self, directory: str) -> Choices:
-        """What the user has chosen for good about what agents do there."""
+        """Return the permission choices that the user made for good in a directory."""
         if directory not in self._choices:
             self._choices[directory] = Choices(directory, self._choice_store)
         return self._choices[directory]
 
     def name_call(self, id: str, place: str) -> str:
-        """An agent's id for a tool call, or one made of it if the run has that already."""
+        """Return an agent's id for a tool call, or one made of it if the run has that already."""
         short = name = _short(id)
         number = 1
         while name in self._calls:
@@ -152,8 +277,8 @@ class Agents:
         return name
 
     @asynccontextmanager
-    async def session(self, order: Order) -> AsyncIterator[Held]:
-        """A session for one step alone: a new one, or that of an earlier step. Raises `AgentError`."""
+    async def session(self, order: SessionRequest) -> AsyncIterator[HeldSession]:
+        """Open a session for one step alone: a new one, or that of an earlier step. Raises `AgentError`."""
         async with self._alone(order.earlier):
             held = await self._open(order)
             try:
@@ -166,15 +291,15 @@ class Agents:
                     await self._let_go(held)
 
     @asynccontextmanager
-    async def _alone(self, earlier: Earlier | None) -> AsyncIterator[None]:
-        """Steps that go on with one session do so one after the other."""
+    async def _alone(self, earlier: EarlierSession | None) -> AsyncIterator[None]:
+        """Let steps that go on with one session do so one after the other."""
         if earlier is None:
             yield
             return
         async with self._turns.setdefault(earlier, asyncio.Lock()):
             yield
 
-    async def _open(self, order: Order) -> Held:
+    async def _open(self, order: SessionRequest) -> HeldSession:
         if order.earlier is None:
             return await self._new(order)
         held = self._held.pop(order.earlier, None)
@@ -186,14 +311,14 @@ class Agents:
             await self._let_go(held)
         return await self._again(order, order.earlier)
 
-    async def _again(self, order: Order, earlier: Earlier) -> Held:
-        """The session of an earlier step, opened again; or a new one that is told what was said in it."""
+    async def _again(self, order: SessionRequest, earlier: EarlierSession) -> HeldSession:
+        """Open the session of an earlier step again; or a new one that is sent a transcript."""
         if earlier.agent != order.start.agent:
             reason = f"its session is one of {earlier.agent}, which {order.start.agent} cannot open"
         else:
             try:
                 held = await self._on(order, earlier.session_id)
-                held.told = told_to(earlier.session_id, self.journal)
+                held.told = instructions_heard(earlier.session_id, self.journal)
                 self.spending.tell_cost_of_before(held.session)
                 return held
             except AgentError as error:
@@ -206,11 +331,11 @@ class Agents:
         held.transcript = order.transcript or transcript_of(earlier.session_id, self.journal)
         return held
 
-    async def _new(self, order: Order) -> Held:
+    async def _new(self, order: SessionRequest) -> HeldSession:
         return await self._on(order, None)
 
-    async def _on(self, order: Order, session_id: str | None) -> Held:
-        """A session of the agent that the order wants: a new one, or one that it is to open again."""
+    async def _on(self, order: SessionRequest, session_id: str | None) -> HeldSession:
+        """Open a session of the agent that is needed: a new one, or one that it is to open again."""
         connected = await self._start(order.start)
         interception: Interception | None = None
         try:
@@ -227,18 +352,20 @@ class Agents:
                 await interception.close()
             connected.release()
             raise
-        held = connected.sessions[session.id] = Held(session, order, connected, interception=interception)
+        held = connected.sessions[session.id] = HeldSession(
+            session, order, connected, interception=interception
+        )
         if interception is not None:
             interception.held = held
             session.at_end(interception.close)
         return held
 
-    async def _start(self, start: Start) -> Connected:
-        """The agent's process, which is counted as used from now on."""
+    async def _start(self, start: AgentStart) -> ConnectedAgent:
+        """Return the agent's process, which is counted as used from now on."""
         async with self._starting.setdefault(start, asyncio.Lock()):
             connected = self._connected.get(start)
             if connected is None:
-                connected = Connected(self._front)
+                connected = ConnectedAgent(self._front)
                 await connected.start(start)
                 self._connected[start] = connected
         connected.users += 1
@@ -254,10 +381,10 @@ class Agents:
         if ending:
             await asyncio.wait(ending)
 
-    async def _end_waiting(self, last: Held) -> None:
-        """A loop may leave sessions in ever more processes: those of long ago are opened again if needed."""
+    async def _end_waiting(self, last: HeldSession) -> None:
+        """End agents whose sessions were used long ago: a loop may leave ever more processes."""
         last.connected.last_used = time.monotonic()
-        kept: dict[Connected, list[Held]] = {}
+        kept: dict[ConnectedAgent, list[HeldSession]] = {}
         for held in self._held.values():
             kept.setdefault(held.connected, []).append(held)
         waiting = sorted(
@@ -271,7 +398,7 @@ class Agents:
             await self._let_go(held)
         await self._end_idle()
 
-    async def _let_go(self, held: Held) -> None:
+    async def _let_go(self, held: HeldSession) -> None:
         held.connected.sessions.pop(held.session.id, None)
         held.connected.release()
         with contextlib.suppress(AgentError, TimeoutError):
@@ -280,13 +407,13 @@ class Agents:
 
 
 def _can_reopen(agent: RemoteAgent) -> bool:
-    return agent.offers(RESUME) or agent.offers(LOAD)
+    return agent.offers(RESUME_CAPABILITY) or agent.offers(LOAD_CAPABILITY)
 
 
 async def _opened(agent: RemoteAgent, session_id: str | None, options: OpeningOptions) -> RemoteSession:
     if session_id is None:
         return await agent.new(**options)
-    if agent.offers(RESUME):
+    if agent.offers(RESUME_CAPABILITY):
         return await agent.resume(session_id, **options)
     return await agent.load(session_id, **options)
 
@@ -315,46 +442,27 @@ def _continued_steps(workflow: Workflow) -> frozenset[str]:
     return frozenset(step.set_up.continues for step in steps if step.set_up.continues is not None)
 
 
-# What was said in the sessions of a run's agents, for an agent that cannot open such a session again.
+def asked_decision(session_id: str, prompt: str | None, *, after: str | None, told: str | None) -> Json:
+    """Return what is kept of a step's prompt; `after` is the session whose transcript this one began with.
 
-
-ASKED = "asked"
-"""The decision that has the session of a step, and what its agent was told."""
-
-
-class Kept(Protocol):
-    """The journal of a run, as far as sessions are concerned."""
-
-    def decisions(self, what: str) -> dict[Place, Json]:
-        """The last decision of this name at each step that has one."""
-        ...
-
-    def result(self, place: Place) -> Result | None:
-        """What became of a step, if it is over."""
-        ...
-
-
-def asked(session_id: str, prompt: str | None, *, after: str | None, told: str | None) -> Json:
-    """What a step keeps of its prompt; `after` is the session whose transcript this one began with.
-
-    A conversation has no prompt: what was said in it is its result. `told` stands for the instructions that
-    the session has heard.
+    A conversation has no prompt: what was said in it is its result. `told` is the digest of the instructions
+    that the session was given.
     """
     return {"session": session_id, "prompt": prompt and shortened(prompt), "after": after, "told": told}
 
 
-def told_to(session_id: str, kept: Kept) -> str | None:
-    """What stands for the instructions that a session has heard last; None if it has heard none."""
+def instructions_heard(session_id: str, kept: AgentSessionJournal) -> str | None:
+    """Return the digest of the instructions that a session was given last; None if it has none."""
     told = [value["told"] for value in kept.decisions(ASKED).values() if value["session"] == session_id]
     return told[-1] if told else None
 
 
-def transcript_of(session_id: str, kept: Kept) -> str | None:
-    """What was said in a session, and in those before whose place it took; None if nothing is known."""
+def transcript_of(session_id: str, kept: AgentSessionJournal) -> str | None:
+    """Return the transcript of a session, and of those it replaced; None if nothing is known."""
     return transcript_of_turns(reversed([*_turns(session_id, kept)]))
 
 
-def _turns(session_id: str, kept: Kept) -> Iterator[str]:
+def _turns(session_id: str, kept: AgentSessionJournal) -> Iterator[str]:
     decided = kept.decisions(ASKED)
     after = {value["session"]: value["after"] for value in decided.values() if value["after"]}
     sessions = [session_id]
@@ -368,12 +476,14 @@ def _turns(session_id: str, kept: Kept) -> Iterator[str]:
 
 def _told(prompt: str | None, result: Result | None) -> str:
     if prompt is None:
-        return told_turns(result.output if result is not None and isinstance(result.output, list) else [])
+        return conversation_text(
+            result.output if result is not None and isinstance(result.output, list) else []
+        )
     answer = "" if result is None else result.text or ""
-    return told_turns([{"role": "user", "text": prompt}, {"role": "agent", "text": answer}])
+    return conversation_text([{"role": "user", "text": prompt}, {"role": "agent", "text": answer}])
 
 
-def told_turns(spoken: list[dict[str, str]]) -> str:
-    """A conversation as lines of text."""
+def conversation_text(spoken: list[dict[str, str]]) -> str:
+    """Return a conversation as lines of text."""
     names = {"user": "User", "agent": "You"}
     return "\n".join(f"{names[each['role']]}: {shortened(each['text'])}" for each in spoken if each["text"])

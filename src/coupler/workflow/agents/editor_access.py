@@ -1,8 +1,9 @@
-"""Files that an agent reads and writes through us during a step: each judged by the step's rules first.
+"""Lets the agent of a step read and write files through Coupler, and ask its user by forms and pages.
 
-That it does so without having asked is its own mode's decision, as far as `files` lets it, unless a rule that
-somebody wrote forbids it or wants it to be asked about. Whoever runs the workflow in an editor has the files
-there, with what is not saved yet; all others are on the disk.
+Each file is judged by the step's rules first. That an agent touches one without having asked is its own
+mode's decision, as far as `files` lets it, unless a rule that somebody wrote forbids it or wants it to be
+asked about. Who runs the workflow in an editor has the open files there, with unsaved changes; all others are
+on the disk.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import msgspec
 from msgspec import UNSET
 
-from coupler.agent.elicitation import asks_for_secret, is_secret
-from coupler.client.elicitation import checked
-from coupler.client.files import FileAccess, Files, refusal
+from coupler.agent.elicitation import asks_for_secret, asks_secret_field
+from coupler.client.elicitation import checked_answer
+from coupler.client.files import ClientFiles, FileAccess, file_error
 from coupler.fields.form_fields import FormError, TextField
 from coupler.relay.errors import NOT_PERMITTED
 from coupler.runtime import files
-from coupler.runtime.files import FilePath, find_inside
+from coupler.runtime.files import SessionPath, find_inside
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import (
     Diff,
@@ -39,28 +40,31 @@ if TYPE_CHECKING:
     from coupler.workflow.engine.front import OpenFiles
 
 
-Touch = Literal["read", "edit"]
+FileOperation = Literal["read", "edit"]
 
 LONGEST_CHANGE = 1024 * 1024
 """Characters of a change, old and new, that somebody is shown before it is made."""
 
+LONGEST_FORM = 256 * 1024
+"""Bytes of a form that somebody is shown."""
 
-class Owner(Protocol):
-    """Whoever knows the steps that sessions belong to."""
 
-    async def may_touch(self, session_id: str, touch: Touch, path: str, text: str | None) -> bool:
-        """Whether the agent of a session may read a file now, or write this text to it."""
+class FileAccessPolicy(Protocol):
+    """Decides about the files of sessions, by the steps that they belong to."""
+
+    async def may_touch(self, session_id: str, touch: FileOperation, path: str, text: str | None) -> bool:
+        """Tell whether the agent of a session may read a file now, or write this text to it."""
         ...
 
     def open_files(self, session_id: str) -> OpenFiles | None:
-        """The files that are not those on the disk."""
+        """Return the files that are open in an editor."""
         ...
 
 
-class StepFiles(Files):
-    """Reads and writes, where they are permitted."""
+class StepFiles(ClientFiles):
+    """Reads and writes files for agents, where the step's rules permit it."""
 
-    def __init__(self, access: FileAccess, owner: Owner) -> None:
+    def __init__(self, access: FileAccess, owner: FileAccessPolicy) -> None:
         super().__init__(access)
         self._owner = owner
 
@@ -74,7 +78,7 @@ class StepFiles(Files):
         try:
             return ReadTextFileResponse(await opened.read(path, line, limit))
         except (OSError, ValueError) as error:
-            raise refusal(error) from None
+            raise file_error(error) from None
 
     async def _write(self, request: WriteTextFileRequest, session: RemoteSession) -> WriteTextFileResponse:
         await self._require(session, "edit", request.path, request.content)
@@ -85,13 +89,17 @@ class StepFiles(Files):
         await opened.write(path, request.content)
         return WriteTextFileResponse()
 
-    async def _require(self, session: RemoteSession, touch: Touch, path: str, text: str | None) -> None:
+    async def _require(
+        self, session: RemoteSession, touch: FileOperation, path: str, text: str | None
+    ) -> None:
         if not await self._owner.may_touch(session.id, touch, path, text):
             raise RpcError.because(NOT_PERMITTED, "not permitted: see `tools` of the step", path="path")
 
 
-async def change_of(path: str, text: str, session: RemoteSession, opened: OpenFiles | None) -> Diff | None:
-    """What writing a text would change; None for what is no text, or too long to be shown."""
+async def diff_for_write(
+    path: str, text: str, session: RemoteSession, opened: OpenFiles | None
+) -> Diff | None:
+    """Return what writing a text would change; None for what is no text, or too long to be shown."""
     try:
         found = None if opened is None or not opened.can_read else await _found(opened, path, session)
         if opened is None or found is None:
@@ -105,28 +113,21 @@ async def change_of(path: str, text: str, session: RemoteSession, opened: OpenFi
     return Diff(path, text, old) if len(old) + len(text) <= LONGEST_CHANGE else None
 
 
-async def _found(opened: OpenFiles, path: str, session: RemoteSession) -> FilePath | None:
+async def _found(opened: OpenFiles, path: str, session: RemoteSession) -> SessionPath | None:
     """The file that is meant, if it is one of the open ones; raises what the agent is told else."""
 
-    def find() -> FilePath | None:
+    def find() -> SessionPath | None:
         found = find_inside(path, session.cwd, session.roots)
         return found if opened.has(found) else None
 
     try:
         return await in_thread(find)
     except (OSError, ValueError) as error:
-        raise refusal(error) from None
+        raise file_error(error) from None
 
 
-# What the agent of a step asks its user: forms to fill in and pages to open, one at a time.
-
-
-LONGEST_FORM = 256 * 1024
-"""Bytes of a form that somebody is shown."""
-
-
-async def filled_in(form: FormRequest, call: str | None, attempt: Attempt) -> FormAnswer:
-    """The values by the fields' names; False or None, as whoever was asked does not want to tell."""
+async def fill_in_form(form: FormRequest, call: str | None, attempt: Attempt) -> FormAnswer:
+    """Return the values by the fields' names; False or None if the user declines or cancels."""
     question = shortened(form.message, MOST_SHOWN)
     problem = _problem_of(form)
     if problem is not None:
@@ -139,7 +140,7 @@ async def filled_in(form: FormRequest, call: str | None, attempt: Attempt) -> Fo
         attempt.emit(Noted(text=f"a form of the agent was not filled in: {question}"))
         return answer
     try:
-        values = checked(answer, form.fields)
+        values = checked_answer(answer, form.fields)
     except FormError as error:
         attempt.emit(Noted(text=f"a form of the agent was declined, because an answer does not fit: {error}"))
         return False
@@ -147,8 +148,8 @@ async def filled_in(form: FormRequest, call: str | None, attempt: Attempt) -> Fo
     return values
 
 
-async def opened(page: UrlRequest, call: str | None, attempt: Attempt) -> bool | None:
-    """Whether somebody opens the page."""
+async def open_page(page: UrlRequest, call: str | None, attempt: Attempt) -> bool | None:
+    """Ask the user to open a page; True if it is opened."""
     question = shortened(f"{page.message}\n{page.url}", MOST_SHOWN)
     async with attempt.asking:
         attempt.emit(AnswerAsked(question=question))
@@ -164,7 +165,7 @@ def _problem_of(form: FormRequest) -> str | None:
     """Why nobody is shown a form: what is filled in is kept with the run, and passes models and logs."""
     # Of a form that is one text, the question is the label.
     is_text = len(form.fields) == 1 and isinstance(form.fields[0], TextField)
-    if any(map(is_secret, form.fields)) or (is_text and asks_for_secret(form.message)):
+    if any(map(asks_secret_field, form.fields)) or (is_text and asks_for_secret(form.message)):
         return "it asks for a secret, which forms are no place for"
     if len(msgspec.json.encode(form.schema)) + len(form.message) > LONGEST_FORM:
         return "it is too long to be read"

@@ -1,4 +1,4 @@
-"""Whether the agent of a step may do something: by rules, by what was chosen for good, or because of a yes.
+"""Decides what the agent of a step may do: by rules, by earlier choices of the user, or by asking.
 
 What a rule wants to be asked about is always asked. What no rule decides is asked where somebody is there,
 and denied elsewhere.
@@ -26,8 +26,8 @@ from coupler.client.policy import PermissionRequest
 from coupler.client.rules import READING_KINDS, Rules, is_reading
 from coupler.events import ToolCall
 from coupler.mcp.functions import text_result
-from coupler.mcp.package import load_reception
-from coupler.mcp.servers import Servers, Surroundings, server_name
+from coupler.mcp.package import load_loopback
+from coupler.mcp.servers import ServerEnvironment, SessionServers, server_name
 from coupler.mcp.tools import McpError, Tool, ToolResult
 from coupler.permission.engine import Choices, Permissions
 from coupler.providers.command_line import READ_ONLY
@@ -35,13 +35,13 @@ from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import Content, McpServer, ToolCallLocation
 from coupler.store.errors import StoreError
 from coupler.workflow.agents.agent_events import MOST_SHOWN, Telling, shortened
-from coupler.workflow.agents.editor_access import change_of
+from coupler.workflow.agents.editor_access import diff_for_write
 from coupler.workflow.engine.attempt import Stopped
-from coupler.workflow.engine.front import Wish, span, visible
+from coupler.workflow.engine.front import PermissionQuestion, span, visible
 from coupler.workflow.engine.performers import ask_approval
 from coupler.workflow.errors import Parked, StepError
 from coupler.workflow.journal.run_events import Noted
-from coupler.workflow.language.model import Gate, Tools
+from coupler.workflow.language.model import ApprovalGate, ToolRuleTexts
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from coupler.permission.engine import Offer, Verdict
     from coupler.permission.rules import Rule
     from coupler.schema.v1 import Diff
-    from coupler.workflow.agents.agent_start import Held
-    from coupler.workflow.agents.editor_access import Touch
+    from coupler.workflow.agents.agents import HeldSession
+    from coupler.workflow.agents.editor_access import FileOperation
     from coupler.workflow.engine.attempt import Attempt
 
 
@@ -62,14 +62,14 @@ GiveUp = Callable[[Parked | Stopped], None]
 
 
 class Judging:
-    """Of one prompt. It decides only while the turn runs: `is_in_turn` is its exchange's to set."""
+    """Decides for one prompt, and only while its turn runs: `is_in_turn` is its exchange's to set."""
 
     def __init__(
         self,
         session: RemoteSession,
         attempt: Attempt,
         rules: ToolRules,
-        gate: Gate,
+        gate: ApprovalGate,
         telling: Telling,
         give_up: GiveUp,
     ) -> None:
@@ -88,7 +88,7 @@ class Judging:
         """The calls about which the user was asked."""
 
     async def permit(self, request: PermissionRequest) -> bool:
-        """Whether it may do what it asks for."""
+        """Decide about a permission request."""
         match await self._judged(request):
             case "ask":
                 return await self._ask_as_ruled(request)
@@ -98,14 +98,14 @@ class Judging:
                 return judgement == "allow"
 
     async def may_call(self, request: PermissionRequest) -> bool:
-        """Whether a call to an MCP server may pass. The agent was given it: what no rule is against may."""
+        """Decide about a call to an MCP server. The agent was given it: what no rule is against may pass."""
         judgement = await self._judged(request)
         return judgement in ("allow", "undecided") or (
             judgement == "ask" and await self._ask_meanwhile(request)
         )
 
-    async def may_touch(self, touch: Touch, path: str, text: str | None) -> bool:
-        """Whether a file may be read, or this text written to it, for which the agent has not asked."""
+    async def may_touch(self, touch: FileOperation, path: str, text: str | None) -> bool:
+        """Decide about a file that is read or written without a permission request."""
         title = f"{'Read' if touch == 'read' else 'Write'} {path}"
         request = self._request(ToolCall(id="", title=title, kind=touch, locations=(ToolCallLocation(path),)))
         judgement = await self._judged(request)
@@ -117,7 +117,7 @@ class Judging:
         return False
 
     async def may_show(self, url: str) -> bool:
-        """Whether a page may be shown to the user, who is asked in any case."""
+        """Decide whether a page may be shown to the user, who is asked in any case."""
         request = self._request(ToolCall(id="", title=f"Open {url}", kind="fetch", raw_input={"url": url}))
         if await self._judged(request) != "deny":
             return True
@@ -125,14 +125,14 @@ class Judging:
         return False
 
     def end(self) -> None:
-        """The turn is over: nobody has to decide any more."""
+        """Take back all questions, because the turn is over."""
         self.is_in_turn = False
         self._give_up = _too_late
         for asking in self._open:
             asking.cancel()
 
     def remedy(self, request: PermissionRequest) -> str | None:
-        """What would have allowed a call; whoever has said no knows. May wait for a disk."""
+        """Return what would have allowed a call; who has said no knows. May wait for a disk."""
         return None if request.tool_call.id in self._answered else self._rules.remedy(request)
 
     def _request(self, call: ToolCall) -> PermissionRequest:
@@ -149,7 +149,7 @@ class Judging:
         if not self._attempt.front.is_present:
             return False
         offers = tuple(offer for offer in verdict.offers if offer.scopes)
-        return await self._ask(request, Gate(), offers, lambda: self._settled(request))
+        return await self._ask(request, ApprovalGate(), offers, lambda: self._settled(request))
 
     async def _by_choice(self, request: PermissionRequest) -> Verdict:
         try:
@@ -173,7 +173,7 @@ class Judging:
         return await self._ask_meanwhile(request)
 
     async def _change(self, path: str, text: str) -> Diff | None:
-        return await change_of(path, text, self._session, self._attempt.front.files)
+        return await diff_for_write(path, text, self._session, self._attempt.front.files)
 
     def _is_granted(self, action: Action) -> bool:
         """Whether somebody has allowed just this in this turn."""
@@ -200,16 +200,16 @@ class Judging:
     async def _ask_as_ruled(self, request: PermissionRequest) -> bool:
         # What a workflow says of its own questions is not said of those that the user wants to be asked.
         is_users = await in_thread(lambda: self._rules.is_of_user(request))
-        return await self._ask(request, Gate() if is_users else self._gate)
+        return await self._ask(request, ApprovalGate() if is_users else self._gate)
 
     async def _ask(
         self,
         request: PermissionRequest,
-        gate: Gate,
+        gate: ApprovalGate,
         offers: tuple[Offer, ...] = (),
         settled: Callable[[], Awaitable[bool | None]] | None = None,
     ) -> bool:
-        wish = Wish(request.tool_call, self._announced(request.tool_call), offers)
+        wish = PermissionQuestion(request.tool_call, self._announced(request.tool_call), offers)
         try:
             approval = await ask_approval(gate, self._attempt, question_about(request), wish, settled)
         except Parked as parked:
@@ -246,13 +246,7 @@ class Judging:
 
 
 def _too_late(reason: Parked | Stopped) -> None:
-    """What happens if somebody gives up when the turn is over: its step has ended in another way."""
-
-
-# What the agent of a step may do: permission rules, and who is asked about the rest.
-#
-# Without rules an agent may look at ordinary files of its directory, and nothing else is decided. What a rule
-# wants to be asked about, the front is asked.
+    """Ignores what somebody gives up when the turn is over: its step has ended in another way."""
 
 
 CHANGING = frozenset({"edit", "delete", "move", "execute"})
@@ -262,7 +256,11 @@ Judgement = Literal["allow", "deny", "ask", "undecided"]
 
 
 class ToolRules:
-    """Of one step. They are judged in threads, because links have to be followed."""
+    """The permission rules of one step, judged in threads because links have to be followed.
+
+    Without rules an agent may look at ordinary files of its directory, and nothing else is decided. What a
+    rule wants to be asked about, the front end is asked.
+    """
 
     def __init__(
         self, allow: Sequence[str], ask: Sequence[str], deny: Sequence[str], of_config: Sequence[Rule] = ()
@@ -278,20 +276,20 @@ class ToolRules:
         self._of_user = Rules((), (), (), [rule for rule in of_config if rule.effect == "ask"])
 
     @classmethod
-    def of(cls, tools: Tools | None, gate: Gate | None, config: Config | None) -> ToolRules:
-        """A step's rules. What the user or the project wants to be denied or asked holds here as well."""
-        tools = tools or Tools()
+    def of(cls, tools: ToolRuleTexts | None, gate: ApprovalGate | None, config: Config | None) -> ToolRules:
+        """Make a step's rules. What user or project want to be denied or asked holds here as well."""
+        tools = tools or ToolRuleTexts()
         asked = gate.tools if gate is not None else ()
         return cls(tools.allow, asked, tools.deny, _against(config) if config is not None else ())
 
     def could_hold_without_asking(self, mode: str | None) -> bool:
-        """Whether an agent that asks nobody cannot do in this mode what the user or project is against."""
+        """Tell whether an agent that never asks can break no rule of user or project in this mode."""
         return not self._of_config or (
             mode == READ_ONLY and all(rule.subject in CHANGING for rule in self._of_config)
         )
 
     def judge(self, request: PermissionRequest) -> Judgement:
-        """What the rules say of a call."""
+        """Judge a call by the rules."""
         verdict = self._rules.judge(request)
         if verdict.decision != "ask":
             return verdict.decision
@@ -301,16 +299,16 @@ class ToolRules:
         return "allow" if not self._has_denials and is_reading(request) else "undecided"
 
     def judge_by_choice(self, request: PermissionRequest, choices: Choices) -> Verdict:
-        """What was chosen for good about a call that no rule decides, and what else to offer."""
+        """Judge a call that no rule decides by earlier choices; the verdict has what else to offer."""
         return self._rules.judge(request, choices)
 
     def is_of_user(self, request: PermissionRequest) -> bool:
-        """Whether the user or the project wants to be asked about a call, and not the workflow alone."""
+        """Tell whether the user or the project wants to be asked, and not the workflow alone."""
         verdict = self._of_user.judge(request)
         return verdict.decision == "ask" and verdict.is_ruled
 
     def remedy(self, request: PermissionRequest) -> str:
-        """What would have allowed a call, in the words of the language."""
+        """Return what would have allowed a call, in the words of the language."""
         verdict = self._rules.judge(request)
         if verdict.is_final:
             return verdict.reason
@@ -339,12 +337,6 @@ def _rules_that_allow(request: PermissionRequest) -> list[str]:
     return [scope.rule_text for scope in scopes]
 
 
-# What a person is asked about a tool call: the agent's words for it, and what it really is about.
-#
-# A title is a claim. So the command, the paths and the addresses that rules judge stand below it, and that
-# there is more of them is told: nobody may agree to what is hidden.
-
-
 LONGEST_DETAIL = 1000
 """Characters of a title, a path, an address or a command that are shown."""
 
@@ -353,7 +345,11 @@ MOST_DETAILS = 20
 
 
 def question_about(request: PermissionRequest) -> str:
-    """The question, and a line for each thing that the call is about."""
+    """Return the question about a tool call, and a line for each thing that the call is about.
+
+    A title is a claim. So the command, the paths and the addresses that rules judge stand below it, and that
+    there is more of them is told: nobody may agree to what is hidden.
+    """
     call = request.tool_call
     title = _shown(call.title or call.name or call.kind)
     details = [detail for detail in _details(action_of(request)) if detail != title]
@@ -384,23 +380,22 @@ def _bounded(text: str) -> str:
     return f"{text}… ({left} characters more)" if left > 0 else text
 
 
-# MCP servers that an agent reaches through us: each call is told, judged by the step's rules, and passed on.
-#
-# The agent sees servers of the same names with the same tools. What else a server has, such as prompts, it
-# has not: only what can be seen and judged passes.
-
-
 DENIED = "this call was denied"
 
 
 class Interception:
-    """Of one session. One task opens and closes all of it, because context managers want that."""
+    """Stands between an agent and its MCP servers: each call is recorded, judged by rules, and passed on.
+
+    The agent sees servers of the same names with the same tools. What else a server has, such as prompts, it
+    has not: only what can be seen and judged passes. One task opens and closes all of it, because context
+    managers want that.
+    """
 
     def __init__(self, servers: Sequence[McpServer], cwd: str, *, over_http: bool) -> None:
-        self.held: Held | None = None
+        self.held: HeldSession | None = None
         """The session, once it is there; calls before that are refused."""
-        self._servers = Servers(
-            {server_name(server): server for server in servers}, Surroundings(cwd, os.environ)
+        self._servers = SessionServers(
+            {server_name(server): server for server in servers}, ServerEnvironment(cwd, os.environ)
         )
         self._over_http = over_http
         self._told: set[str] = set()
@@ -410,7 +405,7 @@ class Interception:
         self._work: asyncio.Task[None] | None = None
 
     async def open(self) -> list[McpServer]:
-        """Start the servers; what is returned is what the agent is given in their places."""
+        """Start the servers; returns what the agent is given in their places."""
         opened: asyncio.Future[list[McpServer]] = asyncio.get_running_loop().create_future()
         self._work = asyncio.create_task(self._serve(opened))
         entries = await opened
@@ -429,12 +424,12 @@ class Interception:
         try:
             async with AsyncExitStack() as stack:
                 stack.push_async_callback(self._servers.close)
-                reception = await load_reception()
+                loopback = await load_loopback()
                 entries: list[McpServer] = []
                 for name in self._servers.names:
                     offering = _Offered(self, name, await self._servers.tools_of(name))
                     entries += await stack.enter_async_context(
-                        reception.receive(offering, name, over_http=self._over_http, far=())
+                        loopback.serve_to_agent(offering, name, over_http=self._over_http, far=())
                     )
                 opened.set_result(entries)
                 await self._ended.wait()
@@ -450,7 +445,7 @@ class Interception:
     async def call(
         self, server: str, tool: str, arguments: dict[str, Any], meta: Mapping[str, Any]
     ) -> ToolResult:
-        """Pass a call on, if it may pass, and tell of it unless the agent does so itself."""
+        """Pass a call on, if it may pass, and record it unless the agent reports it itself."""
         exchange = None if self.held is None else self.held.exchange
         if self.held is None or exchange is None:
             return text_result("nobody is in a turn with this agent", is_error=True)
@@ -481,7 +476,7 @@ class Interception:
         )
 
     def _tells_of(self, id: str, tool: str) -> bool:
-        """Whether the agent shows a call that runs, names the tool, and stands for no other call.
+        """Tell whether the agent shows a call that runs, names the tool, and stands for no other call.
 
         Else a call could hide behind one that was about something else.
         """

@@ -1,4 +1,4 @@
-"""`agent` steps: one prompt to an agent, and its answer."""
+"""Performs `agent` steps, one prompt and its answer, and `converse` steps, a conversation with the user."""
 
 from __future__ import annotations
 
@@ -16,61 +16,198 @@ from coupler.client.policy import Policy
 from coupler.client.reply import Reply, TurnUsage
 from coupler.relay.session import marked
 from coupler.workflow.agents.agent_events import Telling, step_error, usage_of
-from coupler.workflow.agents.agent_setup import Cast, cast
-from coupler.workflow.agents.agent_start import Earlier, instructed, words_for_login
-from coupler.workflow.agents.agents import ASKED, asked, told_turns
-from coupler.workflow.agents.editor_access import filled_in, opened
+from coupler.workflow.agents.agent_setup import AgentSetup, set_up_agent
+from coupler.workflow.agents.agent_start import login_argument, with_instructions
+from coupler.workflow.agents.agents import ASKED, EarlierSession, asked_decision, conversation_text
+from coupler.workflow.agents.editor_access import fill_in_form, open_page
 from coupler.workflow.agents.permission import Judging, ToolRules
 from coupler.workflow.engine.attempt import Stopped
 from coupler.workflow.errors import Parked, StepError
 from coupler.workflow.journal.run_events import AnswerGiven, Decided, Noted, Result, Used
-from coupler.workflow.language.model import Agent, Converse, Gate
+from coupler.workflow.language.model import Agent, ApprovalGate, Converse
 
 if TYPE_CHECKING:
     from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
     from coupler.events import ToolCall
     from coupler.workflow.agents.agent_events import StepBudget
-    from coupler.workflow.agents.agent_start import Held
+    from coupler.workflow.agents.agents import HeldSession
     from coupler.workflow.engine.attempt import Attempt
     from coupler.workflow.engine.front import OpenFiles
 
 
+class _GivenUp(Exception):  # noqa: N818 - it is no failure
+    """Ends the turn; the reason for that is raised instead of it."""
+
+
 async def perform_agent(step: Agent, attempt: Attempt) -> Result:
     """Ask the step's agent; raises `StepError`, which has what came of its answer."""
-    wanted = await cast(step, attempt)
-    if wanted.briefing.prompt is None or not wanted.briefing.prompt.strip():
+    setup = await set_up_agent(step, attempt)
+    if setup.rendered.prompt is None or not setup.rendered.prompt.strip():
         raise StepError("template", "the prompt is empty: see `prompt` and `prompt_file`")
     try:
-        return await _ask(step, wanted, wanted.briefing.prompt, attempt)
+        return await _ask(step, setup, setup.rendered.prompt, attempt)
     except AgentError as error:
-        raise step_error(error, words_for_login(wanted.order.start.agent)) from None
+        raise step_error(error, login_argument(setup.order.start.agent)) from None
 
 
-async def _ask(step: Agent, wanted: Cast, prompt: str, attempt: Attempt) -> Result:
-    wanted.budget.refuse_if_spent()
-    briefing = wanted.briefing
-    async with attempt.agents.session(wanted.order) as held:
-        note_how_it_goes_on(held, attempt)
-        exchange = Exchange(held, attempt, wanted.rules, step.gate, wanted.budget)
+async def _ask(step: Agent, setup: AgentSetup, prompt: str, attempt: Attempt) -> Result:
+    setup.budget.refuse_if_spent()
+    rendered = setup.rendered
+    async with attempt.agents.session(setup.order) as held:
+        note_replaced_session(held, attempt)
+        exchange = PromptExchange(held, attempt, setup.rules, step.gate, setup.budget)
         try:
             reply = await exchange.ask(
-                prompt, system=briefing.system, schema=briefing.schema, repairs=wanted.set_up.repairs
+                prompt, system=rendered.system, schema=rendered.schema, repairs=setup.set_up.repairs
             )
         finally:
-            if wanted.order.is_kept:
+            if setup.order.is_kept:
                 exchange.keep(prompt)
-        output = msgspec.UNSET if briefing.schema is None else reply.output
+        output = msgspec.UNSET if rendered.schema is None else reply.output
         return msgspec.structs.replace(exchange.result(reply), status="success", output=output)
 
 
-# One prompt of a step to its agent, and what comes of it: told as it happens, judged by rules, paid for.
+async def perform_conversation(step: Converse, attempt: Attempt) -> Result:
+    """Pass messages to the agent and its answers to the user; raises `StepError` with what was said.
+
+    Each message and each answer is recorded when it is there. A run that was parked or killed goes on with
+    the next message: nothing that was said is said again.
+    """
+    setup = await set_up_agent(step, attempt, is_stored=True)
+    async with AsyncExitStack() as stack:
+        conversation = _Conversation(step, attempt, setup, stack)
+        try:
+            return await conversation.hold()
+        except AgentError as error:
+            agent = login_argument(setup.order.start.agent)
+            raise step_error(error, agent, conversation.result("failed")) from None
+        except StepError as error:
+            there_is = conversation.interrupted(error.result)
+            raise StepError(error.kind, str(error), retry_after=error.retry_after, result=there_is) from None
+        except asyncio.CancelledError:
+            # Its time may just be up: what was said is still worth having, and the session can go on.
+            answer = attempt.interrupted[-1] if attempt.interrupted else None
+            attempt.interrupted.append(conversation.interrupted(answer))
+            raise
 
 
-class Exchange:
-    """Belongs to the task of its step; what its agent asks meanwhile comes here."""
+class _Conversation:
+    """A conversation, from its first message to the one that ends it."""
+
+    def __init__(self, step: Converse, attempt: Attempt, setup: AgentSetup, stack: AsyncExitStack) -> None:
+        self._step = step
+        self._attempt = attempt
+        self._setup = setup
+        self._stack = stack
+        self._held: HeldSession | None = None
+        self._earlier = setup.order.earlier
+        self._spoken: list[dict[str, str]] = []
+
+    async def hold(self) -> Result:
+        """Converse from the first message that is not recorded yet to the last."""
+        number = 1
+        while (message := await self._message(number)) is not None:
+            await self._answer(number, message)
+            if self._step.max_turns is not None and number >= self._step.max_turns:
+                break
+            number += 1
+        return self.result("success")
+
+    def result(self, status: Any) -> Result:
+        """Return the result so far; its text is the agent's last answer."""
+        answers = [each["text"] for each in self._spoken if each["role"] == "agent"]
+        return Result(
+            status=status,
+            text=answers[-1] if answers else "",
+            output=self._spoken,
+            usage=self._attempt.agents.spending.of(self._attempt.place),
+            session_id=None if self._earlier is None else self._earlier.session_id,
+            agent=None if self._earlier is None else self._earlier.agent,
+        )
+
+    def interrupted(self, answer: Result | None) -> Result:
+        """Return the result of a failed conversation, with what had come of the last answer."""
+        result = self.result("failed")
+        if answer is None:
+            return result
+        return msgspec.structs.replace(
+            result,
+            text=result.text or answer.text,
+            session_id=answer.session_id or result.session_id,
+            agent=answer.agent or result.agent,
+        )
+
+    async def _message(self, number: int) -> str | None:
+        """The user's next message; None if there is none any more."""
+        what = f"message-{number}"
+        message = self._attempt.decision(what)
+        if message is UNSET:
+            message = self._setup.rendered.prompt if number == 1 else None
+            if message is None:
+                message = await self._asked_for()
+            await self._attempt.decide(what, message)
+        return None if message is None else str(message)
+
+    async def _asked_for(self) -> str | None:
+        attempt = self._attempt
+        last = self._spoken[-1]["text"] if self._spoken else ""
+        async with attempt.asking:
+            message = await attempt.front.message(attempt.place, last)
+        if message is not None:
+            attempt.emit(AnswerGiven(text=message, by="user"))
+        return message
+
+    async def _answer(self, number: int, message: str) -> None:
+        """The agent's answer, which may be kept already."""
+        what = f"reply-{number}"
+        kept = self._attempt.decision(what)
+        if kept is UNSET:
+            kept = await self._ask(message)
+            self._spoken.append({"role": "user", "text": message})
+            await self._attempt.decide(what, kept)
+        else:
+            self._spoken.append({"role": "user", "text": message})
+        self._earlier = EarlierSession(kept["session_id"], kept["agent"])
+        self._spoken.append({"role": "agent", "text": kept["text"]})
+
+    async def _ask(self, message: str) -> dict[str, str]:
+        held = await self._session()
+        exchange = PromptExchange(held, self._attempt, self._setup.rules, self._step.gate, self._setup.budget)
+        try:
+            reply = await exchange.ask(message, system=self._setup.rendered.system)
+        finally:
+            exchange.keep(None)
+        return {"text": reply.text, "session_id": held.session.id, "agent": held.start.agent}
+
+    async def _session(self) -> HeldSession:
+        """The conversation's session: the one that is open, the one of before, or a new one."""
+        if self._held is not None and not self._held.session.is_over:
+            return self._held
+        await self._stack.aclose()
+        self._setup.budget.refuse_if_spent()
+        order = self._setup.order._replace(earlier=self._earlier, transcript=self._transcript())
+        held = await self._stack.enter_async_context(self._attempt.agents.session(order))
+        note_replaced_session(held, self._attempt)
+        self._held = held
+        return held
+
+    def _transcript(self) -> str | None:
+        return marked(conversation_text(self._spoken)) if self._spoken else None
+
+
+class PromptExchange:
+    """One prompt of a step to its agent: recorded as it happens, judged by rules, charged to the budget.
+
+    Belongs to the task of its step; what its agent asks meanwhile comes here.
+    """
 
     def __init__(
-        self, held: Held, attempt: Attempt, rules: ToolRules, gate: Gate | None, budget: StepBudget
+        self,
+        held: HeldSession,
+        attempt: Attempt,
+        rules: ToolRules,
+        gate: ApprovalGate | None,
+        budget: StepBudget,
     ) -> None:
         self._held = held
         self._session = held.session
@@ -78,14 +215,16 @@ class Exchange:
         self._budget = budget
         # Not a method of ours: what refers to itself stays in memory long after its step is over.
         self.telling = Telling(attempt.emit, lambda call: _name_of(call, attempt))
-        self.judging = Judging(held.session, attempt, rules, gate or Gate(), self.telling, self._give_up)
+        self.judging = Judging(
+            held.session, attempt, rules, gate or ApprovalGate(), self.telling, self._give_up
+        )
         self._usage: TurnUsage | None = None
         self._given_up: Parked | Stopped | None = None
 
     async def ask(
         self, prompt: str, *, system: str | None = None, schema: Any = None, repairs: int | None = None
     ) -> Reply:
-        """The agent's whole answer; raises `StepError`, which has what had come, if there is none."""
+        """Return the agent's whole answer; raises `StepError`, which has what had come, if there is none."""
         text = self._opening(prompt, system)
         stop_listening = self._session.on_event(self._notice)
         self._session.policy = Policy(self.judging.permit, self.judging.remedy)
@@ -104,13 +243,13 @@ class Exchange:
             self.telling.settle()
 
     def keep(self, prompt: str | None) -> None:
-        """Keep what whoever goes on with the session may need; a conversation keeps what was said itself."""
+        """Record what a later step needs to go on; a conversation records what was said itself."""
         held = self._held
-        value = asked(self._session.id, prompt, after=held.after, told=held.told)
+        value = asked_decision(self._session.id, prompt, after=held.after, told=held.told)
         self._attempt.emit(Decided(what=ASKED, value=value))
 
     def result(self, reply: Reply | None) -> Result:
-        """What there is of a step so far; it counts as failed until whoever has asked is content."""
+        """Return the result of a step so far; it counts as failed until its performer is content."""
         return Result(
             status="failed",
             text=self.telling.text if reply is None else reply.text,
@@ -121,24 +260,24 @@ class Exchange:
 
     @property
     def files(self) -> OpenFiles | None:
-        """The files that the agent reads and writes in the place of those on the disk."""
+        """The open files that the agent reads and writes in the place of those on the disk."""
         return self._attempt.front.files
 
     async def fill_in(self, form: FormRequest) -> FormAnswer:
-        """What the user answers to a form of the agent."""
-        return await filled_in(form, self._named(form.tool_call), self._attempt)
+        """Return the user's answer to a form of the agent."""
+        return await fill_in_form(form, self._named(form.tool_call), self._attempt)
 
     async def open_page(self, page: UrlRequest) -> bool | None:
-        """Whether the user opens a page for the agent; it is not shown if a rule is against it."""
+        """Let the user open a page for the agent; it is not shown if a rule is against it."""
         if not await self.judging.may_show(page.url):
             return False
-        return await opened(page, self._named(page.tool_call), self._attempt)
+        return await open_page(page, self._named(page.tool_call), self._attempt)
 
     def _named(self, call: ToolCall | None) -> str | None:
         return None if call is None else self.telling.call_named(call.id)
 
     def _opening(self, prompt: str, system: str | None) -> str:
-        """The prompt, after what the session has to be told before it."""
+        """The prompt, after a transcript and instructions that the session needs before it."""
         held = self._held
         if held.transcript is not None:
             prompt = f"{held.transcript}\n\n{prompt}"
@@ -150,7 +289,7 @@ class Exchange:
         if digest == held.told:
             return prompt
         held.told = digest
-        return instructed(system, prompt)
+        return with_instructions(system, prompt)
 
     async def _answered(self, text: str, schema: Any, repairs: int | None) -> Reply:
         try:
@@ -177,7 +316,7 @@ class Exchange:
             error = AgentError("budget", "the time is spent: see `budget` of the step")
         is_whole = reply is not None and reply.text and not self.telling.is_too_much
         result = self.result(reply if is_whole else None)
-        return step_error(error, words_for_login(self._held.start.agent), result)
+        return step_error(error, login_argument(self._held.start.agent), result)
 
     def _notice(self, observation: Observation) -> None:
         if not self.telling.is_too_much:
@@ -212,142 +351,10 @@ def _name_of(call: str, attempt: Attempt) -> str:
     return attempt.agents.name_call(attempt.mask(call), str(attempt.place))
 
 
-class _GivenUp(Exception):  # noqa: N818 - it is no failure
-    """Ends the turn; the reason for that is raised instead of it."""
-
-
-def note_how_it_goes_on(held: Held, attempt: Attempt) -> None:
-    """Tell whoever looks on that a session is not the one that was to go on."""
+def note_replaced_session(held: HeldSession, attempt: Attempt) -> None:
+    """Report that a session is not the one that was to go on."""
     if held.reason is None:
         return
     how = "which is told what was said" if held.transcript is not None else "which knows nothing of it"
     attempt.emit(Noted(text=f"the earlier session cannot go on: {held.reason}; there is a new one, {how}"))
     held.reason = None
-
-
-# `converse` steps: a conversation of the user with an agent, until the user leaves it.
-#
-# Each message and each answer is kept when it is there. A run that was parked or killed goes on with the next
-# message: nothing that was said is said again.
-
-
-async def perform_conversation(step: Converse, attempt: Attempt) -> Result:
-    """Pass messages to the agent and its answers to the user; raises `StepError` with what was said."""
-    wanted = await cast(step, attempt, is_stored=True)
-    async with AsyncExitStack() as stack:
-        conversation = _Conversation(step, attempt, wanted, stack)
-        try:
-            return await conversation.hold()
-        except AgentError as error:
-            agent = words_for_login(wanted.order.start.agent)
-            raise step_error(error, agent, conversation.result("failed")) from None
-        except StepError as error:
-            there_is = conversation.interrupted(error.result)
-            raise StepError(error.kind, str(error), retry_after=error.retry_after, result=there_is) from None
-        except asyncio.CancelledError:
-            # Its time may just be up: what was said is still worth having, and the session can go on.
-            answer = attempt.interrupted[-1] if attempt.interrupted else None
-            attempt.interrupted.append(conversation.interrupted(answer))
-            raise
-
-
-class _Conversation:
-    def __init__(self, step: Converse, attempt: Attempt, wanted: Cast, stack: AsyncExitStack) -> None:
-        self._step = step
-        self._attempt = attempt
-        self._wanted = wanted
-        self._stack = stack
-        self._held: Held | None = None
-        self._earlier = wanted.order.earlier
-        self._spoken: list[dict[str, str]] = []
-
-    async def hold(self) -> Result:
-        """From the first message, or the first that is not kept yet, to the last."""
-        number = 1
-        while (message := await self._message(number)) is not None:
-            await self._answer(number, message)
-            if self._step.max_turns is not None and number >= self._step.max_turns:
-                break
-            number += 1
-        return self.result("success")
-
-    def result(self, status: Any) -> Result:
-        """What there is of the conversation; its text is the agent's last answer."""
-        answers = [each["text"] for each in self._spoken if each["role"] == "agent"]
-        return Result(
-            status=status,
-            text=answers[-1] if answers else "",
-            output=self._spoken,
-            usage=self._attempt.agents.spending.of(self._attempt.place),
-            session_id=None if self._earlier is None else self._earlier.session_id,
-            agent=None if self._earlier is None else self._earlier.agent,
-        )
-
-    def interrupted(self, answer: Result | None) -> Result:
-        """What there is if the conversation fails, with what had come of the answer that was waited for."""
-        result = self.result("failed")
-        if answer is None:
-            return result
-        return msgspec.structs.replace(
-            result,
-            text=result.text or answer.text,
-            session_id=answer.session_id or result.session_id,
-            agent=answer.agent or result.agent,
-        )
-
-    async def _message(self, number: int) -> str | None:
-        """The user's next message; None if there is none any more."""
-        what = f"message-{number}"
-        message = self._attempt.decision(what)
-        if message is UNSET:
-            message = self._wanted.briefing.prompt if number == 1 else None
-            if message is None:
-                message = await self._asked_for()
-            await self._attempt.decide(what, message)
-        return None if message is None else str(message)
-
-    async def _asked_for(self) -> str | None:
-        attempt = self._attempt
-        last = self._spoken[-1]["text"] if self._spoken else ""
-        async with attempt.asking:
-            message = await attempt.front.message(attempt.place, last)
-        if message is not None:
-            attempt.emit(AnswerGiven(text=message, by="user"))
-        return message
-
-    async def _answer(self, number: int, message: str) -> None:
-        """The agent's answer, which may be kept already."""
-        what = f"reply-{number}"
-        kept = self._attempt.decision(what)
-        if kept is UNSET:
-            kept = await self._ask(message)
-            self._spoken.append({"role": "user", "text": message})
-            await self._attempt.decide(what, kept)
-        else:
-            self._spoken.append({"role": "user", "text": message})
-        self._earlier = Earlier(kept["session_id"], kept["agent"])
-        self._spoken.append({"role": "agent", "text": kept["text"]})
-
-    async def _ask(self, message: str) -> dict[str, str]:
-        held = await self._session()
-        exchange = Exchange(held, self._attempt, self._wanted.rules, self._step.gate, self._wanted.budget)
-        try:
-            reply = await exchange.ask(message, system=self._wanted.briefing.system)
-        finally:
-            exchange.keep(None)
-        return {"text": reply.text, "session_id": held.session.id, "agent": held.start.agent}
-
-    async def _session(self) -> Held:
-        """The conversation's session: the one that is open, the one of before, or a new one."""
-        if self._held is not None and not self._held.session.is_over:
-            return self._held
-        await self._stack.aclose()
-        self._wanted.budget.refuse_if_spent()
-        order = self._wanted.order._replace(earlier=self._earlier, transcript=self._transcript())
-        held = await self._stack.enter_async_context(self._attempt.agents.session(order))
-        note_how_it_goes_on(held, self._attempt)
-        self._held = held
-        return held
-
-    def _transcript(self) -> str | None:
-        return marked(told_turns(self._spoken)) if self._spoken else None

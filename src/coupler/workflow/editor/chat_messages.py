@@ -1,4 +1,4 @@
-"""What the user is told about workflows and runs in the chat, in Markdown."""
+"""Writes the chat messages about workflows and runs, in Markdown, and the `_meta` that goes with them."""
 
 from __future__ import annotations
 
@@ -9,27 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from coupler.config.lookup import shown
-from coupler.workflow.engine.front import tells_only_kind
+from coupler.config.lookup import printable
+from coupler.workflow.engine.front import has_generic_title
 from coupler.workflow.errors import InputError
-from coupler.workflow.language.inputs import usage
+from coupler.workflow.language.inputs import inputs_usage
 
 if TYPE_CHECKING:
     from coupler.agent.agent import Command
     from coupler.store.runs import RunRecord
-    from coupler.workflow.editor.dialogs import Waiting
+    from coupler.workflow.editor.dialogs import PendingQuestion
     from coupler.workflow.journal.run_events import PartFinished, PartStarted, RunFinished
     from coupler.workflow.language.model import Json, Workflow
 
 
 MOST_RUNS = 10
+"""Runs that are listed in one message."""
 
 MOST_LISTED = 50
 """Workflows that are listed in one message."""
 
+Meta = dict[str, Any]
 
-def listed(commands: Iterable[Command]) -> str:
-    """The workflows, and how one is run."""
+
+def list_of_workflows(commands: Iterable[Command]) -> str:
+    """List the workflows, and say how one is run."""
     known = list(commands)
     if not known:
         return (
@@ -43,50 +46,50 @@ def listed(commands: Iterable[Command]) -> str:
 
 
 def unknown_name(name: str, near: Iterable[str], commands: Iterable[Command]) -> str:
-    """That there is no such workflow, and what may be meant."""
+    """Say that there is no such workflow, and which one may be meant."""
     nearest = ", ".join(f"`/{each}`" for each in near)
     hint = f" Did you mean {nearest}?" if nearest else ""
-    return f"There is no workflow `/{shown(name, 60)}`.{hint}\n\n{listed(commands)}"
+    return f"There is no workflow `/{printable(name, 60)}`.{hint}\n\n{list_of_workflows(commands)}"
 
 
 def wrong_inputs(error: InputError, workflow: Workflow, call: str) -> str:
-    """What is wrong with what was typed, and how it is typed."""
-    told = usage(workflow)
+    """Say what is wrong with the inputs that were typed, and how they are typed."""
+    told = inputs_usage(workflow)
     problems = str(error).removesuffix(told).strip().splitlines()
     return "\n".join([*(f"- {problem}" for problem in problems), "", "```text", call, told, "```"])
 
 
 def not_valid(name: str, problems: str) -> str:
-    """That a file is no workflow, and why."""
-    return f"The workflow `{shown(name, 200)}` is not valid:\n\n```text\n{problems}\n```"
+    """Say that a file is not a valid workflow, and why."""
+    return f"The workflow `{printable(name, 200)}` is not valid:\n\n```text\n{problems}\n```"
 
 
 def not_trusted(paths: Iterable[str]) -> str:
-    """That files of the project have to be read and trusted first."""
-    named = "\n".join(f"- `{shown(path, 300)}`" for path in paths)
+    """Say that files of the project have to be read and trusted first."""
+    named = "\n".join(f"- `{printable(path, 300)}`" for path in paths)
     return (
         "These files came with the project, and are not trusted yet: read them, trust them with "
         f"`coupler trust` in a terminal, and try again.\n\n{named}"
     )
 
 
-def outcome(run: str, finished: RunFinished) -> str:
-    """What came out of a run that is over."""
+def run_outcome(run: str, finished: RunFinished) -> str:
+    """Tell the result of a run that is over."""
     if finished.status != "success":
-        return _trouble(run, finished)
+        return _failure_text(run, finished)
     said = [finished.message] if finished.message else []
     if finished.outputs:
-        return "\n\n".join([*said, _spoken_outputs(finished.outputs)])
+        return "\n\n".join([*said, _outputs_text(finished.outputs)])
     return "\n\n".join([*said, f"Done: `{run}`."])
 
 
-def cancelled(run: str) -> str:
-    """That a run was cancelled by the user."""
+def run_cancelled(run: str) -> str:
+    """Say that a run was cancelled by the user."""
     return f"The run was cancelled.\n\n{_how_to_go_on(run)}"
 
 
-def question(run: str, waiting: Waiting) -> str:
-    """What a run waits for, and how it goes on."""
+def run_question(run: str, waiting: PendingQuestion) -> str:
+    """Tell what a run waits for, and how it goes on."""
     default = f", and `/done`, or an empty one, means `{waiting.default}`" if waiting.default else ""
     ways = {
         "answer": f"Your next message is the answer{default}",
@@ -98,33 +101,33 @@ def question(run: str, waiting: Waiting) -> str:
     return f"{problem}{asked}\n\n{ways}; `/abort` ends the run `{run}`."
 
 
-def title_of_step(id: str, kind: str, title: str) -> str:
-    """What a step is called: with its id, as its parts are, if its title says only what kind it is of."""
-    return f"{id}: {title}" if tells_only_kind(kind, title) else title
+def step_call_title(id: str, kind: str, title: str) -> str:
+    """Return a step's title, with its id if the title says only of which kind the step is."""
+    return f"{id}: {title}" if has_generic_title(kind, title) else title
 
 
-def number_of(part: PartStarted | PartFinished) -> int:
-    """Which one of its step it is, from 0."""
+def part_number(part: PartStarted | PartFinished) -> int:
+    """Return the number of a branch or an iteration in its step, from 0."""
     return part.branch if part.branch is not None else part.iteration or 0
 
 
-def title_of_part(block: str, part: PartStarted) -> str:
-    """What a branch or an iteration of a step is called: `reviews: security`, `fixes [2 of 5]: a.py`."""
+def part_title(block: str, part: PartStarted) -> str:
+    """Return the title of a branch or an iteration: `reviews: security`, `fixes [2 of 5]: a.py`."""
     if part.branch is not None and part.title:
         return f"{block}: {part.title}"
-    which = f"{number_of(part) + 1}" if part.total is None else f"{number_of(part) + 1} of {part.total}"
+    which = f"{part_number(part) + 1}" if part.total is None else f"{part_number(part) + 1} of {part.total}"
     return f"{block} [{which}]: {part.title}" if part.title else f"{block} [{which}]"
 
 
-def line_of_part(title: str, finished: PartFinished) -> str:
-    """How one has ended that is no call of its own."""
+def part_line(title: str, finished: PartFinished) -> str:
+    """Tell in a line how a branch or an iteration ended that is no tool call of its own."""
     ended = "done" if finished.status == "success" else finished.status
     error = finished.error
     return f"{title}: {ended}\n" if error is None else f"{title}: {ended}: {error.step}: {error.message}\n"
 
 
-def typed_secret(name: str) -> str:
-    """That a secret was typed where others may keep it; its name is that of the journal."""
+def secret_was_typed(name: str) -> str:
+    """Warn that a secret was typed where others may store it; `name` is that of the journal."""
     return (
         f"`{name.removeprefix('inputs.')}` is secret: Coupler keeps it nowhere, but your editor may keep "
         "what you typed. A variable that the workflow lists under `secrets` is never typed."
@@ -132,7 +135,7 @@ def typed_secret(name: str) -> str:
 
 
 def secrets_needed(names: Iterable[str], run: str) -> str:
-    """That a run cannot go on without secrets that are kept nowhere, and how they are given again."""
+    """Say that a run cannot go on without its secrets, and how they are given again."""
     inputs = sorted(name.removeprefix("inputs.") for name in names if name.startswith("inputs."))
     variables = sorted(name for name in names if not name.startswith("inputs."))
     lines = [f"The run `{run}` cannot go on: what is secret is not kept."]
@@ -146,12 +149,12 @@ def secrets_needed(names: Iterable[str], run: str) -> str:
 
 
 def still_waits(run: str, waiting_at: str) -> str:
-    """That a run could not take an answer, and has lost nothing by that."""
+    """Say that a run could not take an answer, and still waits."""
     return f"The run `{run}` still waits at **{waiting_at}**; `/abort` ends it."
 
 
 def waits_no_more(run: str, status: str | None) -> str:
-    """That a run was answered or ended elsewhere."""
+    """Say that a run was answered or ended elsewhere."""
     if status is None:
         return f"The run `{run}` does not wait any more: it was deleted."
     ended = {"success": "has ended well", "failed": "has failed", "cancelled": "was cancelled"}.get(
@@ -162,7 +165,7 @@ def waits_no_more(run: str, status: str | None) -> str:
 
 
 def waits_first(run: str, waiting_at: str) -> str:
-    """That another workflow cannot begin now."""
+    """Say that no other workflow can begin while this run waits."""
     return (
         f"The run `{run}` waits at **{waiting_at}**: answer it, leave its conversation by an empty message "
         "or `/done`, or end the run with `/abort`. Then another workflow can begin."
@@ -170,12 +173,12 @@ def waits_first(run: str, waiting_at: str) -> str:
 
 
 def nothing_waits() -> str:
-    """That there is no run that could be answered or ended."""
+    """Say that no run could be answered or ended."""
     return "No run of this session waits for you; `/runs` shows those of this directory."
 
 
 def ended_well(run: str) -> str:
-    """That a run has nothing left to do."""
+    """Say that a run has nothing left to do."""
     return (
         f"The run `{run}` has ended well. `coupler resume {run} --from STEP` in a terminal does a part of it "
         "again."
@@ -183,20 +186,59 @@ def ended_well(run: str) -> str:
 
 
 def has_changed(run: str) -> str:
-    """That the files of a run are not those any more that it began with, and what can be done."""
+    """Say that the files of a run have changed since it began, and what can be done."""
     return (
         f"The workflow of the run `{run}`, or a file that it uses, has changed since the run began. "
         f"`/resume {run} --force` goes on with the changed one."
     )
 
 
-def told_runs(records: Sequence[RunRecord]) -> str:
-    """The newest runs, and how one goes on."""
+def list_of_runs(records: Sequence[RunRecord]) -> str:
+    """List the newest runs, and say how one goes on."""
     if not records:
         return "No workflow was run in this directory yet."
     lines = [_line_of_run(record) for record in records[:MOST_RUNS]]
     told = "The newest runs of this directory; `/resume RUN` goes on with one that has not ended well:"
     return "\n".join([told, "", *lines])
+
+
+class CallOrigin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The step of a tool call, or the one it belongs to, as `_meta.coupler`: for clients that show a tree."""
+
+    run: str
+    step: str
+    """The step's place in the run, as in `fixes[2].fix`."""
+    branch: int | None = None
+    iteration: int | None = None
+    """Both count from 0, and are those of the step itself."""
+    attempt: int = 1
+    parent: str | None = None
+    """The id of the tool call around this one: that of a block for its steps, of a step for its agent's."""
+
+    def as_meta(self) -> Meta:
+        """Return it as the `_meta` of a tool call; the attempt is always told."""
+        return {"coupler": {**msgspec.to_builtins(self), "attempt": self.attempt}}
+
+
+def with_outcome(meta: Meta, outcome: str) -> Meta:
+    """Return the `_meta` of a call whose end means something else than its status says."""
+    return {"coupler": {**meta["coupler"], "outcome": outcome}}
+
+
+def answer_meta(run: str, workflow: str, finished: RunFinished) -> Meta:
+    """Return the `_meta` of a prompt's answer: how the run ended, and its outputs."""
+    told: Meta = {
+        "run": run,
+        "workflow": workflow,
+        "status": finished.status,
+        "exitCode": finished.exit_code,
+        "outputs": dict(finished.outputs),
+    }
+    if finished.error is not None:
+        told["error"] = {"kind": finished.error.kind, "message": finished.error.message}
+    if finished.failed_step is not None:
+        told["step"] = finished.failed_step
+    return {"coupler": told}
 
 
 def _line_of_run(record: RunRecord) -> str:
@@ -213,7 +255,7 @@ def _line(command: Command) -> str:
     return f"- `/{command.name}{hint}`: {command.description}"
 
 
-def _trouble(run: str, finished: RunFinished) -> str:
+def _failure_text(run: str, finished: RunFinished) -> str:
     message = finished.message or f"the run is {finished.status}"
     if finished.failed_step is None:
         return f"{message}\n\nAll that happened: `coupler runs logs {run}`."
@@ -227,7 +269,7 @@ def _how_to_go_on(run: str) -> str:
     )
 
 
-def _spoken_outputs(outputs: Mapping[str, Json]) -> str:
+def _outputs_text(outputs: Mapping[str, Json]) -> str:
     """One text as it is; several values behind their names."""
     if len(outputs) == 1 and isinstance(value := next(iter(outputs.values())), str):
         return value
@@ -245,48 +287,3 @@ def _fenced(text: str) -> str:
     while fence in text:
         fence += "`"
     return f"{fence}text\n{text}\n{fence}"
-
-
-# `_meta.coupler`: which run and which step something belongs to, for clients that show more than a list.
-
-
-Meta = dict[str, Any]
-
-
-class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Of a tool call: the step that it is, or that it belongs to."""
-
-    run: str
-    step: str
-    """The step's place in the run, as in `fixes[2].fix`."""
-    branch: int | None = None
-    iteration: int | None = None
-    """Both count from 0, and are those of the step itself."""
-    attempt: int = 1
-    parent: str | None = None
-    """The id of the tool call around this one: that of a block for its steps, of a step for its agent's."""
-
-    def as_meta(self) -> Meta:
-        """The same as a tool call carries it; the attempt is always told."""
-        return {"coupler": {**msgspec.to_builtins(self), "attempt": self.attempt}}
-
-
-def with_outcome(meta: Meta, outcome: str) -> Meta:
-    """The `_meta` of a call whose end means something else than its status says."""
-    return {"coupler": {**meta["coupler"], "outcome": outcome}}
-
-
-def answer_meta(run: str, workflow: str, finished: RunFinished) -> Meta:
-    """Of a prompt's answer: how the run ended, and what came out of it."""
-    told: Meta = {
-        "run": run,
-        "workflow": workflow,
-        "status": finished.status,
-        "exitCode": finished.exit_code,
-        "outputs": dict(finished.outputs),
-    }
-    if finished.error is not None:
-        told["error"] = {"kind": finished.error.kind, "message": finished.error.message}
-    if finished.failed_step is not None:
-        told["step"] = finished.failed_step
-    return {"coupler": told}

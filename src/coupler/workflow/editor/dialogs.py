@@ -1,7 +1,7 @@
-"""Who answers what a workflow asks in an editor: dialogs for a yes or no, the next prompt for all else.
+"""Answers what a workflow asks in an editor: by dialogs for a yes or no, by the next prompt for all else.
 
 A turn cannot wait for what the user writes next. So a question parks the run, the turn ends, and the next
-prompt is the answer: the run is resumed, comes by the question again, and gets it. An agent in the midst of
+prompt is the answer: the run is resumed, reaches the question again, and gets it. An agent in the midst of
 its work cannot be left like that: what it asks is a dialog, or declined.
 """
 
@@ -20,7 +20,7 @@ from coupler.agent.files import EditorFiles
 from coupler.agent.permission import ALLOWING
 from coupler.agent.tool_call import text_content
 from coupler.permission.action import KINDS
-from coupler.runtime.files import FilePath, OutsideRootsError, find_inside
+from coupler.runtime.files import OutsideRootsError, SessionPath, find_inside
 from coupler.schema.v1 import (
     AcceptElicitationResponse,
     CompleteElicitationNotification,
@@ -39,10 +39,10 @@ from coupler.schema.v1 import (
 )
 from coupler.wire.messages import RpcError
 from coupler.workflow.agents.agent_events import LONGEST_LINE, MOST_LISTED, MOST_SHOWN, bounded, shortened
-from coupler.workflow.editor.arguments import FORMS, asked_for, spoken
-from coupler.workflow.engine.front import Answer, Approval, Front, visible
+from coupler.workflow.editor.arguments import FORM_CAPABILITY, ask_for_inputs, value_as_text
+from coupler.workflow.engine.front import Approval, FrontEnd, QuestionAnswer, visible
 from coupler.workflow.errors import InputError, Parked
-from coupler.workflow.language.inputs import as_input
+from coupler.workflow.language.inputs import parse_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
     from coupler.events import ToolCall
     from coupler.permission.engine import Offer
-    from coupler.workflow.editor.arguments import Typed
+    from coupler.workflow.editor.arguments import PromptText
     from coupler.workflow.editor.chat_messages import Meta
-    from coupler.workflow.editor.projection import Projection
-    from coupler.workflow.engine.front import OpenFiles, Wish
+    from coupler.workflow.editor.projection import RunProjection
+    from coupler.workflow.engine.front import OpenFiles, PermissionQuestion
     from coupler.workflow.journal.run_events import Place
     from coupler.workflow.language.model import Input
 
@@ -62,29 +62,39 @@ if TYPE_CHECKING:
 log = logging.getLogger("coupler.workflow")
 
 FORM_ATTEMPTS = 3
-"""How often a question is a form, if what comes back does not fit."""
+"""How often a question is shown as a form if the answers do not fit."""
 
-PAGES = "elicitation.url"
-"""What an editor offers that opens pages."""
+URL_CAPABILITY = "elicitation.url"
+"""The client capability of editors that open pages."""
 
-Kind = Literal["answer", "message", "approval"]
-WHAT: dict[Kind, str] = {"answer": "an answer", "message": "a message", "approval": "a yes or no"}
+LONGEST_DIFF = 1024 * 1024
+"""Characters of a change, old and new, that is shown whole: editors refuse messages that are too long."""
+
+QuestionKind = Literal["answer", "message", "approval"]
+WAITS_FOR: dict[QuestionKind, str] = {
+    "answer": "an answer",
+    "message": "a message",
+    "approval": "a yes or no",
+}
+
+ALLOW = PermissionOption("allow", "Allow", "allow_once")
+DENY = PermissionOption("deny", "Deny", "reject_once")
 
 
-class Reply(NamedTuple):
-    """What the user wrote, and the step that it is for."""
+class PromptReply(NamedTuple):
+    """The user's reply to a step that waits."""
 
     place: str
     text: str
-    typed: Typed
+    typed: PromptText
     """The same, with the files that are mentioned in it."""
 
 
-class Waiting(NamedTuple):
-    """The question that a run is parked by."""
+class PendingQuestion(NamedTuple):
+    """The question that a run is parked at."""
 
     place: str
-    kind: Kind
+    kind: QuestionKind
     question: str
     problem: str = ""
     """Why the last answer would not do."""
@@ -92,13 +102,13 @@ class Waiting(NamedTuple):
     """What no answer means."""
 
 
-class EditorFront(Front):
-    """Of one turn. After a run was parked, `waiting` says what for."""
+class EditorFrontEnd(FrontEnd):
+    """The front end of one turn in an editor. After a run was parked, `waiting` has the question."""
 
-    def __init__(self, turn: Turn, reply: Reply | None = None) -> None:
-        self.projection: Projection | None = None
+    def __init__(self, turn: Turn, reply: PromptReply | None = None) -> None:
+        self.projection: RunProjection | None = None
         """What shows the run, once it is begun."""
-        self.waiting: Waiting | None = None
+        self.waiting: PendingQuestion | None = None
         self._turn = turn
         self._reply = reply
         self._completing: set[asyncio.Future[None]] = set()
@@ -110,21 +120,21 @@ class EditorFront(Front):
 
     @property
     def shows_forms(self) -> bool:
-        return self._turn.editor.offers(FORMS)
+        return self._turn.editor.offers(FORM_CAPABILITY)
 
     @property
     def shows_pages(self) -> bool:
-        return self._turn.editor.offers(PAGES)
+        return self._turn.editor.offers(URL_CAPABILITY)
 
     @property
     def files(self) -> OpenFiles:
-        return FilesInEditor(self._turn)
+        return OpenEditorFiles(self._turn)
 
     async def approve(
-        self, place: Place, question: str, default: bool | None, wish: Wish | None = None
+        self, place: Place, question: str, default: bool | None, wish: PermissionQuestion | None = None
     ) -> Approval:
         projection = await self._shown_projection()
-        options = options_for(wish, self._turn.session.secrets.mask)
+        options = permission_options(wish, self._turn.session.secrets.mask)
         request = RequestPermissionRequest(
             self._turn.session.id, self._call_about(projection, place, question, wish), options
         )
@@ -136,7 +146,7 @@ class EditorFront(Front):
         match response.outcome:
             case SelectedPermissionOutcome(option_id=chosen):
                 return _approval(chosen, options)
-        raise self._parked(Waiting(str(place), "approval", question))
+        raise self._parked(PendingQuestion(str(place), "approval", question))
 
     async def fill_in(self, place: Place, form: FormRequest, call: str | None) -> FormAnswer:
         request = CreateFormElicitationRequest(form.message, form.schema, **await self._scope(place, call))
@@ -161,7 +171,7 @@ class EditorFront(Front):
                 return False
         return None
 
-    async def ask(self, place: Place, question: str, answer: Input) -> Answer:
+    async def ask(self, place: Place, question: str, answer: Input) -> QuestionAnswer:
         reply = self._taken(place)
         problem = ""
         try:
@@ -173,36 +183,36 @@ class EditorFront(Front):
         except InputError as error:
             problem = _about_answer(error, answer)
         asked = _with_choices(question, answer)
-        raise self._parked(Waiting(str(place), "answer", asked, problem, _default_of(answer)))
+        raise self._parked(PendingQuestion(str(place), "answer", asked, problem, _default_of(answer)))
 
     async def message(self, place: Place, reply: str) -> str | None:
         written = self._taken(place)
         if written is None:
-            raise self._parked(Waiting(str(place), "message", ""))
+            raise self._parked(PendingQuestion(str(place), "message", ""))
         return written.text if written.text.strip() else None
 
-    def _replied(self, reply: Reply, answer: Input) -> Answer:
+    def _replied(self, reply: PromptReply, answer: Input) -> QuestionAnswer:
         mentioned = reply.typed.as_answer(answer, self._turn.session.cwd)
         return self._read(reply.text if mentioned is None else mentioned, answer)
 
-    def _read(self, text: str, answer: Input) -> Answer:
+    def _read(self, text: str, answer: Input) -> QuestionAnswer:
         """What was written as the answer that it means; raises InputError."""
         if not text.strip() and answer.default not in (msgspec.UNSET, None):
-            return Answer(spoken(answer.default), answer.default, "default")
-        return Answer(text, as_input(answer, text, self._turn.session.cwd), "user")
+            return QuestionAnswer(value_as_text(answer.default), answer.default, "default")
+        return QuestionAnswer(text, parse_input(answer, text, self._turn.session.cwd), "user")
 
-    async def _filled_in(self, question: str, answer: Input) -> Answer | None:
+    async def _filled_in(self, question: str, answer: Input) -> QuestionAnswer | None:
         """The answer by a form, which is shown again if it does not fit; raises InputError in the end."""
         if answer.type == "string" and not answer.enum:
             return None  # plain text is what the chat is for
         projection = await self._shown_projection()
         asked = question = projection.mask(question)
         for attempt in range(1, FORM_ATTEMPTS + 1):
-            filled = await asked_for(self._turn, asked, [answer])
+            filled = await ask_for_inputs(self._turn, asked, [answer])
             if filled is None:
                 return None
             try:
-                return self._read(spoken(filled.get(answer.name, "")), answer)
+                return self._read(value_as_text(filled.get(answer.name, "")), answer)
             except InputError as error:
                 if attempt == FORM_ATTEMPTS:
                     raise
@@ -210,12 +220,12 @@ class EditorFront(Front):
         return None
 
     def _call_about(
-        self, projection: Projection, place: Place, question: str, wish: Wish | None
+        self, projection: RunProjection, place: Place, question: str, wish: PermissionQuestion | None
     ) -> PermissionToolCall:
         known = None if wish is None else projection.known_call(place, wish.call)
         if wish is None or known is None:
             return projection.call_of(place, question)
-        return call_about(wish, projection.mask(question), *known)
+        return permission_tool_call(wish, projection.mask(question), *known)
 
     async def _scope(self, place: Place, call: str | None) -> dict[str, Any]:
         """To what a question of the step's agent belongs, once the editor was shown that."""
@@ -237,23 +247,23 @@ class EditorFront(Front):
         await page.completed.wait()
         self._turn.editor.tell(CompleteElicitationNotification(known_as), self._turn.session.id)
 
-    async def _shown_projection(self) -> Projection:
+    async def _shown_projection(self) -> RunProjection:
         """What shows the run, with all that has happened by now."""
         assert self.projection is not None
         await self.projection.until_shown()
         return self.projection
 
-    def _taken(self, place: Place) -> Reply | None:
+    def _taken(self, place: Place) -> PromptReply | None:
         """What was written for this step, once."""
         if self._reply is None or self._reply.place != str(place):
             return None
         reply, self._reply = self._reply, None
         return reply
 
-    def _parked(self, waiting: Waiting) -> Parked:
+    def _parked(self, waiting: PendingQuestion) -> Parked:
         # A branch beside the first that asked may still come to its question before the run is parked.
         self.waiting = self.waiting or waiting
-        return Parked(f"{waiting.place} waits for {WHAT[waiting.kind]}")
+        return Parked(f"{waiting.place} waits for {WAITS_FOR[waiting.kind]}")
 
 
 def _approval(chosen: str, options: Sequence[PermissionOption]) -> Approval:
@@ -267,7 +277,7 @@ def _about_answer(error: InputError, answer: Input) -> str:
 
 
 def _default_of(answer: Input) -> str:
-    return "" if answer.default in (msgspec.UNSET, None) else spoken(answer.default)
+    return "" if answer.default in (msgspec.UNSET, None) else value_as_text(answer.default)
 
 
 def _with_choices(question: str, answer: Input) -> str:
@@ -276,21 +286,14 @@ def _with_choices(question: str, answer: Input) -> str:
     return f"{question}\n\n" + "\n".join(f"- {choice}" for choice in answer.enum)
 
 
-# What an editor shows when somebody is asked about a tool call of a step's agent.
-#
-# The words are the agent's, and they are a claim: what the call is really about stands first in what is
-# shown, then what the agent shows itself, such as a diff.
+def permission_tool_call(
+    wish: PermissionQuestion, question: str, known_as: str, meta: Meta
+) -> PermissionToolCall:
+    """Describe the tool call that the user is asked about; `known_as` is its id in the editor.
 
-
-ALLOW = PermissionOption("allow", "Allow", "allow_once")
-DENY = PermissionOption("deny", "Deny", "reject_once")
-
-LONGEST_DIFF = 1024 * 1024
-"""Characters of a change, old and new, that is shown whole: editors refuse messages that are too long."""
-
-
-def call_about(wish: Wish, question: str, known_as: str, meta: Meta) -> PermissionToolCall:
-    """The call that somebody is asked about; `known_as` is the id under which the editor has it."""
+    The agent's words are a claim: what the call is really about stands first in what is shown, then what the
+    agent shows itself, such as a diff.
+    """
     call = wish.tool_call
     return PermissionToolCall(
         known_as,
@@ -305,8 +308,10 @@ def call_about(wish: Wish, question: str, known_as: str, meta: Meta) -> Permissi
     )
 
 
-def options_for(wish: Wish | None, mask: Callable[[str], str]) -> tuple[PermissionOption, ...]:
-    """Yes and no, for once and for good; what is remembered must be read before it is agreed to."""
+def permission_options(
+    wish: PermissionQuestion | None, mask: Callable[[str], str]
+) -> tuple[PermissionOption, ...]:
+    """Return the options for yes and no, once and for good; a rule that would hide a secret is left out."""
     offers = () if wish is None else tuple(each for each in wish.offers if mask(each.text) == each.text)
     allowing = (_option(offer) for offer in offers if offer.answer == "allow")
     denying = (_option(offer) for offer in offers if offer.answer == "deny")
@@ -334,18 +339,15 @@ def _line(text: str) -> str:
     return shortened(visible(" ".join(whole_text(text, "a title").split())), LONGEST_LINE)
 
 
-# The files of an editor, for the agents of steps: with what its user has not saved yet.
-
-
-class FilesInEditor(EditorFiles):
-    """Those of the editor's session; a step may work elsewhere, too."""
+class OpenEditorFiles(EditorFiles):
+    """The files that are open in the editor, with unsaved changes; a step may work elsewhere, too."""
 
     def __init__(self, turn: Turn) -> None:
         super().__init__(turn)
         self._session = turn.session
 
-    def has(self, path: FilePath) -> bool:
-        """Whether the file is in the directories that the editor has opened."""
+    def has(self, path: SessionPath) -> bool:
+        """Tell whether a file is in the directories that the editor has opened."""
         try:
             find_inside(path.shown, self._session.cwd, self._session.roots)
         except (OutsideRootsError, ValueError):

@@ -1,4 +1,4 @@
-"""A run as the tool calls, messages and plan of one turn.
+"""Shows a run as the tool calls, messages and plan of one turn.
 
 It follows the run's log, so the editor sees what `coupler run` shows and what is kept. A slow editor slows
 nobody but itself: the log waits for no follower. Whoever asks something waits until all that happened before
@@ -16,11 +16,10 @@ from msgspec import UNSET
 from coupler.agent.content import pieces, whole_text
 from coupler.agent.tool_call import text_content
 from coupler.events import Text
-from coupler.events import Thought as Thinking
 from coupler.events import Thought as ThoughtEvent
 from coupler.permission.action import KINDS
 from coupler.schema.v1 import Diff, PermissionToolCall, ToolCallLocation
-from coupler.workflow.editor.chat_messages import Meta, Origin
+from coupler.workflow.editor.chat_messages import CallOrigin, Meta
 from coupler.workflow.editor.step_calls import StepCalls, StepPlan
 from coupler.workflow.engine.front import visible
 from coupler.workflow.journal.run_events import (
@@ -45,18 +44,23 @@ from coupler.workflow.journal.run_events import (
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn
-    from coupler.workflow.journal.runs import Run
+    from coupler.workflow.journal.runs import OpenRun
     from coupler.workflow.language.model import Workflow
 
 
-STATUSES = frozenset({"pending", "in_progress"})
-"""Those that an agent's call may be said to have while it goes on."""
+OPEN_STATUSES = frozenset({"pending", "in_progress"})
+"""The statuses that an agent's tool call may have while it runs."""
+
+SPEAKER_PAUSE = 1.0
+"""Seconds without text after which another agent may speak."""
+
+MessageType = type[Text | ThoughtEvent]
 
 
-class Projection:
-    """Of one run, in one turn."""
+class RunProjection:
+    """Shows one run in one turn."""
 
-    def __init__(self, turn: Turn, run: Run, workflow: Workflow) -> None:
+    def __init__(self, turn: Turn, run: OpenRun, workflow: Workflow) -> None:
         self._turn = turn
         self._outlet = turn.session.outlet
         self._ledger = turn.session.outlet.ledger
@@ -64,7 +68,7 @@ class Projection:
         self._plan = StepPlan(workflow)
         self._steps = StepCalls(turn, self._ledger, run.id)
         self._calls: dict[str, str] = {}
-        self._voices = Voices(turn)
+        self._messages = AgentMessages(turn)
         self._shown = 0
         self._is_over = False
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -84,14 +88,14 @@ class Projection:
                     await self._outlet.wait_for_room()
         finally:
             if self._turn.is_alive:
-                self._voices.end()
+                self._messages.end()
             self._is_over = True
             self._note_shown(self._shown)
 
     def recall(self) -> None:
-        """Take up in the plan what became of the steps before this turn, as far as it still counts."""
-        for happening in self._run.journal.noted:
-            self._plan.learn(happening)
+        """Restore in the plan how the steps before this turn ended, as far as that still counts."""
+        for event in self._run.journal.noted:
+            self._plan.learn(event)
 
     async def until_shown(self) -> None:
         """Wait until everything that has happened by now is shown."""
@@ -102,12 +106,12 @@ class Projection:
             await shown
 
     def park(self) -> None:
-        """The run waits for somebody, and the turn ends: what is open is settled, and says so."""
+        """Settle the open tool calls, because the run waits for the user and the turn ends."""
         if self._turn.is_alive:
             self._steps.park()
 
     def call_of(self, place: Place, question: str) -> PermissionToolCall:
-        """The tool call of a step, as somebody is asked about it."""
+        """Return the tool call of a step, for a permission request about it."""
         question = self.mask(question)
         step = self._steps.find(place)
         if step is None:  # what asks was never told: it is asked for all the same
@@ -125,7 +129,7 @@ class Projection:
         )
 
     def known_call(self, place: Place, call: str | None) -> tuple[str, Meta] | None:
-        """The id and the `_meta` of a call of a step's agent, or of the step; None if neither was told."""
+        """Return the id and `_meta` of a call of a step's agent, or of the step; None if neither is shown."""
         step = self._steps.find(place)
         if step is None:
             return None
@@ -135,7 +139,7 @@ class Projection:
         return known_as, msgspec.structs.replace(step.origin, parent=step.id).as_meta()
 
     def mask(self, text: str) -> str:
-        """A text of the run as people may see it."""
+        """Redact a text of the run for people."""
         return visible(whole_text(self._run.secrecy.masker.mask(text), "a text"))
 
     def _note_shown(self, seq: int) -> None:
@@ -149,68 +153,68 @@ class Projection:
             else:
                 self._waiting.append((wanted, future))
 
-    def _show(self, happening: AnyHappening) -> None:
-        match happening:
+    def _show(self, event: AnyHappening) -> None:
+        match event:
             case Said(place=Place() as place, text=text):
-                self._voices.say(Text, place, text)
+                self._messages.say(Text, place, text)
             case Thought(place=Place() as place, text=text):
-                self._voices.say(Thinking, place, text)
+                self._messages.say(ThoughtEvent, place, text)
             case Wrote(place=Place() as place, text=text):
                 self._steps.append(place, text)
             case ToolStarted() | ToolProgressed() | ToolEnded():
-                self._show_call(happening)
+                self._show_call(event)
             case StepStarted(place=Place()):
-                self._voices.notice(happening)
-                self._steps.begin(happening)
+                self._messages.notice(event)
+                self._steps.begin(event)
             case StepFinished(place=Place() as place, result=result):
-                self._voices.interrupt(place)
+                self._messages.interrupt(place)
                 self._steps.end(place, self._run.secrecy.masked(self._run.secrecy.revealed(result)))
             case PartStarted(place=Place()):
-                self._steps.begin_part(happening)
+                self._steps.begin_part(event)
             case PartFinished(place=Place()):
-                self._steps.end_part(happening)
+                self._steps.end_part(event)
             case _:
-                self._show_rarer(happening)
-        if self._plan.learn(happening):
+                self._show_rarer(event)
+        if self._plan.learn(event):
             self._send_plan()
 
-    def _show_rarer(self, happening: AnyHappening) -> None:
-        match happening:
+    def _show_rarer(self, event: AnyHappening) -> None:
+        match event:
             case RetryPlanned(place=Place() as place):
-                self._steps.try_again(place, happening)
+                self._steps.try_again(place, event)
             case ApprovalAsked(place=Place() as place, question=question, call=None):
-                self._voices.interrupt(place)
+                self._messages.interrupt(place)
                 self._steps.ask(place, question)
             case ApprovalGiven(place=Place() as place, approved=approved, call=None):
                 (self._steps.permit if approved else self._steps.deny)(place)
             case Noted(place=place, text=text):
                 if place is None or not self._steps.append(place, f"{text}\n"):
-                    self._voices.say_apart(text)
+                    self._messages.say_apart(text)
 
     def _send_plan(self) -> None:
         self._outlet.send(self._plan.as_event())
 
     # What agents do in steps
 
-    def _show_call(self, happening: ToolStarted | ToolProgressed | ToolEnded) -> None:
-        if isinstance(happening, ToolStarted):
-            self._begin_call(happening)
-        known_as = self._calls.get(happening.call)
+    def _show_call(self, event: ToolStarted | ToolProgressed | ToolEnded) -> None:
+        if isinstance(event, ToolStarted):
+            self._begin_call(event)
+        known_as = self._calls.get(event.call)
         if known_as is None:
             return
-        if happening.changes:
-            self._show_changes(known_as, [*map(_diff, happening.changes)])
-        if isinstance(happening, ToolStarted):
+        if event.changes:
+            self._show_changes(known_as, [*map(_diff, event.changes)])
+        if isinstance(event, ToolStarted):
             return
-        if happening.text:
-            self._ledger.append(known_as, text_content(whole_text(happening.text, "an output")))
-        if isinstance(happening, ToolEnded):
-            output = UNSET if happening.output is None else happening.output
-            self._ledger.settle(known_as, happening.status, raw_output=output)
-            del self._calls[happening.call]
+        if event.text:
+            self._ledger.append(known_as, text_content(whole_text(event.text, "an output")))
+        if isinstance(event, ToolEnded):
+            output = UNSET if event.output is None else event.output
+            self._ledger.settle(known_as, event.status, raw_output=output)
+            del self._calls[event.call]
             return
-        status = happening.status if happening.status in STATUSES else UNSET
-        title = whole_text(happening.title, "a title") if happening.title else UNSET
+        status = event.status if event.status in OPEN_STATUSES else UNSET
+        title = whole_text(event.title, "a title") if event.title else UNSET
         if status is not UNSET or title is not UNSET:
             self._ledger.update(known_as, status=status, title=title)
 
@@ -228,10 +232,10 @@ class Projection:
     def _begin_call(self, started: ToolStarted) -> None:
         step = self._steps.find(started.place)
         if step is not None and started.place is not None:
-            self._voices.interrupt(started.place)
+            self._messages.interrupt(started.place)
             meta = msgspec.structs.replace(step.origin, parent=step.id).as_meta()
         else:
-            meta = Origin(run=self._run.id, step=str(started.place or "")).as_meta()
+            meta = CallOrigin(run=self._run.id, step=str(started.place or "")).as_meta()
         self._calls[started.call] = self._steps.announce(
             f"{self._run.id}/{started.place}/{started.call}",
             whole_text(started.title or "Tool", "a title"),
@@ -249,20 +253,12 @@ def _diff(change: Change) -> Diff:
     return Diff(whole_text(change.path, "a path"), whole_text(change.new, "a text"), old)
 
 
-# What the agents of a run say and think, as messages of the chat: one speaks at a time.
-#
-# Clients begin a new message when another one goes on. So of agents that work beside each other the first has
-# the word until its message is over, or until it pauses; what the others say is held back, and then follows.
+class AgentMessages:
+    """Sends what the agents of a run say and think as chat messages, one agent at a time.
 
-
-PAUSE = 1.0
-"""Seconds without a word after which somebody else may speak."""
-
-Kind = type[Text | ThoughtEvent]
-
-
-class Voices:
-    """Of one run, in one turn."""
+    Clients begin a new message when another one goes on. So of agents that run concurrently the first one
+    speaks until its message is over, or until it pauses; what the others say is held back, and then follows.
+    """
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
@@ -270,21 +266,21 @@ class Voices:
         self._inside: set[Place] = set()
         """The steps that are inside of others."""
         self._speaker: Place | None = None
-        self._message: tuple[Kind, str] | None = None
+        self._message: tuple[MessageType, str] | None = None
         self._named: Place | None = None
         """Who spoke last, and needs no name again."""
         self._last_word = 0.0
-        self._held: dict[Place, list[tuple[Kind, list[str]]]] = {}
+        self._held: dict[Place, list[tuple[MessageType, list[str]]]] = {}
         """What others have said meanwhile; pieces of one text are sent as one."""
         self._timer: asyncio.TimerHandle | None = None
 
     def notice(self, started: StepStarted) -> None:
-        """A step begins; what is said in one that is inside of another needs a name."""
+        """Note that a step begins; what is said in a step inside of another one is headed by its name."""
         if started.place is not None and started.parent is not None:
             self._inside.add(started.place)
 
-    def say(self, kind: Kind, place: Place, text: str) -> None:
-        """A piece of what the agent of a step says or thinks."""
+    def say(self, kind: MessageType, place: Place, text: str) -> None:
+        """Take a piece of what the agent of a step says or thinks."""
         if self._speaker in (None, place):
             self._speak(kind, place, text)
             return
@@ -292,17 +288,17 @@ class Voices:
         if not held or held[-1][0] is not kind:
             held.append((kind, []))
         held[-1][1].append(text)
-        self._wait(PAUSE)
+        self._wait(SPEAKER_PAUSE)
 
     def say_apart(self, text: str) -> None:
-        """Something that no agent says, as a message of its own."""
+        """Send a message of its own that is no agent's."""
         self._end_message()
         self._named = None
         self._send(Text, text, self._outlet.new_message_id())
         self._turn.begin_new_message()
 
     def interrupt(self, place: Place) -> None:
-        """Something else of a step is shown now: what was said in it stands before that."""
+        """Send what was said in a step before something else of it is shown."""
         if place in self._held:
             self._end_message()
             self._release(place)
@@ -310,7 +306,7 @@ class Voices:
             self._hand_over()
 
     def end(self) -> None:
-        """Nothing more comes: what was held back is said."""
+        """Send what was held back, because nothing more comes."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -318,7 +314,7 @@ class Voices:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """The message is over, and whoever waits longest has the word."""
+        """End the message, and let the agent speak that waits longest."""
         self._end_message()
         waiting = next(iter(self._held), None)
         if waiting is not None:
@@ -328,7 +324,7 @@ class Voices:
         for kind, texts in self._held.pop(place):
             self._speak(kind, place, "".join(texts))
 
-    def _speak(self, kind: Kind, place: Place, text: str) -> None:
+    def _speak(self, kind: MessageType, place: Place, text: str) -> None:
         if self._message is None or self._message[0] is not kind:
             # Blank lines part what an agent says before and after a tool call; here that does.
             text = text.lstrip("\n")
@@ -344,7 +340,7 @@ class Voices:
         self._last_word = asyncio.get_running_loop().time()
         self._send(kind, text, self._message[1])
 
-    def _send(self, kind: Kind, text: str, message_id: str) -> None:
+    def _send(self, kind: MessageType, text: str, message_id: str) -> None:
         for piece in pieces(whole_text(text, "a text")):
             self._outlet.send(kind(piece, message_id))
 
@@ -358,14 +354,14 @@ class Voices:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
 
     def _look(self) -> None:
-        """Whether the one who has the word still speaks while others wait."""
+        """Hand over if the agent that speaks has paused while others wait."""
         self._timer = None
         if not self._held or not self._turn.is_alive:
             return
         silent = asyncio.get_running_loop().time() - self._last_word
-        if silent < PAUSE:
-            self._wait(PAUSE - silent)
+        if silent < SPEAKER_PAUSE:
+            self._wait(SPEAKER_PAUSE - silent)
             return
         self._hand_over()
         if self._held:
-            self._wait(PAUSE)
+            self._wait(SPEAKER_PAUSE)

@@ -1,6 +1,6 @@
-"""What `coupler serve flow.yaml` serves: one workflow, which every prompt runs.
+"""Serves one workflow file as an agent: `coupler serve flow.yaml`, where every prompt runs it.
 
-Imports nothing of workflows, because an editor waits for the first answer.
+Imports nothing else of workflows, because an editor waits for the first answer.
 """
 
 from __future__ import annotations
@@ -10,24 +10,25 @@ from typing import TYPE_CHECKING
 
 from coupler.__about__ import __version__
 from coupler.agent.agent import Agent
-from coupler.agent.capabilities import introduce
-from coupler.agent.factory import Blueprint
+from coupler.agent.capabilities import initialize_response
+from coupler.agent.factory import AgentFactory
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.startup.serve_options import ServeOptions
 
+
 IDENTITY = "workflows"
-"""What the sessions are found by in the store, with the path of the file behind."""
+"""Identifies the sessions in the store, with the path of the file behind it."""
 
 
-class Workflows:
-    """The workflow in a file."""
+class ServedWorkflow:
+    """A workflow file to be served."""
 
     def __init__(self, file: str) -> None:
         self._file = str(Path(file).absolute())
 
-    def blueprint(self, options: ServeOptions) -> Blueprint:
+    def blueprint(self, options: ServeOptions) -> AgentFactory:
         """How each session gets its agent."""
         name = Path(self._file).stem
         told = options._replace(
@@ -42,4 +43,6 @@ class Workflows:
             return WorkflowAgent(self._file, options.store)
 
         identity = f"{IDENTITY}:{self._file}"
-        return Blueprint(introduce(Agent, told), agent_for, identity=identity, store=options.store)
+        return AgentFactory(
+            initialize_response(Agent, told), agent_for, identity=identity, store=options.store
+        )

@@ -1,7 +1,8 @@
-"""The steps of a run as tool calls of a session, and between them the branches and iterations they are in.
+"""Shows the steps of a run as tool calls of a session, and the top-level ones as its plan.
 
-Each is announced when it begins. Only of what goes round too often to be read, a call is made of what people
-have to see: agents at work, and questions; the rest is a line in the call of its loop.
+Each step, branch and iteration is announced when it begins. Where a loop goes round too often to be read,
+only what people have to see is a call: agents at work, and questions; the rest is a line in the call of its
+loop.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from coupler.events import Plan
 from coupler.schema.v1 import PlanEntry, PlanEntryPriority, PlanEntryStatus, ToolCallLocation
 from coupler.workflow.agents.agent_events import bounded
 from coupler.workflow.editor.chat_messages import (
+    CallOrigin,
     Meta,
-    Origin,
-    line_of_part,
-    number_of,
-    title_of_part,
-    title_of_step,
+    part_line,
+    part_number,
+    part_title,
+    step_call_title,
     with_outcome,
 )
-from coupler.workflow.engine.front import plain_title, visible
-from coupler.workflow.engine.interpreter import kind_of
+from coupler.workflow.engine.front import unrendered_title, visible
+from coupler.workflow.engine.interpreter import step_kind
 from coupler.workflow.journal.run_events import (
     ApprovalGiven,
     Happening,
@@ -49,28 +50,48 @@ if TYPE_CHECKING:
     from coupler.workflow.journal.run_events import Failure, PartFinished, PartStarted, Result, Status
 
 
-KINDS = {"run": "execute", "agent": "think", "converse": "think"}
-"""What kind of tool call a step is; the others are of the kind `other`."""
+CALL_KINDS = {"run": "execute", "agent": "think", "converse": "think"}
+"""The kinds of tool calls by the kinds of steps; the others are of the kind `other`."""
 
-FOR_PEOPLE = frozenset({"agent", "converse", "approve", "ask"})
-"""Steps that are calls of their own however often they come."""
+ALWAYS_SHOWN = frozenset({"agent", "converse", "approve", "ask"})
+"""Kinds of steps that are calls of their own however often they come."""
 
-MOST_OF_BLOCK = 100
+MOST_PARTS_OF_BLOCK = 100
 """Branches or iterations of one step that are calls of their own; the others are lines in its call."""
 
-MOST_OF_TURN = 1000
+MOST_PARTS_OF_TURN = 1000
 """The same of all steps in one turn."""
+
+LONGEST_ENTRY = 120
+"""Characters of an entry of the plan."""
+
+MOST_PLAN_STEPS = 100
+"""Steps that have an entry each; of more, those around the last that has begun or ended.
+
+A plan is always sent whole, and there is one for each step that begins or ends: their length counts twice.
+"""
+
+MOST_STEPS_BEFORE = 20
+"""Entries before that step, if there are more."""
+
+_UNKNOWN = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+"""Expressions whose values are not known before the step begins."""
+
+_STATUSES = frozenset(get_args(PlanEntryStatus))
+_PRIORITIES = frozenset(get_args(PlanEntryPriority))
+
+PartKey = tuple["Place", int | None, int | None]
 
 
 @dataclass
 class StepCall:
-    """A step, a branch or an iteration, as the editor was told of it, or may be."""
+    """A step, a branch or an iteration as a tool call, announced or not."""
 
     wanted_id: str
     name: str
     title: str
     kind: str
-    origin: Origin
+    origin: CallOrigin
     around: StepCall | None
     """What it is inside of."""
     locations: tuple[ToolCallLocation, ...] = ()
@@ -85,15 +106,12 @@ class StepCall:
     """Whether it is a branch or an iteration."""
 
     def is_in_sight(self) -> bool:
-        """Whether what it is inside of was announced."""
+        """Tell whether the step around it was announced."""
         return self.around is None or bool(self.around.id)
 
 
-PartKey = tuple["Place", int | None, int | None]
-
-
 class StepCalls:
-    """Of one run, in one turn."""
+    """The tool calls of one run in one turn."""
 
     def __init__(self, turn: Turn, ledger: Ledger, run: str) -> None:
         self._turn = turn
@@ -104,28 +122,28 @@ class StepCalls:
         self._parts_told = 0
 
     def find(self, place: Place | None) -> StepCall | None:
-        """The call of a step, if it was told of."""
+        """Return the call of a step, if it was announced."""
         step = self._steps.get(place) if place is not None else None
         return step if step is not None and step.id else None
 
     # Steps
 
     def begin(self, started: StepStarted) -> None:
-        """A step begins, or another attempt at one."""
+        """Announce a step that begins, or note another attempt at it."""
         assert started.place is not None
         step = self._steps.get(started.place)
         if step is not None and not step.is_over:
             self._note_attempt(step, started.attempt)
             return
         step = self._steps[started.place] = self._step(started)
-        if not step.is_in_sight() and started.kind not in FOR_PEOPLE:
+        if not step.is_in_sight() and started.kind not in ALWAYS_SHOWN:
             return
         self._tell(step)
         # What is asked about first is told in the same breath, and then it does not run yet.
         asyncio.get_running_loop().call_soon(self._start, step)
 
     def _step(self, started: StepStarted) -> StepCall:
-        title = title_of_step(started.id, started.kind, whole_text(started.title or started.id, "a title"))
+        title = step_call_title(started.id, started.kind, whole_text(started.title or started.id, "a title"))
         if started.attempt > 1:
             title = f"{title} (attempt {started.attempt} of {started.attempts})"
         position = started.position
@@ -133,7 +151,7 @@ class StepCalls:
             wanted_id=f"{self._run}/{started.place}",
             name=started.id,
             title=title,
-            kind=KINDS.get(started.kind, "other"),
+            kind=CALL_KINDS.get(started.kind, "other"),
             origin=self._origin(started),
             around=self._around(started),
             locations=() if position is None else (ToolCallLocation(position.file, position.line),),
@@ -146,7 +164,7 @@ class StepCalls:
         return part or self._steps.get(started.parent)
 
     def try_again(self, place: Place, planned: RetryPlanned) -> None:
-        """An attempt has failed, and there will be another."""
+        """Show that an attempt has failed, and that there will be another."""
         step = self._open(place)
         if step is None:
             return
@@ -157,7 +175,7 @@ class StepCalls:
         self._ledger.update(step.id, status="in_progress", title=title, meta=step.origin.as_meta())
 
     def ask(self, place: Place, question: str) -> None:
-        """Somebody is asked about a step: whatever it is, it is in sight now, and waits."""
+        """Show that somebody is asked about a step: it is announced in any case, and waits."""
         step = self._steps.get(place)
         if step is None or step.is_over:
             return
@@ -170,27 +188,27 @@ class StepCalls:
             self._ledger.update(step.id, status="pending")
 
     def permit(self, place: Place) -> None:
-        """Somebody said yes to it."""
+        """Show that a step was allowed."""
         step = self._steps.get(place)
         if step is not None:
             step.is_asked = False
             self._start(step)
 
     def deny(self, place: Place) -> None:
-        """Somebody said no to it; what becomes of it by that is told with its end."""
+        """Note that a step was denied; what becomes of it is shown at its end."""
         step = self._steps.get(place)
         if step is not None:
             step.is_denied = True
 
     def append(self, place: Place, text: str) -> bool:
-        """Show something more of a step; False if that is not shown, or over."""
+        """Show more output of a step; False if it is not shown, or over."""
         step = self._open(place)
         if step is not None and text:
             self._ledger.append(step.id, text_content(whole_text(text, "an output")))
         return step is not None
 
     def end(self, place: Place, result: Result) -> None:
-        """A step is over."""
+        """Settle the call of a step that is over."""
         step = self._steps.get(place)
         if step is None or step.is_over:
             return
@@ -203,26 +221,26 @@ class StepCalls:
     # Branches and iterations
 
     def begin_part(self, started: PartStarted) -> None:
-        """A branch or an iteration begins."""
+        """Announce a branch or an iteration that begins."""
         assert started.place is not None
         block = self._steps.get(started.place)
         attempt = "" if started.attempt == 1 else f"~{started.attempt}"
-        number = number_of(started)
+        number = part_number(started)
         part = StepCall(
             wanted_id=f"{self._run}/{started.place}{attempt}[{number}]",
             name=str(number),
-            title=title_of_part(block.name if block is not None else started.place.path, started),
+            title=part_title(block.name if block is not None else started.place.path, started),
             kind="other",
             origin=self._origin(started),
             around=block,
             is_part=True,
         )
         self._parts[started.place, started.branch, started.iteration] = part
-        if part.is_in_sight() and number < MOST_OF_BLOCK and self._parts_told < MOST_OF_TURN:
+        if part.is_in_sight() and number < MOST_PARTS_OF_BLOCK and self._parts_told < MOST_PARTS_OF_TURN:
             self._tell(part)
 
     def end_part(self, finished: PartFinished) -> None:
-        """It is over."""
+        """Settle the call of a branch or an iteration, or write a line in the call around it."""
         assert finished.place is not None
         part = self._parts.get((finished.place, finished.branch, finished.iteration))
         if part is None or part.is_over:
@@ -231,10 +249,10 @@ class StepCalls:
         if part.id:
             self._settle(part, finished.status, finished.error, {})
         else:
-            self.append(finished.place, line_of_part(part.title, finished))
+            self.append(finished.place, part_line(part.title, finished))
 
     def park(self) -> None:
-        """The turn ends before these do: the run waits for somebody, and then they come again."""
+        """Settle all open calls, because the run waits for the user; they are announced again on resume."""
         for call in reversed([*self._parts.values(), *self._steps.values()]):
             if call.id and not call.is_over:
                 call.is_over = True
@@ -244,7 +262,7 @@ class StepCalls:
     # Tool calls
 
     def announce(self, id: str, title: str, kind: str, meta: Meta, **fields: Any) -> str:
-        """Begin a call under an id that no other call of the session has: a resumed run comes by again."""
+        """Begin a call under an id that is new in the session: a resumed run announces steps again."""
         wanted = first = whole_text(id, "an id")
         number = 1
         while self._ledger.knows(wanted):
@@ -254,8 +272,8 @@ class StepCalls:
             title, id=wanted, kind=kind, meta=meta, **{"status": "pending", **fields}
         )
 
-    def _origin(self, started: StepStarted | PartStarted) -> Origin:
-        return Origin(
+    def _origin(self, started: StepStarted | PartStarted) -> CallOrigin:
+        return CallOrigin(
             run=self._run,
             step=str(started.place),
             branch=started.branch,
@@ -264,7 +282,7 @@ class StepCalls:
         )
 
     def _tell(self, call: StepCall) -> None:
-        """Announce it, unless that is done, and before it what it is inside of."""
+        """Announce a call and those around it, unless that is done."""
         if call.id:
             return
         if call.around is not None:
@@ -318,37 +336,18 @@ class StepCalls:
         return step if step is not None and not step.is_over else None
 
 
-# The plan of a turn: the top-level steps of a workflow, and below each what its agents plan themselves.
-#
-# A client knows one plan, and each is told whole. So an agent's plan takes a place in it while its step
-# lasts.
-
-
-LONGEST = 120
-"""Characters of an entry."""
-
-MOST_STEPS = 100
-"""Steps that have an entry each; of more it is those around the last that has begun or ended.
-
-Each plan is told whole, and there is one for each step that begins or ends: their length counts twice.
-"""
-
-MOST_BEFORE = 20
-"""How many of these stand before it, if there are more."""
-
-_UNKNOWN = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
-"""What is not known before its step begins, and is no text to read."""
-
-_STATUSES = frozenset(get_args(PlanEntryStatus))
-_PRIORITIES = frozenset(get_args(PlanEntryPriority))
-
-
 class StepPlan:
-    """Changes with its steps; each change is told as the whole plan."""
+    """The plan of a turn: the top-level steps of a workflow, and below each what its agents plan.
+
+    A client knows one plan, which is always sent whole. So an agent's plan has a place in it while its step
+    lasts.
+    """
 
     def __init__(self, workflow: Workflow) -> None:
         self._titles = {
-            step.id: _line(title_of_step(step.id, kind_of(step), _UNKNOWN.sub("…", plain_title(step))))
+            step.id: _line(
+                step_call_title(step.id, step_kind(step), _UNKNOWN.sub("…", unrendered_title(step)))
+            )
             for step in workflow.steps
         }
         self._numbers = {step: number for number, step in enumerate(self._titles)}
@@ -364,11 +363,11 @@ class StepPlan:
     def __bool__(self) -> bool:
         return bool(self._titles)
 
-    def learn(self, happening: Happening) -> bool:
-        """Something happens in the run; whether that changes the plan."""
-        match happening:
+    def learn(self, event: Happening) -> bool:
+        """Take in an event of the run; returns whether it changes the plan."""
+        match event:
             case StepStarted(place=Place() as place):
-                return self._begin(place, title_of_step(happening.id, happening.kind, happening.title))
+                return self._begin(place, step_call_title(event.id, event.kind, event.title))
             case ApprovalGiven(place=Place() as place, approved=approved, call=None):
                 (self._denied.discard if approved else self._denied.add)(place)
                 return False
@@ -385,7 +384,7 @@ class StepPlan:
         return False
 
     def as_event(self) -> Plan:
-        """All of it."""
+        """Return the whole plan."""
         return Plan(tuple(self._entries()))
 
     def _begin(self, place: Place, title: str) -> bool:
@@ -409,7 +408,7 @@ class StepPlan:
         return True
 
     def _leave_out(self) -> bool:
-        """All went well without these: a `goto` went past them, or a `stop` came before them."""
+        """Mark steps as skipped that a successful run did without: after a `goto` or a `stop`."""
         left = [step for step, status in self._statuses.items() if status == "pending"]
         self._statuses.update(dict.fromkeys(left, "completed"))
         self._marks.update(dict.fromkeys(left, "skipped"))
@@ -420,8 +419,8 @@ class StepPlan:
         for place, entries in self._of_agents.items():
             below.setdefault(_outermost(place), []).extend(entries)
         steps = [*self._titles]
-        start = max(min(self._last - MOST_BEFORE, len(steps) - MOST_STEPS), 0)
-        end = start + MOST_STEPS
+        start = max(min(self._last - MOST_STEPS_BEFORE, len(steps) - MOST_PLAN_STEPS), 0)
+        end = start + MOST_PLAN_STEPS
         yield from self._sum_of(steps[:start], "before")
         for step in steps[start:end]:
             yield PlanEntry(self._words(step), "medium", self._statuses[step])
@@ -442,7 +441,7 @@ class StepPlan:
 
 
 def _entries_of(place: Place, entries: Iterable[Mapping[str, str]]) -> Iterator[PlanEntry]:
-    """What an agent plans, each with the step that it works in; words that no plan has are taken as usual."""
+    """An agent's plan entries, each with its step; unknown statuses and priorities become the usual ones."""
     for entry in entries:
         status, priority = entry.get("status"), entry.get("priority")
         yield PlanEntry(
@@ -459,4 +458,4 @@ def _outermost(place: Place) -> str:
 
 def _line(text: str) -> str:
     line = visible(" ".join(text.split())) or "step"
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+    return line if len(line) <= LONGEST_ENTRY else f"{line[: LONGEST_ENTRY - 1]}…"

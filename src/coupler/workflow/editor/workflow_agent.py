@@ -15,10 +15,20 @@ from coupler.runtime.extras import MissingExtraError
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import StopReason
 from coupler.store.errors import StoreError
-from coupler.workflow.editor.arguments import Typed, TypedCommand, command_in
-from coupler.workflow.editor.commands import Lookout, Shelf, Shelved, read_alone
-from coupler.workflow.editor.run_turns import UnfinishedRun, remember
-from coupler.workflow.errors import ChangedError, RunError, WorkflowError
+from coupler.workflow.editor.arguments import PromptText, SlashCommand, slash_command_in
+from coupler.workflow.editor.commands import (
+    LoadedWorkflow,
+    PromptRefusedError,
+    WorkflowCommands,
+    WorkflowWatcher,
+    inputs_from_prompt,
+    load_bundle,
+    load_served_workflow,
+    repeated_secret_inputs,
+    workflow_of_run,
+)
+from coupler.workflow.editor.run_turns import RunTurn, UnfinishedRun, remember_run
+from coupler.workflow.errors import RunChangedError, RunError, WorkflowError
 from coupler.workflow.language.library import ABORT, DONE, RESERVED, RESUME, RUNS
 
 if TYPE_CHECKING:
@@ -29,40 +39,39 @@ if TYPE_CHECKING:
     from coupler.schema.v1 import ContentBlock
     from coupler.store.runs import RunRecord
     from coupler.store.store import Store
-    from coupler.workflow.editor.dialogs import Reply
+    from coupler.workflow.editor.dialogs import PromptReply
     from coupler.workflow.language.library import Bundle
     from coupler.workflow.language.model import Json, Workflow
 
 
-GO_ON = Command(RESUME, "Go on with a run that was interrupted or has failed", hint="[run]")
-GIVE_AGAIN = Command(RESUME, "Give the run that waits its secret inputs again", hint="name=value")
-WHILE_WAITING = (
+FORCE = "--force"
+"""Resumes a run although its files have changed."""
+
+RESUME_COMMAND = Command(RESUME, "Go on with a run that was interrupted or has failed", hint="[run]")
+SECRETS_COMMAND = Command(RESUME, "Give the run that waits its secret inputs again", hint="name=value")
+WAITING_COMMANDS = (
     Command(DONE, "Leave the conversation with the agent, or answer with the default"),
     Command(ABORT, "End the run that waits for you"),
 )
-AFTERWARDS = (GO_ON, Command(RUNS, "Show the runs of this directory"))
-"""What is offered besides the workflows, while a run waits and otherwise: some editors send nothing else."""
+"""Offered while a run waits."""
+
+RUN_COMMANDS = (RESUME_COMMAND, Command(RUNS, "Show the runs of this directory"))
+"""Offered besides the workflows while no run waits: some editors send only commands that they know."""
 
 
-# What stands behind `/resume`: which run, its secret inputs again, and whether it may have changed.
-
-
-FORCE = "--force"
-
-
-class Resumption(NamedTuple):
-    """A wish to go on with a run."""
+class ResumeRequest(NamedTuple):
+    """The arguments of `/resume`."""
 
     run: str = ""
-    """The run that is named, or its beginning; empty: the session's last one."""
+    """The id of the run, or its beginning; empty: the session's last one."""
     inputs: str = ""
-    """What stands behind that: inputs with names."""
+    """The secret inputs that are given again, with names."""
     is_forced: bool = False
-    """Whether it goes on with files that have changed since it began."""
+    """Whether to go on although its files have changed since it began."""
 
     @classmethod
-    def of(cls, typed: Typed) -> Resumption:
-        """What was typed; `--force` stands before the inputs, which may be any text."""
+    def of(cls, typed: PromptText) -> ResumeRequest:
+        """Parse what was typed; `--force` stands before the inputs, which may be any text."""
         is_forced, run, rest = False, "", typed.text.strip()
         while rest:
             word, *following = rest.split(maxsplit=1)
@@ -77,16 +86,16 @@ class Resumption(NamedTuple):
 
     @property
     def is_needed(self) -> bool:
-        """Whether a run that waits can only go on by this, and not by an answer."""
+        """Tell whether a waiting run can only go on by this, and not by an answer."""
         return bool(self.inputs) or self.is_forced
 
 
-FROM_WHERE_IT_WAS = Resumption()
-"""Nothing is said about how."""
+PLAIN_RESUME = ResumeRequest()
+"""Resumes from where the run was left."""
 
 
 class WorkflowAgent(Agent):
-    """Of one session. With a `file` every prompt runs the workflow in it; else its command says which one."""
+    """The agent of one session. With a `file` every prompt runs its workflow; else slash commands do."""
 
     def __init__(self, file: str | None, store_path: str | None) -> None:
         self.others: tuple[Command, ...] = ()
@@ -94,60 +103,60 @@ class WorkflowAgent(Agent):
         self._file = file
         self._store_path = store_path
         self._store: Store | None = None
-        self._shelf = Shelf()
+        self._available = WorkflowCommands()
         self._news: list[str] = []
         self._told: set[str] = set()
-        self._lookout: Lookout | None = None
-        self._alone: Shelved | None = None
+        self._watcher: WorkflowWatcher | None = None
+        self._served: LoadedWorkflow | None = None
         self._secrets: dict[str, dict[str, Json]] = {}
 
     async def opened(self, session: Session) -> None:
         if self._file is not None:
-            await self._read_alone(self._file)
+            await self._read_served(self._file)
             self._offer(session)
             return
-        self._lookout = Lookout(session, self._put_up)
-        await self._lookout.begin()
+        self._watcher = WorkflowWatcher(session, self._set_available)
+        await self._watcher.begin()
 
     def hidden_in(self, session: Session, blocks: tuple[ContentBlock, ...]) -> Mapping[str, str]:
-        """What was typed for secret inputs; all that was, if its workflow is not known as it is now."""
-        typed = command_in(blocks)
+        """Return what was typed for secret inputs; everything typed if the workflow is not known."""
+        typed = slash_command_in(blocks)
         unfinished = UnfinishedRun.of(session.state)
         is_answer = unfinished is not None and unfinished.place is not None
-        if typed is not None and typed.name == RESUME and Resumption.of(typed.arguments).inputs:
+        if typed is not None and typed.name == RESUME and ResumeRequest.of(typed.arguments).inputs:
             return typed.arguments.hidden(None)
         if self._file is not None:
-            return {} if is_answer else Typed.of(blocks).hidden(current(self._alone))
+            return {} if is_answer else PromptText.of(blocks).hidden(current_workflow(self._served))
         if typed is None or typed.name in RESERVED:
             return {}
-        if is_answer and typed.name not in self._shelf.names:
+        if is_answer and typed.name not in self._available.names:
             return {}
-        return typed.arguments.hidden(current(self._shelf.workflows.get(typed.name)))
+        return typed.arguments.hidden(current_workflow(self._available.workflows.get(typed.name)))
 
     async def closed(self, session: Session) -> None:
-        if self._lookout is not None:
-            await self._lookout.end()
+        if self._watcher is not None:
+            await self._watcher.end()
         if self._store is not None:
             self._store.close()
 
     async def is_for_workflows(self, turn: Turn) -> bool:
-        """Whether a prompt runs a workflow, is about runs, or is for the run that waits."""
-        if self._lookout is not None:
-            await self._lookout.until_known()
+        """Tell whether a prompt runs a workflow, is about runs, or answers the run that waits."""
+        if self._watcher is not None:
+            await self._watcher.until_known()
         unfinished = UnfinishedRun.of(turn.session.state)
         if unfinished is not None and unfinished.place is not None:
             return True
-        typed = command_in(turn.blocks)
-        return typed is not None and typed.name in {*RESERVED, *self._shelf.names}
+        typed = slash_command_in(turn.blocks)
+        return typed is not None and typed.name in {*RESERVED, *self._available.names}
 
     def offer_besides(self, session: Session, others: Iterable[Command]) -> None:
-        """Offer these commands, too; those that are called like a workflow are not heard of."""
+        """Offer other commands, too; those with the name of a workflow are left out."""
         self.others = (*others,)
         self._offer(session)
 
     async def prompt(self, turn: Turn) -> StopReason:
-        if self._lookout is not None:
-            await self._lookout.until_known()
+        if self._watcher is not None:
+            await self._watcher.until_known()
         await self._tell_news(turn)
         try:
             return await self._answer(turn)
@@ -157,13 +166,12 @@ class WorkflowAgent(Agent):
         finally:
             self._offer(turn.session)
             if self._file is not None:
-                await self._read_alone(self._file)
+                await self._read_served(self._file)
 
     async def _answer(self, turn: Turn) -> StopReason:
-        from coupler.workflow.editor.chat_messages import listed, nothing_waits
-        from coupler.workflow.editor.commands import RefusedError
+        from coupler.workflow.editor.chat_messages import list_of_workflows, nothing_waits
 
-        typed = command_in(turn.blocks)
+        typed = slash_command_in(turn.blocks)
         unfinished = UnfinishedRun.of(turn.session.state)
         if unfinished is not None and unfinished.place is not None:
             record = await self._opened_store().runs.find(unfinished.run)
@@ -176,90 +184,92 @@ class WorkflowAgent(Agent):
             if typed.name == RUNS:
                 return await self._show_runs(turn)
             if typed.name in (ABORT, DONE):
-                raise RefusedError(nothing_waits())
+                raise PromptRefusedError(nothing_waits())
         if self._file is not None:
-            return await self._start(turn, self._file, Typed.of(turn.blocks))
+            return await self._start(turn, self._file, PromptText.of(turn.blocks))
         if typed is not None:
             return await self._start(turn, typed.name, typed.arguments)
-        await turn.say_apart(listed(self._shelf.commands))
+        await turn.say_apart(list_of_workflows(self._available.commands))
         return "end_turn"
 
     async def _let_go(
-        self, turn: Turn, waiting: UnfinishedRun, record: RunRecord | None, typed: TypedCommand | None
+        self, turn: Turn, waiting: UnfinishedRun, record: RunRecord | None, typed: SlashCommand | None
     ) -> UnfinishedRun | None:
-        """Its run was answered or ended in a terminal: what is written now is for it only by mistake."""
+        """Forget a run that was answered or ended in a terminal: the prompt is for it only by mistake."""
         from coupler.workflow.editor.chat_messages import waits_no_more
-        from coupler.workflow.editor.commands import RefusedError
 
         can_go_on = record is not None and record.status != "success"
         left = msgspec.structs.replace(waiting, place=None) if can_go_on else None
-        remember(turn.session, left)
+        remember_run(turn.session, left)
         told = waits_no_more(waiting.run, None if record is None else record.status)
-        if self._file is not None or typed is None or typed.name not in {RESUME, RUNS, *self._shelf.names}:
-            raise RefusedError(told)
+        if (
+            self._file is not None
+            or typed is None
+            or typed.name not in {RESUME, RUNS, *self._available.names}
+        ):
+            raise PromptRefusedError(told)
         await turn.say_apart(told)
         return left
 
-    async def _start(self, turn: Turn, given: str, typed: Typed) -> StopReason:
+    async def _start(self, turn: Turn, given: str, typed: PromptText) -> StopReason:
         # Imported on use, here and below: a session is there before its first run.
-        from coupler.workflow.editor.commands import inputs_in
-        from coupler.workflow.editor.run_turns import Course
-
         bundle = await self._read(turn, given)
         command = "" if self._file is not None else f"/{given}"
-        inputs = await inputs_in(turn, typed, bundle.main, command)
+        inputs = await inputs_from_prompt(turn, typed, bundle.main, command)
         await self._warn_of_secrets(turn, typed.hidden(bundle.main))
-        course = Course(turn, self._opened_store(), bundle, given)
+        run_turn = RunTurn(turn, self._opened_store(), bundle, given)
         secrets = {name: inputs[name] for name, each in bundle.main.inputs.items() if each.secret}
         with self._keeping(secrets, turn.session):
-            return await course.begin(inputs)
+            return await run_turn.begin(inputs)
 
-    async def _reply(self, turn: Turn, waiting: UnfinishedRun, typed: TypedCommand | None) -> StopReason:
-        """What is written while a run waits is for that run."""
+    async def _reply(self, turn: Turn, waiting: UnfinishedRun, typed: SlashCommand | None) -> StopReason:
+        """Give a prompt to the run that waits."""
         from coupler.workflow.editor.chat_messages import still_waits, waits_first
-        from coupler.workflow.editor.commands import RefusedError
-        from coupler.workflow.editor.dialogs import Reply
+        from coupler.workflow.editor.dialogs import PromptReply
 
         place = waiting.place or ""
         if typed is not None and typed.name == ABORT:
             return await self._abort(turn, waiting)
-        is_resumed = typed is not None and typed.name == RESUME and Resumption.of(typed.arguments).is_needed
-        if typed is not None and typed.name in {RESUME, RUNS, *self._shelf.names} and not is_resumed:
-            raise RefusedError(waits_first(waiting.run, place))
+        is_resumed = (
+            typed is not None and typed.name == RESUME and ResumeRequest.of(typed.arguments).is_needed
+        )
+        if typed is not None and typed.name in {RESUME, RUNS, *self._available.names} and not is_resumed:
+            raise PromptRefusedError(waits_first(waiting.run, place))
         try:
             if typed is not None and is_resumed:
                 return await self._resume(turn, typed.arguments, waiting)
             text = "" if typed is not None and typed.name == DONE else turn.text
-            reply = Reply(place, text, Typed.of(turn.blocks))
+            reply = PromptReply(place, text, PromptText.of(turn.blocks))
             return await self._go_on(turn, waiting.run, waiting.given, reply=reply)
         except WorkflowError as error:
-            raise RefusedError(f"{error}\n\n{still_waits(waiting.run, place)}") from None
+            raise PromptRefusedError(f"{error}\n\n{still_waits(waiting.run, place)}") from None
 
     async def _abort(self, turn: Turn, waiting: UnfinishedRun) -> StopReason:
         from coupler.workflow.journal.runs import end_unheld
 
-        remember(turn.session, None)
+        remember_run(turn.session, None)
         runs = self._opened_store().runs.blocking
         is_ended = await in_thread(lambda: end_unheld(runs, waiting.run))
         how = "is ended" if is_ended else "was not waiting any more"
         await turn.say_apart(f"The run `{waiting.run}` {how}.")
         return "end_turn"
 
-    async def _resume(self, turn: Turn, typed: Typed, unfinished: UnfinishedRun | None) -> StopReason:
-        """Go on with the run that is named, or the session's last one, with secrets that are given again."""
+    async def _resume(self, turn: Turn, typed: PromptText, unfinished: UnfinishedRun | None) -> StopReason:
+        """Resume the run that is named, or the session's last one, with secrets that are given again."""
         from coupler.workflow.editor.chat_messages import ended_well
-        from coupler.workflow.editor.commands import RefusedError, name_of
         from coupler.workflow.journal.runs import find_run
 
-        wanted = Resumption.of(typed)
+        wanted = ResumeRequest.of(typed)
         if unfinished is not None and wanted.run in ("", unfinished.run):
             return await self._go_on(turn, unfinished.run, unfinished.given, wanted)
         if not wanted.run:
-            raise RefusedError(f"No run of this session was interrupted; `/{RUNS}` shows those there are.")
+            raise PromptRefusedError(
+                f"No run of this session was interrupted; `/{RUNS}` shows those there are."
+            )
         record = await find_run(self._opened_store(), wanted.run)
         if record.status == "success":
-            raise RefusedError(ended_well(record.id))
-        given = await in_thread(lambda: name_of(record, turn.session.cwd, self._file))
+            raise PromptRefusedError(ended_well(record.id))
+        given = await in_thread(lambda: workflow_of_run(record, turn.session.cwd, self._file))
         return await self._go_on(turn, record.id, given, wanted)
 
     async def _go_on(
@@ -267,43 +277,39 @@ class WorkflowAgent(Agent):
         turn: Turn,
         run: str,
         given: str,
-        wanted: Resumption = FROM_WHERE_IT_WAS,
-        reply: Reply | None = None,
+        wanted: ResumeRequest = PLAIN_RESUME,
+        reply: PromptReply | None = None,
     ) -> StopReason:
         from coupler.workflow.editor.chat_messages import has_changed, secrets_needed
-        from coupler.workflow.editor.commands import secrets_again
-        from coupler.workflow.editor.run_turns import Course
         from coupler.workflow.journal.run_secrets import UnknownSecretsError
 
         bundle = await self._read(turn, given)
-        again = secrets_again(wanted.inputs, bundle.main, turn.session.cwd)
+        again = repeated_secret_inputs(wanted.inputs, bundle.main, turn.session.cwd)
         secrets = {**self._secrets.get(run, {}), **again}
-        course = Course(turn, self._opened_store(), bundle, given, reply)
+        run_turn = RunTurn(turn, self._opened_store(), bundle, given, reply)
         try:
             with self._keeping(secrets, turn.session):
-                return await course.go_on(run, secrets, is_forced=wanted.is_forced)
+                return await run_turn.resume(run, secrets, is_forced=wanted.is_forced)
         except UnknownSecretsError as error:
             raise RunError(secrets_needed(error.names, run)) from None
-        except ChangedError:
+        except RunChangedError:
             raise RunError(has_changed(run)) from None
 
     async def _show_runs(self, turn: Turn) -> StopReason:
-        from coupler.workflow.editor.chat_messages import told_runs
+        from coupler.workflow.editor.chat_messages import list_of_runs
 
         records = await in_thread(self._opened_store().runs.blocking.find_all)
         here = [record for record in records if record.cwd == turn.session.cwd]
-        await turn.say_apart(told_runs(here))
+        await turn.say_apart(list_of_runs(here))
         return "end_turn"
 
     async def _read(self, turn: Turn, given: str) -> Bundle:
-        """The workflow and all that it calls, if it is valid and may run."""
-        from coupler.workflow.editor.commands import bundle_of
-
-        directory, commands = turn.session.cwd, self._shelf.commands
-        return await in_thread(lambda: bundle_of(given, directory, self._file, commands))
+        """Load the workflow and all that it calls, if it is valid and may run."""
+        directory, commands = turn.session.cwd, self._available.commands
+        return await in_thread(lambda: load_bundle(given, directory, self._file, commands))
 
     def _opened_store(self) -> Store:
-        """Where the runs are kept: with the sessions, or in memory if those are kept nowhere."""
+        """Open the store of runs: the sessions' one, or one in memory if sessions are not kept."""
         if self._store is None:
             from coupler.config import keys, load
             from coupler.store.store import Store
@@ -323,45 +329,45 @@ class WorkflowAgent(Agent):
             self._secrets = {} if unfinished is None else {unfinished.run: secrets}
 
     async def _warn_of_secrets(self, turn: Turn, hidden: Iterable[str]) -> None:
-        from coupler.workflow.editor.chat_messages import typed_secret
+        from coupler.workflow.editor.chat_messages import secret_was_typed
 
-        notes = [typed_secret(name) for name in hidden if name.startswith("inputs.")]
+        notes = [secret_was_typed(name) for name in hidden if name.startswith("inputs.")]
         self._news += [note for note in notes[:1] if note not in self._told]
         self._told.update(notes)
         await self._tell_news(turn)
 
-    async def _read_alone(self, file: str) -> None:
-        if current(self._alone) is None:
-            self._alone = await in_thread(lambda: read_alone(file))
+    async def _read_served(self, file: str) -> None:
+        if current_workflow(self._served) is None:
+            self._served = await in_thread(lambda: load_served_workflow(file))
 
-    def _put_up(self, session: Session, shelf: Shelf) -> None:
-        self._shelf = shelf
-        self._news += [note for note in shelf.notes if note not in self._told]
-        self._told.update(shelf.notes)
+    def _set_available(self, session: Session, available: WorkflowCommands) -> None:
+        self._available = available
+        self._news += [note for note in available.notes if note not in self._told]
+        self._told.update(available.notes)
         self._offer(session)
 
     def _offer(self, session: Session) -> None:
         """Tell the client which commands there are, if that has changed."""
-        own = (*self._shelf.commands, *self._about_runs(session))
+        own = (*self._available.commands, *self._run_commands(session))
         taken = {command.name for command in own} | {*RESERVED}
         commands = (*own, *(command for command in self.others if command.name not in taken))
         known = [command.as_available() for command in session.commands]
         if [command.as_available() for command in commands] != known:
             session.set_commands(commands)
 
-    def _about_runs(self, session: Session) -> tuple[Command, ...]:
+    def _run_commands(self, session: Session) -> tuple[Command, ...]:
         """The commands about runs that mean something now."""
         unfinished = UnfinishedRun.of(session.state)
         if unfinished is None:
             # Of a file that is served alone, every prompt is for its workflow.
-            return AFTERWARDS if self._file is None else ()
+            return RUN_COMMANDS if self._file is None else ()
         if unfinished.place is None:
-            return AFTERWARDS
-        shelved = self._alone or self._shelf.workflows.get(unfinished.given)
-        inputs = () if shelved is None else shelved.workflow.inputs.values()
+            return RUN_COMMANDS
+        loaded = self._served or self._available.workflows.get(unfinished.given)
+        inputs = () if loaded is None else loaded.workflow.inputs.values()
         known = self._secrets.get(unfinished.run, {})
         is_complete = all(each.name in known for each in inputs if each.secret)
-        return WHILE_WAITING if is_complete else (*WHILE_WAITING, GIVE_AGAIN)
+        return WAITING_COMMANDS if is_complete else (*WAITING_COMMANDS, SECRETS_COMMAND)
 
     async def _tell_news(self, turn: Turn) -> None:
         news, self._news = self._news, []
@@ -370,6 +376,6 @@ class WorkflowAgent(Agent):
             await turn.notice(title, description or None, severity="warning")
 
 
-def current(shelved: Shelved | None) -> Workflow | None:
-    """A workflow that was read, if its file is still the same."""
-    return shelved.workflow if shelved is not None and shelved.is_current else None
+def current_workflow(loaded: LoadedWorkflow | None) -> Workflow | None:
+    """Return a workflow that was read, if its file is still the same."""
+    return loaded.workflow if loaded is not None and loaded.is_current else None

@@ -1,4 +1,4 @@
-"""One try at one step: all that its work needs of the run around it."""
+"""One attempt at one step: what it needs of the run around it, and the names that its expressions see."""
 
 from __future__ import annotations
 
@@ -9,78 +9,218 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from coupler.workflow.engine.front import Front
+from coupler.workflow.engine.front import FrontEnd
 from coupler.workflow.errors import StepError
 from coupler.workflow.journal.run_events import Decided, Failure, Happening, Place, Result
-from coupler.workflow.language.model import Json, Template, Workflow
+from coupler.workflow.language.model import Json, TemplateText, Workflow
 
 if TYPE_CHECKING:
     from coupler.client.reply import Budget
     from coupler.workflow.agents.agents import Agents
-    from coupler.workflow.engine.interpreter import Memory
+    from coupler.workflow.engine.interpreter import StepJournal
     from coupler.workflow.expressions.expression import FlowExpressions
+
+
+RESULT_FIELDS = tuple(field for field in Result.__struct_fields__ if field not in ("attempts", "agent"))
+"""The fields of `steps.x`."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """Belongs to the task that performs the step, and ends with it."""
+    """One attempt at a step, with all that its work needs of the run.
+
+    Belongs to the task that performs the step, and ends with it.
+    """
 
     place: Place
     workflow: Workflow
     names: Mapping[str, object]
-    """What expressions see: inputs, secrets, steps, vars, run, and the names of loops."""
+    """The names of expressions: inputs, secrets, steps, vars, run, and those of loops."""
     expressions: FlowExpressions
     cwd: str
-    """Where the step works: absolute, and there."""
+    """The directory that the step works in: absolute, and there."""
     env: Mapping[str, str]
-    """What its programs get besides our own environment."""
-    memory: Memory
-    front: Front
+    """Variables that its programs get besides our own environment."""
+    memory: StepJournal
+    front: FrontEnd
     asking: asyncio.Lock
     """Held while somebody is asked, so that questions come one at a time."""
     agents: Agents
     budget: Budget | None = None
-    """What is left for all steps of the workflow, if it is called and says so."""
+    """The budget for all steps of the workflow, if it is called and has one."""
     number: int = 1
     mask: Callable[[str], str] = str
-    """Hides secrets in what people see; before a text is cut, because nobody recognises the half of one."""
+    """Redacts secrets for people; before a text is cut, because nobody recognises the half of one."""
     interrupted: list[Result] = field(default_factory=list)
-    """What there is of the step if it is cancelled, from who performs it: its time may just be up."""
+    """Partial results of a step that is cancelled, from its performer: its time may just be up."""
 
     @property
     def name(self) -> str:
-        """What the paths of steps inside of this one begin with; another attempt has others."""
+        """The prefix of the paths of steps inside of this one; another attempt has another prefix."""
         return str(self.place) if self.number == 1 else f"{self.place}~{self.number}"
 
-    def text(self, template: Template) -> str:
-        """A template as text."""
+    def text(self, template: TemplateText) -> str:
+        """Render a template as text."""
         return self.expressions.text(template, self.names)
 
     def value(self, template: Json) -> Json:
-        """A template as a value: one whole `{{ }}` keeps its type; lists and mappings are rendered inside."""
+        """Render a template to a value: one `{{ }}` keeps its type; lists and mappings are gone through."""
         return self.expressions.value(template, self.names)
 
-    def emit(self, happening: Happening) -> None:
-        """Tell what happens in this step."""
-        self.memory.note(msgspec.structs.replace(happening, place=self.place))
+    def emit(self, event: Happening) -> None:
+        """Record an event of this step."""
+        self.memory.note(msgspec.structs.replace(event, place=self.place))
 
     def decision(self, what: str) -> Json:
-        """What was decided at this step, maybe by an earlier process, or `UNSET`."""
+        """Return what was decided at this step, maybe by an earlier process, or `UNSET`."""
         return self.memory.decision(self.place, what)
 
     async def decide(self, what: str, value: Json) -> None:
-        """Keep what must come out the same way when the run is resumed; durable when this returns."""
+        """Record what must come out the same way when the run is resumed; durable when this returns."""
         self.emit(Decided(what=what, value=value))
         await self.memory.durable()
 
 
-# What ends a list of steps before its last one.
-#
-# None of it is an `Exception`, so that the work of a step never catches it by mistake.
+class StepScope:
+    """The names of one list of steps, on top of those around it.
+
+    Branches and iterations have scopes of their own, which look into those around them and never write there.
+    """
+
+    def __init__(self, constants: Mapping[str, object], around: StepScope | None = None) -> None:
+        self.steps: dict[str, Result] = {}
+        """What became of the steps of this list, and of the branches in it."""
+        self.vars: dict[str, Json] = {}
+        self._last_round: dict[str, Result] = {}
+        self._around = around
+        self.names: Mapping[str, object] = {
+            **(around.names if around is not None else {}),
+            **constants,
+            "steps": StepResults(self),
+            "vars": Variables(self),
+        }
+
+    def inside(self, **constants: object) -> StepScope:
+        """Return a scope for a branch or an iteration."""
+        return StepScope(constants, self)
+
+    def next_round(self, last: StepScope | None, index: int) -> StepScope:
+        """Return a scope for a round of a `while`: it sees the last round, and sets variables around it."""
+        scope = StepScope({"index": index}, self)
+        scope.vars = self.vars
+        if last is not None:
+            scope._last_round = {**last._last_round, **last.steps}
+        return scope
+
+    def find(self, id: str) -> Result | None:
+        """Return the result of the nearest step with this id."""
+        scope: StepScope | None = self
+        while scope is not None:
+            result = scope.steps.get(id) or scope._last_round.get(id)
+            if result is not None:
+                return result
+            scope = scope._around
+        return None
+
+    def step_ids(self) -> list[str]:
+        """Return the ids of all steps that are known here, the outermost first."""
+        scopes = self.outermost_first()
+        return list(dict.fromkeys(step for scope in scopes for step in (*scope._last_round, *scope.steps)))
+
+    def outermost_first(self) -> list[StepScope]:
+        scopes = [self]
+        while (around := scopes[-1]._around) is not None:
+            scopes.append(around)
+        return scopes[::-1]
+
+
+class StepResults(Mapping[str, "StepResultView"]):
+    """`steps`: the results of all steps that this scope knows."""
+
+    def __init__(self, scope: StepScope) -> None:
+        self._scope = scope
+
+    def __getitem__(self, id: str) -> StepResultView:
+        result = self._scope.find(id)
+        if result is None:
+            raise KeyError(id)
+        return StepResultView(result)
+
+    def result_of(self, id: str) -> Result | None:
+        """Return a whole result, with what expressions do not see; None if the step was not reached."""
+        return self._scope.find(id)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._scope.step_ids())
+
+    def __len__(self) -> int:
+        return len(self._scope.step_ids())
+
+
+class Variables(Mapping[str, Json]):
+    """`vars`: the variables that `set` has set."""
+
+    def __init__(self, scope: StepScope) -> None:
+        self._scope = scope
+
+    def __getitem__(self, name: str) -> Json:
+        for scope in reversed(self._scope.outermost_first()):
+            if name in scope.vars:
+                return scope.vars[name]
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({name: None for scope in self._scope.outermost_first() for name in scope.vars})
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class StepResultView(Mapping[str, object]):
+    """`steps.x`: the result of one step, field by field; texts are not copied."""
+
+    def __init__(self, result: Result) -> None:
+        self._result = result
+
+    def __getitem__(self, name: str) -> object:
+        if name not in RESULT_FIELDS:
+            raise KeyError(name)
+        value = getattr(self._result, name)
+        if name == "results" and value is not None:
+            return [Iteration(steps) for steps in value]
+        if value is msgspec.UNSET:
+            return None
+        return msgspec.structs.asdict(value) if isinstance(value, msgspec.Struct) else value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(RESULT_FIELDS)
+
+    def __len__(self) -> int:
+        return len(RESULT_FIELDS)
+
+
+class Iteration(Mapping[str, StepResultView]):
+    """`steps.x.results[0]`: the steps of one iteration."""
+
+    def __init__(self, steps: Mapping[str, Result]) -> None:
+        self._steps = steps
+
+    def __getitem__(self, id: str) -> StepResultView:
+        return StepResultView(self._steps[id])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._steps)
+
+    def __len__(self) -> int:
+        return len(self._steps)
 
 
 class Stopped(BaseException):
-    """A `stop`, or a denied gate that stops: the workflow around it ends here."""
+    """A `stop`, or a denied gate that stops: the workflow around it ends here.
+
+    Like the others that end a list of steps early, it is no `Exception`, so that the work of a step never
+    catches it by mistake.
+    """
 
     def __init__(
         self,
@@ -105,155 +245,15 @@ class StepFailed(BaseException):
         """The path of the innermost step that failed."""
 
     def as_error(self, partial: Result | None = None) -> StepError:
-        """The same as the failure of the step around it."""
+        """Return it as the failure of the step around it."""
         failure = self.failure
         message = failure.message if failure.step is not None else f"{self.step}: {failure.message}"
         return StepError(failure.kind, message, exit_code=failure.exit_code, step=self.step, result=partial)
 
 
 class NotReached(BaseException):
-    """While a finished step is gone through again for its results: from here on there are none."""
+    """A finished step is gone through again for its results, and from here on there are none."""
 
 
 class StepsExhausted(BaseException):
     """The run has taken more steps than it may."""
-
-
-# What expressions see: the inputs, the steps so far, the variables, and the names of the loops around.
-#
-# A scope belongs to one list of steps. Branches and iterations have scopes of their own, which look into
-# those around them and never write there.
-
-
-FIELDS = tuple(field for field in Result.__struct_fields__ if field not in ("attempts", "agent"))
-"""What `steps.x` has."""
-
-
-class Scope:
-    """The names of one list of steps, on top of those around it."""
-
-    def __init__(self, constants: Mapping[str, object], around: Scope | None = None) -> None:
-        self.steps: dict[str, Result] = {}
-        """What became of the steps of this list, and of the branches in it."""
-        self.vars: dict[str, Json] = {}
-        self._last_round: dict[str, Result] = {}
-        self._around = around
-        self.names: Mapping[str, object] = {
-            **(around.names if around is not None else {}),
-            **constants,
-            "steps": Steps(self),
-            "vars": Variables(self),
-        }
-
-    def inside(self, **constants: object) -> Scope:
-        """A scope for a branch or an iteration."""
-        return Scope(constants, self)
-
-    def next_round(self, last: Scope | None, index: int) -> Scope:
-        """A scope for a round of a `while`: it sees what the last one did, and sets variables around it."""
-        scope = Scope({"index": index}, self)
-        scope.vars = self.vars
-        if last is not None:
-            scope._last_round = {**last._last_round, **last.steps}
-        return scope
-
-    def find(self, id: str) -> Result | None:
-        scope: Scope | None = self
-        while scope is not None:
-            result = scope.steps.get(id) or scope._last_round.get(id)
-            if result is not None:
-                return result
-            scope = scope._around
-        return None
-
-    def step_ids(self) -> list[str]:
-        """Those of all steps that are known here, the outermost first."""
-        scopes = self.outermost_first()
-        return list(dict.fromkeys(step for scope in scopes for step in (*scope._last_round, *scope.steps)))
-
-    def outermost_first(self) -> list[Scope]:
-        scopes = [self]
-        while (around := scopes[-1]._around) is not None:
-            scopes.append(around)
-        return scopes[::-1]
-
-
-class Steps(Mapping[str, "StepView"]):
-    """`steps`: what became of each step that this scope knows."""
-
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
-
-    def __getitem__(self, id: str) -> StepView:
-        result = self._scope.find(id)
-        if result is None:
-            raise KeyError(id)
-        return StepView(result)
-
-    def result_of(self, id: str) -> Result | None:
-        """All of it, with what expressions do not see; None if the step was not reached."""
-        return self._scope.find(id)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._scope.step_ids())
-
-    def __len__(self) -> int:
-        return len(self._scope.step_ids())
-
-
-class Variables(Mapping[str, Json]):
-    """`vars`: what `set` has set."""
-
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
-
-    def __getitem__(self, name: str) -> Json:
-        for scope in reversed(self._scope.outermost_first()):
-            if name in scope.vars:
-                return scope.vars[name]
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({name: None for scope in self._scope.outermost_first() for name in scope.vars})
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-class StepView(Mapping[str, object]):
-    """`steps.x`: the result of one step, field by field; texts are not copied."""
-
-    def __init__(self, result: Result) -> None:
-        self._result = result
-
-    def __getitem__(self, name: str) -> object:
-        if name not in FIELDS:
-            raise KeyError(name)
-        value = getattr(self._result, name)
-        if name == "results" and value is not None:
-            return [Iteration(steps) for steps in value]
-        if value is msgspec.UNSET:
-            return None
-        return msgspec.structs.asdict(value) if isinstance(value, msgspec.Struct) else value
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(FIELDS)
-
-    def __len__(self) -> int:
-        return len(FIELDS)
-
-
-class Iteration(Mapping[str, StepView]):
-    """`steps.x.results[0]`: the steps of one iteration."""
-
-    def __init__(self, steps: Mapping[str, Result]) -> None:
-        self._steps = steps
-
-    def __getitem__(self, id: str) -> StepView:
-        return StepView(self._steps[id])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._steps)
-
-    def __len__(self) -> int:
-        return len(self._steps)

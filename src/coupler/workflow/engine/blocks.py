@@ -1,4 +1,4 @@
-"""Steps that are made of other steps: branches, loops, and calls of other workflows.
+"""Runs steps that are made of other steps: branches, loops, and calls of other workflows.
 
 Each is gone through in one way, whether its steps run or come from the journal. When it is over already,
 only the results inside of it are gathered, and nothing in it runs.
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeGuard
 import msgspec
 from msgspec import UNSET
 
-from coupler.workflow.engine.attempt import Attempt, NotReached, Scope, StepFailed
-from coupler.workflow.engine.front import Where, in_one_line
+from coupler.workflow.engine.attempt import Attempt, NotReached, StepFailed, StepScope
+from coupler.workflow.engine.front import ListContext, in_one_line
 from coupler.workflow.errors import Parked, StepError
 from coupler.workflow.journal.run_events import Decided, Failure, PartFinished, PartStarted, Result, Status
 from coupler.workflow.language.model import Call, ForEach, Parallel, While
@@ -29,37 +29,41 @@ if TYPE_CHECKING:
 
 Block = Parallel | ForEach | While | Call
 
+Wait = Literal["all", "any", "settled"]
+Branch = Callable[[], Awaitable[None]]
 
-class Lists(Protocol):
+
+def is_block(step: Step) -> TypeGuard[Block]:
+    """Tell whether a step is made of other steps."""
+    return isinstance(step, Parallel | ForEach | While | Call)
+
+
+class ListRunner(Protocol):
     """Runs lists of steps, and workflows that are called: the interpreter."""
 
-    async def run_list(self, steps: Sequence[Step], scope: Scope, where: Where) -> None:
-        """Run steps in their order; what becomes of each is put into the scope at once."""
+    async def run_list(self, steps: Sequence[Step], scope: StepScope, context: ListContext) -> None:
+        """Run steps in their order; the result of each is put into the scope at once."""
         ...
 
-    async def run_called(self, step: Call, attempt: Attempt, where: Where) -> Json:
+    async def run_called(self, step: Call, attempt: Attempt, context: ListContext) -> Json:
         """Run another workflow, and return its outputs."""
         ...
 
 
-def is_block(step: Step) -> TypeGuard[Block]:
-    return isinstance(step, Parallel | ForEach | While | Call)
+class BlockRun:
+    """One attempt at a block, or the collection of its results once it is over."""
 
-
-class Passage:
-    """One way through one block: an attempt at it, or the look at one that is over."""
-
-    def __init__(self, lists: Lists, scope: Scope, attempt: Attempt, where: Where) -> None:
+    def __init__(self, lists: ListRunner, scope: StepScope, attempt: Attempt, context: ListContext) -> None:
         self.iterations: list[dict[str, Result]] | None = None
         """Of loops: what became of the steps of each round."""
         self._lists = lists
         self._scope = scope
         self._attempt = attempt
-        self._where = where
+        self._context = context
         self._name = attempt.name
 
     async def run(self, step: Block) -> Result:
-        """Go through all of it; raises `StepError` for a failure inside that ends it."""
+        """Run all of it; raises `StepError` for a failure inside that ends it."""
         try:
             output = await self._go_through(step)
         except StepFailed as failed:
@@ -72,7 +76,7 @@ class Passage:
         return None if self.iterations is None else tuple(self.iterations)
 
     async def recall(self, step: Block) -> None:
-        """Gather what the journal has of the steps inside, as far as they were reached."""
+        """Collect the results that the journal has of the steps inside, as far as they were reached."""
         if not isinstance(step, Call):
             with suppress(NotReached, StepFailed, StepError):
                 await self._go_through(step)
@@ -86,8 +90,8 @@ class Passage:
             case While():
                 await self._rounds(step)
             case Call():
-                where = self._where.inside(self._attempt.place, f"{self._name}/")
-                return await self._lists.run_called(step, self._attempt, where)
+                context = self._context.inside(self._attempt.place, f"{self._name}/")
+                return await self._lists.run_called(step, self._attempt, context)
         return UNSET
 
     async def _parallel(self, step: Parallel) -> None:
@@ -95,11 +99,11 @@ class Passage:
 
         async def run_branch(number: int, is_over: bool) -> None:
             steps = step.branches[number]
-            part = Part(self._attempt, number, None, len(scopes), title_of_branch(steps))
+            part = BlockPart(self._attempt, number, None, len(scopes), branch_title(steps))
             await self._run_part(part, steps, scopes[number], f"{self._name}.", is_over=is_over)
 
         try:
-            await self._beside(len(step.branches), run_branch, step.wait, step.max_concurrent)
+            await self._concurrently(len(step.branches), run_branch, step.wait, step.max_concurrent)
         finally:
             # Only now they are steps like any other: no branch sees how far another one is.
             for scope in scopes:
@@ -111,26 +115,26 @@ class Passage:
         self.iterations = [scope.steps for scope in scopes]
 
         async def run_iteration(number: int, is_over: bool) -> None:
-            title = title_of_item(items[number], self._attempt)
-            part = Part(self._attempt, None, number, len(items), title)
+            title = item_title(items[number], self._attempt)
+            part = BlockPart(self._attempt, None, number, len(items), title)
             prefix = f"{self._name}[{number}]."
             await self._run_part(part, step.steps, scopes[number], prefix, is_over=is_over)
 
-        await self._beside(len(items), run_iteration, step.wait, step.max_concurrent)
+        await self._concurrently(len(items), run_iteration, step.wait, step.max_concurrent)
 
     async def _items(self, step: ForEach) -> Sequence[Json]:
-        """What the loop goes through: decided once, whatever becomes of what it was computed from."""
+        """The items of the loop: decided once, whatever becomes of what they were computed from."""
         decided = self._attempt.decision("items")
         if decided is not UNSET:
             return list(decided)
-        if self._where.is_over:
+        if self._context.is_over:
             raise NotReached
         items = self._attempt.expressions.items(step.items, self._scope.names)
         await self._attempt.decide("items", items)
         return items
 
     async def _rounds(self, step: While) -> None:
-        scope: Scope | None = None
+        scope: StepScope | None = None
         self.iterations = []
         for number in range(step.max_rounds + 1):
             names = (scope or self._scope).names
@@ -140,9 +144,9 @@ class Passage:
                 break
             scope = self._scope.next_round(scope, number)
             self.iterations.append(scope.steps)
-            part = Part(self._attempt, None, number)
+            part = BlockPart(self._attempt, None, number)
             prefix = f"{self._name}[{number}]."
-            await self._run_part(part, step.steps, scope, prefix, is_over=self._where.is_over)
+            await self._run_part(part, step.steps, scope, prefix, is_over=self._context.is_over)
         raise StepError(
             "budget",
             f"after {step.max_rounds} rounds `{step.test}` is still true: raise `max_rounds`, or go on with "
@@ -151,26 +155,26 @@ class Passage:
         )
 
     async def _run_part(
-        self, part: Part, steps: Sequence[Step], scope: Scope, prefix: str, *, is_over: bool
+        self, part: BlockPart, steps: Sequence[Step], scope: StepScope, prefix: str, *, is_over: bool
     ) -> None:
-        where = replace(self._where.inside(self._attempt.place, prefix, part), is_over=is_over)
+        context = replace(self._context.inside(self._attempt.place, prefix, part), is_over=is_over)
         with part.lasting(scope.steps):
-            await self._lists.run_list(steps, scope, where)
+            await self._lists.run_list(steps, scope, context)
 
-    async def _beside(
+    async def _concurrently(
         self, count: int, run_one: Callable[[int, bool], Awaitable[None]], wait: Wait, most: int | None
     ) -> None:
         winner = self._attempt.decision("winner")
         # There may be fewer than there were, if the workflow was changed.
         is_decided = winner is not UNSET and winner < count
         numbers = [winner] if is_decided else range(count)
-        for number in range(count) if self._where.is_over or is_decided else ():
-            if self._where.is_over or number != winner:
+        for number in range(count) if self._context.is_over or is_decided else ():
+            if self._context.is_over or number != winner:
                 with suppress(NotReached, StepFailed):
                     await run_one(number, True)
-        if self._where.is_over:
+        if self._context.is_over:
             return
-        await run_beside(
+        await run_concurrently(
             [lambda number=number: run_one(number, False) for number in numbers],  # type: ignore[misc]
             wait=wait,
             most=most,
@@ -178,14 +182,7 @@ class Passage:
         )
 
 
-# Several things beside each other, until all, one, or every one of them is over.
-
-
-Wait = Literal["all", "any", "settled"]
-Branch = Callable[[], Awaitable[None]]
-
-
-async def run_beside(
+async def run_concurrently(
     branches: Sequence[Branch],
     *,
     wait: Wait,
@@ -256,12 +253,12 @@ async def _as_they_end(tasks: Sequence[asyncio.Task[StepFailed | Parked | None]]
             yield number
 
 
-# The parts of a block: branches, and each time around a loop, told as they begin and end.
-
-
 @dataclass
-class Part:
-    """Begins with the first of its steps that is done now: of one that is in the journal nothing is told."""
+class BlockPart:
+    """A branch of a block, or an iteration; records its beginning and its end.
+
+    It begins with the first of its steps that is done now: of one that is in the journal nothing is recorded.
+    """
 
     block: Attempt
     """The attempt at the step that it is a part of."""
@@ -272,7 +269,7 @@ class Part:
     _began: float | None = None
 
     def begin(self) -> None:
-        """Something is done in it; tells so once."""
+        """Record once that something is done in it."""
         if self._began is not None:
             return
         self._began = time.monotonic()
@@ -288,7 +285,7 @@ class Part:
 
     @contextmanager
     def lasting(self, steps: Mapping[str, Result]) -> Iterator[None]:
-        """While its list is gone through; `steps` has what becomes of them. One that is parked has no end."""
+        """Record its end after its list was run; `steps` has the results. One that is parked has no end."""
         try:
             yield
         except Parked:
@@ -317,12 +314,12 @@ class Part:
         )
 
 
-def title_of_branch(steps: Sequence[Step]) -> str:
-    """The names that its steps were given."""
+def branch_title(steps: Sequence[Step]) -> str:
+    """Return the names that its steps were given."""
     return in_one_line(", ".join(step.id for step in steps if step.is_named))
 
 
-def title_of_item(item: Json, block: Attempt) -> str:
-    """What a loop goes through, as far as it fits into a line."""
+def item_title(item: Json, block: Attempt) -> str:
+    """Return the item of a loop, as far as it fits into a line."""
     text = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False, default=str)
     return in_one_line(block.mask(text))

@@ -1,4 +1,7 @@
-"""Who answers what a workflow asks: a terminal, an editor, or nobody."""
+"""The front end of a run: a terminal, an editor or nobody, which answers what the workflow asks.
+
+Beside it stands what all of them show: the context of a step, its title, and spans for OpenTelemetry.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import msgspec
 
 from coupler.__about__ import __version__
-from coupler.client.observation import context_in, is_in_use
+from coupler.client.observation import is_telemetry_loaded, trace_context_of
 from coupler.events import ToolCall
 from coupler.permission.engine import Offer
 from coupler.workflow.errors import StepError
@@ -38,70 +41,69 @@ if TYPE_CHECKING:
 
     from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
     from coupler.client.reply import Budget
-    from coupler.runtime.files import FilePath
+    from coupler.runtime.files import SessionPath
     from coupler.workflow.engine.attempt import Attempt
-    from coupler.workflow.engine.blocks import Part
+    from coupler.workflow.engine.blocks import BlockPart
     from coupler.workflow.journal.run_events import Result
 
 
-By = Literal["user", "option", "default", "timeout", "rule", "nobody"]
+LONGEST_TITLE = 80
+"""Characters of a title."""
+
+LINE_CHARACTERS = frozenset("\n\t")
+"""Control characters that lay out text."""
+JOINERS = frozenset("\u200c\u200d")
+"""Parts of words and of signs in many scripts: they hide nothing."""
+
+_UNDESCRIBED = {
+    "parallel": re.compile(r"\d+ branches"),
+    "for_each": re.compile(r"for each \w+"),
+    "while": re.compile(r"while .*"),
+}
+"""The titles that `_title_of_block` gives to steps with branches or iterations."""
+
+AnsweredBy = Literal["user", "option", "default", "timeout", "rule", "nobody"]
+"""Who or what has answered a question."""
 
 
 class Approval(msgspec.Struct, frozen=True):
-    """A yes or a no, and whose."""
+    """The answer to a yes or no question, and who gave it."""
 
     approved: bool
-    by: By
+    by: AnsweredBy
     is_for_good: bool = False
-    """Whether the same is not to be asked again: the answer was one of those that a wish offers."""
+    """Whether not to ask again: the answer was one of the question's `offers`."""
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What was answered, as text and as the value that it stands for, and by whom."""
+class QuestionAnswer(msgspec.Struct, frozen=True):
+    """An answer, as text and as the value that it stands for, and who gave it."""
 
     text: str
     value: Json
     by: Literal["user", "option", "default"]
 
 
-class Wish(msgspec.Struct, frozen=True):
-    """Something that the agent of a step wants to do, when somebody is asked about that."""
+class PermissionQuestion(msgspec.Struct, frozen=True):
+    """A tool call of a step's agent that somebody is asked about."""
 
     tool_call: ToolCall
-    """As the agent tells of it."""
+    """The call as the agent reports it."""
     call: str | None = None
-    """Its name in the run; None if the agent does it without having told of a call."""
+    """Its name in the run; None if the agent does it without having reported a call."""
     offers: tuple[Offer, ...] = ()
     """The answers that would hold for good, each with what it means."""
 
     def offer(self, *, approved: bool) -> Offer | None:
-        """What a yes or a no for good means; None if there is none."""
+        """Return what a yes or a no for good means; None if there is none."""
         answer = "allow" if approved else "deny"
         return next((offer for offer in self.offers if offer.answer == answer), None)
 
 
-class OpenFiles(Protocol):
-    """Files as somebody has them open, with what is not saved yet."""
+class FrontEnd(Protocol):
+    """Answers the questions of one run.
 
-    @property
-    def can_read(self) -> bool: ...
-
-    @property
-    def can_write(self) -> bool: ...
-
-    def has(self, path: FilePath) -> bool:
-        """Whether the file is one of theirs; may wait for a disk."""
-        ...
-
-    async def read(self, path: FilePath, line: int | None = None, limit: int | None = None) -> str: ...
-
-    async def write(self, path: FilePath, text: str) -> None: ...
-
-
-class Front(Protocol):
-    """What asks may raise `Parked`: nobody can answer now, and the run waits for somebody who can.
-
-    Questions of branches that run beside each other come one at a time; that is the asker's concern.
+    Its questions may raise `Parked`: nobody can answer now, and the run waits for somebody who can. Questions
+    of branches that run concurrently come one at a time; that is the asker's concern.
     """
 
     @property
@@ -121,83 +123,83 @@ class Front(Protocol):
 
     @property
     def files(self) -> OpenFiles | None:
-        """The files that agents read and write in the place of those on the disk."""
+        """The open files that agents read and write in the place of those on the disk."""
         return None
 
     async def approve(
-        self, place: Place, question: str, default: bool | None, wish: Wish | None = None
+        self, place: Place, question: str, default: bool | None, wish: PermissionQuestion | None = None
     ) -> Approval:
-        """Ask for a yes or no, for a step or for what its agent wishes to do."""
+        """Ask for a yes or no, about a step or about a tool call of its agent."""
         ...
 
-    async def ask(self, place: Place, question: str, answer: Input) -> Answer:
+    async def ask(self, place: Place, question: str, answer: Input) -> QuestionAnswer:
         """Ask for text or a value; what does not fit is asked for again."""
         ...
 
     async def message(self, place: Place, reply: str) -> str | None:
-        """The user's next message in a conversation, after the agent's reply; None leaves it."""
+        """Return the user's next message in a conversation, after the agent's reply; None ends it."""
         ...
 
     async def fill_in(self, place: Place, form: FormRequest, call: str | None) -> FormAnswer:
-        """Let a form of the step's agent be filled in, which belongs to a call of it or to the step."""
+        """Let the user fill in a form of the step's agent, which belongs to a tool call or to the step."""
         return False
 
     async def open_page(self, place: Place, page: UrlRequest, call: str | None) -> bool | None:
-        """Let a page be opened that the step's agent wants to be; True if it is, None if nobody says."""
+        """Let the user open a page for the step's agent; True if it is opened, None if nobody says."""
         return False
 
 
-# In which list of steps a step stands, of all those that a run goes through.
+class OpenFiles(Protocol):
+    """Files that are open in an editor, with unsaved changes."""
+
+    @property
+    def can_read(self) -> bool: ...
+
+    @property
+    def can_write(self) -> bool: ...
+
+    def has(self, path: SessionPath) -> bool:
+        """Tell whether a file is one of them; may wait for a disk."""
+        ...
+
+    async def read(self, path: SessionPath, line: int | None = None, limit: int | None = None) -> str: ...
+
+    async def write(self, path: SessionPath, text: str) -> None: ...
 
 
 @dataclass(frozen=True)
-class Where:
-    """What the paths of a list's steps begin with, and what stands around it."""
+class ListContext:
+    """The context of a list of steps in a run: its path, directory, variables and limits."""
 
     cwd: str
     """Where its steps work, unless they say otherwise."""
     env: Mapping[str, str] = field(default_factory=dict)
     """What the programs of its steps get besides our own environment."""
     prefix: str = ""
+    """What the paths of its steps begin with."""
     parent: Place | None = None
-    part: Part | None = None
+    """The step around it."""
+    part: BlockPart | None = None
     """The branch or the iteration that it is, if it is one."""
     is_afterwards: bool = False
-    """It is done when all is over, whatever is left of the run's limits."""
+    """Whether it runs when all is over, whatever is left of the run's limits."""
     budget: Budget | None = None
-    """What the workflow that is called here may use; None: what the whole run may."""
+    """The budget of the workflow that is called here; None: that of the whole run."""
     is_over: bool = False
-    """The step around it is over: nothing in here runs any more, results are gathered from the journal."""
+    """The step around it is over: nothing in here runs, results are collected from the journal."""
 
     def place(self, step: Step, visit: int) -> Place:
+        """Return the place of a step in the run."""
         return Place(f"{self.prefix}{step.id}", visit)
 
-    def inside(self, parent: Place, prefix: str, part: Part | None = None) -> Where:
-        """For a list of steps inside of one of these."""
+    def inside(self, parent: Place, prefix: str, part: BlockPart | None = None) -> ListContext:
+        """Return the context of a list of steps inside of one of these."""
         return replace(self, parent=parent, prefix=prefix, part=part)
 
 
-# What a step is called where people see it.
-
-
-LONGEST = 80
-"""Characters of a title."""
-
-LINES = frozenset("\n\t")
-JOINERS = frozenset("\u200c\u200d")
-"""Parts of words and of signs in many scripts: they hide nothing."""
-
-_UNDESCRIBED = {
-    "parallel": re.compile(r"\d+ branches"),
-    "for_each": re.compile(r"for each \w+"),
-    "while": re.compile(r"while .*"),
-}
-"""The titles that `_title_of_block` gives to steps with branches or iterations."""
-
-
-def title_of(step: Step, attempt: Attempt) -> str:
-    """Its description if it has one, else what it does, in one line."""
-    words = plain_title(step)
+def step_title(step: Step, attempt: Attempt) -> str:
+    """Return a step's description if it has one, else what it does, in one line."""
+    words = unrendered_title(step)
     # What cannot be rendered stands as it was written: the step will fail by it, or does not need it.
     with suppress(StepError):
         words = attempt.text(words)
@@ -205,24 +207,24 @@ def title_of(step: Step, attempt: Attempt) -> str:
 
 
 def in_one_line(text: str) -> str:
-    """As much of a text as a title has room for; what is secret in it is hidden before."""
+    """Return as much of a text as a title has room for; secrets in it are redacted before."""
     line = visible(" ".join(text.split()))
-    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+    return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1] + "…"
 
 
 def visible(text: str) -> str:
-    """A text that hides nothing: what would steer a terminal, or turn words around, is spelled out."""
+    """Spell out characters that steer a terminal or turn words around, so that a text hides nothing."""
     if text.isprintable():
         return text
     return "".join(char if _can_be_seen(char) else char.encode("unicode_escape").decode() for char in text)
 
 
 def _can_be_seen(char: str) -> bool:
-    return char.isprintable() or char in LINES or char in JOINERS
+    return char.isprintable() or char in LINE_CHARACTERS or char in JOINERS
 
 
-def plain_title(step: Step) -> str:
-    """The same as it was written, with its `{{ }}`."""
+def unrendered_title(step: Step) -> str:
+    """Return a step's title as it was written, with its `{{ }}`."""
     if step.description:
         return step.description
     match step:
@@ -243,8 +245,8 @@ def plain_title(step: Step) -> str:
             return _title_of_block(step)
 
 
-def tells_only_kind(kind: str, title: str) -> bool:
-    """Whether a step with branches or iterations has no title of its own, because nobody has described it."""
+def has_generic_title(kind: str, title: str) -> bool:
+    """Tell whether a block has no title of its own, because nobody has described it."""
     return kind in _UNDESCRIBED and _UNDESCRIBED[kind].fullmatch(title) is not None
 
 
@@ -260,16 +262,10 @@ def _title_of_block(step: Parallel | ForEach | While | Call) -> str:
             return f"call {step.workflow}"
 
 
-# Spans for OpenTelemetry: every run, step and attempt, in programs that use it.
-#
-# They are current while they last, so that what an agent does in a step hangs below it, and a run below
-# whatever it was started in. What people, models and programs say is no part of a span.
-
-
 @contextmanager
-def joined(meta: Mapping[str, object]) -> Iterator[None]:
-    """What begins in here belongs to the trace that the `_meta` of a prompt names, if it names one."""
-    context = context_in(meta) if is_in_use() else None
+def trace_context(meta: Mapping[str, object]) -> Iterator[None]:
+    """Attach what begins in here to the trace that the `_meta` of a prompt names, if it names one."""
+    context = trace_context_of(meta) if is_telemetry_loaded() else None
     if context is None:
         yield
         return
@@ -284,8 +280,12 @@ def joined(meta: Mapping[str, object]) -> Iterator[None]:
 
 @contextmanager
 def span(name: str, attributes: Mapping[str, str | int]) -> Iterator[Span | None]:
-    """Something that lasts; yields None where nobody listens."""
-    if not is_in_use():
+    """Open a span for OpenTelemetry, in programs that use it; yields None elsewhere.
+
+    A span is current while it lasts, so that what an agent does in a step hangs below it, and a run below
+    whatever it was started in. What people, models and programs say is no part of a span.
+    """
+    if not is_telemetry_loaded():
         yield None
         return
     from opentelemetry.trace import get_tracer
@@ -300,21 +300,21 @@ def span(name: str, attributes: Mapping[str, str | int]) -> Iterator[Span | None
             yield current
         except BaseException as error:
             kind = error.kind if isinstance(error, StepError) else type(error).__qualname__
-            note_failure(current, kind)
+            record_failure(current, kind)
             raise
 
 
-def note_result(current: Span | None, result: Result) -> None:
-    """Say how a step ended."""
+def record_result(current: Span | None, result: Result) -> None:
+    """Record in a span how a step ended."""
     if current is None:
         return
     current.set_attribute("coupler.step.status", result.status)
     if result.status == "failed" and result.error is not None:
-        note_failure(current, result.error.kind)
+        record_failure(current, result.error.kind)
 
 
-def note_failure(current: Span | None, kind: str) -> None:
-    """Say that it failed, and by which kind of error."""
+def record_failure(current: Span | None, kind: str) -> None:
+    """Record in a span that it failed, and by which kind of error."""
     if current is None:
         return
     from opentelemetry.trace import Status, StatusCode

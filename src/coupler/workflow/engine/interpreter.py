@@ -1,4 +1,4 @@
-"""Lists of steps, from top to bottom: what is skipped, tried again, handled, and where it goes on.
+"""Runs lists of steps from top to bottom, with conditions, retries, error handling and `goto`.
 
 Running and resuming are one: a step whose result the journal has is not run again. Steps that are made of
 others are always gone through, so that what is inside of them comes from the journal, too.
@@ -20,10 +20,17 @@ import msgspec
 from msgspec import UNSET
 
 from coupler.workflow.agents.agent_events import StepBudget
-from coupler.workflow.agents.agent_start import hooks_around
-from coupler.workflow.engine.attempt import Attempt, NotReached, Scope, StepFailed, StepsExhausted, Stopped
-from coupler.workflow.engine.blocks import Lists, Passage, is_block
-from coupler.workflow.engine.front import Front, Where, note_result, span, title_of
+from coupler.workflow.agents.agent_start import agent_hooks
+from coupler.workflow.engine.attempt import (
+    Attempt,
+    NotReached,
+    StepFailed,
+    StepScope,
+    StepsExhausted,
+    Stopped,
+)
+from coupler.workflow.engine.blocks import BlockRun, ListRunner, is_block
+from coupler.workflow.engine.front import FrontEnd, ListContext, record_result, span, step_title
 from coupler.workflow.engine.performers import (
     begin_once,
     delay_before_next,
@@ -58,8 +65,8 @@ from coupler.workflow.language.model import (
     Set,
     Step,
     Stop,
+    Workflow,
 )
-from coupler.workflow.language.model import Workflow as Definition
 
 if TYPE_CHECKING:
     from coupler.workflow.agents.agents import Agents
@@ -67,17 +74,103 @@ if TYPE_CHECKING:
     from coupler.workflow.expressions.expression import FlowExpressions
 
 
-class Interpreter:
-    """The steps of one workflow of a run; a called workflow has an interpreter of its own."""
+CANCEL_HOOK_TIMEOUT = 5.0
+"""Seconds that hooks have after a cancel."""
 
-    def __init__(self, running: Running, workflow: Definition) -> None:
-        self._running = running
-        self._memory = running.memory
+END_HOOK_TIME = 60.0
+"""Seconds that each step of an end hook has at least: they clean up, also when all time is spent."""
+
+_NO_DEFAULTS = Defaults()
+_NO_HOOKS = Hooks()
+
+
+class StepJournal(Protocol):
+    """The journal of a run, as the interpreter uses it."""
+
+    def result(self, place: Place, kind: str) -> Result | None:
+        """Return the result of a step of this kind, if it is over; None if it was cancelled."""
+        ...
+
+    def has_begun(self, place: Place) -> bool:
+        """Tell whether a step was begun, over or not."""
+        ...
+
+    def cancelled(self, place: Place) -> Result | None:
+        """Return the partial result of a step that was cancelled."""
+        ...
+
+    def decision(self, place: Place, what: str) -> Json:
+        """Return the last decision of this name at a step, or `UNSET`."""
+        ...
+
+    def note(self, event: Happening) -> None:
+        """Record an event; events are kept in this order."""
+        ...
+
+    async def durable(self) -> None:
+        """Return when everything recorded survives the death of this process."""
+        ...
+
+
+class Performer(Protocol):
+    """Does the work of steps that are made of no others; raises `StepError`."""
+
+    async def perform(self, step: Step, attempt: Attempt) -> Result: ...
+
+
+@dataclass
+class RunState:
+    """State that the steps of one run share: journal, agents, front end and limits. Owned by the engine."""
+
+    id: str
+    bundle: Bundle
+    memory: StepJournal
+    expressions: FlowExpressions
+    performer: Performer
+    agents: Agents
+    front: FrontEnd
+    cwd: str
+    secrets: Mapping[str, str]
+    most_steps: int
+    pause: Pause | None = None
+    """Asked before each step that works, when the run goes step by step."""
+    deadline: float | None = None
+    """The end of the run's time, by the monotonic clock."""
+    tries_failures: bool = False
+    """Whether to try again the failures that ended a list of steps before this process."""
+    mask: Callable[[str], str] = str
+    """Redacts the run's secrets for people."""
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _steps: int = 0
+    _steps_afterwards: int = 0
+
+    def count_step(self, *, is_afterwards: bool = False) -> None:
+        """Count a step; what is done when all is over has a count of its own."""
+        if is_afterwards:
+            self._steps_afterwards += 1
+        else:
+            self._steps += 1
+        if (self._steps_afterwards if is_afterwards else self._steps) > self.most_steps:
+            raise StepsExhausted(f"the run took {self.most_steps} steps: see `max_steps`")
+
+    def time_left(self, *, is_afterwards: bool = False) -> float | None:
+        """Return the seconds left; what is done when all is over has some in any case."""
+        if self.deadline is None:
+            return None
+        return max(END_HOOK_TIME if is_afterwards else 0.0, self.deadline - time.monotonic())
+
+
+class Interpreter:
+    """Runs the steps of one workflow of a run; a called workflow has an interpreter of its own."""
+
+    def __init__(self, state: RunState, workflow: Workflow) -> None:
+        self._state = state
+        self._memory = state.memory
         self._workflow = workflow
         self._taken = 0
 
-    async def run_list(self, steps: Sequence[Step], scope: Scope, where: Where) -> None:
-        """Run steps in their order; what becomes of each is put into the scope at once.
+    async def run_list(self, steps: Sequence[Step], scope: StepScope, context: ListContext) -> None:
+        """Run steps in their order; the result of each is put into the scope at once.
 
         Raises `StepFailed` for a failure that is not handled here, and `Stopped`.
         """
@@ -89,12 +182,12 @@ class Interpreter:
             await asyncio.sleep(0)  # steps may be done without any waiting, and a cancel has to come through
             step = steps[number]
             visits[step.id] += 1
-            place = where.place(step, visits[step.id])
-            result = await self._run_step(step, scope, place, where)
+            place = context.place(step, visits[step.id])
+            result = await self._run_step(step, scope, place, context)
             scope.steps[step.id] = result
             self._take_effect(step, result, scope)
             target = self._next(step, place, result)
-            if target is None or (target.most is not None and not self._running.expressions.goes_back):
+            if target is None or (target.most is not None and not self._state.expressions.goes_back):
                 number += 1
                 continue
             jumps[step.id, target.step] += 1
@@ -102,18 +195,20 @@ class Interpreter:
                 raise StepFailed(place, _gone_too_often(result, target))
             number = numbers[target.step]
 
-    async def run_called(self, step: Call, attempt: Attempt, where: Where) -> Json:
+    async def run_called(self, step: Call, attempt: Attempt, context: ListContext) -> Json:
         """Run another workflow, and return its outputs."""
-        from coupler.workflow.engine.run import Whole
+        from coupler.workflow.engine.run import WorkflowRun
 
-        workflow = self._running.bundle.called_by(self._workflow, step.workflow)
+        workflow = self._state.bundle.called_by(self._workflow, step.workflow)
         if workflow.budget is not None:
-            around = where.budget or self._running.agents.spending.budget
-            where = replace(where, budget=StepBudget(workflow.budget, around))
-        return await Whole(self._running, workflow, where).outputs_of_call(attempt.value(dict(step.inputs)))
+            around = context.budget or self._state.agents.spending.budget
+            context = replace(context, budget=StepBudget(workflow.budget, around))
+        return await WorkflowRun(self._state, workflow, context).outputs_of_call(
+            attempt.value(dict(step.inputs))
+        )
 
-    def _take_effect(self, step: Step, result: Result, scope: Scope) -> None:
-        """What a step does to the list around it, also when its result comes from the journal."""
+    def _take_effect(self, step: Step, result: Result, scope: StepScope) -> None:
+        """Apply a step to the list around it, also when its result comes from the journal."""
         if result.status != "success" or result.output is UNSET:
             return
         if isinstance(step, Set):
@@ -122,7 +217,7 @@ class Interpreter:
             raise Stopped(**result.output)
 
     def _next(self, step: Step, place: Place, result: Result) -> Goto | None:
-        """Where it goes on: None for the next one; raises if a failure is not handled."""
+        """Return where it goes on, None for the next step; raises if a failure is not handled."""
         if result.status != "failed" or result.error is None:
             return step.goto if result.status == "success" else None
         match self._handling(step, result.error):
@@ -137,20 +232,20 @@ class Interpreter:
         on_error = step.on_error or self._defaults_of(step).on_error
         return on_error.of(failure.kind) if on_error is not None else "fail"
 
-    async def _run_step(self, step: Step, scope: Scope, place: Place, where: Where) -> Result:
-        kept = self._memory.result(place, kind_of(step))
-        if kept is not None and not self._has_another_chance(step, place, where, kept):
-            return await self._recalled(step, scope, place, where, kept)
-        if where.is_over:
-            return await self._left_undone(step, scope, place, where)
-        if where.part is not None:
-            where.part.begin()
-        self._count(where)
+    async def _run_step(self, step: Step, scope: StepScope, place: Place, context: ListContext) -> Result:
+        kept = self._memory.result(place, step_kind(step))
+        if kept is not None and not self._has_another_chance(step, place, context, kept):
+            return await self._recalled(step, scope, place, context, kept)
+        if context.is_over:
+            return await self._left_undone(step, scope, place, context)
+        if context.part is not None:
+            context.part.begin()
+        self._count(context)
         began = time.monotonic()
         try:
-            with span(f"step {step.id}", {"step.path": str(place), "step.kind": kind_of(step)}) as current:
-                result = await self._try(step, scope, place, where)
-                note_result(current, result)
+            with span(f"step {step.id}", {"step.path": str(place), "step.kind": step_kind(step)}) as current:
+                result = await self._try(step, scope, place, context)
+                record_result(current, result)
         except Parked:
             raise
         except BaseException:
@@ -160,51 +255,53 @@ class Interpreter:
         await self._memory.durable()
         return result
 
-    def _count(self, where: Where) -> None:
-        """One more step of the run, and of this workflow, which may be one that is called."""
-        self._running.count_step(is_afterwards=where.is_afterwards)
-        self._taken += not where.is_afterwards
+    def _count(self, context: ListContext) -> None:
+        """Count a step of the run, and of this workflow, which may be one that is called."""
+        self._state.count_step(is_afterwards=context.is_afterwards)
+        self._taken += not context.is_afterwards
         if self._taken > self._workflow.max_steps:
             raise StepsExhausted(f"{self._workflow.name} took {self._taken - 1} steps: see `max_steps`")
 
-    def _has_another_chance(self, step: Step, place: Place, where: Where, kept: Result) -> bool:
-        """Whether a failure is done over: it had ended its list, as several may have beside each other."""
-        if not self._running.tries_failures or where.is_over or kept.error is None:
+    def _has_another_chance(self, step: Step, place: Place, context: ListContext, kept: Result) -> bool:
+        """Tell whether to do a failure over: it had ended its list, as several may have concurrently."""
+        if not self._state.tries_failures or context.is_over or kept.error is None:
             return False
         if kept.status != "failed" or self._handling(step, kept.error) != "fail":
             return False
         self._memory.note(RunResumed(reason=f"{place} is tried again", forgets=(place,)))
         return True
 
-    async def _recalled(self, step: Step, scope: Scope, place: Place, where: Where, kept: Result) -> Result:
-        """What the journal has of a step; the results inside of it are gathered from there again."""
+    async def _recalled(
+        self, step: Step, scope: StepScope, place: Place, context: ListContext, kept: Result
+    ) -> Result:
+        """Return the journal's result of a step, with the results inside of it collected again."""
         if not is_block(step) or kept.status in ("skipped", "denied"):
             return kept
-        where = replace(where, is_over=True)
-        attempt = self._attempt_at(step, scope, place, where, kept.attempts)
-        passage = Passage(self, scope, attempt, where)
+        context = replace(context, is_over=True)
+        attempt = self._attempt_at(step, scope, place, context, kept.attempts)
+        passage = BlockRun(self, scope, attempt, context)
         await passage.recall(step)
         return msgspec.structs.replace(kept, results=passage.results)
 
-    async def _left_undone(self, step: Step, scope: Scope, place: Place, where: Where) -> Result:
-        """A step that was cancelled when the one around it was over."""
+    async def _left_undone(self, step: Step, scope: StepScope, place: Place, context: ListContext) -> Result:
+        """Return the result of a step that was cancelled when the one around it was over."""
         cancelled = self._memory.cancelled(place)
         if cancelled is None:
             if not self._memory.has_begun(place):
                 raise NotReached
             # The process died before it could say so.
             cancelled = self._note_end(step, place, Result(status="cancelled"), time.monotonic())
-        return await self._recalled(step, scope, place, where, cancelled)
+        return await self._recalled(step, scope, place, context, cancelled)
 
     def _note_end(self, step: Step, place: Place, result: Result, began: float) -> Result:
         result = msgspec.structs.replace(result, duration=round(time.monotonic() - began, 6))
         # The results inside of a step were kept one by one.
         kept = msgspec.structs.replace(result, results=None)
-        self._memory.note(StepFinished(place=place, id=step.id, kind=kind_of(step), result=kept))
+        self._memory.note(StepFinished(place=place, id=step.id, kind=step_kind(step), result=kept))
         return result
 
-    async def _try(self, step: Step, scope: Scope, place: Place, where: Where) -> Result:
-        """As many attempts as it takes and as are allowed."""
+    async def _try(self, step: Step, scope: StepScope, place: Place, context: ListContext) -> Result:
+        """Make as many attempts as it takes and as are allowed."""
         retry = step.retry or self._defaults_of(step).retry
         number = 1
         if (decided := self._memory.decision(place, "attempt")) is not UNSET:
@@ -212,14 +309,14 @@ class Interpreter:
         while True:
             try:
                 with span(f"attempt {number}", {"step.path": str(place), "step.attempt": number}):
-                    result = await self._attempt(step, scope, place, where, number)
+                    result = await self._attempt(step, scope, place, context, number)
                 return msgspec.structs.replace(result, attempts=number)
             except StepError as error:
                 failure = Failure(
                     kind=error.kind, message=str(error), exit_code=error.exit_code, step=error.step
                 )
                 delay = delay_before_next(retry, number, error)
-                left = self._running.time_left(is_afterwards=where.is_afterwards)
+                left = self._state.time_left(is_afterwards=context.is_afterwards)
                 if delay is None or retry is None or (left is not None and delay >= left):
                     result = error.result or Result(status="failed")
                     return msgspec.structs.replace(result, status="failed", error=failure, attempts=number)
@@ -231,97 +328,101 @@ class Interpreter:
             await self._memory.durable()
             await asyncio.sleep(delay)
 
-    async def _attempt(self, step: Step, scope: Scope, place: Place, where: Where, number: int) -> Result:
-        if step.condition is not None and not self._running.expressions.test(step.condition, scope.names):
+    async def _attempt(
+        self, step: Step, scope: StepScope, place: Place, context: ListContext, number: int
+    ) -> Result:
+        if step.condition is not None and not self._state.expressions.test(step.condition, scope.names):
             return Result(status="skipped")
-        where = self._settled(step, scope, where)
-        attempt = self._attempt_at(step, scope, place, where, number)
-        self._memory.note(self._started(step, attempt, where))
-        instead = await pass_gate(step, attempt) or await pause_before(step, attempt, self._running.pause)
+        context = self._settled(step, scope, context)
+        attempt = self._attempt_at(step, scope, place, context, number)
+        self._memory.note(self._started(step, attempt, context))
+        instead = await pass_gate(step, attempt) or await pause_before(step, attempt, self._state.pause)
         if instead is not None:
             return instead
         await begin_once(step, attempt)
         try:
-            return await self._perform(step, scope, attempt, where)
+            return await self._perform(step, scope, attempt, context)
         except Parked:
             note_waiting(step, attempt)
             raise
 
-    async def _perform(self, step: Step, scope: Scope, attempt: Attempt, where: Where) -> Result:
+    async def _perform(self, step: Step, scope: StepScope, attempt: Attempt, context: ListContext) -> Result:
         if is_block(step):
             return await self._within_time(
-                step, attempt, where, Passage(self, scope, attempt, where).run(step)
+                step, attempt, context, BlockRun(self, scope, attempt, context).run(step)
             )
         if isinstance(step, Agent | Converse):
-            return await self._within_hooks(step, scope, attempt, where)
-        return await self._within_time(step, attempt, where, self._running.performer.perform(step, attempt))
+            return await self._within_hooks(step, scope, attempt, context)
+        return await self._within_time(step, attempt, context, self._state.performer.perform(step, attempt))
 
     async def _within_hooks(
-        self, step: Agent | Converse, scope: Scope, attempt: Attempt, where: Where
+        self, step: Agent | Converse, scope: StepScope, attempt: Attempt, context: ListContext
     ) -> Result:
-        """What an agent does in a step, and beside it what is to be done whenever it is used."""
-        hooks = hooks_around(attempt.text(step.agent).strip(), self._workflow, attempt.text) or _NO_HOOKS
-        around = where.inside(attempt.place, f"{attempt.name}.")
-        beside = Beside(hooks, self, self._memory, around)
+        """Run a step's agent, with the hooks of its profile around it."""
+        hooks = agent_hooks(attempt.text(step.agent).strip(), self._workflow, attempt.text) or _NO_HOOKS
+        around = context.inside(attempt.place, f"{attempt.name}.")
+        hook_runner = HookRunner(hooks, self, self._memory, around)
         scope = scope.inside()
         try:
-            await beside.start(scope)
+            await hook_runner.start(scope)
         except StepFailed as failed:
             raise failed.as_error() from None
         try:
-            work = self._running.performer.perform(step, attempt)
-            result = await self._within_time(step, attempt, where, work)
+            work = self._state.performer.perform(step, attempt)
+            result = await self._within_time(step, attempt, context, work)
         except StepError:
-            await beside.end("failed", scope)
+            await hook_runner.end("failed", scope)
             raise
         except asyncio.CancelledError:
-            await beside.end_cancelled(scope)
+            await hook_runner.end_cancelled(scope)
             raise
-        await beside.end("success", scope)
+        await hook_runner.end("success", scope)
         return result
 
-    def _settled(self, step: Step, scope: Scope, where: Where) -> Where:
-        """With the directory and the variables of this step, which those inside of it have as well."""
-        expressions, defaults = self._running.expressions, self._defaults_of(step)
+    def _settled(self, step: Step, scope: StepScope, context: ListContext) -> ListContext:
+        """Return the context with the directory and variables of this step, also for steps inside of it."""
+        expressions, defaults = self._state.expressions, self._defaults_of(step)
         own, usual = (
             {name: expressions.text(value, scope.names) for name, value in env.items()}
             for env in (step.env, defaults.env)
         )
         named = step.cwd if step.cwd is not None else defaults.cwd
-        cwd = Path(where.cwd) if named is None else Path(where.cwd, expressions.text(named, scope.names))
+        cwd = Path(context.cwd) if named is None else Path(context.cwd, expressions.text(named, scope.names))
         if not os.path.isdir(cwd):  # noqa: PTH112 - whose other form raises for a name that is too long
             raise StepError("not_found", f"the directory {cwd} does not exist: see `cwd`")
-        return replace(where, cwd=str(cwd), env={**usual, **where.env, **own})
+        return replace(context, cwd=str(cwd), env={**usual, **context.env, **own})
 
-    def _attempt_at(self, step: Step, scope: Scope, place: Place, where: Where, number: int) -> Attempt:
-        running = self._running
+    def _attempt_at(
+        self, step: Step, scope: StepScope, place: Place, context: ListContext, number: int
+    ) -> Attempt:
+        state = self._state
         return Attempt(
             place=place,
             workflow=self._workflow,
             names=scope.names,
-            expressions=running.expressions,
-            cwd=where.cwd,
-            env=where.env,
-            memory=running.memory,
-            front=running.front,
-            asking=running.asking,
-            agents=running.agents,
-            budget=where.budget,
+            expressions=state.expressions,
+            cwd=context.cwd,
+            env=context.env,
+            memory=state.memory,
+            front=state.front,
+            asking=state.asking,
+            agents=state.agents,
+            budget=context.budget,
             number=number,
-            mask=running.mask,
+            mask=state.mask,
         )
 
-    def _started(self, step: Step, attempt: Attempt, where: Where) -> StepStarted:
+    def _started(self, step: Step, attempt: Attempt, context: ListContext) -> StepStarted:
         retry = step.retry or self._defaults_of(step).retry
-        part = where.part
+        part = context.part
         return StepStarted(
             place=attempt.place,
             id=step.id,
-            kind=kind_of(step),
-            title=title_of(step, attempt),
+            kind=step_kind(step),
+            title=step_title(step, attempt),
             attempt=attempt.number,
             attempts=retry.attempts if retry is not None else 1,
-            parent=where.parent,
+            parent=context.parent,
             branch=None if part is None else part.branch,
             iteration=None if part is None else part.iteration,
             agent=_agent_of(step, attempt),
@@ -329,12 +430,12 @@ class Interpreter:
         )
 
     async def _within_time(
-        self, step: Step, attempt: Attempt, where: Where, work: Awaitable[Result]
+        self, step: Step, attempt: Attempt, context: ListContext, work: Awaitable[Result]
     ) -> Result:
-        """What a step does, until its time is up, or that of the whole run."""
+        """Wait for a step's work until its time is up, or that of the whole run."""
         # The time of a question is the question's own: it ends with the default answer.
         own = None if isinstance(step, Approve) else step.timeout or self._defaults_of(step).timeout
-        left = self._running.time_left(is_afterwards=where.is_afterwards)
+        left = self._state.time_left(is_afterwards=context.is_afterwards)
         is_own = own is not None and (left is None or own <= left)
         try:
             async with asyncio.timeout(own if is_own else left) as limit:
@@ -352,12 +453,8 @@ class Interpreter:
         return self._workflow.defaults if isinstance(step, Run | Agent) else _NO_DEFAULTS
 
 
-_NO_DEFAULTS = Defaults()
-_NO_HOOKS = Hooks()
-
-
-def kind_of(step: Step) -> str:
-    """The key by which a step says what it does."""
+def step_kind(step: Step) -> str:
+    """Return the key by which a step says what it does."""
     return str(type(step).__struct_config__.tag)
 
 
@@ -374,136 +471,46 @@ def _gone_too_often(result: Result, target: Goto) -> Result:
     return msgspec.structs.replace(result, status="failed", error=Failure(kind="budget", message=message))
 
 
-# Steps beside a workflow, or beside each use of an agent: at its start, and however it ends.
+class HookRunner:
+    """Runs the hooks of a workflow, or of one use of an agent: at its start, and however it ends."""
 
-
-CANCEL_TIME = 5.0
-"""Seconds that hooks have after a cancel."""
-
-
-class Beside:
-    """The hooks of one thing that starts and ends."""
-
-    def __init__(self, hooks: Hooks, lists: Lists, memory: Memory, where: Where) -> None:
+    def __init__(self, hooks: Hooks, lists: ListRunner, memory: StepJournal, context: ListContext) -> None:
         self._hooks = hooks
         self._lists = lists
         self._memory = memory
-        self._where = where
+        self._context = context
 
-    async def start(self, scope: Scope) -> None:
-        """Run those for its start; raises `StepFailed` if one fails, and then it does not start."""
+    async def start(self, scope: StepScope) -> None:
+        """Run the start hooks; raises `StepFailed` if one fails, and then it does not start."""
         await self._run(self._hooks.start, scope, "hooks.start.")
 
-    async def end(self, status: Literal["success", "failed", "cancelled"], scope: Scope) -> None:
-        """Run those for its end; one that fails changes nothing any more."""
+    async def end(self, status: Literal["success", "failed", "cancelled"], scope: StepScope) -> None:
+        """Run the hooks for its end; one that fails changes nothing any more."""
         if status == "failed":
             await self._run_anyway(self._hooks.error, scope, "hooks.error.")
         elif status == "cancelled":
             await self._run_anyway(self._hooks.cancel, scope, "hooks.cancel.")
         await self._run_anyway(self._hooks.end, scope, "hooks.end.")
 
-    async def end_cancelled(self, scope: Scope) -> None:
-        """The same in a task that was cancelled, within a few seconds; a second cancel ends it."""
+    async def end_cancelled(self, scope: StepScope) -> None:
+        """Run the hooks for a cancel, within a few seconds; a second cancel ends them."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(CANCEL_TIME):
+            async with asyncio.timeout(CANCEL_HOOK_TIMEOUT):
                 await self.end("cancelled", scope)
 
-    async def _run_anyway(self, steps: Sequence[Step], scope: Scope, prefix: str) -> None:
+    async def _run_anyway(self, steps: Sequence[Step], scope: StepScope, prefix: str) -> None:
         try:
             await self._run(steps, scope, prefix, is_afterwards=True)
         except (StepFailed, Stopped, Parked, StepsExhausted) as failed:
             self._memory.note(Noted(text=f"{prefix[:-1]} did not end well: {failed}"))
 
     async def _run(
-        self, steps: Sequence[Step], scope: Scope, prefix: str, *, is_afterwards: bool = False
+        self, steps: Sequence[Step], scope: StepScope, prefix: str, *, is_afterwards: bool = False
     ) -> None:
         if steps:
-            where = replace(
-                self._where,
-                prefix=f"{self._where.prefix}{prefix}",
-                is_afterwards=is_afterwards or self._where.is_afterwards,
+            context = replace(
+                self._context,
+                prefix=f"{self._context.prefix}{prefix}",
+                is_afterwards=is_afterwards or self._context.is_afterwards,
             )
-            await self._lists.run_list(steps, scope, where)
-
-
-# What the steps of one run share: its journal, its agents, whom it asks, and how much it may still do.
-
-
-TIME_AFTERWARDS = 60.0
-"""Seconds that each step of the hooks at the end has at least: they clean up, also when all time is spent."""
-
-
-class Memory(Protocol):
-    """The journal of a run, as its interpreter needs it."""
-
-    def result(self, place: Place, kind: str) -> Result | None:
-        """What became of a step of this kind, if it is over; not if it was cancelled."""
-        ...
-
-    def has_begun(self, place: Place) -> bool:
-        """Whether a step was begun, over or not."""
-        ...
-
-    def cancelled(self, place: Place) -> Result | None:
-        """What there is of a step that was cancelled."""
-        ...
-
-    def decision(self, place: Place, what: str) -> Json:
-        """The last decision of this name at a step, or `UNSET`."""
-        ...
-
-    def note(self, happening: Happening) -> None:
-        """Tell what happens; it is kept in this order."""
-        ...
-
-    async def durable(self) -> None:
-        """Return when what was noted survives the death of this process."""
-        ...
-
-
-class Performer(Protocol):
-    """Does what a step says, for steps that are made of no others; raises `StepError`."""
-
-    async def perform(self, step: Step, attempt: Attempt) -> Result: ...
-
-
-@dataclass
-class Running:
-    """Belongs to the engine; lists of steps that run beside each other share it."""
-
-    id: str
-    bundle: Bundle
-    memory: Memory
-    expressions: FlowExpressions
-    performer: Performer
-    agents: Agents
-    front: Front
-    cwd: str
-    secrets: Mapping[str, str]
-    most_steps: int
-    pause: Pause | None = None
-    """Asked before each step that works, when the run goes step by step."""
-    deadline: float | None = None
-    """By the monotonic clock: when the time of the whole run is spent."""
-    tries_failures: bool = False
-    """Whether failures that ended a list of steps before this process have another chance."""
-    mask: Callable[[str], str] = str
-    """Hides the run's secrets in what people see."""
-    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _steps: int = 0
-    _steps_afterwards: int = 0
-
-    def count_step(self, *, is_afterwards: bool = False) -> None:
-        """One more; what is done when all is over has a count of its own."""
-        if is_afterwards:
-            self._steps_afterwards += 1
-        else:
-            self._steps += 1
-        if (self._steps_afterwards if is_afterwards else self._steps) > self.most_steps:
-            raise StepsExhausted(f"the run took {self.most_steps} steps: see `max_steps`")
-
-    def time_left(self, *, is_afterwards: bool = False) -> float | None:
-        """Seconds; what is done when all is over has some in any case."""
-        if self.deadline is None:
-            return None
-        return max(TIME_AFTERWARDS if is_afterwards else 0.0, self.deadline - time.monotonic())
+            await self._lists.run_list(steps, scope, context)

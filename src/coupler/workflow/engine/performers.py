@@ -1,4 +1,7 @@
-"""What the steps do that are made of no others."""
+"""Performs steps that are made of no others: for real, in a rehearsal, or with results from files.
+
+Here too is what comes before and after the work: gates, pauses of runs that go step by step, and retries.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import msgspec
 from msgspec import UNSET
 
 from coupler.workflow.engine.attempt import Stopped
-from coupler.workflow.engine.front import Approval, By, Wish, title_of
+from coupler.workflow.engine.front import AnsweredBy, Approval, PermissionQuestion, step_title
 from coupler.workflow.errors import InputError, Parked, StepError
 from coupler.workflow.expressions.expression import unknown
 from coupler.workflow.journal.run_events import (
@@ -28,12 +31,12 @@ from coupler.workflow.journal.run_events import (
 )
 from coupler.workflow.language.model import (
     Agent,
+    AgentSettings,
+    ApprovalGate,
     Approve,
     Ask,
     Converse,
-    Gate,
     Json,
-    Prompted,
     Retry,
     Run,
     Set,
@@ -42,7 +45,7 @@ from coupler.workflow.language.model import (
 )
 
 if TYPE_CHECKING:
-    from coupler.runtime.guard import Watch
+    from coupler.runtime.guard import SharedGroupGuard
     from coupler.workflow.engine.attempt import Attempt
     from coupler.workflow.engine.interpreter import Performer
 
@@ -55,7 +58,7 @@ OTHER_FILES = 40
 
 
 def most_commands() -> int:
-    """How many commands may run at once, so that the files that this process may open are enough for all."""
+    """Return how many commands may run at once with the files that this process may open."""
     if sys.platform == "win32":
         return 64
     import resource
@@ -67,9 +70,9 @@ def most_commands() -> int:
 
 
 class Performing:
-    """Does it really: starts commands and agents, and asks."""
+    """Performs steps for real: starts commands and agents, and asks."""
 
-    def __init__(self, watch: Watch | None = None) -> None:
+    def __init__(self, watch: SharedGroupGuard | None = None) -> None:
         self._watch = watch
         self._room = asyncio.Semaphore(most_commands())
 
@@ -131,14 +134,11 @@ def _stop(step: Stop, attempt: Attempt) -> Result:
     return Result(status="success", output=output)
 
 
-# Steps that are told instead of done, for dry runs, and steps whose results come from files, for tests.
-
-
 NO = frozenset({"no", "n", "deny", "false"})
 
 
 class Rehearsing:
-    """Tells what each step would do, and starts nothing."""
+    """Reports what each step would do in a dry run, and starts nothing."""
 
     async def perform(self, step: Step, attempt: Attempt) -> Result:
         match step:
@@ -162,20 +162,20 @@ class Rehearsing:
         return _unknown(step.id)
 
 
-def _prompt(set_up: Prompted, attempt: Attempt) -> str:
+def _prompt(set_up: AgentSettings, attempt: Attempt) -> str:
     if set_up.prompt is not None:
         return f": {attempt.text(set_up.prompt)}"
     return f": the prompt in {set_up.prompt_file}" if set_up.prompt_file is not None else ""
 
 
 def _unknown(id: str) -> Result:
-    """What stands for the result of a step that was not run; of typed outputs there is nothing to show."""
+    """The result of a step that was not run; of typed outputs there is nothing to show."""
     stdout, stderr, text = (unknown(id, field) for field in ("stdout", "stderr", "text"))
     return Result(status="success", exit_code=0, approved=True, stdout=stdout, stderr=stderr, text=text)
 
 
 class Mocked:
-    """Takes the results of some steps from files, and leaves the others to another performer."""
+    """Takes the results of some steps from files, for tests, and leaves the others to another performer."""
 
     def __init__(self, files: Mapping[str, Path], performer: Performer) -> None:
         self._contents = {name: _content(name, file) for name, file in files.items()}
@@ -223,24 +223,21 @@ def _json(content: str) -> Json:
         raise StepError("invalid_output", f"the file is no JSON: {error}") from None
 
 
-# Runs that go step by step: before each step that does something, somebody says what becomes of it.
-
-
 Choice = Literal["run", "skip", "stop"]
 
 Pause = Callable[[Place, str], Awaitable[Choice]]
-"""Says what becomes of the step at a place, which has this title."""
+"""Decides about the step at a place, which has this title, in runs that go step by step."""
 
 
 async def pause_before(step: Step, attempt: Attempt, pause: Pause | None) -> Result | None:
-    """Ask before the first attempt at a step; a result instead of it if it is skipped.
+    """Ask before the first attempt at a step; returns a result instead of it if it is skipped.
 
     Steps that only ask, decide or hold others are not asked about: they do nothing by themselves.
     """
     if pause is None or attempt.number > 1 or not isinstance(step, Run | Agent | Converse):
         return None
     async with attempt.asking:
-        choice = await pause(attempt.place, title_of(step, attempt))
+        choice = await pause(attempt.place, step_title(step, attempt))
     match choice:
         case "run":
             return None
@@ -250,18 +247,17 @@ async def pause_before(step: Step, attempt: Attempt, pause: Pause | None) -> Res
             raise Stopped("cancelled", f"it was stopped before {attempt.place}")
 
 
-# Questions that are answered by yes or no before something is done.
-
-
 async def pass_gate(step: Step, attempt: Attempt) -> Result | None:
-    """Ask before a step is done, if it says so; a result instead of it if it is denied and skipped."""
+    """Ask before a step is done, if it says so; returns a result if it is denied and skipped."""
     gate = step.gate
     if gate is None or (gate.question is None and gate.tools):
         return None
     decided = attempt.decision("approved")
-    by: By = "user"
+    by: AnsweredBy = "user"
     if decided is UNSET:
-        question = f"Run {title_of(step, attempt)}?" if gate.question is None else attempt.text(gate.question)
+        question = (
+            f"Run {step_title(step, attempt)}?" if gate.question is None else attempt.text(gate.question)
+        )
         approval = await ask_approval(gate, attempt, question)
         decided, by = approval.approved, approval.by
         if by != "nobody":
@@ -270,12 +266,12 @@ async def pass_gate(step: Step, attempt: Attempt) -> Result | None:
 
 
 async def begin_once(step: Step, attempt: Attempt) -> None:
-    """Ask whether a step that must run once may run, if an earlier process was stopped in its midst."""
+    """Ask whether a step with `once` may run again, if an earlier process was stopped in its midst."""
     if not step.once:
         return
     if attempt.decision("began") == attempt.number:
         question = f"{attempt.place} was interrupted, and is to run once: it may be done. Run it again?"
-        approval = await ask_approval(Gate(), attempt, question)
+        approval = await ask_approval(ApprovalGate(), attempt, question)
         if approval.by == "nobody":
             raise Parked(f"{attempt.place} was interrupted, and is to run once: somebody has to decide")
         if not approval.approved:
@@ -284,22 +280,22 @@ async def begin_once(step: Step, attempt: Attempt) -> None:
 
 
 def note_waiting(step: Step, attempt: Attempt) -> None:
-    """It waits for somebody, and was not interrupted: if it must run once, it goes on all the same."""
+    """Record that a step waits for somebody and was not interrupted: with `once`, it goes on all the same."""
     if step.once:
         attempt.emit(Decided(what="began", value=0))
 
 
 async def ask_approval(
-    gate: Gate,
+    gate: ApprovalGate,
     attempt: Attempt,
     question: str,
-    wish: Wish | None = None,
+    wish: PermissionQuestion | None = None,
     settled: Callable[[], Awaitable[bool | None]] | None = None,
 ) -> Approval:
-    """Ask, and tell that; whoever does not answer in time gives the default answer, else no.
+    """Ask for a yes or no, and record it; without an answer in time it is the default, else no.
 
-    `wish` is what the step's agent wants to do, if it is not about the step. `settled` is looked at when it
-    is this question's turn: the answer to one before it may have decided this one as well.
+    `wish` is the tool call of the step's agent, if the question is not about the step. `settled` is called
+    when it is this question's turn: the answer to one before it may have decided this one as well.
     """
     default = None if gate.default is None else gate.default == "allow"
     call = None if wish is None else wish.call
@@ -321,8 +317,8 @@ async def ask_approval(
     return approval
 
 
-def denied_result(gate: Gate, attempt: Attempt, by: By = "user") -> Result:
-    """What becomes of a step after a no."""
+def denied_result(gate: ApprovalGate, attempt: Attempt, by: AnsweredBy = "user") -> Result:
+    """Return the result of a step after a no."""
     reason = "was not approved: nobody could be asked" if by == "nobody" else "was denied"
     match gate.on_deny:
         case "skip":
@@ -333,9 +329,6 @@ def denied_result(gate: Gate, attempt: Attempt, by: By = "user") -> Result:
             raise Stopped("cancelled", f"{attempt.place} {reason}")
 
 
-# Whether a failed attempt is worth another one, and when.
-
-
 NEVER_AGAIN = frozenset({"denied", "cancelled", "budget"})
 """Kinds of errors that another attempt cannot mend, unless `on` names them."""
 
@@ -344,7 +337,7 @@ LONGEST_DELAY = 3600.0
 
 
 def delay_before_next(retry: Retry | None, attempt: int, error: StepError) -> float | None:
-    """Seconds until the next attempt, or None if this was the last one."""
+    """Return the seconds until the next attempt, or None if this was the last one."""
     if retry is None or attempt >= retry.attempts or not _is_worth_it(retry, error):
         return None
     delay = min(_grown(retry, attempt), retry.max_delay)

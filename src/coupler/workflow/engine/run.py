@@ -1,4 +1,7 @@
-"""A whole run: from its first step, or from where it was left, to its end, whatever that is."""
+"""Starts, resumes and rehearses runs, and runs each from its inputs to its outputs.
+
+A front end gives a bundle, inputs and `EngineOptions`, runs the engine, and follows the log.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +18,31 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET
 
-from coupler.config.lookup import shown
-from coupler.mcp.servers import variables_of
+from coupler.config.lookup import printable
+from coupler.mcp.servers import named_values
 from coupler.permission.engine import Choices
-from coupler.runtime.guard import Watch
+from coupler.runtime.guard import SharedGroupGuard
 from coupler.schema.v1 import McpServer
 from coupler.store import StoreError
 from coupler.store.store import Store
 from coupler.workflow.agents.agents import Agents
-from coupler.workflow.engine.attempt import Scope, StepFailed, StepsExhausted, Stopped
-from coupler.workflow.engine.front import Front, Where, note_failure, span
-from coupler.workflow.engine.interpreter import Beside, Interpreter, Performer, Running
+from coupler.workflow.engine.attempt import StepFailed, StepScope, StepsExhausted, Stopped
+from coupler.workflow.engine.front import FrontEnd, ListContext, record_failure, span
+from coupler.workflow.engine.interpreter import HookRunner, Interpreter, Performer, RunState
 from coupler.workflow.engine.performers import Mocked, Pause, Performing, Rehearsing
-from coupler.workflow.errors import ChangedError, InputError, Parked, RunError, StepError, UnknownNameError
+from coupler.workflow.errors import InputError, Parked, RunChangedError, RunError, StepError, UnknownNameError
 from coupler.workflow.expressions.expression import FlowExpressions, RehearsedExpressions
-from coupler.workflow.journal.run_events import Failure, Place, RunFinished, RunResumed, RunStarted
-from coupler.workflow.journal.run_secrets import Secrecy
-from coupler.workflow.journal.runs import Run, find_run
-from coupler.workflow.language.inputs import bind
+from coupler.workflow.journal.run_events import (
+    Failure,
+    Place,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    happening_in,
+)
+from coupler.workflow.journal.run_secrets import RunSecrets
+from coupler.workflow.journal.runs import OpenRun, find_run
+from coupler.workflow.language.inputs import bind_inputs
 from coupler.workflow.language.library import Bundle
 from coupler.workflow.language.model import Json, Workflow
 from coupler.workflow.language.reader import files_of, load
@@ -42,111 +52,21 @@ log = logging.getLogger("coupler.workflow")
 DONE, FAILED, BROKEN, PARKED, CANCELLED = 0, 3, 4, 5, 130
 """The exit codes of runs; a `stop` may set another one."""
 
-PATIENCE = (3.0, 1.3, 0.2)
-"""Seconds after a cancel from outside until what has not ended is killed, then until the hooks for it are
-ended, and then until they are killed: an editor is told within six that all is over."""
+CANCEL_GRACE = (3.0, 1.3, 0.2)
+"""Seconds of each stage after a cancel from outside: an editor is told within six that all is over.
 
-LAST_WORDS = 0.8
+First until what still runs is killed, then until the cancel hooks are ended, then until these are killed.
+"""
+
+AGENT_GRACE = 0.8
 """Seconds that agents have afterwards to end by themselves."""
 
 
-class Engine:
-    """Runs one run once. What happens is told by its memory; this returns how it ended."""
-
-    def __init__(self, running: Running, inputs: Mapping[str, Json]) -> None:
-        self._running = running
-        self._inputs = inputs
-        self._work: asyncio.Task[RunFinished] | None = None
-
-    async def run(self) -> RunFinished:
-        """Run to the end; the end is durable when this returns.
-
-        Cancelled from outside, it raises after what runs was ended and the end is durable.
-        """
-        began = time.monotonic()
-        self._work = asyncio.ensure_future(self._to_the_end())
-        try:
-            await asyncio.wait([self._work])
-        except asyncio.CancelledError:
-            await self._end_soon(self._work)
-            asyncio.get_running_loop().call_later(LAST_WORDS, self._running.agents.kill)
-            await self._tell(self._work, began)
-            raise
-        finally:
-            self._work.cancel()
-        return await self._tell(self._work, began)
-
-    async def _end_soon(self, work: asyncio.Task[RunFinished]) -> None:
-        for seconds in PATIENCE:
-            self.cancel()
-            await asyncio.wait([work], timeout=seconds)
-            if work.done():
-                return
-        self.cancel()
-        await asyncio.wait([work])
-
-    def cancel(self) -> None:
-        """Cancel what runs; asked again, the hooks for that end, too, and agents that do not listen."""
-        if self._work is not None:
-            if self._work.cancelling():
-                self._running.agents.kill()
-            self._work.cancel()
-
-    async def _to_the_end(self) -> RunFinished:
-        main = self._running.bundle.main
-        whole = Whole(self._running, main, Where(cwd=self._running.cwd))
-        try:
-            with span(f"run {main.name}", {"run.id": self._running.id, "workflow": main.name}) as current:
-                ending = await whole.run(self._inputs)
-                if ending.status == "failed":
-                    note_failure(current, ending.failure.kind if ending.failure is not None else "stop")
-            return _told(ending)
-        except Parked as parked:
-            return RunFinished(status="parked", exit_code=PARKED, message=str(parked))
-        except asyncio.CancelledError:
-            return RunFinished(status="cancelled", exit_code=CANCELLED, message="it was cancelled")
-        except StoreError:
-            raise  # the end cannot be kept either
-        except Exception as error:
-            log.exception("a run broke off")
-            return RunFinished(status="failed", exit_code=BROKEN, message=f"a fault in Coupler: {error!r}")
-
-    async def _tell(self, work: asyncio.Task[RunFinished], began: float) -> RunFinished:
-        memory = self._running.memory
-        finished = msgspec.structs.replace(
-            work.result(),
-            duration=round(time.monotonic() - began, 3),
-            usage=self._running.agents.usage,
-        )
-        memory.note(finished)
-        await memory.durable()
-        return finished
-
-
-_EXIT_CODES = {"success": DONE, "failed": FAILED, "cancelled": CANCELLED}
-
-
-def _told(ending: Ending) -> RunFinished:
-    return RunFinished(
-        status=ending.status,
-        exit_code=_EXIT_CODES[ending.status] if ending.exit_code is None else ending.exit_code,
-        message=ending.message,
-        outputs=ending.outputs,
-        error=ending.failure,
-        failed_step=ending.step,
-    )
-
-
-# Runs in this process: begun, resumed or rehearsed, with all that they need around them.
-#
-# A front end gives a bundle, inputs and a `Front`, runs the engine, and follows the log.
-
-
 @dataclass(frozen=True)
-class Way:
-    """How a run is done, besides what its workflow says."""
+class EngineOptions:
+    """Options of a run, besides what its workflow says."""
 
-    front: Front
+    front: FrontEnd
     is_rehearsal: bool = False
     """Nothing is started; what each step would do is told."""
     mocks: Mapping[str, Path] = field(default_factory=dict)
@@ -156,36 +76,38 @@ class Way:
     session_id: str | None = None
     """The editor's session that the run belongs to."""
     mcp_servers: tuple[McpServer, ...] = ()
-    """Those that whoever runs it has for all agents; of two with one name, these count."""
+    """The caller's servers for all agents; of two with one name, these count."""
     choices: Mapping[str, Choices] = field(default_factory=dict)
-    """What the user has chosen for good already, by the directories that it is about."""
+    """Permission choices that the user made for good, by the directories that they are about."""
 
     @property
     def environments(self) -> Iterator[Mapping[str, str]]:
-        """Where secrets may stand that no workflow declares: our own variables, and those of servers."""
+        """Environments with secrets that no workflow declares: our own, and those of servers."""
         yield os.environ
-        yield from variables_of(self.mcp_servers)
+        yield from named_values(self.mcp_servers)
 
 
 @dataclass(frozen=True)
-class Started:
-    """A run that this process has: its engine runs it, its log tells it."""
+class StartedRun:
+    """A run that this process holds: its engine runs it, its log tells it."""
 
-    run: Run
+    run: OpenRun
     engine: Engine
 
 
 @asynccontextmanager
-async def begun(
-    store: Store, bundle: Bundle, inputs: Mapping[str, Json], *, cwd: str, way: Way
-) -> AsyncIterator[Started]:
-    """A new run, with inputs that are bound already."""
-    secrecy = Secrecy.of(secrets_of(bundle, inputs, are_needed=not way.is_rehearsal), *way.environments)
-    run = await Run.create(
+async def start_run(
+    store: Store, bundle: Bundle, inputs: Mapping[str, Json], *, cwd: str, way: EngineOptions
+) -> AsyncIterator[StartedRun]:
+    """Create a run, with inputs that are bound already."""
+    secrecy = RunSecrets.of(
+        declared_secrets_of(bundle, inputs, are_needed=not way.is_rehearsal), *way.environments
+    )
+    run = await OpenRun.create(
         store,
         bundle.main,
         inputs,
-        sources=sources_of(bundle),
+        sources=bundle_sources(bundle),
         digest=bundle.digest,
         cwd=cwd,
         secrecy=secrecy,
@@ -194,34 +116,34 @@ async def begun(
     async with run:
         run.log.append(RunStarted(run=run.id, workflow=bundle.main.name, inputs=inputs))
         async with _ready(store, run, bundle, inputs, way, tries_failures=False) as engine:
-            yield Started(run, engine)
+            yield StartedRun(run, engine)
 
 
 @asynccontextmanager
-async def resumed(
+async def resume_run(
     store: Store,
     id: str,
     bundle: Bundle,
-    way: Way,
+    way: EngineOptions,
     *,
     secret_inputs: Mapping[str, Json] | None = None,
     from_step: str | None = None,
     is_forced: bool = False,
-) -> AsyncIterator[Started]:
-    """A run that is not over, or failed, from where it was left, or from an earlier step.
+) -> AsyncIterator[StartedRun]:
+    """Open a run that is not over, or failed, from where it was left, or from an earlier step.
 
-    Its bundle is that of its file as it is now; raises `ChangedError` if that has changed, unless forced.
+    Its bundle is that of its file as it is now; raises `RunChangedError` if that has changed, unless forced.
     """
     record = await find_run(store, id)
     if record.status == "success" and from_step is None:
         raise RunError(f"the run {record.id} has ended well: `--from STEP` does a part of it again")
     if record.digest != bundle.digest and not is_forced:
-        raise ChangedError(
+        raise RunChangedError(
             f"{record.file}, or a file that it uses, has changed since the run began: resume it with --force "
             "to go on with the changed one, or start a new run"
         )
-    secrecy = Secrecy.of(secrets_of(bundle, secret_inputs or {}), *way.environments)
-    async with await Run.open(store, record.id, secrecy) as run:
+    secrecy = RunSecrets.of(declared_secrets_of(bundle, secret_inputs or {}), *way.environments)
+    async with await OpenRun.open(store, record.id, secrecy) as run:
         inputs = run.inputs
         if from_step is not None:
             if not run.journal.forget_from(_place(from_step)):
@@ -232,16 +154,22 @@ async def resumed(
         if tries_failures:
             run.journal.forget_failure(await _failed_step(store, record.id))
         async with _ready(store, run, bundle, inputs, way, tries_failures=tries_failures) as engine:
-            yield Started(run, engine)
+            yield StartedRun(run, engine)
 
 
 @asynccontextmanager
 async def _ready(
-    store: Store, run: Run, bundle: Bundle, inputs: Mapping[str, Json], way: Way, *, tries_failures: bool
+    store: Store,
+    run: OpenRun,
+    bundle: Bundle,
+    inputs: Mapping[str, Json],
+    way: EngineOptions,
+    *,
+    tries_failures: bool,
 ) -> AsyncIterator[Engine]:
     main = bundle.main
     limits = main.budget
-    with Watch() as watch:
+    with SharedGroupGuard() as watch:
         async with Agents(
             store=store,
             bundle=bundle,
@@ -251,7 +179,7 @@ async def _ready(
             mcp_servers=way.mcp_servers,
             choices=way.choices,
         ) as agents:
-            running = Running(
+            state = RunState(
                 id=run.id,
                 bundle=bundle,
                 memory=run.journal,
@@ -267,16 +195,249 @@ async def _ready(
                 mask=run.secrecy.masker.mask,
                 deadline=time.monotonic() + limits.time if limits is not None and limits.time else None,
             )
-            yield Engine(running, inputs)
+            yield Engine(state, inputs)
 
 
-def _performer(way: Way, watch: Watch) -> Performer:
+def _performer(way: EngineOptions, watch: SharedGroupGuard) -> Performer:
     performer: Performer = Rehearsing() if way.is_rehearsal else Performing(watch)
     return Mocked(way.mocks, performer) if way.mocks else performer
 
 
-def secrets_of(bundle: Bundle, inputs: Mapping[str, Json], *, are_needed: bool = True) -> dict[str, str]:
-    """The secrets that a run declares, by the names by which its journal refers to them.
+class Engine:
+    """Runs one run once. Its events go to the journal; `run` returns how it ended."""
+
+    def __init__(self, state: RunState, inputs: Mapping[str, Json]) -> None:
+        self._state = state
+        self._inputs = inputs
+        self._work: asyncio.Task[RunFinished] | None = None
+
+    async def run(self) -> RunFinished:
+        """Run to the end; the end is durable when this returns.
+
+        Cancelled from outside, it raises after what runs was ended and the end is durable.
+        """
+        began = time.monotonic()
+        self._work = asyncio.ensure_future(self._to_the_end())
+        try:
+            await asyncio.wait([self._work])
+        except asyncio.CancelledError:
+            await self._end_soon(self._work)
+            asyncio.get_running_loop().call_later(AGENT_GRACE, self._state.agents.kill)
+            await self._tell(self._work, began)
+            raise
+        finally:
+            self._work.cancel()
+        return await self._tell(self._work, began)
+
+    async def _end_soon(self, work: asyncio.Task[RunFinished]) -> None:
+        for seconds in CANCEL_GRACE:
+            self.cancel()
+            await asyncio.wait([work], timeout=seconds)
+            if work.done():
+                return
+        self.cancel()
+        await asyncio.wait([work])
+
+    def cancel(self) -> None:
+        """Cancel the run; asked again, end its cancel hooks, too, and kill agents that do not listen."""
+        if self._work is not None:
+            if self._work.cancelling():
+                self._state.agents.kill()
+            self._work.cancel()
+
+    async def _to_the_end(self) -> RunFinished:
+        main = self._state.bundle.main
+        workflow_run = WorkflowRun(self._state, main, ListContext(cwd=self._state.cwd))
+        try:
+            with span(f"run {main.name}", {"run.id": self._state.id, "workflow": main.name}) as current:
+                ending = await workflow_run.run(self._inputs)
+                if ending.status == "failed":
+                    record_failure(current, ending.failure.kind if ending.failure is not None else "stop")
+            return _told(ending)
+        except Parked as parked:
+            return RunFinished(status="parked", exit_code=PARKED, message=str(parked))
+        except asyncio.CancelledError:
+            return RunFinished(status="cancelled", exit_code=CANCELLED, message="it was cancelled")
+        except StoreError:
+            raise  # the end cannot be kept either
+        except Exception as error:
+            log.exception("a run broke off")
+            return RunFinished(status="failed", exit_code=BROKEN, message=f"a fault in Coupler: {error!r}")
+
+    async def _tell(self, work: asyncio.Task[RunFinished], began: float) -> RunFinished:
+        memory = self._state.memory
+        finished = msgspec.structs.replace(
+            work.result(),
+            duration=round(time.monotonic() - began, 3),
+            usage=self._state.agents.usage,
+        )
+        memory.note(finished)
+        await memory.durable()
+        return finished
+
+
+_EXIT_CODES = {"success": DONE, "failed": FAILED, "cancelled": CANCELLED}
+
+
+def _told(ending: WorkflowEnding) -> RunFinished:
+    return RunFinished(
+        status=ending.status,
+        exit_code=_EXIT_CODES[ending.status] if ending.exit_code is None else ending.exit_code,
+        message=ending.message,
+        outputs=ending.outputs,
+        error=ending.failure,
+        failed_step=ending.step,
+    )
+
+
+@dataclass(frozen=True)
+class WorkflowEnding:
+    """The end of a workflow: its status, outputs and failure."""
+
+    status: Literal["success", "failed", "cancelled"]
+    outputs: Mapping[str, Json]
+    message: str = ""
+    exit_code: int | None = None
+    """The exit code that a `stop` has set."""
+    failure: Failure | None = None
+    step: str | None = None
+    """The path of the step that failed."""
+
+
+_STOPPED: Mapping[str, Literal["failed", "cancelled"]] = {"failure": "failed", "cancelled": "cancelled"}
+
+
+class WorkflowRun:
+    """Runs one workflow of a run, the main one or one that is called, with its hooks."""
+
+    def __init__(self, state: RunState, workflow: Workflow, context: ListContext) -> None:
+        self._state = state
+        self._workflow = workflow
+        self._context = context
+        self._interpreter = Interpreter(state, workflow)
+        self._hooks = HookRunner(workflow.hooks, self._interpreter, state.memory, context)
+
+    async def outputs_of_call(self, given: Mapping[str, Json]) -> Json:
+        """Run it for a step that calls it; raises `StepError` if it fails."""
+        try:
+            inputs = bind_inputs(self._workflow, given, self._context.cwd)
+        except InputError as error:
+            raise StepError("template", f"the inputs of {self._workflow.name}: {error}") from None
+        self._check_secret(inputs)
+        ending = await self._within_budget(inputs)
+        if ending.status == "success":
+            return dict(ending.outputs)
+        if ending.failure is not None:
+            failure = ending.failure
+            raise StepError(failure.kind, ending.message, exit_code=failure.exit_code, step=ending.step)
+        kind: Literal["cancelled", "exit"] = "cancelled" if ending.status == "cancelled" else "exit"
+        raise StepError(kind, ending.message or f"{self._workflow.name} stopped", exit_code=ending.exit_code)
+
+    async def _within_budget(self, inputs: Mapping[str, Json]) -> WorkflowEnding:
+        """Run a called workflow within its own time budget."""
+        seconds = None if self._workflow.budget is None else self._workflow.budget.time
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                return await self.run(inputs)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        raise StepError("budget", f"{self._workflow.name} took longer than {seconds:g} s: see its `budget`")
+
+    def _check_secret(self, inputs: Mapping[str, Json]) -> None:
+        """Refuse secret inputs whose values nothing redacts, because nobody knew of them."""
+        for name, declared in self._workflow.inputs.items():
+            given = str(inputs[name] or "")
+            if declared.secret and given and self._state.mask(given) == given:
+                called = f"the input `{name}` of {self._workflow.name}"
+                raise StepError(
+                    "template",
+                    f"{called} is secret, and what it gets is not: give it one of `secrets`, or a secret "
+                    "input",
+                )
+
+    async def run(self, inputs: Mapping[str, Json]) -> WorkflowEnding:
+        """Run all of it. Cancelled, it raises after the cancel hooks; parked, it raises at once."""
+        scope = self._scope(inputs)
+        try:
+            ending = await self._steps(scope)
+        except asyncio.CancelledError:
+            cancelled = WorkflowEnding("cancelled", {}, "it was cancelled")
+            await self._hooks.end_cancelled(scope.inside(run=self._names_of_run(cancelled)))
+            raise
+        await self._hooks.end(ending.status, scope.inside(run=self._names_of_run(ending)))
+        return ending
+
+    def _scope(self, inputs: Mapping[str, Json]) -> StepScope:
+        secrets = {name: self._state.secrets[name] for name in self._secret_names()}
+        return StepScope({"inputs": dict(inputs), "secrets": secrets, "run": self._names_of_run()})
+
+    def _names_of_run(self, ending: WorkflowEnding | None = None) -> dict[str, object]:
+        """The fields of `run` in expressions; hooks also see how it ended."""
+        names: dict[str, object] = {
+            "id": self._state.id,
+            "workflow": self._workflow.name,
+            "cwd": self._context.cwd,
+            "directory": str(Path(self._workflow.file).parent),
+        }
+        if ending is None:
+            return names
+        failure = ending.failure
+        return {
+            **names,
+            "status": ending.status,
+            "message": ending.message,
+            "step": ending.step,
+            "error": None if failure is None else {"kind": failure.kind, "message": failure.message},
+        }
+
+    def _secret_names(self) -> list[str]:
+        return [name for name in self._workflow.secrets if name in self._state.secrets]
+
+    async def _steps(self, scope: StepScope) -> WorkflowEnding:
+        try:
+            stopped = await self._until_stopped(scope)
+            if stopped is not None and stopped.status != "success":
+                status = _STOPPED[stopped.status]
+                return WorkflowEnding(status, {}, stopped.message, stopped.exit_code)
+            outputs = self._outputs(scope, is_complete=stopped is None)
+        except StepFailed as failed:
+            return WorkflowEnding("failed", {}, str(failed.as_error()), None, failed.failure, failed.step)
+        except StepsExhausted as exhausted:
+            failure = Failure(kind="budget", message=str(exhausted))
+            return WorkflowEnding("failed", {}, failure.message, None, failure)
+        except StepError as error:
+            failure = Failure(kind=error.kind, message=str(error))
+            return WorkflowEnding("failed", {}, f"outputs: {error}", None, failure)
+        if stopped is None:
+            return WorkflowEnding("success", outputs)
+        return WorkflowEnding("success", outputs, stopped.message, stopped.exit_code)
+
+    async def _until_stopped(self, scope: StepScope) -> Stopped | None:
+        try:
+            await self._hooks.start(scope)
+            await self._interpreter.run_list(self._workflow.steps, scope, self._context)
+        except Stopped as stopped:
+            return stopped
+        return None
+
+    def _outputs(self, scope: StepScope, *, is_complete: bool) -> dict[str, Json]:
+        """The outputs; after a `stop`, those that depend on steps that were not reached are null."""
+        outputs: dict[str, Json] = {}
+        for name, template in self._workflow.outputs.items():
+            try:
+                outputs[name] = self._state.expressions.value(template, scope.names)
+            except UnknownNameError:
+                if is_complete:
+                    raise
+                outputs[name] = None
+        return outputs
+
+
+def declared_secrets_of(
+    bundle: Bundle, inputs: Mapping[str, Json], *, are_needed: bool = True
+) -> dict[str, str]:
+    """Return the secrets that a run declares, by the names by which its journal refers to them.
 
     Raises `InputError` with all variables that are not set, if they are needed.
     """
@@ -295,7 +456,7 @@ def secrets_of(bundle: Bundle, inputs: Mapping[str, Json], *, are_needed: bool =
 
 
 def _texts_in(value: Json, name: str) -> Iterator[tuple[str, str]]:
-    """All texts of a secret value, each with a name; raises `InputError` for what cannot be hidden."""
+    """All texts of a secret value, each with a name; raises `InputError` for what cannot be redacted."""
     match value:
         case str():
             yield name, value
@@ -319,8 +480,8 @@ def _secret_names(bundle: Bundle) -> Iterable[str]:
     return {name: None for workflow in bundle.workflows for name in workflow.secrets}
 
 
-def sources_of(bundle: Bundle) -> dict[str, str]:
-    """The texts of all files that a bundle is made of, by their paths."""
+def bundle_sources(bundle: Bundle) -> dict[str, str]:
+    """Return the texts of all files of a bundle, by their paths."""
     return {
         path: load(path).decode(errors="replace")
         for workflow in bundle.workflows
@@ -342,162 +503,13 @@ def _never_at(step: str, id: str, steps: Iterable[str]) -> str:
 
     near = get_close_matches(step[:60], sorted(steps), n=1)
     hint = f"; did you mean `{near[0]}`?" if near else f": `coupler runs show {id}` has those it was at"
-    return f"the run {id} was never at the step {shown(step, 60)}{hint}"
+    return f"the run {id} was never at the step {printable(step, 60)}{hint}"
 
 
 async def _failed_step(store: Store, id: str) -> str | None:
-    """The step by whose failure a run ended last."""
-    from coupler.workflow.journal.run_events import RunFinished, happening_in
-
+    """The step whose failure ended a run last."""
     entries = await store.runs.entries(id, kinds=("run_finished",), is_whole=True)
     if not entries:
         return None
     finished = happening_in(entries[-1].body)
     return finished.failed_step if isinstance(finished, RunFinished) else None
-
-
-# One workflow from its inputs to its outputs, with the hooks beside it.
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How a workflow ended."""
-
-    status: Literal["success", "failed", "cancelled"]
-    outputs: Mapping[str, Json]
-    message: str = ""
-    exit_code: int | None = None
-    """What a `stop` has set."""
-    failure: Failure | None = None
-    step: str | None = None
-    """The path of the step that failed."""
-
-
-_STOPPED: Mapping[str, Literal["failed", "cancelled"]] = {"failure": "failed", "cancelled": "cancelled"}
-
-
-class Whole:
-    """One workflow of a run: the main one, or one that is called."""
-
-    def __init__(self, running: Running, workflow: Workflow, where: Where) -> None:
-        self._running = running
-        self._workflow = workflow
-        self._where = where
-        self._interpreter = Interpreter(running, workflow)
-        self._beside = Beside(workflow.hooks, self._interpreter, running.memory, where)
-
-    async def outputs_of_call(self, given: Mapping[str, Json]) -> Json:
-        """Run it for a step that calls it; raises `StepError` if it fails."""
-        try:
-            inputs = bind(self._workflow, given, self._where.cwd)
-        except InputError as error:
-            raise StepError("template", f"the inputs of {self._workflow.name}: {error}") from None
-        self._check_secret(inputs)
-        ending = await self._within_budget(inputs)
-        if ending.status == "success":
-            return dict(ending.outputs)
-        if ending.failure is not None:
-            failure = ending.failure
-            raise StepError(failure.kind, ending.message, exit_code=failure.exit_code, step=ending.step)
-        kind: Literal["cancelled", "exit"] = "cancelled" if ending.status == "cancelled" else "exit"
-        raise StepError(kind, ending.message or f"{self._workflow.name} stopped", exit_code=ending.exit_code)
-
-    async def _within_budget(self, inputs: Mapping[str, Json]) -> Ending:
-        """What a workflow says that it may use holds for it also when another one calls it."""
-        seconds = None if self._workflow.budget is None else self._workflow.budget.time
-        try:
-            async with asyncio.timeout(seconds) as limit:
-                return await self.run(inputs)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-        raise StepError("budget", f"{self._workflow.name} took longer than {seconds:g} s: see its `budget`")
-
-    def _check_secret(self, inputs: Mapping[str, Json]) -> None:
-        """Refuse values that are to be secret and that nothing hides, because nobody knew of them."""
-        for name, declared in self._workflow.inputs.items():
-            given = str(inputs[name] or "")
-            if declared.secret and given and self._running.mask(given) == given:
-                called = f"the input `{name}` of {self._workflow.name}"
-                raise StepError(
-                    "template",
-                    f"{called} is secret, and what it gets is not: give it one of `secrets`, or a secret "
-                    "input",
-                )
-
-    async def run(self, inputs: Mapping[str, Json]) -> Ending:
-        """Run all of it. Cancelled, it raises after the hooks for that; parked, it raises at once."""
-        scope = self._scope(inputs)
-        try:
-            ending = await self._steps(scope)
-        except asyncio.CancelledError:
-            cancelled = Ending("cancelled", {}, "it was cancelled")
-            await self._beside.end_cancelled(scope.inside(run=self._names_of_run(cancelled)))
-            raise
-        await self._beside.end(ending.status, scope.inside(run=self._names_of_run(ending)))
-        return ending
-
-    def _scope(self, inputs: Mapping[str, Json]) -> Scope:
-        secrets = {name: self._running.secrets[name] for name in self._secret_names()}
-        return Scope({"inputs": dict(inputs), "secrets": secrets, "run": self._names_of_run()})
-
-    def _names_of_run(self, ending: Ending | None = None) -> dict[str, object]:
-        """What expressions see as `run`; hooks also see how it ended."""
-        names: dict[str, object] = {
-            "id": self._running.id,
-            "workflow": self._workflow.name,
-            "cwd": self._where.cwd,
-            "directory": str(Path(self._workflow.file).parent),
-        }
-        if ending is None:
-            return names
-        failure = ending.failure
-        return {
-            **names,
-            "status": ending.status,
-            "message": ending.message,
-            "step": ending.step,
-            "error": None if failure is None else {"kind": failure.kind, "message": failure.message},
-        }
-
-    def _secret_names(self) -> list[str]:
-        return [name for name in self._workflow.secrets if name in self._running.secrets]
-
-    async def _steps(self, scope: Scope) -> Ending:
-        try:
-            stopped = await self._until_stopped(scope)
-            if stopped is not None and stopped.status != "success":
-                status = _STOPPED[stopped.status]
-                return Ending(status, {}, stopped.message, stopped.exit_code)
-            outputs = self._outputs(scope, is_complete=stopped is None)
-        except StepFailed as failed:
-            return Ending("failed", {}, str(failed.as_error()), None, failed.failure, failed.step)
-        except StepsExhausted as exhausted:
-            failure = Failure(kind="budget", message=str(exhausted))
-            return Ending("failed", {}, failure.message, None, failure)
-        except StepError as error:
-            failure = Failure(kind=error.kind, message=str(error))
-            return Ending("failed", {}, f"outputs: {error}", None, failure)
-        if stopped is None:
-            return Ending("success", outputs)
-        return Ending("success", outputs, stopped.message, stopped.exit_code)
-
-    async def _until_stopped(self, scope: Scope) -> Stopped | None:
-        try:
-            await self._beside.start(scope)
-            await self._interpreter.run_list(self._workflow.steps, scope, self._where)
-        except Stopped as stopped:
-            return stopped
-        return None
-
-    def _outputs(self, scope: Scope, *, is_complete: bool) -> dict[str, Json]:
-        """After a `stop`, what depends on steps that were not reached is null."""
-        outputs: dict[str, Json] = {}
-        for name, template in self._workflow.outputs.items():
-            try:
-                outputs[name] = self._running.expressions.value(template, scope.names)
-            except UnknownNameError:
-                if is_complete:
-                    raise
-                outputs[name] = None
-        return outputs

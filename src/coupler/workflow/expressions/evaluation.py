@@ -1,4 +1,4 @@
-"""One evaluation of a template or expression: goes through what Jinja2 has parsed, and does what it says.
+"""Evaluates a parsed template or expression, node by node.
 
 Nothing is compiled to Python, so that an expression reaches values and the filters, tests and methods of this
 language, and nothing else; and so that every operation and every round of a loop is counted.
@@ -36,7 +36,7 @@ LONGEST_NAME = 60
 
 
 class Evaluation:
-    """Belongs to whoever asked for it, and ends with the answer."""
+    """One evaluation. Belongs to whoever asked for it, and ends with the answer."""
 
     def __init__(self, names: Mapping[str, object]) -> None:
         self.bounds = Bounds()
@@ -340,7 +340,7 @@ def _no_such(name: str, known: list[str], before: str) -> str:
 
 
 def _path(node: nodes.Node) -> str:
-    """How an expression is written, as far as it is made of names."""
+    """The spelling of an expression, as far as it is made of names."""
     match node:
         case nodes.Name():
             return node.name

@@ -1,9 +1,8 @@
-"""Templates and expressions of workflows: Jinja2's language over the values of a run, with every evaluation
+"""Renders templates and evaluates expressions over the values of a run, bounded in time and memory.
 
-bounded in time and memory.
-
-`{{ }}` stands in text, expressions stand bare in `if`, `while`, `for_each` and `set`. Names that are not
-there are errors, and so is null in the midst of text. A value that is one whole `{{ }}` keeps its type.
+The language is Jinja2's: `{{ }}` stands in text, expressions stand bare in `if`, `while`, `for_each` and
+`set`. Names that are not there are errors, and so is null in the midst of text. A value that is one whole `{{
+}}` keeps its type.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from coupler.config.lookup import shown
-from coupler.runtime.extras import need
+from coupler.config.lookup import printable
+from coupler.runtime.extras import import_extra
 from coupler.workflow.errors import StepError, UnknownNameError
 from coupler.workflow.expressions.values import (
     Bounds,
@@ -42,7 +41,7 @@ class Expressions:
     """Renders and evaluates for one run; templates that come again are parsed once."""
 
     def __init__(self) -> None:
-        need("jinja2", extra="workflows", feature="a workflow")
+        import_extra("jinja2", extra="workflows", feature="a workflow")
 
     def text(self, template: str, names: Names) -> str:
         """A template as text; lists and mappings in it are JSON."""
@@ -78,14 +77,14 @@ class Expressions:
         return template
 
     def evaluate(self, expression: str, names: Names) -> Json:
-        """What a bare expression gives."""
+        """Return the value of a bare expression."""
         from coupler.workflow.expressions.template import parse_expression
 
         with _failures(expression):
             return _evaluate(parse_expression(expression), names)
 
     def test(self, expression: str | bool, names: Names) -> bool:
-        """Whether it counts as true: null, zero and what is empty do not."""
+        """Tell whether an expression counts as true: null, zero and what is empty do not."""
         if isinstance(expression, bool):
             return expression
         return bool(self.evaluate(expression, names))
@@ -103,7 +102,7 @@ class Expressions:
 
 
 def problem_in(template: str) -> tuple[str, int] | None:
-    """What is wrong with how a template is written, and in which of its lines, from 1."""
+    """Return the syntax error of a template and its line, from 1; None if there is none."""
     from coupler.workflow.expressions.template import ParseError, is_plain, parse
 
     try:
@@ -115,7 +114,7 @@ def problem_in(template: str) -> tuple[str, int] | None:
 
 
 def expression_problem(expression: str) -> tuple[str, int] | None:
-    """The same of a bare expression."""
+    """Return the syntax error of a bare expression and its line."""
     from coupler.workflow.expressions.template import ParseError, parse_expression
 
     try:
@@ -143,10 +142,10 @@ def _evaluate(node: nodes.Expr, names: Names) -> Json:
 
 @contextmanager
 def _failures(expression: str, before: str = "", after: str = "") -> Iterator[None]:
-    """Whatever an expression brings about is the failure of its step."""
+    """Turn whatever an expression raises into the failure of its step."""
     from coupler.workflow.expressions.template import ParseError
 
-    where = f"`{before}{shown(expression, LONGEST_SHOWN)}{after}`"
+    where = f"`{before}{printable(expression, LONGEST_SHOWN)}{after}`"
     try:
         yield
     except StepError:
@@ -162,10 +161,7 @@ def _failures(expression: str, before: str = "", after: str = "") -> Iterator[No
         raise StepError("template", f"{where}: it is nested too deep: split it into steps") from None
     except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError, AttributeError) as error:
         # Operations on values of the wrong type, or arguments that a filter does not take.
-        raise StepError("template", f"{where}: {shown(str(error))}") from None
-
-
-# The names that a template uses, for checking it before anything runs.
+        raise StepError("template", f"{where}: {printable(str(error))}") from None
 
 
 ReferencePath = tuple[str | int, ...]
@@ -182,7 +178,7 @@ class Reference(NamedTuple):
 
 
 def references(template: str) -> list[Reference]:
-    """All of a text with `{{ }}`, in its order; none if it cannot be read."""
+    """Return all names that a text with `{{ }}` uses, in its order; none if it cannot be parsed."""
     from coupler.workflow.expressions.template import ParseError, is_plain, parse
 
     try:
@@ -192,7 +188,7 @@ def references(template: str) -> list[Reference]:
 
 
 def references_of_expression(expression: str) -> list[Reference]:
-    """All of a bare expression, in its order; none if it cannot be read."""
+    """Return all names that a bare expression uses, in its order; none if it cannot be parsed."""
     from coupler.workflow.expressions.template import ParseError, parse_expression
 
     try:
@@ -202,7 +198,7 @@ def references_of_expression(expression: str) -> list[Reference]:
 
 
 def _references(*parsed: nodes.Node) -> list[Reference]:
-    """Names that the template itself gives to something are none of the run's."""
+    """The names that are the run's, without those that the template itself gives to something."""
     from jinja2 import nodes
 
     own = {"range"}
@@ -264,24 +260,18 @@ def _path(node: nodes.Getattr | nodes.Getitem, guarded: bool) -> Iterator[Refere
     yield from _all_found(keys)
 
 
-# What loops and conditions ask of expressions, and the way in which a rehearsal answers it.
-#
-# In a rehearsal nothing runs, so what a step would give is not known: a mark stands for it, and what cannot
-# be decided is taken as it was written, as true, and as one item or one round.
-
-
 MOST_ITEMS = 100_000
 """How many items a `for_each` may go through."""
 
 
 class FlowExpressions(Expressions):
-    """Of a run that really runs."""
+    """Evaluates what loops and conditions ask, in a run that really runs."""
 
     goes_back = True
     """Whether a `goto` to an earlier step is followed."""
 
     def items(self, items: str | Sequence[Json], names: Mapping[str, object]) -> list[Json]:
-        """What a `for_each` goes through."""
+        """Return the items of a `for_each`."""
         value = self.evaluate(items, names) if isinstance(items, str) else self.value(list(items), names)
         if not isinstance(value, list | tuple):
             raise StepError("template", f"`for_each` needs a list, and `{items}` is {kind_of(value)}")
@@ -290,12 +280,16 @@ class FlowExpressions(Expressions):
         return list(value)
 
     def goes_on(self, test: str | bool, names: Mapping[str, object], rounds: int) -> bool:
-        """Whether a `while` goes round once more, after so many rounds."""
+        """Tell whether a `while` goes round once more, after so many rounds."""
         return self.test(test, names)
 
 
 class RehearsedExpressions(FlowExpressions):
-    """Of a run in which nothing is started."""
+    """Evaluates what loops and conditions ask, in a rehearsal.
+
+    Nothing runs, so what a step would give is not known: a mark stands for it, and what cannot be decided is
+    taken as it was written, as true, and as one item or one round.
+    """
 
     goes_back = False
 
@@ -336,7 +330,7 @@ class RehearsedExpressions(FlowExpressions):
 
 
 def _is_undecided(expression: str, names: Mapping[str, object]) -> bool:
-    """Whether it asks for what became of a step that was not run."""
+    """Whether it asks for the result of a step that was not run."""
     steps = names.get("steps")
     if not isinstance(steps, Mapping):
         return False
@@ -349,5 +343,5 @@ def _names_a_step(names: tuple[str | int, ...]) -> bool:
 
 
 def unknown(id: str, field: str) -> str:
-    """The mark that stands for what a step would have given."""
+    """Return the mark for what a step would have given."""
     return f"«steps.{id}.{field}»"

@@ -1,7 +1,8 @@
-"""The filters of expressions. Each gets the evaluation first, then its value and arguments.
+"""The filters and tests of expressions.
 
-Those of Jinja2 have their names, arguments and results, but lists instead of iterators. Left out are those
-for HTML, those that come out differently each time, and those whose time cannot be bounded.
+Each filter gets the evaluation first, each test its bounds; then come the value and the arguments. Those of
+Jinja2 have their names, arguments and results, but lists instead of iterators. Left out are those for HTML,
+those that come out differently each time, and those whose time cannot be bounded.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ LONGEST_REWORKED = 1024 * 1024
 
 
 class Group(NamedTuple):
-    """Of `groupby`: what the items have in common, and the items."""
+    """A group of `groupby`: what the items have in common, and the items."""
 
     grouper: object
     list: list[object]
@@ -409,9 +410,6 @@ FILTERS: Mapping[str, Filter] = {
     "urlencode": _on_text(jinja.do_urlencode, LONGEST_REWORKED),
     "wordcount": _on_value(lambda text: len(str(text)[:LONGEST_REWORKED].split())),
 }
-
-
-# The tests of expressions, as in `x is defined`: each gets the bounds, then its value and arguments.
 
 
 def _is_number(bounds: Bounds, value: object) -> bool:

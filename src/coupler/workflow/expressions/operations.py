@@ -1,4 +1,4 @@
-"""Operators and methods of expressions: Python's own, each refused before it makes something too large."""
+"""The operators and methods of expressions: Python's own, refused before they make something too large."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 
 
 def operate(bounds: Bounds, sign: str, left: object, right: object) -> object:
-    """One of the operators with two sides."""
+    """Apply an operator with two sides."""
     bounds.tick()
     if isinstance(left, int | float) and isinstance(right, int | float):
         return _calculate(sign, left, right)
@@ -104,7 +104,7 @@ def compare(bounds: Bounds, sign: str, left: object, right: object) -> bool:
 
 
 def join(bounds: Bounds, values: Iterable[object], between: str = "") -> str:
-    """One text of many values, counted before it is made."""
+    """Join many values to one text, whose length is counted before it is made."""
     length = 0
     parts: list[str] = []
     for value in values:
@@ -266,7 +266,7 @@ MAPPING_METHODS: dict[str, Callable[..., object]] = {
 
 
 def iterable(value: object) -> Iterable[object]:
-    """What can be gone through: lists, the characters of texts, the keys of mappings."""
+    """Return what can be gone through: lists, the characters of texts, the keys of mappings."""
     if isinstance(value, list | tuple | range | str | Mapping | KeysView | ValuesView | ItemsView):
         return value
     raise EvaluationError(f"it is {kind_of(value)}, which has no items: a list has")

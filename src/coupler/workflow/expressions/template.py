@@ -1,4 +1,4 @@
-"""Templates and expressions, parsed: Jinja2 reads them, and what the language leaves out is refused here.
+"""Parses templates and expressions with Jinja2, and refuses what the language leaves out.
 
 There are `{{ }}`, `{% if %}`, `{% for %}`, `{% set %}`, `{% with %}` and `{% raw %}`. Nothing includes other
 templates or defines macros, and there are no comments: `${#name}` of a shell is text.
@@ -28,7 +28,7 @@ LONGEST_TEMPLATE = 4 * 1024 * 1024
 
 
 class ParseError(Exception):
-    """A template that cannot be read."""
+    """A template that cannot be parsed."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)
@@ -110,13 +110,13 @@ _EXPRESSIONS = (
 
 
 def is_plain(text: str) -> bool:
-    """Whether a text is no template at all."""
+    """Tell whether a text is no template at all."""
     return "{{" not in text and "{%" not in text
 
 
 @lru_cache(maxsize=1024)
 def parse(template: str) -> Template:
-    """A text with `{{ }}` and `{% %}`; raises ParseError."""
+    """Parse a text with `{{ }}` and `{% %}`; raises ParseError."""
     with _problems(is_template=True):
         _check_length(template)
         parsed = _ENVIRONMENT.parse(template)
@@ -127,7 +127,7 @@ def parse(template: str) -> Template:
 
 @lru_cache(maxsize=1024)
 def parse_expression(expression: str) -> nodes.Expr:
-    """A bare expression; raises ParseError."""
+    """Parse a bare expression; raises ParseError."""
     if braces := _BRACES.match(expression):
         raise ParseError(f"an expression stands here: write it without `{braces[1]}` and `}}}}`", 1)
     with _problems(is_template=False):
@@ -142,7 +142,7 @@ def parse_expression(expression: str) -> nodes.Expr:
 
 
 def lines_with_dollars(template: str) -> list[int]:
-    """Where a `$` stands right before a `{{`, as GitHub has it: here it is a text of its own."""
+    """Return the lines where a `$` stands right before a `{{`, as GitHub has it: here it is text."""
     return [
         after.lineno
         for output in _outputs(parse(template).body)
@@ -160,7 +160,7 @@ def _outputs(body: list[nodes.Node]) -> Iterator[nodes.Output]:
 
 @contextmanager
 def _problems(*, is_template: bool) -> Iterator[None]:
-    """Whatever Jinja2 says while it reads is a ParseError."""
+    """Turn whatever Jinja2 raises into a ParseError."""
     try:
         yield
     except TemplateSyntaxError as error:
@@ -171,7 +171,7 @@ def _problems(*, is_template: bool) -> Iterator[None]:
 
 
 def _sentence(message: str, *, is_template: bool = False) -> str:
-    """What to do about the most common mistakes, and else Jinja2's words."""
+    """Say what to do about the most common mistakes, and else what Jinja2 says."""
     sentence = message[:300].rstrip(".")
     sign = _SIGN.search(sentence)
     if sign is not None and (advice := _ADVICE.get(sign[2])):

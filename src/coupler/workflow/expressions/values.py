@@ -1,4 +1,4 @@
-"""Values of expressions: how each reads as text, and what of them is JSON."""
+"""The values of expressions: how each reads as text or JSON, and the limits of one evaluation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ShellText(str):
 
 
 class Method(NamedTuple):
-    """What may be called in an expression."""
+    """A method that may be called in an expression."""
 
     name: str
     function: Callable[..., object]
@@ -37,7 +37,7 @@ class Unknown(NamedTuple):
 
 
 def as_text(value: object, bounds: Bounds) -> str:
-    """A value in the midst of text: lists and mappings are JSON."""
+    """Return a value in the midst of text: lists and mappings are JSON."""
     match value:
         case str():
             return value
@@ -53,7 +53,7 @@ def as_text(value: object, bounds: Bounds) -> str:
 
 
 def as_json_text(value: object, bounds: Bounds, indent: int | None = None) -> str:
-    """JSON in the order in which the value has its keys."""
+    """Return JSON in the order in which the value has its keys."""
     if indent is not None and not 0 <= indent <= MOST_INDENT:
         raise EvaluationError(f"`indent` is a number from 0 to {MOST_INDENT}")
     plain = as_json(value, bounds)
@@ -64,7 +64,7 @@ def as_json_text(value: object, bounds: Bounds, indent: int | None = None) -> st
 
 
 def as_json(value: object, bounds: Bounds) -> Json:
-    """A copy in plain lists and dictionaries; the texts are the same objects."""
+    """Return a copy in plain lists and dictionaries; the texts are the same objects."""
     bounds.weigh(value)
     return _plain(value)
 
@@ -106,15 +106,8 @@ _KINDS: tuple[tuple[type[Any] | tuple[type[Any], ...], str], ...] = (
 
 
 def kind_of(value: object) -> str:
-    """What a value is, as a sentence says it."""
+    """Name the kind of a value, for a sentence."""
     return next((kind for types, kind in _KINDS if isinstance(value, types)), "something else")
-
-
-# What one evaluation may take: processor time, memory, and the size of what it makes.
-#
-# An expression may come from somebody else's repository, and what it works on from a program or a model.
-# Every operation of `evaluation`, `operations` and `filters` asks here before it makes something large, and
-# tells afterwards what it has made.
 
 
 MOST_TEXT = 10 * 1024 * 1024
@@ -144,7 +137,12 @@ class MissingNameError(EvaluationError):
 
 
 class Bounds:
-    """The account of one evaluation."""
+    """The limits of one evaluation: processor time, memory, and the size of what it makes.
+
+    An expression may come from somebody else's repository, and what it works on from a program or a model.
+    Every operation of `evaluation`, `operations` and `filters` asks here before it makes something large, and
+    reports afterwards what it has made.
+    """
 
     def __init__(self) -> None:
         self._end = thread_time() + MOST_SECONDS

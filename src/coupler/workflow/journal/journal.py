@@ -1,4 +1,4 @@
-"""The journal of a run: what a resumed run takes from its log instead of doing it again.
+"""The journal of a run: the results and decisions that a resumed run takes from its log.
 
 It is read once, when the run is opened. What happens afterwards goes through it into the log.
 """
@@ -11,7 +11,7 @@ import msgspec
 
 from coupler.store.runs import RunEntry
 from coupler.workflow.errors import RunError
-from coupler.workflow.journal.log import Log
+from coupler.workflow.journal.log import RunLog
 from coupler.workflow.journal.run_events import (
     Decided,
     Happening,
@@ -22,20 +22,23 @@ from coupler.workflow.journal.run_events import (
     StepStarted,
     happening_in,
 )
-from coupler.workflow.journal.run_secrets import Secrecy, UnknownSecretsError
+from coupler.workflow.journal.run_secrets import RunSecrets, UnknownSecretsError
 from coupler.workflow.language.model import Json
 
 JOURNALED = ("step_started", "step_finished", "decided", "run_resumed")
 """The kinds of entries that a journal is read from."""
 
-MADE_ANEW = ("approved", "began")
-"""What is decided again when a step around the failed one goes on."""
+DECIDED_AGAIN = ("approved", "began")
+"""Decisions that are made again when a step around the failed one goes on."""
+
+END_HOOKS = ("hooks.error.", "hooks.end.", "hooks.cancel.")
+"""Prefixes of the hooks at the end of a workflow, which run again at the next end."""
 
 
-class Journal:
-    """Of one run. What it has forgotten stays in the log."""
+class RunJournal:
+    """The journal of one run. What it has forgotten stays in the log."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: RunLog) -> None:
         self._log = log
         self._noted: list[Happening] = []
         self._results: dict[Place, Result] = {}
@@ -43,23 +46,23 @@ class Journal:
         self._begun: set[Place] = set()
         self._decisions: dict[tuple[Place, str], Json] = {}
 
-    def read(self, entries: Iterable[RunEntry], secrecy: Secrecy) -> None:
-        """Take what earlier processes have noted; raises UnknownSecretsError for references to nothing."""
+    def read(self, entries: Iterable[RunEntry], secrecy: RunSecrets) -> None:
+        """Read what earlier processes have recorded; raises UnknownSecretsError for references to nothing."""
         missing: set[str] = set()
         for entry in entries:
-            happening = _readable(entry)
+            event = _readable(entry)
             try:
-                if isinstance(happening, StepFinished | Decided):
-                    happening = secrecy.revealed(happening)
+                if isinstance(event, StepFinished | Decided):
+                    event = secrecy.revealed(event)
             except UnknownSecretsError as error:
                 missing |= error.names
             else:
-                self._learn(happening)
+                self._learn(event)
         if missing:
             raise UnknownSecretsError(missing)
 
     def result(self, place: Place, kind: str | None = None) -> Result | None:
-        """What became of a step, if it is over; not if it was cancelled.
+        """Return the result of a step, if it is over; None if it was cancelled.
 
         None also if it was of another kind than the one that is given: the workflow was changed since.
         """
@@ -79,33 +82,33 @@ class Journal:
         return frozenset(self._begun)
 
     def has_begun(self, place: Place) -> bool:
-        """Whether a step was begun, over or not."""
+        """Tell whether a step was begun, over or not."""
         return place in self._begun
 
     def cancelled(self, place: Place) -> Result | None:
-        """What there is of a step that was cancelled."""
+        """Return the partial result of a step that was cancelled."""
         result = self._results.get(place)
         return result if result is not None and result.status == "cancelled" else None
 
     def decision(self, place: Place, what: str) -> Json:
-        """The last decision of this name at a step; UNSET if there was none."""
+        """Return the last decision of this name at a step; UNSET if there was none."""
         return self._decisions.get((place, what), msgspec.UNSET)
 
     def decisions(self, what: str) -> dict[Place, Json]:
-        """The last decision of this name at each step that has one."""
+        """Return the last decision of this name at each step that has one."""
         return {place: value for (place, name), value in self._decisions.items() if name == what}
 
-    def note(self, happening: Happening) -> None:
-        """Something happens: into the log, and if it is a result or a decision, to be found here."""
-        self._log.append(happening)
-        self._learn(happening)
+    def note(self, event: Happening) -> None:
+        """Append an event to the log, and learn it if it is a result or a decision."""
+        self._log.append(event)
+        self._learn(event)
 
     async def durable(self) -> None:
         """Wait until everything so far survives the death of this process; raises StoreError if it cannot."""
         await self._log.durable()
 
     def forget_from(self, place: Place) -> bool:
-        """Let nothing count any more that came since the run was first at this step; False if it never was.
+        """Forget everything since the run was first at this step; False if it never was.
 
         The log gets a mark that says so, for those who read it later.
         """
@@ -115,14 +118,14 @@ class Journal:
         return True
 
     def forget_failure(self, failed_step: str | None) -> None:
-        """Let the failure that ended the run have another chance, and the hooks at its end."""
+        """Forget the failure that ended the run, and its end hooks, so that they run again."""
         forgets = places_to_forget(self._results, failed_step)
         if forgets:
             self.note(RunResumed(reason="the failure is tried again", forgets=forgets))
 
-    def _learn(self, happening: Happening) -> None:
-        place = happening.place
-        match happening:
+    def _learn(self, event: Happening) -> None:
+        place = event.place
+        match event:
             case RunResumed(forgets=forgets):
                 self._forget(forgets)
                 if place is not None:
@@ -138,10 +141,10 @@ class Journal:
                 self._begun.add(place)
             case _:
                 return
-        self._noted.append(happening)
+        self._noted.append(event)
 
     def _forget(self, places: Sequence[Place]) -> None:
-        """Forget results and what was decided on the way to them, but not which attempt a block is at."""
+        """Forget results and the decisions on the way to them, but not which attempt a block is at."""
         inner = innermost(places)
         self._relearn(
             noted
@@ -150,7 +153,7 @@ class Journal:
             or isinstance(noted, StepStarted)
             or _is_for_good(noted)
             or _is_permission(noted)
-            or (isinstance(noted, Decided) and noted.place not in inner and noted.what not in MADE_ANEW)
+            or (isinstance(noted, Decided) and noted.place not in inner and noted.what not in DECIDED_AGAIN)
         )
 
     def _forget_from(self, place: Place) -> None:
@@ -159,7 +162,7 @@ class Journal:
             self._relearn([*self._noted[:first], *filter(_is_for_good, self._noted[first:])])
 
     def _first_at(self, place: Place) -> int | None:
-        """When the run was first at a step, as far as that counts."""
+        """The index of the first event at a step, of those that count."""
         numbered = enumerate(self._noted)
         return next(
             (index for index, each in numbered if each.place == place and not _is_for_good(each)), None
@@ -192,15 +195,8 @@ def _is_permission(noted: Happening) -> bool:
     return isinstance(noted, Decided) and noted.what == "approved" and noted.value is True
 
 
-# What a run that goes on does over: all that comes after a step, or just what had failed.
-
-
-AFTERWARDS = ("hooks.error.", "hooks.end.", "hooks.cancel.")
-"""What is done at the end of a workflow, and again at the next end."""
-
-
 def places_to_forget(places: Iterable[Place], failed_step: str | None) -> tuple[Place, ...]:
-    """Of the steps that are over: the one that failed, those around it, its hooks, and those at the end."""
+    """Return the step that failed, those around it, its hooks and the end hooks, of those that are over."""
     return tuple(
         place
         for place in places
@@ -209,7 +205,7 @@ def places_to_forget(places: Iterable[Place], failed_step: str | None) -> tuple[
 
 
 def innermost(places: Sequence[Place]) -> set[Place]:
-    """Those of some steps that have none of the others inside of them."""
+    """Return those steps that have none of the others inside of them."""
     return {
         place
         for place in places
@@ -232,4 +228,4 @@ def _is_hook_of(step: str | None, place: Place) -> bool:
 
 def _is_afterwards(place: Place) -> bool:
     # A hook may call another workflow, whose steps are done again with it.
-    return any(name.startswith(AFTERWARDS) for name in place.path.split("/"))
+    return any(name.startswith(END_HOOKS) for name in place.path.split("/"))

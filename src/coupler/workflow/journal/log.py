@@ -1,6 +1,6 @@
-"""The log of a run: everything that happens, in one order, kept in the store and told to many followers.
+"""The log of a run: all its events in one order, kept in the store and sent to any number of followers.
 
-Followers get each piece of text as it comes; the store gets the pieces of a step gathered into rows, which
+Followers get each piece of text as it comes; the store gets the pieces of a step joined into rows, which
 have the number of their last piece. So numbers only grow, and who reads the store sees fewer of them.
 `append` never waits: neither a slow follower nor a busy disk holds up the run, which waits only in `durable`.
 """
@@ -16,7 +16,7 @@ from typing import cast
 
 import msgspec
 
-from coupler.redaction.masker import Stream
+from coupler.redaction.masker import StreamMasker
 from coupler.store.database import now
 from coupler.store.errors import StoreError
 from coupler.store.runs import RunChange, RunEntry, Runs
@@ -35,15 +35,15 @@ from coupler.workflow.journal.run_events import (
     logged_in,
     packed,
 )
-from coupler.workflow.journal.run_secrets import Secrecy
+from coupler.workflow.journal.run_secrets import RunSecrets
 
 log = logging.getLogger("coupler.workflow")
 
 FLUSH_AFTER = 0.25
-"""Seconds that what happens waits for more, unless somebody must know that it is durable."""
+"""Seconds that events wait for more, unless somebody must know that they are durable."""
 
 FLUSH_AT = 64 * 1024
-"""Bytes, roughly, that are pending before they are written earlier."""
+"""Bytes, roughly, of pending events that are written at once."""
 
 LONGEST_LOCK = 60.0
 """Seconds that another program may hold the file before the run gives up."""
@@ -54,19 +54,30 @@ RETRY_AFTER = 1.0
 MOST_PENDING = 64 * 1024 * 1024
 """Bytes that are kept while they cannot be written; beyond that text is dropped."""
 
+MOST_RECENT = 1024 * 1024
+"""Bytes, roughly, that are kept in memory after they were written."""
 
-class Log:
-    """Of one run that this process holds. Used on the event loop's thread only."""
+ENTRY_COST = 200
+"""Bytes that an entry costs besides its texts."""
 
-    def __init__(self, runs: Runs, id: str, number: int, seq: int, secrecy: Secrecy) -> None:
+TextPiece = Said | Thought | Wrote
+
+PIECE_KINDS = frozenset({"text", "thought", "output"})
+"""The kinds of text pieces in the store."""
+
+
+class RunLog:
+    """The log of a run that this process holds. Used on the event loop's thread only."""
+
+    def __init__(self, runs: Runs, id: str, number: int, seq: int, secrecy: RunSecrets) -> None:
         self._runs = runs
         self._id = id
         self._number = number
         self._seq = seq
         self._secrecy = secrecy
-        self._hiding = Hiding(secrecy)
-        self._gathering = Gathering()
-        self._recent = Recent(seq)
+        self._redactor = PieceRedactor(secrecy)
+        self._joiner = PieceJoiner()
+        self._recent = RecentEntries(seq)
         self._rows: list[RunEntry] = []
         self._change: RunChange | None = None
         self._size = 0
@@ -79,23 +90,23 @@ class Log:
 
     @property
     def seq(self) -> int:
-        """The number of the last happening; 0 before the first."""
+        """The number of the last event; 0 before the first."""
         return self._seq
 
-    def append(self, happening: Happening) -> None:
-        """Something happens. It is told to followers now, and written within a quarter of a second."""
+    def append(self, event: Happening) -> None:
+        """Add an event: followers get it now, the store within a quarter of a second."""
         if self._is_over:
-            log.debug("after the end of %s: %s", self._id, type(happening).__name__)
+            log.debug("after the end of %s: %s", self._id, type(event).__name__)
             return
-        match happening:
+        match event:
             case Said() | Thought() | Wrote():
-                shown = self._hiding.shown(happening)
+                shown = self._redactor.shown(event)
                 if shown is not None:
                     self._add_piece(shown)
             case _:
-                self._end_texts(happening)
-                self._add(happening)
-        self._see_to_writing()
+                self._end_texts(event)
+                self._add(event)
+        self._schedule_write()
         self._wake()
 
     async def durable(self) -> None:
@@ -127,7 +138,7 @@ class Log:
         self._note_written()
 
     async def follow(self, after: int = 0) -> AsyncIterator[Logged]:
-        """What happened after an entry and what happens from now on, until the run is over or closed.
+        """Yield the events after an entry and those from now on, until the run is over or closed.
 
         What is too old to be in memory is read from the store, where neighbouring pieces of text are one.
         `after` is 0, or a number that is in the store.
@@ -159,7 +170,7 @@ class Log:
     async def close(self) -> None:
         """Write what is left; followers end after it. Raises StoreError if it cannot be written."""
         if not self._is_over:
-            self._release_texts(self._hiding.places)
+            self._release_texts(self._redactor.places)
             self._is_over = True
         self._wake()
         try:
@@ -167,34 +178,34 @@ class Log:
         finally:
             self._stop_timer()
 
-    def _end_texts(self, happening: Happening) -> None:
-        """Before anything else of a step comes what is held back of its texts; before the end, all of it."""
-        self._release_texts([happening.place])
-        match happening:
+    def _end_texts(self, event: Happening) -> None:
+        """Release the texts of a step that are held back, before its next event; at the end, all of them."""
+        self._release_texts([event.place])
+        match event:
             case StepFinished():
-                self._hiding.forget(happening.place)
+                self._redactor.forget(event.place)
             case RunFinished():
-                self._release_texts(self._hiding.places)
-        self._rows += self._gathering.close()
+                self._release_texts(self._redactor.places)
+        self._rows += self._joiner.close()
 
     def _release_texts(self, places: Iterable[Place | None]) -> None:
         for place in places:
-            for piece in self._hiding.ended(place):
+            for piece in self._redactor.ended(place):
                 self._add_piece(piece)
 
-    def _add_piece(self, piece: Piece) -> None:
+    def _add_piece(self, piece: TextPiece) -> None:
         at = now()
         self._seq += 1
         self._recent.add(Logged(self._seq, at / 1000, piece), len(piece.text))
-        row = self._gathering.add(piece, self._seq, at)
+        row = self._joiner.add(piece, self._seq, at)
         if row is not None:
             self._rows.append(row)
         self._size += len(piece.text) + ENTRY_COST
 
-    def _add(self, happening: Happening) -> None:
-        kept = self._secrecy.kept(happening)
+    def _add(self, event: Happening) -> None:
+        kept = self._secrecy.kept(event)
         at = now()
-        row = row_of(kept, self._seq + 1, at)
+        row = entry_of(kept, self._seq + 1, at)
         self._seq += 1
         self._rows.append(row)
         self._recent.add(Logged(self._seq, at / 1000, cast(AnyHappening, kept)), len(row.body))
@@ -206,7 +217,7 @@ class Log:
                 self._change = RunChange(kept.status, kept.exit_code, _storable(kept.message))
                 self._is_over = True
 
-    def _see_to_writing(self) -> None:
+    def _schedule_write(self) -> None:
         if self._size >= self._due_at:
             self._write_at_once()
         elif self._timer is None:
@@ -232,7 +243,7 @@ class Log:
             self._give_back(rows, change, size, None)
 
     def _take(self) -> tuple[list[RunEntry], RunChange | None, int]:
-        rows = self._rows + self._gathering.close()
+        rows = self._rows + self._joiner.close()
         taken = rows, self._change, self._size
         self._recent.seal()
         self._rows, self._change, self._size, self._due_at = [], None, 0, FLUSH_AT
@@ -241,7 +252,7 @@ class Log:
     def _give_back(
         self, rows: list[RunEntry], change: RunChange | None, size: int, error: BaseException | None
     ) -> None:
-        """What could not be written stands before everything that came since."""
+        """Put what could not be written before everything that came since."""
         self._rows[:0] = rows
         self._change = self._change or change
         self._size += size
@@ -249,11 +260,11 @@ class Log:
             log.warning("the run %s cannot be stored, trying again: %s", self._id, error)
             self._is_in_trouble = True
         if self._size > MOST_PENDING:
-            self._shed()
+            self._drop_text()
         self._due_at = self._size + FLUSH_AT
         self._try_again(FLUSH_AFTER if error is None else RETRY_AFTER)
 
-    def _shed(self) -> None:
+    def _drop_text(self) -> None:
         log.error(
             "the log of the run %s could not be written for too long: a part of its text is lost", self._id
         )
@@ -292,23 +303,8 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-# The last part of a run's log, in memory: so much that a follower who keeps up never reads the store.
-#
-# It consists of batches, each of which is written to the store in one go. Text is gathered on its way there,
-# but never across the end of a batch: there a follower can change from memory to the store and back. A
-# follower holds on to the batch that it reads, so forgetting one disturbs nobody, and a slow follower costs
-# one batch.
-
-
-MOST = 1024 * 1024
-"""Bytes, roughly, that are kept after they were written."""
-
-ENTRY_COST = 200
-"""What an entry costs besides its texts, in bytes."""
-
-
-class Batch:
-    """Entries after `start`; more may come until it is sealed."""
+class LogBatch:
+    """Entries after `start` that are written to the store in one go; more may come until it is sealed."""
 
     __slots__ = ("end", "entries", "is_sealed", "size", "start")
 
@@ -320,16 +316,22 @@ class Batch:
         self.is_sealed = False
 
 
-class Recent:
-    """The batches that are not yet forgotten, the oldest first; the last one is open."""
+class RecentEntries:
+    """The last part of a log, in memory, so that a follower who keeps up never reads the store.
+
+    It consists of batches, the oldest first; the last one is open. Text is joined on its way to the store,
+    but never across the end of a batch: there a follower can change from memory to the store and back. A
+    follower holds on to the batch that it reads, so forgetting one disturbs nobody, and a slow follower costs
+    one batch.
+    """
 
     def __init__(self, seq: int) -> None:
-        self._batches = [Batch(seq)]
+        self._batches = [LogBatch(seq)]
         self._size = 0
 
     @property
     def start(self) -> int:
-        """The seq after which everything is here."""
+        """The number after which everything is here."""
         return self._batches[0].start
 
     def add(self, logged: Logged, size: int) -> None:
@@ -340,50 +342,41 @@ class Recent:
         self._size += size + ENTRY_COST
 
     def seal(self) -> None:
-        """What comes now is written another time."""
+        """Close the open batch, because what comes now is written another time."""
         batch = self._batches[-1]
         if batch.entries:
             batch.is_sealed = True
-            self._batches.append(Batch(batch.end))
+            self._batches.append(LogBatch(batch.end))
 
     def shrink(self) -> None:
-        """All that is sealed was written: keep the latest of it."""
+        """Keep the latest of what was written, which is all that is sealed."""
         count = 0
-        while self._size > MOST and count < len(self._batches) - 1:
+        while self._size > MOST_RECENT and count < len(self._batches) - 1:
             self._size -= self._batches[count].size
             count += 1
         del self._batches[:count]
 
-    def batch_after(self, seq: int) -> Batch:
-        """The batch with the entry that follows this one, which must not be older than `start`."""
+    def batch_after(self, seq: int) -> LogBatch:
+        """Return the batch with the entry after this one, which must not be older than `start`."""
         return self._batches[bisect_right(self._batches, seq, key=lambda batch: batch.start) - 1]
 
 
-# Text that comes in pieces: secrets in it are hidden, and pieces are gathered into rows for the store.
-
-
-Piece = Said | Thought | Wrote
-
-PIECE_KINDS = frozenset({"text", "thought", "output"})
-"""What pieces are called in the store."""
-
-
-def row_of(happening: Happening, seq: int, at: int) -> RunEntry:
-    """A happening for the store."""
-    place = happening.place
+def entry_of(event: Happening, seq: int, at: int) -> RunEntry:
+    """Return an event as an entry of the store."""
+    place = event.place
     path, visit = ("", 0) if place is None else (place.path, place.visit)
-    return RunEntry(seq, at, kind_of(happening), path, visit, packed(happening))
+    return RunEntry(seq, at, kind_of(event), path, visit, packed(event))
 
 
-class Hiding:
-    """Hides the secrets in the texts of a run, also those that were cut in two."""
+class PieceRedactor:
+    """Redacts secrets in text that comes in pieces, also those that were cut in two."""
 
-    def __init__(self, secrecy: Secrecy) -> None:
+    def __init__(self, secrecy: RunSecrets) -> None:
         self._secrecy = secrecy
-        self._streams: dict[Place | None, dict[str, tuple[Stream, Piece]]] = {}
+        self._streams: dict[Place | None, dict[str, tuple[StreamMasker, TextPiece]]] = {}
 
-    def shown(self, piece: Piece) -> Piece | None:
-        """What may be shown now; None if that is nothing yet."""
+    def shown(self, piece: TextPiece) -> TextPiece | None:
+        """Return what may be shown now; None if that is nothing yet."""
         streams = self._streams.setdefault(piece.place, {})
         known = streams.get(_line_of(piece))
         if known is None:
@@ -396,15 +389,15 @@ class Hiding:
             return piece
         return msgspec.structs.replace(piece, text=text) if text else None
 
-    def ended(self, place: Place | None) -> Iterator[Piece]:
-        """What was held back of a step's texts, because something else comes now."""
+    def ended(self, place: Place | None) -> Iterator[TextPiece]:
+        """Yield what was held back of a step's texts, because something else comes now."""
         for stream, piece in self._streams.get(place, {}).values():
             text = stream.end()
             if text:
                 yield msgspec.structs.replace(piece, text=text)
 
     def forget(self, place: Place | None) -> None:
-        """The step is over."""
+        """Forget the texts of a step that is over."""
         self._streams.pop(place, None)
 
     @property
@@ -413,12 +406,12 @@ class Hiding:
         return [*self._streams]
 
 
-class _Gathered:
+class _JoinedPieces:
     """Neighbouring pieces of one text."""
 
     __slots__ = ("at", "line", "seq", "start", "texts")
 
-    def __init__(self, piece: Piece, seq: int, at: int) -> None:
+    def __init__(self, piece: TextPiece, seq: int, at: int) -> None:
         self.start = piece
         self.line = _line_of(piece)
         self.seq = seq
@@ -426,32 +419,32 @@ class _Gathered:
         self.texts = [piece.text]
 
     def row(self) -> RunEntry:
-        return row_of(msgspec.structs.replace(self.start, text="".join(self.texts)), self.seq, self.at)
+        return entry_of(msgspec.structs.replace(self.start, text="".join(self.texts)), self.seq, self.at)
 
 
-class Gathering:
-    """Joins the pieces of each step; those of steps that run beside each other do not part them."""
+class PieceJoiner:
+    """Joins the pieces of each step into rows; pieces of concurrent steps do not part them."""
 
     def __init__(self) -> None:
-        self._of_places: dict[Place | None, _Gathered] = {}
+        self._of_places: dict[Place | None, _JoinedPieces] = {}
 
-    def add(self, piece: Piece, seq: int, at: int) -> RunEntry | None:
-        """Another piece; the text that it does not continue, if it was one of the same step."""
+    def add(self, piece: TextPiece, seq: int, at: int) -> RunEntry | None:
+        """Add a piece; returns the row of the text that it does not continue, if there is one."""
         gathered = self._of_places.get(piece.place)
         if gathered is not None and gathered.line == _line_of(piece):
             gathered.texts.append(piece.text)
             gathered.seq = seq
             return None
-        self._of_places[piece.place] = _Gathered(piece, seq, at)
+        self._of_places[piece.place] = _JoinedPieces(piece, seq, at)
         return None if gathered is None else gathered.row()
 
     def close(self) -> list[RunEntry]:
-        """All that is gathered; what comes now is another row."""
+        """Return all rows; what comes now begins another one."""
         rows = [gathered.row() for gathered in self._of_places.values()]
         self._of_places.clear()
         return rows
 
 
-def _line_of(piece: Piece) -> str:
+def _line_of(piece: TextPiece) -> str:
     """What tells the texts of a step apart."""
     return piece.stream if isinstance(piece, Wrote) else kind_of(piece)

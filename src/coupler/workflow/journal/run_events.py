@@ -1,4 +1,9 @@
-"""What happens in a run, in order: the one stream that is kept, and that every front end shows a part of."""
+"""The events of a run, in one ordered stream: what the log keeps, and front ends show.
+
+Also how they are encoded: in the store, and as lines of JSON for programs. What programs write may hold bytes
+that are no text (surrogates, as `surrogateescape` makes them), and an agent's JSON may hold numbers of any
+size: both come back as they were.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +15,14 @@ from typing import Any, Literal
 import msgspec
 
 from coupler.store.runs import RunEntry
-from coupler.workflow.language.model import ErrorKind, Json, Position
+from coupler.workflow.language.model import ErrorKind, Json, SourcePosition
 
 SPENT = "spent"
-"""The decision that has what the whole run has used up."""
+"""The decision with the usage of the whole run."""
 
 
 class Place(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which step of a run: its path, and how often the run came by.
+    """A step of a run: its path, and how often the run came by.
 
     A path names the way from the top: `fixes[2].fix`, `reviews.security`, `deploy/lint` inside of a called
     workflow. The visit counts from 1, and is more when a `goto` comes back to a step; what is inside of a
@@ -32,7 +37,7 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Happening(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", omit_defaults=True):
-    """One of them. What is about no step has no place."""
+    """The base of all events. An event that is about no step has no place."""
 
     place: Place | None = None
 
@@ -78,7 +83,7 @@ class StepStarted(Happening, frozen=True, kw_only=True, tag="step_started"):
     branch: int | None = None
     iteration: int | None = None
     agent: str | None = None
-    position: Position | None = None
+    position: SourcePosition | None = None
     """Where it is written."""
 
 
@@ -91,9 +96,9 @@ class StepFinished(Happening, frozen=True, kw_only=True, tag="step_finished"):
 
 
 class PartStarted(Happening, frozen=True, kw_only=True, tag="part_started"):
-    """A branch of a step, or one time around a loop, begins; its place is that of the step it is a part of.
+    """A branch of a step, or an iteration of a loop, begins; its place is that of the step.
 
-    It is told with the first of its steps that is done, and so by a resumed run only if one was left.
+    It is recorded with the first of its steps that is done, and so by a resumed run only if one was left.
     """
 
     branch: int | None = None
@@ -107,7 +112,7 @@ class PartStarted(Happening, frozen=True, kw_only=True, tag="part_started"):
 
 
 class PartFinished(Happening, frozen=True, kw_only=True, tag="part_finished"):
-    """It is over; `skipped` if all of its steps were."""
+    """A branch or an iteration is over; `skipped` if all of its steps were."""
 
     branch: int | None = None
     iteration: int | None = None
@@ -128,7 +133,7 @@ class RetryPlanned(Happening, frozen=True, kw_only=True, tag="retry_planned"):
 
 
 class Decided(Happening, frozen=True, kw_only=True, tag="decided"):
-    """Something that must come out the same way when the run is resumed."""
+    """A decision that must come out the same way when the run is resumed."""
 
     what: str
     """`items` of a loop, the `winner` of a `wait: any`, a `message` of a conversation …"""
@@ -154,13 +159,13 @@ class Said(Happening, frozen=True, kw_only=True, tag="text"):
 
 
 class Thought(Happening, frozen=True, kw_only=True, tag="thought"):
-    """A piece of what an agent thinks."""
+    """An agent wrote a piece of its reasoning."""
 
     text: str
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a tool changes in a file, or wants to; without `old` it was empty, or is new."""
+    """A change of a file by a tool, made or wanted; without `old` the file was empty, or is new."""
 
     path: str
     new: str
@@ -168,7 +173,7 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ToolStarted(Happening, frozen=True, kw_only=True, tag="tool_started"):
-    """An agent, or an MCP server that Coupler stands before, does something."""
+    """A tool call begins: an agent's, or one to an MCP server behind Coupler."""
 
     call: str
     title: str
@@ -180,14 +185,14 @@ class ToolStarted(Happening, frozen=True, kw_only=True, tag="tool_started"):
 
 
 class ToolProgressed(Happening, frozen=True, kw_only=True, tag="tool_progressed"):
-    """What has changed about a tool call, or what it shows more."""
+    """A tool call has changed, or shows more."""
 
     call: str
     status: str | None = None
     title: str | None = None
     text: str | None = None
     changes: tuple[Change, ...] = ()
-    """Those that were not told before."""
+    """The changes that were not reported before."""
 
 
 class ToolEnded(Happening, frozen=True, kw_only=True, tag="tool_ended"):
@@ -201,13 +206,13 @@ class ToolEnded(Happening, frozen=True, kw_only=True, tag="tool_ended"):
 
 
 class Planned(Happening, frozen=True, kw_only=True, tag="plan"):
-    """An agent's own plan."""
+    """An agent has changed its plan."""
 
     entries: tuple[Mapping[str, str], ...]
 
 
 class Used(Happening, frozen=True, kw_only=True, tag="usage"):
-    """What an agent has used so far."""
+    """An agent's usage so far."""
 
     usage: Usage
 
@@ -235,14 +240,14 @@ class AnswerAsked(Happening, frozen=True, kw_only=True, tag="answer_asked"):
 
 
 class AnswerGiven(Happening, frozen=True, kw_only=True, tag="answer_given"):
-    """What was answered, and by whom."""
+    """The answer, and who gave it."""
 
     text: str
     by: Literal["user", "option", "default"]
 
 
 class Rehearsed(Happening, frozen=True, kw_only=True, tag="would_do"):
-    """What a step would do, in a dry run."""
+    """A step of a dry run tells what it would do."""
 
     text: str
     cwd: str = ""
@@ -250,7 +255,7 @@ class Rehearsed(Happening, frozen=True, kw_only=True, tag="would_do"):
 
 
 class Noted(Happening, frozen=True, kw_only=True, tag="note"):
-    """Something worth knowing that changes nothing."""
+    """A note that changes nothing."""
 
     text: str
 
@@ -283,7 +288,7 @@ AnyHappening = (
 
 
 class Logged(msgspec.Struct, frozen=True):
-    """A happening as the log of its run has it."""
+    """An event as the log of its run has it."""
 
     seq: int
     at: float
@@ -291,14 +296,11 @@ class Logged(msgspec.Struct, frozen=True):
     happening: AnyHappening
 
 
-# What became of a step: what the journal keeps, and what expressions see as `steps.x`.
-
-
 Status = Literal["success", "failed", "skipped", "denied", "cancelled"]
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a step failed, as `steps.x.error`."""
+    """The error of a step, as `steps.x.error`."""
 
     kind: ErrorKind
     message: str
@@ -308,7 +310,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an agent has used up, as `steps.x.usage`."""
+    """An agent's usage, as `steps.x.usage`."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -320,7 +322,10 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The end of a step. Texts are what programs wrote, byte for byte (`surrogateescape`)."""
+    """The result of a step: kept by the journal, and seen by expressions as `steps.x`.
+
+    Texts are what programs wrote, byte for byte (`surrogateescape`).
+    """
 
     status: Status
     stdout: str | None = None
@@ -339,12 +344,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of loops: the steps of each iteration by their ids."""
 
 
-# How happenings are written down: in the store, and as lines of JSON for programs.
-#
-# What programs write may hold bytes that are no text (surrogates, as `surrogateescape` makes them), and an
-# agent's JSON may hold numbers of any size: both come back as they were.
-
-
 _AS_JSON = b"\xc1"
 """The one byte that no MessagePack begins with: what follows is JSON, for what MessagePack cannot hold."""
 
@@ -352,7 +351,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def packed(value: Any) -> bytes:
-    """A happening, or a value of JSON, for the store."""
+    """Encode an event, or a JSON value, for the store."""
     try:
         return _encoder.encode(value)
     except (UnicodeEncodeError, OverflowError):
@@ -360,12 +359,12 @@ def packed(value: Any) -> bytes:
 
 
 def unpacked(body: bytes) -> Any:
-    """A value that was packed."""
+    """Decode a value that was packed."""
     return json.loads(body[1:]) if body[:1] == _AS_JSON else msgspec.msgpack.decode(body)
 
 
 def happening_in(body: bytes) -> AnyHappening:
-    """A happening that was packed; raises msgspec.ValidationError or ValueError for anything else."""
+    """Decode an event; raises msgspec.ValidationError or ValueError for anything else."""
     if body[:1] == _AS_JSON:
         happening: AnyHappening = msgspec.convert(json.loads(body[1:]), AnyHappening)
         return happening
@@ -373,19 +372,19 @@ def happening_in(body: bytes) -> AnyHappening:
 
 
 def logged_in(entry: RunEntry) -> Logged:
-    """An entry of the store as followers get it."""
+    """Decode an entry of the store as followers get it."""
     return Logged(entry.seq, entry.at / 1000, happening_in(entry.body))
 
 
 def kind_of(happening: Happening) -> str:
-    """What a happening is called where it is written down."""
+    """Return the name of an event's kind in the store."""
     tag = type(happening).__struct_config__.tag
     assert isinstance(tag, str)
     return tag
 
 
 def as_line(logged: Logged) -> str:
-    """A line of JSON without its end: the number, the time, and the happening's own fields beside them."""
+    """Return a line of JSON without its end: the number, the time, and the event's own fields beside them."""
     fields = {"seq": logged.seq, "at": logged.at, **msgspec.to_builtins(logged.happening)}
     try:
         return msgspec.json.encode(fields).decode()

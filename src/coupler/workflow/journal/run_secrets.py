@@ -1,4 +1,4 @@
-"""Secrets in what a run keeps: references to them stand in their places, and are filled in again on resume.
+"""Redacts the secrets of a run in its log, so that a resumed run can fill them in again.
 
 What a resumed run takes from its journal (results, decisions, inputs) must come back word for word, so each
 secret there becomes `«secret:NAME»`, or `«secret:NAME:3»` for another of its spellings than the plain one.
@@ -14,22 +14,22 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from coupler.redaction.masker import Masker, Stream
-from coupler.redaction.sources import Region, Secret, declared_secrets, secrets_in_environment
+from coupler.redaction.masker import Masker, StreamMasker
+from coupler.redaction.sources import Secret, SecretRegion, declared_secrets, secrets_in_environment
 from coupler.workflow.errors import RunError
 from coupler.workflow.journal.run_events import Decided, Happening, RunFinished, RunStarted, StepFinished
 
 OPENING = "«secret:"
-"""How a reference begins. In other texts it is written as a reference to nothing."""
+"""The beginning of a reference. In other texts it is written as a reference to nothing."""
 
-FUNCTIONAL = frozenset(
+NON_TEXT_FIELDS = frozenset(
     {"place", "parent", "id", "kind", "call", "run", "workflow", "status", "by", "stream", "what", "name"}
     | {"session_id", "currency", "failed_step", "step", "forgets"}
 )
 """Fields that hold no free text: ids, and words of the language."""
 
 DEEPEST = 200
-"""Levels of lists and mappings that are looked into."""
+"""Levels of lists and mappings that are gone through."""
 
 TOO_DEEP = "[left out: nested too deeply to look for secrets]"
 
@@ -37,11 +37,11 @@ _REFERENCE = re.compile(OPENING + r"([^:«»]*)(?::([0-9]{1,9}))?(?::([0-9]{1,9}
 
 T = TypeVar("T")
 H = TypeVar("H", bound=Happening)
-Change = Callable[[str], str]
+TextChange = Callable[[str], str]
 
 
 class UnknownSecretsError(RunError):
-    """A journal refers to secrets that are not there any more."""
+    """A journal refers to secrets that are not set any more."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = frozenset(names)
@@ -51,7 +51,7 @@ class UnknownSecretsError(RunError):
         )
 
 
-class Secrecy:
+class RunSecrets:
     """The secrets of one run."""
 
     def __init__(self, secrets: Iterable[Secret] = ()) -> None:
@@ -68,35 +68,35 @@ class Secrecy:
                 spellings.append(spelling)
 
     @classmethod
-    def of(cls, declared: Mapping[str, str], *environments: Mapping[str, str]) -> Secrecy:
-        """Of what a workflow declares (variables, secret inputs), and what environments hold besides."""
+    def of(cls, declared: Mapping[str, str], *environments: Mapping[str, str]) -> RunSecrets:
+        """Collect what a workflow declares (variables, secret inputs), and what environments hold besides."""
         found = [secret for each in environments for secret in secrets_in_environment(each)]
         return cls([*declared_secrets(declared), *found])
 
-    def stream(self) -> Stream | None:
-        """For a text in pieces; None if there is nothing to hide."""
-        return Stream(self.masker) if self._references else None
+    def stream(self) -> StreamMasker | None:
+        """Return a redactor for a text in pieces; None if there are no secrets."""
+        return StreamMasker(self.masker) if self._references else None
 
-    def kept(self, happening: H) -> H:
-        """A whole happening as the log has it."""
-        match happening:
+    def kept(self, event: H) -> H:
+        """Redact an event for the log: by references where a resumed run needs the values."""
+        match event:
             case StepFinished() | Decided() | RunStarted():
-                return self.veiled(happening)
+                return self.veiled(event)
             case RunFinished():
-                outputs = self.veiled(happening.outputs)
-                return _replaced(self.masked(happening), outputs=outputs)
-        return self.masked(happening)
+                outputs = self.veiled(event.outputs)
+                return _replaced(self.masked(event), outputs=outputs)
+        return self.masked(event)
 
     def masked(self, value: T) -> T:
-        """A value, or all free texts of a struct, with marks for people in the place of secrets."""
+        """Redact a value, or all free texts of a struct, with marks for people."""
         return masked_texts(value, self.masker)
 
     def veiled(self, value: T) -> T:
-        """The same with references, which `revealed` fills in again."""
+        """Redact with references, which `revealed` fills in again."""
         return _walked(value, self._veil, DEEPEST)  # type: ignore[no-any-return]
 
     def revealed(self, value: T) -> T:
-        """What was veiled, with today's values; raises UnknownSecretsError with all that are missing."""
+        """Fill in references with today's values; raises UnknownSecretsError with all that are missing."""
         missing: set[str] = set()
         revealed = _walked(value, lambda text: self._reveal(text, missing), DEEPEST)
         if missing:
@@ -116,7 +116,7 @@ class Secrecy:
         pieces.append(_escaped(text[position:]))
         return "".join(pieces)
 
-    def _references_for(self, text: str, region: Region) -> Iterator[str]:
+    def _references_for(self, text: str, region: SecretRegion) -> Iterator[str]:
         """One for a secret; for several that overlap, of each what the one before it does not have."""
         whole = self._references.get(text[region.start : region.end])
         if whole is not None:
@@ -131,7 +131,7 @@ class Secrecy:
             yield _reference(*self._references[spelling], position - start)
             position = end
 
-    def _spellings_in(self, text: str, region: Region) -> Iterator[tuple[int, int, str]]:
+    def _spellings_in(self, text: str, region: SecretRegion) -> Iterator[tuple[int, int, str]]:
         for spelling in self._references:
             start = text.find(spelling, region.start, region.end)
             while start >= 0:
@@ -156,7 +156,7 @@ class Secrecy:
 
 
 def masked_texts(value: T, masker: Masker) -> T:
-    """A value, or all free texts of a struct, as people may see it."""
+    """Redact a value, or all free texts of a struct, for people."""
     return _walked(value, masker.mask, DEEPEST)  # type: ignore[no-any-return]
 
 
@@ -169,7 +169,7 @@ def _reference(name: str, index: int, start: int = 0) -> str:
     return f"{OPENING}{quote(name, safe='')}{numbers}»"
 
 
-def _walked(value: Any, change: Change, levels: int) -> Any:
+def _walked(value: Any, change: TextChange, levels: int) -> Any:
     match value:
         case str():
             return change(value)
@@ -200,10 +200,10 @@ def _decoded(raw: msgspec.Raw) -> Any:
         return bytes(raw).decode("utf-8", "replace")
 
 
-def _walked_struct(struct: msgspec.Struct, change: Change, levels: int) -> msgspec.Struct:
+def _walked_struct(struct: msgspec.Struct, change: TextChange, levels: int) -> msgspec.Struct:
     changes: dict[str, Any] = {}
     for name in struct.__struct_fields__:
-        if name not in FUNCTIONAL:
+        if name not in NON_TEXT_FIELDS:
             value = getattr(struct, name)
             walked = _walked(value, change, levels - 1)
             if walked is not value:

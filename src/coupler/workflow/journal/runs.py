@@ -1,4 +1,4 @@
-"""A run of a workflow: its record, its log, its journal, and the lease by which one process has it."""
+"""Creates, opens and finds runs: each has a record, a log, a journal, and a lease of one process."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Self
 from coupler.store.runs import BlockingRuns, RunChange, RunRecord, Runs
 from coupler.store.store import Store
 from coupler.workflow.errors import RunError
-from coupler.workflow.journal.journal import JOURNALED, Journal
-from coupler.workflow.journal.log import Log
+from coupler.workflow.journal.journal import JOURNALED, RunJournal
+from coupler.workflow.journal.log import RunLog
 from coupler.workflow.journal.run_events import RunFinished, kind_of, packed, unpacked
-from coupler.workflow.journal.run_secrets import Secrecy
+from coupler.workflow.journal.run_secrets import RunSecrets
 from coupler.workflow.language.model import Json, Workflow
 
 CANCELLED = 130
@@ -25,21 +25,22 @@ LONGEST_NAME = 24
 """Characters of a workflow's name that its runs' ids begin with."""
 
 MOST_CANDIDATES = 5
+"""Runs that an error lists."""
 
 _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"
-"""What ids end with: nothing that is easily taken for something else."""
+"""The characters at the end of ids: none that is easily taken for another."""
 
 _random = random.SystemRandom()
 
 
-class Run:
-    """A run that this process has, until it is closed."""
+class OpenRun:
+    """A run that this process holds, until it is closed."""
 
-    def __init__(self, runs: Runs, record: RunRecord, number: int, seq: int, secrecy: Secrecy) -> None:
+    def __init__(self, runs: Runs, record: RunRecord, number: int, seq: int, secrecy: RunSecrets) -> None:
         self.record = record
         self.secrecy = secrecy
-        self.log = Log(runs, record.id, number, seq, secrecy)
-        self.journal = Journal(self.log)
+        self.log = RunLog(runs, record.id, number, seq, secrecy)
+        self.journal = RunJournal(self.log)
         self._runs = runs
         self._number = number
 
@@ -53,13 +54,13 @@ class Run:
         sources: Mapping[str, str],
         digest: str,
         cwd: str,
-        secrecy: Secrecy,
+        secrecy: RunSecrets,
         session_id: str | None = None,
-    ) -> Run:
-        """A new one; `sources` are the texts of all files that it is made of, by their paths."""
+    ) -> OpenRun:
+        """Create a run; `sources` are the texts of all its files, by their paths."""
         while True:
             record = RunRecord(
-                id=new_id(workflow.name),
+                id=new_run_id(workflow.name),
                 workflow=workflow.name,
                 file=workflow.file,
                 digest=digest,
@@ -73,10 +74,10 @@ class Run:
                 return cls(store.runs, record, number, 0, secrecy)
 
     @classmethod
-    async def open(cls, store: Store, id: str, secrecy: Secrecy) -> Run:
-        """One that was parked or whose process died, with all that its journal has.
+    async def open(cls, store: Store, id: str, secrecy: RunSecrets) -> OpenRun:
+        """Open a run that was parked or whose process died, with its journal.
 
-        Raises RunError if there is none, or if a process that lives has it.
+        Raises RunError if there is none, or if a process that lives holds it.
         """
         record = await find_run(store, id)
         held = await store.runs.hold(record.id)
@@ -98,21 +99,21 @@ class Run:
 
     @property
     def id(self) -> str:
-        """What people type to mean this run."""
+        """The id by which people name the run."""
         return self.record.id
 
     @property
     def inputs(self) -> dict[str, Json]:
-        """What it was started with; raises RunError if secrets among them are not known now."""
-        return inputs_of(self.record, self.secrecy)
+        """The inputs it was started with; raises RunError if secrets among them are not known now."""
+        return recorded_inputs(self.record, self.secrecy)
 
     @property
     def sources(self) -> dict[str, str]:
-        """The files that it is made of, as they were at its start."""
-        return sources_of(self.record)
+        """The run's files, as they were at its start."""
+        return recorded_sources(self.record)
 
     async def close(self) -> None:
-        """Write what is left, and let others have the run."""
+        """Write what is left, and release the run."""
         try:
             await self.log.close()
         finally:
@@ -128,40 +129,40 @@ class Run:
 
 
 async def find_run(store: Store, given: str) -> RunRecord:
-    """The run that an id or the beginning of one means; raises RunError if there is not exactly one."""
-    record = await store.runs.find(meant_by(given, await store.runs.ids()))
+    """Find a run by its id or the beginning of one; raises RunError if there is not exactly one."""
+    record = await store.runs.find(resolve_run_id(given, await store.runs.ids()))
     if record is None:
         raise RunError(f"the run {given} is gone: `coupler runs list` shows those there are")
     return record
 
 
-def inputs_of(record: RunRecord, secrecy: Secrecy) -> dict[str, Json]:
-    """What a run was started with; raises RunError if secrets among them are not known now."""
+def recorded_inputs(record: RunRecord, secrecy: RunSecrets) -> dict[str, Json]:
+    """Return the inputs of a run; raises RunError if secrets among them are not known now."""
     inputs: dict[str, Json] = unpacked(record.inputs)
     return secrecy.revealed(inputs)
 
 
-def sources_of(record: RunRecord) -> dict[str, str]:
-    """The files that a run is made of, as they were at its start."""
+def recorded_sources(record: RunRecord) -> dict[str, str]:
+    """Return the files of a run, as they were at its start."""
     sources: dict[str, str] = unpacked(record.sources)
     return sources
 
 
 def end_unheld(runs: BlockingRuns, id: str) -> bool:
-    """Cancel a run that is parked or whose process died; False if a process has it, or if it is over."""
+    """Cancel a run that is parked or whose process died; False if a process holds it, or it is over."""
     finished = RunFinished(status="cancelled", exit_code=CANCELLED, message="it was cancelled")
     change = RunChange("cancelled", CANCELLED, finished.message)
     return runs.end_unheld(id, kind_of(finished), packed(finished), change)
 
 
-def new_id(workflow: str) -> str:
-    """An id that can be typed: `review-7f3k2`."""
+def new_run_id(workflow: str) -> str:
+    """Return a random id that can be typed: `review-7f3k2`."""
     name = re.sub(r"[^a-z0-9]+", "-", workflow.lower()).strip("-")[:LONGEST_NAME].rstrip("-")
     return f"{name or 'run'}-{''.join(_random.choices(_LETTERS, k=5))}"
 
 
-def meant_by(given: str, ids: Sequence[str]) -> str:
-    """The id that was given, in full or its beginning; raises RunError with the nearest if there is none."""
+def resolve_run_id(given: str, ids: Sequence[str]) -> str:
+    """Return the id that was given, in full or its beginning; raises RunError with the nearest."""
     if given in ids:
         return given
     candidates = [each for each in ids if given and each.startswith(given)]

@@ -1,6 +1,6 @@
-"""What is left of a workflow without what is wrong in it, so that the rest can be checked all the same.
+"""Removes the faulty parts of a workflow's tree, so that the rest can still be checked.
 
-Nothing of it runs: it serves to tell all problems of a file at once. What was taken out is remembered,
+Nothing of it runs: it serves to report all problems of a file at once. What was removed is remembered,
 because a name that is missing only for that reason is no problem of its own.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from coupler.workflow.language.keys import STEP_ID_PATTERN
-from coupler.workflow.language.model import Position
-from coupler.workflow.language.yaml_source import Fields, Items, Node, Scalar
+from coupler.workflow.language.model import SourcePosition
+from coupler.workflow.language.yaml_source import YamlList, YamlMapping, YamlNode, YamlScalar
 
 _STEP_LISTS = ("steps", "parallel", "start", "end", "error", "cancel")
 """Keys whose values are lists of steps, wherever something in them can be wrong."""
@@ -21,55 +21,56 @@ _MADE_ID = re.compile(r"[a-z0-9_]+_[0-9]+")
 
 
 @dataclass
-class Gaps:
-    """What was taken out of a file."""
+class RemovedParts:
+    """The parts that were removed from a file."""
 
     words: set[str] = field(default_factory=set)
     """All keys and texts in there: one of them may be the name of something."""
-    mappings: set[Position] = field(default_factory=set)
-    """Those that lost something."""
-    places: set[Position] = field(default_factory=set)
-    """Of these mappings, of the keys and values that they still have, and of lists that lost something."""
+    mappings: set[SourcePosition] = field(default_factory=set)
+    """The mappings that lost something."""
+    places: set[SourcePosition] = field(default_factory=set)
+    """The positions of these mappings, of what they still have, and of lists that lost something."""
     has_lost_steps: bool = False
 
     def hide(self, name: str) -> bool:
-        """Whether something of this name may have been taken out."""
+        """Tell whether something of this name may have been removed."""
         return name in self.words or (self.has_lost_steps and _MADE_ID.fullmatch(name) is not None)
 
-    def take(self, *nodes: Node) -> None:
+    def take(self, *nodes: YamlNode) -> None:
+        """Remember nodes as removed."""
         for node in nodes:
             self.words.update(_words_in(node))
 
 
-class Mending:
-    """Takes what is wrong out of a tree, round by round."""
+class ErrorRecovery:
+    """Removes faulty nodes from a tree, round by round."""
 
     def __init__(self) -> None:
-        self.gaps = Gaps()
+        self.gaps = RemovedParts()
         self._faulty: set[int] = set()
-        self._mended: dict[int, Node] = {}
+        self._mended: dict[int, YamlNode] = {}
 
-    def mended(self, root: Fields, faulty: set[int]) -> Fields | None:
-        """The tree without these nodes; None if that is all of it."""
+    def mended(self, root: YamlMapping, faulty: set[int]) -> YamlMapping | None:
+        """Return the tree without these nodes; None if that is all of it."""
         self._faulty, self._mended = faulty, {}
         if id(root) in faulty:
             return None
         return self._fields(root)
 
-    def _node(self, node: Node, *, has_steps: bool) -> Node:
+    def _node(self, node: YamlNode, *, has_steps: bool) -> YamlNode:
         """What is left of a node; what an alias repeats stays one node."""
         if id(node) not in self._mended:
             match node:
-                case Scalar():
-                    left: Node = node
-                case Items():
-                    left = Items(node.position, (*self._items(node, has_steps=has_steps),))
-                case Fields():
+                case YamlScalar():
+                    left: YamlNode = node
+                case YamlList():
+                    left = YamlList(node.position, (*self._items(node, has_steps=has_steps),))
+                case YamlMapping():
                     left = self._fields(node)
             self._mended[id(node)] = left
         return self._mended[id(node)]
 
-    def _items(self, node: Items, *, has_steps: bool) -> Iterator[Node]:
+    def _items(self, node: YamlList, *, has_steps: bool) -> Iterator[YamlNode]:
         for each in node.nodes:
             if id(each) not in self._faulty:
                 yield self._node(each, has_steps=has_steps)
@@ -81,8 +82,8 @@ class Mending:
             else:
                 self.gaps.places.add(node.position)
 
-    def _fields(self, node: Fields) -> Fields:
-        left = Fields(node.position, {}, {})
+    def _fields(self, node: YamlMapping) -> YamlMapping:
+        left = YamlMapping(node.position, {}, {})
         for name, value in node.values.items():
             key = node.keys[name]
             if id(key) in self._faulty or id(value) in self._faulty:
@@ -94,31 +95,31 @@ class Mending:
             self._note_gap(left)
         return left
 
-    def _stand_in(self, step: Node) -> Fields:
+    def _stand_in(self, step: YamlNode) -> YamlMapping:
         """A step that does nothing, so that the others keep their numbers and find this one's id."""
-        left = Fields(step.position, {}, {})
-        name = step.get("id") if isinstance(step, Fields) else None
-        if isinstance(name, Scalar) and re.fullmatch(STEP_ID_PATTERN, str(name.value)):
+        left = YamlMapping(step.position, {}, {})
+        name = step.get("id") if isinstance(step, YamlMapping) else None
+        if isinstance(name, YamlScalar) and re.fullmatch(STEP_ID_PATTERN, str(name.value)):
             left.keys["id"] = left.values["id"] = name
-        left.keys["set"] = Scalar(step.position, "set", "set")
-        left.values["set"] = Fields(step.position, {}, {})
+        left.keys["set"] = YamlScalar(step.position, "set", "set")
+        left.values["set"] = YamlMapping(step.position, {}, {})
         self._note_gap(left)
         return left
 
-    def _note_gap(self, left: Fields) -> None:
+    def _note_gap(self, left: YamlMapping) -> None:
         self.gaps.mappings.add(left.position)
-        nodes: tuple[Node, ...] = (left, *left.keys.values(), *left.values.values())
+        nodes: tuple[YamlNode, ...] = (left, *left.keys.values(), *left.values.values())
         self.gaps.places.update(node.position for node in nodes)
 
 
-def _words_in(node: Node) -> Iterator[str]:
+def _words_in(node: YamlNode) -> Iterator[str]:
     match node:
-        case Scalar():
+        case YamlScalar():
             yield node.text
-        case Items():
+        case YamlList():
             for each in node.nodes:
                 yield from _words_in(each)
-        case Fields():
+        case YamlMapping():
             yield from node.values
             for each in node.values.values():
                 yield from _words_in(each)

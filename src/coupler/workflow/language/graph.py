@@ -1,4 +1,4 @@
-"""A workflow as a flowchart in Mermaid's language: its steps, and the ways between them.
+"""Draws a workflow as a flowchart in Mermaid's language: its steps, and the ways between them.
 
 Branches and loops are boxes around their steps. What a workflow's author wrote is escaped, so that it stays
 text in whatever shows the chart.
@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from coupler.workflow.engine.front import plain_title
+from coupler.workflow.engine.front import unrendered_title
 from coupler.workflow.language.model import (
     Agent,
+    ApprovalGate,
     Approve,
     Ask,
     Call,
     Converse,
     ForEach,
-    Gate,
     Goto,
     Parallel,
     Run,
@@ -29,7 +29,7 @@ from coupler.workflow.language.model import (
 )
 
 LONGEST_LABEL = 60
-"""Characters."""
+"""Characters of a label."""
 
 _SHAPES: dict[type, tuple[str, str]] = {
     Run: ("[", "]"),
@@ -43,9 +43,11 @@ _SHAPES: dict[type, tuple[str, str]] = {
 }
 _START, _END = "begin", "finish"
 
+_HARMLESS = " .,:;?!…_+-*/=()[]'"
+
 
 def mermaid(workflow: Workflow) -> str:
-    """The flowchart of a workflow."""
+    """Return the flowchart of a workflow."""
     return "\n".join(["flowchart TD", *_Chart(workflow).lines()]) + "\n"
 
 
@@ -101,7 +103,7 @@ class _Chart:
             yield from self._box(name, _box_title(step), [*inner_lists(step)], indent)
         else:
             opening, closing = _SHAPES[type(step)]
-            title = label(plain_title(step))
+            title = label(unrendered_title(step))
             text = f"<b>{step.id}</b><br/>{title}" if step.is_named else title
             yield f'{indent}{name}{opening}"{text}"{closing}'
 
@@ -113,17 +115,14 @@ class _Chart:
 
 
 def label(text: str) -> str:
-    """Text as it may stand in a chart: in one line, and nothing in it means anything."""
+    """Escape a text for a chart, in one line."""
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     cut = line if len(line) <= LONGEST_LABEL else f"{line[: LONGEST_LABEL - 1]}…"
     return "".join(char if char.isalnum() or char in _HARMLESS else f"#{ord(char)};" for char in cut)
 
 
-_HARMLESS = " .,:;?!…_+-*/=()[]'"
-
-
 def _entry(step: Step, name: str) -> str:
-    """Where one comes in."""
+    """The node where a step is entered."""
     if step.condition is not None:
         return f"{name}_if"
     return f"{name}_gate" if _asks_before(step) else name
@@ -136,7 +135,7 @@ def _asks_before(step: Step) -> bool:
 def _ways(
     step: Step, name: str, following: str | None, after: str | None, entries: dict[str, str]
 ) -> Iterator[str]:
-    """Where it goes on from a step, and from the questions before it."""
+    """The edges from a step, and from the questions before it."""
     if step.condition is not None:
         yield f"{name}_if -->|yes| {f'{name}_gate' if _asks_before(step) else name}"
         yield from _to(f"{name}_if", "-->|no|", following)
@@ -160,7 +159,7 @@ def _onwards(step: Step, name: str, following: str | None, entries: dict[str, st
         yield from _to(name, f"-->|{word}|" if word else "-->", following)
 
 
-def _denied(name: str, gate: Gate, following: str | None, after: str | None) -> Iterator[str]:
+def _denied(name: str, gate: ApprovalGate, following: str | None, after: str | None) -> Iterator[str]:
     if gate.on_deny == "skip":
         yield from _to(name, "-->|no|", following)
     else:

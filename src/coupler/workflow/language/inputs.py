@@ -1,4 +1,4 @@
-"""Inputs of a workflow: how they are written on a command line, and which values fit.
+"""Parses the inputs of a workflow from a command line, and checks which values fit.
 
 `-i name=value`, `--input name=value`, `--input=name=value` and `name=value` are the same. Other words are
 free text for the input that takes the `rest`. A value is what comes after the first `=`, whatever is in it.
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from coupler.config.lookup import shown
+from coupler.config.lookup import printable
 from coupler.fields.bounded_regex import Pattern
 from coupler.workflow.errors import InputError
 from coupler.workflow.language.model import Input, InputType, Json, Workflow
@@ -44,9 +44,19 @@ _CALLED: Mapping[InputType, str] = {
     "file": "a path",
 }
 
+_TYPES: Mapping[InputType, type | tuple[type, ...]] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "list": (list, tuple),
+    "object": Mapping,
+    "file": str,
+}
 
-def pairs_in(words: Sequence[str], workflow: Workflow) -> dict[str, str]:
-    """Names and texts of the words after a workflow's name; raises InputError with all that is wrong."""
+
+def inputs_in_words(words: Sequence[str], workflow: Workflow) -> dict[str, str]:
+    """Return names and texts of the words after a workflow's name; raises InputError with all problems."""
     problems: list[str] = []
     given: dict[str, list[str]] = {}
     free: list[str] = []
@@ -55,7 +65,7 @@ def pairs_in(words: Sequence[str], workflow: Workflow) -> dict[str, str]:
         if pair and (pair[1] in workflow.inputs or is_option or _rest(workflow) is None):
             given.setdefault(pair[1], []).append(pair[2])
         elif is_option:
-            problems.append(f"`{shown(word, 60)}` is no input: write it as name=value")
+            problems.append(f"`{printable(word, 60)}` is no input: write it as name=value")
         else:
             free.append(word)
     if free:
@@ -70,8 +80,8 @@ def pairs_in(words: Sequence[str], workflow: Workflow) -> dict[str, str]:
     return {name: texts[0] if len(texts) == 1 else json.dumps(texts) for name, texts in given.items()}
 
 
-def bind(workflow: Workflow, given: Mapping[str, Json], cwd: str) -> dict[str, Json]:
-    """The value of every input: as it was given, its default, or null; raises InputError with all problems.
+def bind_inputs(workflow: Workflow, given: Mapping[str, Json], cwd: str) -> dict[str, Json]:
+    """Return the value of every input: as given, its default, or null; raises InputError with all problems.
 
     Texts are read by the type of their input, other values have to be of it.
     """
@@ -98,8 +108,8 @@ def check_given(declared: Input, value: Json) -> None:
     _bound(declared, value, ".")
 
 
-def as_input(declared: Input, text: str, cwd: str) -> Json:
-    """The value that a text stands for; raises InputError."""
+def parse_input(declared: Input, text: str, cwd: str) -> Json:
+    """Parse the text of an input into its value; raises InputError."""
     problem = f"input `{declared.name}` has to be {_CALLED[declared.type]}, not {_quoted(declared, text)}"
     try:
         value = _READ[declared.type](text, cwd)
@@ -109,8 +119,8 @@ def as_input(declared: Input, text: str, cwd: str) -> Json:
     return value
 
 
-def usage(workflow: Workflow) -> str:
-    """The inputs of a workflow, one in a line."""
+def inputs_usage(workflow: Workflow) -> str:
+    """Describe the inputs of a workflow, one in a line."""
     if not workflow.inputs:
         return f"`{workflow.name}` takes no inputs"
     rows = [(_spelling(declared), _about(declared)) for declared in workflow.inputs.values()]
@@ -118,9 +128,6 @@ def usage(workflow: Workflow) -> str:
     return "\n".join(
         [f"inputs of `{workflow.name}`:", *(f"  {name:{width}}  {about}".rstrip() for name, about in rows)]
     )
-
-
-# Words
 
 
 def _words(words: Sequence[str], problems: list[str]) -> Iterator[tuple[str, bool]]:
@@ -150,7 +157,7 @@ def _rest(workflow: Workflow) -> Input | None:
 def _add_free_text(text: str, workflow: Workflow, given: dict[str, list[str]], problems: list[str]) -> None:
     rest = _rest(workflow)
     if rest is None:
-        problems.append(f"`{shown(text, 60)}` is no input: write inputs as name=value")
+        problems.append(f"`{printable(text, 60)}` is no input: write inputs as name=value")
     else:
         given.setdefault(rest.name, []).append(text)
 
@@ -158,20 +165,17 @@ def _add_free_text(text: str, workflow: Workflow, given: dict[str, list[str]], p
 def _unknown(name: str, workflow: Workflow) -> str:
     near = get_close_matches(name[:60], workflow.inputs, n=1)
     hint = f": did you mean `{near[0]}`?" if near else ""
-    return f"there is no input `{shown(name, 60)}`{hint}"
+    return f"there is no input `{printable(name, 60)}`{hint}"
 
 
 def _raise(problems: list[str], workflow: Workflow) -> None:
     if problems:
-        raise InputError("\n".join([*problems, usage(workflow)]))
-
-
-# Values
+        raise InputError("\n".join([*problems, inputs_usage(workflow)]))
 
 
 def _bound(declared: Input, value: Json, cwd: str) -> Json:
     if isinstance(value, str):
-        return as_input(declared, value, cwd)
+        return parse_input(declared, value, cwd)
     if isinstance(value, bool) is not (declared.type == "boolean") or not isinstance(
         value, _TYPES[declared.type]
     ):
@@ -180,15 +184,87 @@ def _bound(declared: Input, value: Json, cwd: str) -> Json:
     return value
 
 
-_TYPES: Mapping[InputType, type | tuple[type, ...]] = {
-    "string": str,
-    "integer": int,
-    "number": (int, float),
-    "boolean": bool,
-    "list": (list, tuple),
-    "object": Mapping,
-    "file": str,
-}
+def check_value(declared: Input, value: Json) -> None:
+    """Raise InputError unless a value of the right type is also allowed."""
+    items = list(value) if declared.type == "list" else [value]
+    for item in items:
+        if declared.enum and not any(_is_same(item, choice) for choice in declared.enum):
+            choices = ", ".join(printable(str(choice), 60) for choice in declared.enum)
+            raise InputError(
+                f"input `{declared.name}` has to be one of {choices}, not {_quoted(declared, item)}"
+                f"{_nearest(declared, item)}"
+            )
+        if declared.pattern is not None and isinstance(item, str):
+            _check_pattern(declared, item)
+    if declared.min is not None or declared.max is not None:
+        _check_size(declared, value)
+
+
+def _is_same(value: Json, choice: Json) -> bool:
+    return bool(value == choice) and isinstance(value, bool) is isinstance(choice, bool)
+
+
+def _nearest(declared: Input, item: Json) -> str:
+    """The end of a sentence about a value that is no choice: the one that is spelled nearly so."""
+    choices = {str(choice).casefold(): str(choice) for choice in declared.enum or ()}
+    near = get_close_matches(str(item)[:60].casefold(), choices, n=1)
+    return f"; did you mean `{printable(choices[near[0]], 60)}`?" if near and not declared.secret else ""
+
+
+def _check_pattern(declared: Input, text: str) -> None:
+    try:
+        fits = Pattern(f"^(?:{declared.pattern})$").found_in(text)
+    except ValueError as error:
+        raise InputError(f"input `{declared.name}` cannot be checked: {error}") from None
+    if not fits:
+        pattern = printable(declared.pattern or "", 60)
+        raise InputError(
+            f"input `{declared.name}` has to fit the pattern {pattern}, not {_quoted(declared, text)}"
+        )
+
+
+def _check_size(declared: Input, value: Json) -> None:
+    """Numbers by their value, texts, lists and objects by their length."""
+    is_number = declared.type in ("integer", "number")
+    size, unit = (value, "") if is_number else (len(value), " long")
+    if declared.min is not None and size < declared.min:
+        raise InputError(f"input `{declared.name}` has to be at least {declared.min:g}{unit}")
+    if declared.max is not None and size > declared.max:
+        raise InputError(f"input `{declared.name}` has to be at most {declared.max:g}{unit}")
+
+
+def _quoted(declared: Input, value: object) -> str:
+    return "what was given" if declared.secret else f"`{printable(str(value), 60)}`"
+
+
+def _detail(declared: Input, error: Exception) -> str:
+    """What the reader of a type has said; that of JSON repeats nothing of the text."""
+    if declared.type in ("boolean", "list", "object", "file") and str(error):
+        return f": {error}"
+    return ""
+
+
+def _called(declared: Input) -> str:
+    return {"string": "text", "list": "items", "object": "json", "file": "path"}.get(
+        declared.type, declared.type
+    )
+
+
+def _spelling(declared: Input) -> str:
+    return f"{declared.name}={_called(declared).upper()}"
+
+
+def _about(declared: Input) -> str:
+    """What an input is for, and what may be given."""
+    notes = ["required"] if declared.required and declared.default is msgspec.UNSET else []
+    if declared.enum:
+        notes.append("one of " + ", ".join(printable(str(choice), 60) for choice in declared.enum))
+    if declared.default not in (msgspec.UNSET, None) and not declared.secret:
+        notes.append(f"default {printable(json.dumps(declared.default, ensure_ascii=False), 60)}")
+    if declared.rest:
+        notes.append("also the words without a name")
+    about = printable(declared.description, 200)
+    return f"{about} ({'; '.join(notes)})" if notes and about else about or "; ".join(notes)
 
 
 def _integer(text: str, cwd: str) -> int:
@@ -245,89 +321,3 @@ _READ: Mapping[InputType, Callable[[str, str], Json]] = {
     "object": _object,
     "file": _file,
 }
-
-
-def check_value(declared: Input, value: Json) -> None:
-    """Raise InputError unless a value of the right type is also one of those that are wanted."""
-    items = list(value) if declared.type == "list" else [value]
-    for item in items:
-        if declared.enum and not any(_is_same(item, choice) for choice in declared.enum):
-            choices = ", ".join(shown(str(choice), 60) for choice in declared.enum)
-            raise InputError(
-                f"input `{declared.name}` has to be one of {choices}, not {_quoted(declared, item)}"
-                f"{_nearest(declared, item)}"
-            )
-        if declared.pattern is not None and isinstance(item, str):
-            _check_pattern(declared, item)
-    if declared.min is not None or declared.max is not None:
-        _check_size(declared, value)
-
-
-def _is_same(value: Json, choice: Json) -> bool:
-    return bool(value == choice) and isinstance(value, bool) is isinstance(choice, bool)
-
-
-def _nearest(declared: Input, item: Json) -> str:
-    """The end of a sentence about a value that is no choice: the one that is spelled nearly so."""
-    choices = {str(choice).casefold(): str(choice) for choice in declared.enum or ()}
-    near = get_close_matches(str(item)[:60].casefold(), choices, n=1)
-    return f"; did you mean `{shown(choices[near[0]], 60)}`?" if near and not declared.secret else ""
-
-
-def _check_pattern(declared: Input, text: str) -> None:
-    try:
-        fits = Pattern(f"^(?:{declared.pattern})$").found_in(text)
-    except ValueError as error:
-        raise InputError(f"input `{declared.name}` cannot be checked: {error}") from None
-    if not fits:
-        pattern = shown(declared.pattern or "", 60)
-        raise InputError(
-            f"input `{declared.name}` has to fit the pattern {pattern}, not {_quoted(declared, text)}"
-        )
-
-
-def _check_size(declared: Input, value: Json) -> None:
-    """Numbers by their value, texts, lists and objects by their length."""
-    is_number = declared.type in ("integer", "number")
-    size, unit = (value, "") if is_number else (len(value), " long")
-    if declared.min is not None and size < declared.min:
-        raise InputError(f"input `{declared.name}` has to be at least {declared.min:g}{unit}")
-    if declared.max is not None and size > declared.max:
-        raise InputError(f"input `{declared.name}` has to be at most {declared.max:g}{unit}")
-
-
-# Sentences
-
-
-def _quoted(declared: Input, value: object) -> str:
-    return "what was given" if declared.secret else f"`{shown(str(value), 60)}`"
-
-
-def _detail(declared: Input, error: Exception) -> str:
-    """What the reader of a type has said; that of JSON repeats nothing of the text."""
-    if declared.type in ("boolean", "list", "object", "file") and str(error):
-        return f": {error}"
-    return ""
-
-
-def _called(declared: Input) -> str:
-    return {"string": "text", "list": "items", "object": "json", "file": "path"}.get(
-        declared.type, declared.type
-    )
-
-
-def _spelling(declared: Input) -> str:
-    return f"{declared.name}={_called(declared).upper()}"
-
-
-def _about(declared: Input) -> str:
-    """What an input is for, and what may be given."""
-    notes = ["required"] if declared.required and declared.default is msgspec.UNSET else []
-    if declared.enum:
-        notes.append("one of " + ", ".join(shown(str(choice), 60) for choice in declared.enum))
-    if declared.default not in (msgspec.UNSET, None) and not declared.secret:
-        notes.append(f"default {shown(json.dumps(declared.default, ensure_ascii=False), 60)}")
-    if declared.rest:
-        notes.append("also the words without a name")
-    about = shown(declared.description, 200)
-    return f"{about} ({'; '.join(notes)})" if notes and about else about or "; ".join(notes)

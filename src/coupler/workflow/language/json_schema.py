@@ -1,7 +1,7 @@
-"""The JSON Schema of workflow files, for completion and checks in editors; it says what the reader accepts.
+"""Builds the JSON Schema of workflow files, for completion and checks in editors.
 
-Only the reader knows which ids are taken, whether a default fits its input or a default agent is there, and
-whether a rule or a regular expression is right in itself.
+It says what the reader accepts. Only the reader knows which ids are taken, whether a default fits its input
+or a default agent is there, and whether a rule or a regular expression is right in itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from coupler.workflow.language.values import Either, ListOf, MappingOf, Schema, 
 
 
 def workflow_schema() -> dict[str, Any]:
-    """JSON Schema, draft 2020-12."""
+    """Return the schema, of draft 2020-12."""
     steps: Schema = {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/step"}}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -32,7 +32,7 @@ def workflow_schema() -> dict[str, Any]:
 
 
 def all_tables() -> list[Table]:
-    """Every table of the language, once."""
+    """Return every table of the language, once."""
     tables: dict[str, Table] = {}
     for root in (WORKFLOW, *STEP_TABLES.values()):
         for table in _tables_in(root):

@@ -1,4 +1,4 @@
-"""The keys of the workflow language: the one place to add to, with the `keys_…` modules beside it.
+"""Declares the keys of the workflow language: every key is one entry of these tables.
 
 Reading, the JSON Schema and the manual follow from these tables. A key is declared when something uses it;
 until then it is unknown, and an error wherever it is written.
@@ -55,15 +55,7 @@ _HOOKS = Key(
     "{end: [{run: rm -rf tmp}]}",
 )
 
-
-# The keys of agents: how one is set up, and what it is told.
-
-
 AGENT_NAME = Text("an agent", kind="template")
-
-
-# What several keys of the workflow language have in common: names, templates, expressions.
-
 
 TEMPLATE = Text(kind="template")
 SYSTEM_KEY = Key("system", TEMPLATE, "The system prompt.", "You review code.")
@@ -212,10 +204,6 @@ SET_UP_KEYS = (
     BUDGET_KEY,
 )
 
-
-# The keys of every step: when it runs, how often, what comes after, and who is asked before.
-
-
 ENV_KEY = Key(
     "env", VARIABLES, "Variables for the programs of the step, besides our environment.", "{CI: true}"
 )
@@ -334,10 +322,6 @@ DEFAULTS = Table(
     ),
     sentence="What steps have that do not say it themselves.",
 )
-
-
-# The keys of inputs, and of answers to what a workflow asks.
-
 
 TYPES: tuple[str, ...] = get_args(InputType)
 CONSTRAINT_KEYS = (
@@ -489,10 +473,6 @@ def _gate(table: Table) -> Key:
 
 COMMON_KEYS = (*_BEFORE, TIMEOUT_KEY, *_AFTER, _gate(GATE))
 
-
-# The keys of each kind of step.
-
-
 RUN = Table(
     "run_step",
     "a `run` step",
@@ -633,7 +613,7 @@ PARALLEL = Table(
 
 _STEPS = Key("steps", Steps(), "The steps of each round.", "[{run: make}]", is_required=True)
 TAKEN_NAMES = ("inputs", "secrets", "steps", "vars", "run", "index")
-"""What expressions call something else."""
+"""Names that mean something else in expressions."""
 FOR_EACH = Table(
     "for_each_step",
     "a `for_each` step",
@@ -768,9 +748,9 @@ KINDS: dict[str, Table] = {
     "set": SET,
     "stop": STOP,
 }
-"""What a step does, and the keys that only such a step has."""
+"""The kinds of steps, and the keys that only such a step has."""
 _OWNERS = {key.name: table.title for table in reversed(KINDS.values()) for key in table.keys}
-"""Which kind of step has a key that others have not."""
+"""The kind of step that has a key which others have not."""
 AGENT_GATE = Table(
     "agent_gate",
     "`approve`",

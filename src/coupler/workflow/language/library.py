@@ -1,4 +1,4 @@
-"""Where workflows are found: in the project, among the user's own, or at a path.
+"""Finds workflows in the project, among the user's own or at a path, reads what they call, and checks trust.
 
 A broken file hides none of the others. Of two with one name the project's counts; a project's files must not
 lead out of it, because a cloned repository may hold links to anywhere.
@@ -17,16 +17,38 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from coupler.agent.factory import split
+from coupler.agent.factory import split_target
 from coupler.config.config import TrustedFiles
-from coupler.config.lookup import project_workflows, shown, workflows_directory
+from coupler.config.lookup import printable, project_workflows, workflows_directory
 from coupler.store.choices import Trust
 from coupler.workflow.errors import InvalidWorkflowError, Problem, StepError, WorkflowError
-from coupler.workflow.language.model import Agent, Call, Converse, Position, Workflow, all_steps, lists_of
+from coupler.workflow.language.model import (
+    Agent,
+    Call,
+    Converse,
+    SourcePosition,
+    Workflow,
+    all_steps,
+    lists_of,
+)
 from coupler.workflow.language.reader import PartlyReadError, Reading, load, read_with_places
-from coupler.workflow.language.yaml_source import Fields, Scalar, parse
+from coupler.workflow.language.yaml_source import YamlMapping, YamlScalar, parse_yaml
 
-Origin = Literal["project", "user"]
+WorkflowOrigin = Literal["project", "user"]
+
+ABORT, DONE, RESUME, RUNS = RESERVED = ("abort", "done", "resume", "runs")
+"""The slash commands about runs, which no workflow can have."""
+
+SUFFIXES = (".yaml", ".yml")
+"""The suffixes of workflow files; a name that ends so is taken for a path."""
+
+DEEPEST_CALLS = 16
+"""How many workflows may call each other in a row."""
+
+FindWorkflow = Callable[[str, Workflow], Workflow]
+"""Reads the workflow that another one calls by a name or a path; raises `WorkflowError`."""
+
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 @dataclass(frozen=True)
@@ -35,7 +57,7 @@ class Found:
 
     name: str
     file: str
-    origin: Origin
+    origin: WorkflowOrigin
     reading: Reading = field(repr=False)
 
     @property
@@ -45,14 +67,14 @@ class Found:
 
 @dataclass(frozen=True)
 class Broken:
-    """A file that should be a workflow, and what is wrong with it."""
+    """A file that should be a workflow, and its problems."""
 
     name: str
     file: str
-    origin: Origin
+    origin: WorkflowOrigin
     problems: tuple[Problem, ...]
     rest: Reading | None = field(default=None, repr=False)
-    """What could be read of it."""
+    """The part of it that could be read."""
 
     @property
     def error(self) -> InvalidWorkflowError:
@@ -64,12 +86,12 @@ class Broken:
 
 
 @dataclass(frozen=True)
-class Checked:
-    """A workflow and all that it calls, with what is wrong with any of them."""
+class CheckedWorkflow:
+    """A workflow and all that it calls, with the problems of all of them."""
 
     problems: tuple[Problem, ...]
     bundle: Bundle | None = None
-    """None: there are errors."""
+    """None if there are errors."""
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -94,42 +116,42 @@ class Library:
         self._named: dict[str, Found | Broken] | None = None
 
     def all(self) -> list[Found | Broken]:
-        """Every workflow with a name, by names; a broken file is one of them."""
+        """Return every workflow with a name, sorted by name; broken files are among them."""
         by_name = self._by_name()
         return [by_name[name] for name in sorted(by_name)]
 
     def hidden(self) -> list[str]:
-        """The names of the user's own workflows in whose places the project's are."""
+        """Return the names of the user's own workflows that are hidden by the project's."""
         own = {name for name, found in self._by_name().items() if found.origin == "project"}
         users = {} if self.user_directory is None else _found_in(self.user_directory, "user", None)
         return sorted(own & users.keys())
 
     def find(self, given: str, caller: Workflow | None = None) -> Workflow:
-        """The workflow of a name, or at a path that starts at the caller's file, else in the directory.
+        """Find a workflow by its name, or a path that starts at the caller's file, else in the directory.
 
         Raises `InvalidWorkflowError`, or `WorkflowError` if there is none.
         """
         return self._placed(given, caller, None).reading.workflow
 
-    def check(self, given: str) -> Checked:
+    def check(self, given: str) -> CheckedWorkflow:
         """Read and check a workflow and all that it calls; raises `WorkflowError` if there is none."""
         try:
             main = self._placed(given, None, None)
         except PartlyReadError as error:
             return self._checked(_Placed(error.rest, self._root_of(given, None)), error.problems)
         except InvalidWorkflowError as error:
-            return Checked(error.problems)
+            return CheckedWorkflow(error.problems)
         return self._checked(main)
 
     def bundle_of(self, given: str) -> Bundle:
-        """A workflow and all that it calls; raises `InvalidWorkflowError` with all problems of all files."""
+        """Return a workflow and all that it calls; raises `InvalidWorkflowError` with all problems."""
         checked = self.check(given)
         if checked.bundle is None:
             raise InvalidWorkflowError(checked.errors)
         return checked.bundle
 
     def gathered(self, found: Found) -> tuple[Workflow, ...]:
-        """A workflow and those that it calls, as far as they are there."""
+        """Return a workflow and those that it calls, as far as they are there."""
         placed = self._gather(self._place(found))[0].values()
         return tuple(each.reading.workflow for each in placed if each.reading.gaps is None)
 
@@ -171,21 +193,24 @@ class Library:
         near = get_close_matches(given[:60], self._by_name(), n=1)
         hint = f"; did you mean `{near[0]}`?" if near else ":"
         return (
-            f"there is no workflow `{shown(given, 60)}`{hint} `coupler workflows list` shows those there are"
+            f"there is no workflow `{printable(given, 60)}`{hint} `coupler workflows list` shows "
+            "those there are"
         )
 
-    def _checked(self, main: _Placed, known: Sequence[Problem] = ()) -> Checked:
-        from coupler.workflow.validation.checks import KnownAgents, Surroundings, validate
+    def _checked(self, main: _Placed, known: Sequence[Problem] = ()) -> CheckedWorkflow:
+        from coupler.workflow.validation.checks import KnownAgents, ValidationContext, validate
 
         placed, called, gathered = self._gather(main)
         problems = [*known, *gathered.problems]
-        surroundings = Surroundings(KnownAgents(self.directory), called)
+        surroundings = ValidationContext(KnownAgents(self.directory), called)
         for each in placed.values():
             problems += validate(each.reading, replace(surroundings, root=each.root))
-        checked = Checked(_sorted(problems, [*placed]))
+        checked = CheckedWorkflow(_sorted(problems, [*placed]))
         return checked if checked.errors else replace(checked, bundle=gathered.bundle)
 
-    def _gather(self, main: _Placed) -> tuple[dict[str, _Placed], dict[tuple[str, str], Workflow], Checked]:
+    def _gather(
+        self, main: _Placed
+    ) -> tuple[dict[str, _Placed], dict[tuple[str, str], Workflow], CheckedWorkflow]:
         """What a workflow calls, by files and by calls, and whether that is all."""
         placed = {main.reading.workflow.file: main}
         called: dict[tuple[str, str], Workflow] = {}
@@ -204,9 +229,32 @@ class Library:
             return workflow
 
         try:
-            return placed, called, Checked((), gather_bundle(main.reading.workflow, find))
+            return placed, called, CheckedWorkflow((), build_bundle(main.reading.workflow, find))
         except InvalidWorkflowError as error:
-            return placed, called, Checked(error.problems)
+            return placed, called, CheckedWorkflow(error.problems)
+
+
+def is_path(given: str) -> bool:
+    """Tell whether a workflow is named by its file, and not by its name."""
+    return "/" in given or os.sep in given or given.endswith(SUFFIXES)
+
+
+def why_no_command(name: str) -> str | None:
+    """Return why a workflow of this name is no slash command, and what to do about it; None if it is."""
+    if name in RESERVED:
+        return f"editors have no command for it, because `/{name}` is about runs: give it another `name`"
+    if name.endswith(SUFFIXES):
+        return f"it cannot be called, because `{name}` means the path of a file: give it another `name`"
+    return None
+
+
+def read_file_beside(name: str, workflow_file: str) -> str:
+    """Return the text of a file beside a workflow (`surrogateescape`); raises `StepError`."""
+    try:
+        content = load(str(Path(workflow_file).parent / name))
+    except (WorkflowError, ValueError) as error:
+        raise StepError("not_found", f"{error}.") from None
+    return content.decode("utf-8", "surrogateescape")
 
 
 def _sorted(problems: list[Problem], files: list[str]) -> tuple[Problem, ...]:
@@ -220,19 +268,16 @@ def _sorted(problems: list[Problem], files: list[str]) -> tuple[Problem, ...]:
     return (*dict.fromkeys(sorted(problems, key=order)),)
 
 
-def is_path(given: str) -> bool:
-    """Whether a workflow is meant by its file, and not by its name."""
-    return "/" in given or os.sep in given or given.endswith(SUFFIXES)
-
-
 def _read(path: str, root: str | None) -> Reading:
     from coupler.workflow.validation.checks import leads_out
 
     path = os.path.normpath(path)
     if leads_out(path, root):
-        raise WorkflowError(f"{shown(path, 300)} leads out of the project: a project calls its own workflows")
+        raise WorkflowError(
+            f"{printable(path, 300)} leads out of the project: a project calls its own workflows"
+        )
     if not Path(path).exists():
-        raise WorkflowError(f"there is no file {shown(path, 300)}{_nearest_file(Path(path))}")
+        raise WorkflowError(f"there is no file {printable(path, 300)}{_nearest_file(Path(path))}")
     return read_with_places(path)
 
 
@@ -240,10 +285,10 @@ def _nearest_file(path: Path) -> str:
     """The end of a sentence about a file that is not there: one that is called nearly so, if there is one."""
     names = {file.stem: file.name for file in map(Path, _files_in(str(path.parent)))}
     near = get_close_matches(path.stem[:60], names, n=1)
-    return f"; did you mean `{shown(names[near[0]], 100)}`?" if near else ""
+    return f"; did you mean `{printable(names[near[0]], 100)}`?" if near else ""
 
 
-def _found_in(directory: str, origin: Origin, root: str | None) -> dict[str, Found | Broken]:
+def _found_in(directory: str, origin: WorkflowOrigin, root: str | None) -> dict[str, Found | Broken]:
     by_name: dict[str, list[Found | Broken]] = defaultdict(list)
     for file in _files_in(directory):
         found = _found(file, origin, root)
@@ -259,8 +304,8 @@ def _files_in(directory: str) -> Iterator[str]:
     yield from (str(file) for file in files if file.suffix in SUFFIXES and not file.name.startswith("."))
 
 
-def _found(file: str, origin: Origin, root: str | None) -> Found | Broken:
-    start = Position(file, 1, 1)
+def _found(file: str, origin: WorkflowOrigin, root: str | None) -> Found | Broken:
+    start = SourcePosition(file, 1, 1)
     try:
         reading = _read(file, root)
     except PartlyReadError as error:
@@ -273,22 +318,22 @@ def _found(file: str, origin: Origin, root: str | None) -> Found | Broken:
 
 
 def _name_in(file: str) -> str:
-    """What a broken file would be called, so that it is not taken for one that is not there."""
+    """The name of a broken file's workflow, so that it is not taken for one that is not there."""
     try:
-        root = parse(load(file), file)
+        root = parse_yaml(load(file), file)
     except WorkflowError:
         return Path(file).stem
-    name = root.get("name") if isinstance(root, Fields) else None
-    return str(name.value) if isinstance(name, Scalar) and name.value else Path(file).stem
+    name = root.get("name") if isinstance(root, YamlMapping) else None
+    return str(name.value) if isinstance(name, YamlScalar) and name.value else Path(file).stem
 
 
 def _clash(found: list[Found | Broken]) -> Broken:
-    """Which of them is meant nobody can tell."""
+    """The error for several files with one name: nobody can tell which of them is meant."""
     first = found[0]
     problems = [problem for each in found if isinstance(each, Broken) for problem in each.problems]
     problems += [
         Problem(
-            Position(each.file, 1, 1),
+            SourcePosition(each.file, 1, 1),
             f"the name `{first.name}` is taken by {Path(first.file).name}: give one of them another `name`",
         )
         for each in found[1:]
@@ -296,22 +341,13 @@ def _clash(found: list[Found | Broken]) -> Broken:
     return Broken(first.name, first.file, first.origin, (*problems,))
 
 
-# A workflow and all that it calls, read before anything runs.
-#
-# So that a mistake in the last of them is known first, a run that is resumed has what it began with, and a
-# workflow that calls itself is refused.
-
-
-DEEPEST = 16
-"""How many workflows may call each other in a row."""
-
-Find = Callable[[str, Workflow], Workflow]
-"""Reads the workflow that another one calls by a name or a path; raises `WorkflowError`."""
-
-
 @dataclass(frozen=True)
 class Bundle:
-    """Workflows by the file that calls them and the name by which it does."""
+    """A workflow and all that it calls, by the file that calls each and the name by which it does.
+
+    It is read before anything runs, so that a mistake in the last of them is known first, a resumed run has
+    what it began with, and a workflow that calls itself is refused.
+    """
 
     main: Workflow
     called: Mapping[tuple[str, str], Workflow]
@@ -335,10 +371,11 @@ class Bundle:
         return tuple(by_file.values())
 
     def called_by(self, caller: Workflow, name: str) -> Workflow:
+        """Return the workflow that another one calls by a name."""
         return self.called[caller.file, name]
 
 
-def gather_bundle(main: Workflow, find: Find) -> Bundle:
+def build_bundle(main: Workflow, find: FindWorkflow) -> Bundle:
     """Read what a workflow calls, and what that calls; raises `InvalidWorkflowError` with all problems."""
     called: dict[tuple[str, str], Workflow] = {}
     problems: list[Problem] = []
@@ -351,7 +388,7 @@ def gather_bundle(main: Workflow, find: Find) -> Bundle:
 def _gather(
     caller: Workflow,
     chain: tuple[Workflow, ...],
-    find: Find,
+    find: FindWorkflow,
     called: dict[tuple[str, str], Workflow],
     problems: list[Problem],
 ) -> None:
@@ -373,28 +410,22 @@ def _gather(
             _gather(workflow, (*chain, workflow), find, called, problems)
 
 
-def _wrong_chain(position: Position, chain: tuple[Workflow, ...], workflow: Workflow) -> Problem | None:
+def _wrong_chain(position: SourcePosition, chain: tuple[Workflow, ...], workflow: Workflow) -> Problem | None:
     names = " → ".join(each.name for each in (*chain, workflow))
     if any(workflow.file == each.file for each in chain):
         return Problem(position, f"a workflow must not call itself: {names}")
-    if len(chain) >= DEEPEST:
-        return Problem(position, f"more than {DEEPEST} workflows call each other in a row: {names}")
+    if len(chain) >= DEEPEST_CALLS:
+        return Problem(position, f"more than {DEEPEST_CALLS} workflows call each other in a row: {names}")
     return None
 
 
 def calls_in(workflow: Workflow) -> list[Call]:
-    """The steps of a workflow that call another one."""
+    """Return the steps of a workflow that call another one."""
     return [step for steps in lists_of(workflow) for step in all_steps(steps) if isinstance(step, Call)]
 
 
-# Files with code that a workflow names: Python agents, and the programs of its MCP servers.
-
-
-_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-
-
 def programs_of(workflow: Workflow, directories: Sequence[Path]) -> Iterator[Path]:
-    """The files with code that a workflow names, where they are found first."""
+    """Yield the code files that a workflow names: of Python agents, and programs of MCP servers."""
     steps = [
         step
         for steps in lists_of(workflow)
@@ -414,21 +445,13 @@ def programs_of(workflow: Workflow, directories: Sequence[Path]) -> Iterator[Pat
 
 
 def python_file(agent: str) -> str | None:
-    """The file of a Python agent, from the directory on that it is looked for in; None for other agents."""
-    place, attribute = split(agent.strip())
+    """Return the relative path of a Python agent's file; None for other agents."""
+    place, attribute = split_target(agent.strip())
     if place.endswith(".py"):
         return place
     if attribute and attribute not in ("acp", "native") and _MODULE.fullmatch(place):
         return f"{place.replace('.', '/')}.py"
     return None
-
-
-# Which files of a workflow the user has to trust before it runs: by where they are, and by what is in them.
-#
-# A name may mean a file of a cloned repository, and needs trust. A path on the command line is the user's
-# word for that file and for those below its directory, and the user's own workflows need none. The code of
-# Python agents and the programs of MCP servers are files that a workflow names like any other; what these use
-# in turn is as unknown as what a command runs.
 
 
 class FileToTrust(NamedTuple):
@@ -442,23 +465,29 @@ class FileToTrust(NamedTuple):
 def untrusted_files(
     bundle: Bundle, given: str, library: Library, trust: TrustedFiles | None
 ) -> list[FileToTrust]:
-    """The files of a bundle that have to be trusted first; `given` is how the user has named it."""
+    """Return the files of a bundle that have to be trusted first; `given` is how the user has named it.
+
+    A name may mean a file of a cloned repository, and needs trust. A path on the command line is the user's
+    word for that file and for those below its directory, and the user's own workflows need none. The code of
+    Python agents and the programs of MCP servers are files that a workflow names like any other; what these
+    use in turn is as unknown as what a command runs.
+    """
     consent = os.path.dirname(os.path.realpath(bundle.main.file)) if is_path(given) else None  # noqa: PTH120
     return _untrusted(bundle.workflows, library, trust, consent)
 
 
-def untrusted_of_project(library: Library, trust: TrustedFiles | None) -> list[FileToTrust]:
-    """Those of all workflows of the project."""
+def untrusted_project_files(library: Library, trust: TrustedFiles | None) -> list[FileToTrust]:
+    """Return the untrusted files of all workflows of the project."""
     return _untrusted(_of_project(library), library, trust, None)
 
 
-def untrusted_of(found: Found, library: Library, trust: TrustedFiles | None) -> list[FileToTrust]:
-    """Those of one workflow that is called by its name."""
+def untrusted_files_of(found: Found, library: Library, trust: TrustedFiles | None) -> list[FileToTrust]:
+    """Return the untrusted files of one workflow that is called by its name."""
     return _untrusted(library.gathered(found), library, trust, None)
 
 
 def trust_files(trust: Trust, files: Iterable[FileToTrust]) -> None:
-    """Remember them as they were shown, even if they have changed since."""
+    """Remember files as they were shown, even if they have changed since."""
     for file in files:
         trust.trust(file.real_path, file.content)
 
@@ -504,34 +533,3 @@ def _files_of(workflow: Workflow, cwd: str | None) -> Iterator[FileToTrust]:
 
 def _is_below(path: str, directory: str | None) -> bool:
     return directory is not None and path.startswith(os.path.join(directory, ""))  # noqa: PTH118
-
-
-# Names of workflows as slash commands of an editor: which ones cannot be typed there, and why.
-
-
-ABORT, DONE, RESUME, RUNS = RESERVED = ("abort", "done", "resume", "runs")
-"""The commands for runs, which no workflow can have."""
-
-SUFFIXES = (".yaml", ".yml")
-"""What the files of workflows end with; a name that ends so is taken for the path of one."""
-
-
-def no_command(name: str) -> str | None:
-    """Why a workflow of this name is no command, and what to do about it; None if it is one."""
-    if name in RESERVED:
-        return f"editors have no command for it, because `/{name}` is about runs: give it another `name`"
-    if name.endswith(SUFFIXES):
-        return f"it cannot be called, because `{name}` means the path of a file: give it another `name`"
-    return None
-
-
-# Files that a workflow names: scripts, prompts and schemas, relative to where the workflow itself is.
-
-
-def read_neighbour(name: str, workflow_file: str) -> str:
-    """The text of a file beside a workflow, byte for byte (`surrogateescape`); raises `StepError`."""
-    try:
-        content = load(str(Path(workflow_file).parent / name))
-    except (WorkflowError, ValueError) as error:
-        raise StepError("not_found", f"{error}.") from None
-    return content.decode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""A workflow as it was written: what `reading` makes of a file, and all that the engine knows of it.
+"""The model of a workflow: what the reader makes of a file, and all that the engine knows of it.
 
 Texts that may hold `{{ }}` are templates, and expressions are bare Jinja2; both are kept as they were written
 and rendered when their step runs.
@@ -12,11 +12,11 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-Template = str
+TemplateText = str
 """Text in which `{{ }}` is replaced; exactly one `{{ }}` keeps the type of its value."""
 
 Expression = str
-"""What may stand between `{{` and `}}`."""
+"""The text between `{{` and `}}`."""
 
 Json = Any
 """Null, a boolean, a number, a text, a list or a mapping of these."""
@@ -39,9 +39,18 @@ ERROR_KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
 MOST_ROUNDS = 100
 """How often a `while` goes round unless it says otherwise."""
 
+LONGEST_DURATION = 1e9
+"""Seconds, about 31 years: more is a slip of the keyboard."""
 
-class Position(msgspec.Struct, frozen=True):
-    """Where something stands in a file; lines and columns count from 1."""
+DURATION_PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h)$"
+DURATION_WORDS = "a duration, such as `500ms`, `30s`, `5m` or `2h`, or a number of seconds"
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PARTS = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)")
+
+
+class SourcePosition(msgspec.Struct, frozen=True):
+    """A position in a file; lines and columns count from 1."""
 
     file: str
     line: int
@@ -52,10 +61,10 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class NamedFile(msgspec.Struct, frozen=True):
-    """A file that a workflow names, from its own directory on."""
+    """A file that a workflow names, relative to its own directory."""
 
     name: str
-    position: Position
+    position: SourcePosition
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,11 +82,11 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     secret: bool = False
     rest: bool = False
     """Takes the free text that is left after the named inputs."""
-    position: Position
+    position: SourcePosition
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """How often and when a failed step is tried again."""
+    """The number of attempts at a step that fails, and the delays between them."""
 
     attempts: int = 1
     """All of them, the first included."""
@@ -91,7 +100,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Goto(msgspec.Struct, frozen=True):
-    """A step of the same list that comes next."""
+    """The step of the same list that comes next."""
 
     step: str
     most: int | None = None
@@ -102,23 +111,24 @@ Handling = Literal["fail", "continue"] | Goto
 
 
 class OnError(msgspec.Struct, frozen=True):
-    """What comes after a failure that no retry has mended."""
+    """The handling of a failure that no retry has mended."""
 
     default: Handling = "fail"
     of_kinds: Mapping[str, Handling] = {}
 
     def of(self, kind: str) -> Handling:
+        """Return the handling of a kind of error."""
         return self.of_kinds.get(kind, self.default)
 
 
-Denied = Literal["skip", "fail", "stop"]
+OnDeny = Literal["skip", "fail", "stop"]
 
 
-class Gate(msgspec.Struct, frozen=True, kw_only=True):
-    """A question that is answered by yes or no before something is done."""
+class ApprovalGate(msgspec.Struct, frozen=True, kw_only=True):
+    """A yes or no question before something is done."""
 
-    question: Template | None = None
-    on_deny: Denied = "fail"
+    question: TemplateText | None = None
+    on_deny: OnDeny = "fail"
     default: Literal["allow", "deny"] | None = None
     """The answer when nobody is there, or when the timeout has passed."""
     timeout: float | None = None
@@ -127,66 +137,66 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step or a run may use up at most; None: as much as it takes."""
+    """The budget of a step or a run; None: no limit."""
 
     tokens: int | None = None
     cost: float | None = None
     time: float | None = None
 
 
-class Common(msgspec.Struct, frozen=True, kw_only=True):
-    """What every step may say, whatever it does."""
+class StepBase(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of every step, whatever it does."""
 
     id: str
-    position: Position
+    position: SourcePosition
     is_named: bool = True
     """False: the id was made from its place in the list."""
-    description: Template | None = None
+    description: TemplateText | None = None
     condition: Expression | bool | None = None
     """`if`"""
     timeout: float | None = None
     retry: Retry | None = None
     on_error: OnError | None = None
     goto: Goto | None = None
-    env: Mapping[str, Template] = {}
-    cwd: Template | None = None
+    env: Mapping[str, TemplateText] = {}
+    cwd: TemplateText | None = None
     once: bool = False
     """Must not run a second time after a crash in its midst, unless somebody says so."""
-    gate: Gate | None = None
+    gate: ApprovalGate | None = None
     """`approve` as a key of a step that does something else."""
 
 
-class Tools(msgspec.Struct, frozen=True):
-    """Permission rules for the tool calls of an agent."""
+class ToolRuleTexts(msgspec.Struct, frozen=True):
+    """Permission rules for the tool calls of an agent, as they were written."""
 
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
 
 
-class Server(msgspec.Struct, frozen=True, kw_only=True):
+class McpServerEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An MCP server: a command, or an address."""
 
     name: str
-    command: tuple[Template, ...] = ()
-    env: Mapping[str, Template] = {}
-    url: Template | None = None
+    command: tuple[TemplateText, ...] = ()
+    env: Mapping[str, TemplateText] = {}
+    url: TemplateText | None = None
     type: Literal["stdio", "http", "sse"] = "stdio"
-    headers: Mapping[str, Template] = {}
+    headers: Mapping[str, TemplateText] = {}
 
 
-class Prompted(msgspec.Struct, frozen=True, kw_only=True):
-    """How an agent is set up and asked; of a step, and of the profile that it names."""
+class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings and the prompt of an agent; of a step, and of the profile that it names."""
 
-    prompt: Template | None = None
+    prompt: TemplateText | None = None
     prompt_file: str | None = None
-    system: Template | None = None
-    model: Template | None = None
-    mode: Template | None = None
+    system: TemplateText | None = None
+    model: TemplateText | None = None
+    mode: TemplateText | None = None
     options: Mapping[str, Json] = {}
-    tools: Tools | None = None
+    tools: ToolRuleTexts | None = None
     files: Literal["none", "read", "write"] | None = None
-    """What of the session's directory the agent may use through us."""
-    mcp_servers: tuple[Server, ...] = ()
+    """The access to files of the session's directory that the agent has through us."""
+    mcp_servers: tuple[McpServerEntry, ...] = ()
     intercept: bool | None = None
     """Whether the calls to MCP servers pass through Coupler."""
     context: tuple[str, ...] = ()
@@ -202,70 +212,70 @@ class Prompted(msgspec.Struct, frozen=True, kw_only=True):
     budget: Limits | None = None
 
 
-class Profile(msgspec.Struct, frozen=True, kw_only=True):
+class AgentProfile(msgspec.Struct, frozen=True, kw_only=True):
     """An agent that a workflow or `coupler.toml` has given a name of its own."""
 
     name: str
     agent: str
     """A catalogue name, a command line, `module:attribute`, or another profile."""
-    set_up: Prompted = Prompted()
-    env: Mapping[str, Template] = {}
+    set_up: AgentSettings = AgentSettings()
+    env: Mapping[str, TemplateText] = {}
     hooks: Hooks | None = None
-    position: Position
+    position: SourcePosition
 
 
-class Run(Common, frozen=True, kw_only=True, tag="run"):
-    """A command of the shell."""
+class Run(StepBase, frozen=True, kw_only=True, tag="run"):
+    """A shell command."""
 
-    script: Template | None = None
+    script: TemplateText | None = None
     file: str | None = None
     """`run_file`: a script in a file of its own; its text is a template as well."""
     shell: Literal["sh", "bash"] = "sh"
-    stdin: Template | None = None
+    stdin: TemplateText | None = None
     output: str | Mapping[str, Json] | None = None
     """How stdout is read into `steps.x.output`: `json`, `lines`, or a JSON Schema (or the name of a file with
     one) that its JSON must fit."""
     ok_codes: tuple[int, ...] = (0,)
 
 
-class Agent(Common, frozen=True, kw_only=True, tag="agent"):
+class Agent(StepBase, frozen=True, kw_only=True, tag="agent"):
     """One prompt to an agent, and its answer."""
 
-    agent: Template
-    set_up: Prompted
+    agent: TemplateText
+    set_up: AgentSettings
 
 
-class Converse(Common, frozen=True, kw_only=True, tag="converse"):
+class Converse(StepBase, frozen=True, kw_only=True, tag="converse"):
     """A conversation with an agent, until the user leaves it."""
 
-    agent: Template
-    set_up: Prompted
+    agent: TemplateText
+    set_up: AgentSettings
     max_turns: int | None = None
 
 
-class Approve(Common, frozen=True, kw_only=True, tag="approve"):
+class Approve(StepBase, frozen=True, kw_only=True, tag="approve"):
     """A question to the user; `steps.x.approved` is the answer."""
 
-    question: Gate
+    question: ApprovalGate
 
 
-class Ask(Common, frozen=True, kw_only=True, tag="ask"):
+class Ask(StepBase, frozen=True, kw_only=True, tag="ask"):
     """A question whose answer is text, or a value of a type; `steps.x.text` and `steps.x.output`."""
 
-    question: Template
+    question: TemplateText
     answer: Input
     """Type, enum, pattern, default … of the answer; its name is that of the step."""
 
 
-class Parallel(Common, frozen=True, kw_only=True, tag="parallel"):
-    """Branches that run beside each other; each is one step, or several in a row."""
+class Parallel(StepBase, frozen=True, kw_only=True, tag="parallel"):
+    """Branches that run concurrently; each is one step, or several in a row."""
 
     branches: tuple[tuple[Step, ...], ...]
     wait: Literal["all", "any", "settled"] = "all"
     max_concurrent: int | None = None
 
 
-class ForEach(Common, frozen=True, kw_only=True, tag="for_each"):
+class ForEach(StepBase, frozen=True, kw_only=True, tag="for_each"):
     """The same steps for each item of a list."""
 
     items: Expression | tuple[Json, ...]
@@ -276,7 +286,7 @@ class ForEach(Common, frozen=True, kw_only=True, tag="for_each"):
     max_concurrent: int = 1
 
 
-class While(Common, frozen=True, kw_only=True, tag="while"):
+class While(StepBase, frozen=True, kw_only=True, tag="while"):
     """The same steps again, as long as an expression is true; `index` counts from 0."""
 
     test: Expression | bool
@@ -284,8 +294,8 @@ class While(Common, frozen=True, kw_only=True, tag="while"):
     max_rounds: int = MOST_ROUNDS
 
 
-class Call(Common, frozen=True, kw_only=True, tag="call"):
-    """Another workflow; its outputs are `steps.x.output`."""
+class Call(StepBase, frozen=True, kw_only=True, tag="call"):
+    """A call of another workflow; its outputs are `steps.x.output`."""
 
     workflow: str
     """A name, or a path that starts where this file is."""
@@ -293,18 +303,18 @@ class Call(Common, frozen=True, kw_only=True, tag="call"):
     """Texts are templates."""
 
 
-class Set(Common, frozen=True, kw_only=True, tag="set"):
-    """Variables, as `vars.name` from here on."""
+class Set(StepBase, frozen=True, kw_only=True, tag="set"):
+    """Sets variables, as `vars.name` from here on."""
 
     values: Mapping[str, Json]
     """Texts are expressions; everything else is itself."""
 
 
-class Stop(Common, frozen=True, kw_only=True, tag="stop"):
-    """The end of the workflow."""
+class Stop(StepBase, frozen=True, kw_only=True, tag="stop"):
+    """Ends the workflow."""
 
     status: Literal["success", "failure", "cancelled"] = "success"
-    message: Template = ""
+    message: TemplateText = ""
     exit_code: int | None = None
 
 
@@ -312,7 +322,7 @@ Step = Run | Agent | Converse | Approve | Ask | Parallel | ForEach | While | Cal
 
 
 class Hooks(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps beside the workflow: when it starts, ends (however), fails, or is cancelled."""
+    """Steps that run when the workflow starts, ends (however), fails, or is cancelled."""
 
     start: tuple[Step, ...] = ()
     end: tuple[Step, ...] = ()
@@ -321,31 +331,31 @@ class Hooks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Defaults(msgspec.Struct, frozen=True, kw_only=True):
-    """What steps have that do not say it themselves."""
+    """Settings for steps that do not have them themselves."""
 
     agent: str | None = None
     shell: Literal["sh", "bash"] | None = None
     timeout: float | None = None
     retry: Retry | None = None
     on_error: OnError | None = None
-    env: Mapping[str, Template] = {}
-    cwd: Template | None = None
-    set_up: Prompted = Prompted()
+    env: Mapping[str, TemplateText] = {}
+    cwd: TemplateText | None = None
+    set_up: AgentSettings = AgentSettings()
 
 
 class Workflow(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole file."""
+    """A whole workflow file."""
 
     name: str
     file: str
-    """Where it was read, as an absolute path."""
+    """The absolute path that it was read from."""
     digest: str
     """Changes when the file's meaning may have changed."""
     description: str = ""
     inputs: Mapping[str, Input] = {}
     secrets: tuple[str, ...] = ()
-    agents: Mapping[str, Profile] = {}
-    mcp_servers: tuple[Server, ...] = ()
+    agents: Mapping[str, AgentProfile] = {}
+    mcp_servers: tuple[McpServerEntry, ...] = ()
     defaults: Defaults = Defaults()
     budget: Limits | None = None
     max_steps: int = 10_000
@@ -354,11 +364,11 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     outputs: Mapping[str, Json] = {}
     hooks: Hooks = Hooks()
     files: tuple[NamedFile, ...] = ()
-    """Scripts, prompts, schemas, context and skills: what belongs to it besides its own text."""
+    """Scripts, prompts, schemas, context and skills: the files that belong to it."""
 
 
 def inner_lists(step: Step) -> Iterator[tuple[Step, ...]]:
-    """The lists of steps inside of a step."""
+    """Yield the lists of steps inside of a step."""
     match step:
         case Parallel():
             yield from step.branches
@@ -369,7 +379,7 @@ def inner_lists(step: Step) -> Iterator[tuple[Step, ...]]:
 
 
 def all_steps(steps: tuple[Step, ...]) -> Iterator[Step]:
-    """Steps and what is inside of them, in the order of the file."""
+    """Yield steps and what is inside of them, in the order of the file."""
     for step in steps:
         yield step
         for inner in inner_lists(step):
@@ -377,16 +387,20 @@ def all_steps(steps: tuple[Step, ...]) -> Iterator[Step]:
 
 
 def lists_of(workflow: Workflow) -> list[tuple[Step, ...]]:
-    """All lists of steps that stand by themselves: the workflow's own, and its hooks."""
+    """Return all outermost lists of steps: the workflow's own, and those of its hooks."""
     hooks = [workflow.hooks, *(profile.hooks for profile in workflow.agents.values() if profile.hooks)]
-    return [workflow.steps, *(steps for each in hooks for steps in _of_hooks(each))]
+    return [workflow.steps, *(steps for each in hooks for steps in hook_lists(each))]
 
 
-def _of_hooks(hooks: Hooks) -> tuple[tuple[Step, ...], ...]:
+def hook_lists(hooks: Hooks) -> tuple[tuple[Step, ...], ...]:
+    """Return the lists of steps of hooks."""
     return hooks.start, hooks.end, hooks.error, hooks.cancel
 
 
-# Words that people who know other workflow languages write, and the keys that have that meaning here.
+def seconds_in(text: str) -> float | None:
+    """Parse a duration, such as `500ms` or `2h`, into seconds; None if it is none."""
+    parts = _PARTS.fullmatch(text)
+    return float(parts[1]) * _SECONDS[parts[2]] if parts else None
 
 
 _MEANINGS: dict[str, tuple[str, ...]] = {
@@ -430,28 +444,10 @@ _MEANINGS: dict[str, tuple[str, ...]] = {
     "workflow": ("call",),
     "working_directory": ("cwd",),
 }
+"""Words of other workflow languages, and the keys that have that meaning here."""
 
 
-def meant_by(word: str, keys: Collection[str]) -> str | None:
-    """Which of some keys a word means elsewhere, as they stand in a sentence; None if it is none of them."""
+def key_meant_by(word: str, keys: Collection[str]) -> str | None:
+    """Return the keys that a word of other languages means, as they stand in a sentence, or None."""
     meanings = _MEANINGS.get(word[:60].casefold().replace("-", "_"), ())
     return " or ".join(f"`{key}`" for key in meanings if key in keys) or None
-
-
-# How long something takes, as people write it: `500ms`, `30s`, `5m`, `2h`, or a number of seconds.
-
-
-LONGEST = 1e9
-"""Seconds, about 31 years: more is a slip of the keyboard."""
-
-PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h)$"
-WORDS = "a duration, such as `500ms`, `30s`, `5m` or `2h`, or a number of seconds"
-
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PARTS = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)")
-
-
-def seconds_in(text: str) -> float | None:
-    """The seconds that a text stands for; None: it is no duration."""
-    parts = _PARTS.fullmatch(text)
-    return float(parts[1]) * _SECONDS[parts[2]] if parts else None

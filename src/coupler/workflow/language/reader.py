@@ -1,4 +1,4 @@
-"""Reads a workflow's file: all that is wrong with it is told at once, with line and column."""
+"""Reads a workflow file into the model; reports all problems at once, with line and column."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any, TypeGuard, cast
 
 import msgspec
 
-from coupler.config.lookup import shown
+from coupler.config.lookup import printable
 from coupler.fields.bounded_regex import Pattern
 from coupler.workflow.errors import InputError, InvalidWorkflowError, Problem, WorkflowError
 from coupler.workflow.language import model as d
-from coupler.workflow.language.error_recovery import Gaps, Mending
+from coupler.workflow.language.error_recovery import ErrorRecovery, RemovedParts
 from coupler.workflow.language.inputs import check_value
 from coupler.workflow.language.keys import (
     FREE_NAME_PATTERN,
@@ -28,39 +28,39 @@ from coupler.workflow.language.keys import (
     STEP_TABLES,
     WORKFLOW,
 )
-from coupler.workflow.language.model import Input, Json, meant_by
+from coupler.workflow.language.model import Input, Json, key_meant_by
 from coupler.workflow.language.values import WRONG, Notes, Record, Written, listed
 from coupler.workflow.language.yaml_source import (
     MOST_BYTES,
-    Fields,
-    Items,
-    Node,
-    Scalar,
-    parse,
-    plain,
-    type_words,
+    YamlList,
+    YamlMapping,
+    YamlNode,
+    YamlScalar,
+    parse_yaml,
+    plain_value,
+    type_in_words,
 )
 
 MOST_ROUNDS = 8
-"""How often what is wrong is taken out of a file, before the rest is given up."""
+"""How often faulty parts are removed from a file, before the rest is given up."""
 MOST_FILE_BYTES = 1024 * 1024
-"""Of a file that a workflow names."""
+"""Bytes of a file that a workflow names."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A workflow, and what is needed to say where something in it stands."""
+    """A workflow, and what is needed to locate something in its file."""
 
     workflow: d.Workflow
-    root: Fields
+    root: YamlMapping
     written: tuple[Written, ...]
     """All templates and expressions of the file, in its order."""
-    gaps: Gaps | None = None
+    gaps: RemovedParts | None = None
     """What was left out, of a file that cannot run; None: it is whole."""
 
 
 class PartlyReadError(InvalidWorkflowError):
-    """Raised for a file that is wrong in parts, with the rest of it for more checks."""
+    """A file is wrong in parts; has the rest of it for more checks."""
 
     def __init__(self, problems: Sequence[Problem], rest: Reading) -> None:
         super().__init__(problems)
@@ -73,7 +73,7 @@ def read_workflow(path: str) -> d.Workflow:
 
 
 def read_text(text: str, path: str) -> d.Workflow:
-    """The same for text that was loaded already; files that it names are looked for beside `path`."""
+    """Read text that was loaded already; files that it names are looked for beside `path`."""
     return _read(text, path).workflow
 
 
@@ -83,7 +83,7 @@ def read_with_places(path: str) -> Reading:
 
 
 def load(path: str, most_bytes: int = MOST_FILE_BYTES) -> bytes:
-    """The content of a regular file; raises WorkflowError."""
+    """Return the content of a regular file; raises WorkflowError."""
     try:
         # Opening a pipe would wait for somebody to write into it.
         flags = getattr(os, "O_NONBLOCK", 0)
@@ -98,17 +98,17 @@ def load(path: str, most_bytes: int = MOST_FILE_BYTES) -> bytes:
     return content
 
 
-def files_of(workflow: d.Workflow) -> list[tuple[str, d.Position]]:
-    """The files that a workflow names, from its directory on, and where it names them."""
+def files_of(workflow: d.Workflow) -> list[tuple[str, d.SourcePosition]]:
+    """Return the files that a workflow names, relative to its directory, and where it names them."""
     return [(file.name, file.position) for file in workflow.files]
 
 
 def _read(source: bytes | str, path: str) -> Reading:
     path = str(Path(path).absolute())
-    root = parse(source, path)
+    root = parse_yaml(source, path)
     notes = Notes(path, root.position)
-    if not isinstance(root, Fields):
-        notes.wrong(root, f"a workflow is a mapping with `steps`, not {type_words(root)}")
+    if not isinstance(root, YamlMapping):
+        notes.wrong(root, f"a workflow is a mapping with `steps`, not {type_in_words(root)}")
         raise InvalidWorkflowError(notes.problems)
     workflow = _read_keys(root, notes)
     if workflow is None:
@@ -116,9 +116,9 @@ def _read(source: bytes | str, path: str) -> Reading:
     return Reading(workflow, root, (*notes.written,))
 
 
-def _partly_read(root: Fields, notes: Notes) -> InvalidWorkflowError:
-    """All that is wrong with the keys of a file; some of it shows only when the rest is taken out."""
-    mending, problems = Mending(), [*notes.problems]
+def _partly_read(root: YamlMapping, notes: Notes) -> InvalidWorkflowError:
+    """All problems with the keys of a file; some of them show only when the rest is taken out."""
+    mending, problems = ErrorRecovery(), [*notes.problems]
     workflow: d.Workflow | None = None
     for _ in range(MOST_ROUNDS):
         left = mending.mended(root, notes.faulty)
@@ -136,8 +136,8 @@ def _partly_read(root: Fields, notes: Notes) -> InvalidWorkflowError:
     return PartlyReadError(problems, Reading(workflow, root, (*notes.written,), mending.gaps))
 
 
-def _read_keys(root: Fields, notes: Notes) -> d.Workflow | None:
-    """What the keys say; None if something is wrong."""
+def _read_keys(root: YamlMapping, notes: Notes) -> d.Workflow | None:
+    """The workflow that the keys declare; None if something is wrong."""
     record = WORKFLOW.read(root, "workflow", notes)
     setting = _setting(root, notes)
     steps, hooks = _steps(root.get("steps"), setting), _hooks(root.get("hooks"), setting)
@@ -152,37 +152,37 @@ def _place(problem: Problem) -> tuple[int, int]:
     return problem.position.line, problem.position.column
 
 
-def _setting(root: Fields, notes: Notes) -> Setting:
-    """What steps take from the file around them, also when other things in it are wrong."""
+def _setting(root: YamlMapping, notes: Notes) -> Setting:
+    """The settings that steps take from the file around them, also when other things in it are wrong."""
     defaults = root.get("defaults")
-    if not isinstance(defaults, Fields):
+    if not isinstance(defaults, YamlMapping):
         return Setting(notes)
     agent, shell = defaults.get("agent"), defaults.get("shell")
     return Setting(notes, *(_text(agent), _text(shell)))
 
 
-def _text(node: Node | None) -> str | None:
-    return node.value if isinstance(node, Scalar) and isinstance(node.value, str) else None
+def _text(node: YamlNode | None) -> str | None:
+    return node.value if isinstance(node, YamlScalar) and isinstance(node.value, str) else None
 
 
-def _steps(node: Node | None, setting: Setting) -> tuple[d.Step, ...]:
-    return read_steps(node, setting) if isinstance(node, Items) else ()
+def _steps(node: YamlNode | None, setting: Setting) -> tuple[d.Step, ...]:
+    return read_steps(node, setting) if isinstance(node, YamlList) else ()
 
 
-def _hooks(node: Node | None, setting: Setting) -> d.Hooks | None:
-    if not isinstance(node, Fields):
+def _hooks(node: YamlNode | None, setting: Setting) -> d.Hooks | None:
+    if not isinstance(node, YamlMapping):
         return None
     return d.Hooks(**{moment: _steps(node.get(moment), setting) for moment in HOOKS.names})
 
 
-def _hooks_of_agents(root: Fields) -> dict[str, Node]:
+def _hooks_of_agents(root: YamlMapping) -> dict[str, YamlNode]:
     agents = root.get("agents")
-    profiles = agents.values if isinstance(agents, Fields) else {}
+    profiles = agents.values if isinstance(agents, YamlMapping) else {}
     return {name: profile.values["hooks"] for name, profile in profiles.items() if _has_hooks(profile)}
 
 
-def _has_hooks(profile: Node) -> TypeGuard[Fields]:
-    return isinstance(profile, Fields) and "hooks" in profile.values
+def _has_hooks(profile: YamlNode) -> TypeGuard[YamlMapping]:
+    return isinstance(profile, YamlMapping) and "hooks" in profile.values
 
 
 def _workflow(
@@ -219,7 +219,7 @@ def _name(record: Record, notes: Notes) -> str:
 
 def _inputs(record: Record, notes: Notes) -> dict[str, d.Input]:
     nodes = record.node.values.get("inputs")
-    if not isinstance(nodes, Fields):
+    if not isinstance(nodes, YamlMapping):
         return {}
     written = record.get("inputs").items()
     inputs = {name: _input(name, each, nodes.values[name], notes) for name, each in written}
@@ -227,14 +227,14 @@ def _inputs(record: Record, notes: Notes) -> dict[str, d.Input]:
     return inputs
 
 
-def _input(name: str, written: str | Record, node: Node, notes: Notes) -> d.Input:
+def _input(name: str, written: str | Record, node: YamlNode, notes: Notes) -> d.Input:
     if isinstance(written, Record):
         return input_of(name, written, notes)
     return d.Input(name=name, type=cast(d.InputType, written), position=node.position)
 
 
-def _profile(name: str, record: Record, hooks: Mapping[str, d.Hooks | None]) -> d.Profile:
-    return d.Profile(
+def _profile(name: str, record: Record, hooks: Mapping[str, d.Hooks | None]) -> d.AgentProfile:
+    return d.AgentProfile(
         name=name,
         agent=record.get("agent"),
         set_up=prompted_of(record),
@@ -255,9 +255,9 @@ def _defaults(record: Record | None) -> d.Defaults:
     )
 
 
-def _digest(root: Fields, notes: Notes) -> str:
-    """Over what the file says and what the files say that it names, not over how it is laid out."""
-    digest = hashlib.sha256(msgspec.json.encode(plain(root)))
+def _digest(root: YamlMapping, notes: Notes) -> str:
+    """A digest of what the file and the files that it names say, not of how it is laid out."""
+    digest = hashlib.sha256(msgspec.json.encode(plain_value(root)))
     for name in dict.fromkeys(file.name for file in notes.files):
         try:
             content = load(str(Path(notes.file).parent / name))
@@ -265,9 +265,6 @@ def _digest(root: Fields, notes: Notes) -> str:
             continue  # a missing file is for validation to tell
         digest.update(b"\0" + name.encode() + b"\0" + hashlib.sha256(content).digest())
     return digest.hexdigest()
-
-
-# Inputs as they are declared, and what does not fit together in a declaration.
 
 
 _KEYS = ("type", "description", "required", "default", "enum", "pattern", "min", "max", "secret", "rest")
@@ -283,15 +280,15 @@ _TYPE_WORDS = {
 
 
 def input_of(name: str, record: Record, notes: Notes) -> Input:
-    """An input, or the answer to an `ask` step."""
+    """Read an input, or the answer to an `ask` step, and note what does not fit together."""
     declared = Input(name=name, position=record.node.position, **record.only(*_KEYS))
     for key, message in _unfit_keys(declared):
         notes.wrong(record.node.values[key], message)
     return declared
 
 
-def check_rest(inputs: Mapping[str, Input], nodes: Mapping[str, Node], notes: Notes) -> None:
-    """Only one input can take what is left."""
+def check_rest(inputs: Mapping[str, Input], nodes: Mapping[str, YamlNode], notes: Notes) -> None:
+    """Note a second input that takes the rest: only one can."""
     takers = [each.name for each in inputs.values() if each.rest]
     for name in takers[1:]:
         notes.wrong(nodes[name], f"only one input can have `rest`: it is {listed(takers)}")
@@ -362,11 +359,8 @@ def _is_of(type: str, value: Json) -> bool:
             return isinstance(value, str)
 
 
-# What steps and workflows are made of: retries, gates, agents' settings, MCP servers.
-
-
 def common_of(record: Record, id: str, kind: str) -> dict[str, Any]:
-    """What every step may say; of an `approve` step, the question and its timeout are its own matter."""
+    """Read the keys of every step; of an `approve` step, the question and its timeout are its own matter."""
     is_approve = kind == "approve"
     return {
         "id": id,
@@ -382,20 +376,20 @@ def common_of(record: Record, id: str, kind: str) -> dict[str, Any]:
     }
 
 
-def _gate(value: str | bool | Record | None) -> d.Gate | None:
+def _gate(value: str | bool | Record | None) -> d.ApprovalGate | None:
     match value:
         case None:
             return None
         case str():
-            return d.Gate(question=value)
+            return d.ApprovalGate(question=value)
         case Record():
             return gate_of(value)
         case _:
-            return d.Gate()
+            return d.ApprovalGate()
 
 
-def gate_of(record: Record) -> d.Gate:
-    return d.Gate(**record.values)
+def gate_of(record: Record) -> d.ApprovalGate:
+    return d.ApprovalGate(**record.values)
 
 
 def retry_of(value: int | Record | None) -> d.Retry | None:
@@ -443,11 +437,11 @@ def limits_of(record: Record | None) -> d.Limits | None:
     return None if record is None else d.Limits(**record.values)
 
 
-def prompted_of(record: Record) -> d.Prompted:
-    """How an agent is set up, of a step, a profile or the defaults."""
+def prompted_of(record: Record) -> d.AgentSettings:
+    """Read the settings of an agent, of a step, a profile or the defaults."""
     tools = record.get("tools")
-    return d.Prompted(
-        tools=None if tools is None else d.Tools(tools.get("allow", ()), tools.get("deny", ())),
+    return d.AgentSettings(
+        tools=None if tools is None else d.ToolRuleTexts(tools.get("allow", ()), tools.get("deny", ())),
         mcp_servers=servers_of(record.get("mcp_servers", {})),
         continues=record.get("continue"),
         budget=limits_of(record.get("budget")),
@@ -468,19 +462,18 @@ def prompted_of(record: Record) -> d.Prompted:
     )
 
 
-def servers_of(records: Mapping[str, Record]) -> tuple[d.Server, ...]:
+def servers_of(records: Mapping[str, Record]) -> tuple[d.McpServerEntry, ...]:
     return tuple(_server(name, record) for name, record in records.items())
 
 
-def _server(name: str, record: Record) -> d.Server:
+def _server(name: str, record: Record) -> d.McpServerEntry:
     if "url" in record.values:
         kind = record.get("type", "http")
-        return d.Server(name=name, url=record.get("url"), type=kind, headers=record.get("headers", {}))
+        return d.McpServerEntry(
+            name=name, url=record.get("url"), type=kind, headers=record.get("headers", {})
+        )
     command = (record.get("command"), *record.get("args", ()))
-    return d.Server(name=name, command=command, env=record.get("env", {}))
-
-
-# Steps as they are written: which kind each is, what it is called, and what it becomes.
+    return d.McpServerEntry(name=name, command=command, env=record.get("env", {}))
 
 
 _PROMPTS = ("prompt", "prompt_file")
@@ -489,7 +482,7 @@ _KIND_KEYS = {"run_file": "run"} | {kind: kind for kind in KINDS}
 
 @dataclass(frozen=True)
 class Setting:
-    """What the steps of a file have from the file around them."""
+    """What the steps of a file take from the file around them."""
 
     notes: Notes
     agent: str | None = None
@@ -498,29 +491,29 @@ class Setting:
 
 @dataclass
 class Scope:
-    """The ids of steps that are told apart by nothing else: those of a list, and of branches in it."""
+    """Ids of steps that must be unique together: those of a list, and of branches in it."""
 
     prefix: str = ""
-    places: dict[str, Node] = field(default_factory=dict)
+    places: dict[str, YamlNode] = field(default_factory=dict)
 
     def inside(self, parallel: str) -> Scope:
         """For branches: unnamed steps in there are called after the step around them."""
         return Scope(f"{parallel}_", self.places)
 
 
-def read_steps(node: Items, setting: Setting, scope: Scope | None = None) -> tuple[d.Step, ...]:
-    """The steps of a list. What is wrong with them is noted; a step that is wrong is left out."""
+def read_steps(node: YamlList, setting: Setting, scope: Scope | None = None) -> tuple[d.Step, ...]:
+    """Read the steps of a list. Their problems are noted; a step that is wrong is left out."""
     scope = scope or Scope()
     ids = [_id_of(each, number, setting.notes, scope) for number, each in enumerate(node.nodes, 1)]
     steps = [_read_step(each, name, setting, scope) for each, name in zip(node.nodes, ids, strict=True)]
     return tuple(step for step in steps if step is not None)
 
 
-def _id_of(node: Node, number: int, notes: Notes, scope: Scope) -> str:
-    if not isinstance(node, Fields):
+def _id_of(node: YamlNode, number: int, notes: Notes, scope: Scope) -> str:
+    if not isinstance(node, YamlMapping):
         return ""
     written = node.get("id")
-    if isinstance(written, Scalar) and isinstance(written.value, str):
+    if isinstance(written, YamlScalar) and isinstance(written.value, str):
         _claim(written.value, written, notes, scope)
         return written.value
     made = f"{scope.prefix}{next(iter(_kinds_of(node)), 'step')}_{number}"
@@ -528,18 +521,20 @@ def _id_of(node: Node, number: int, notes: Notes, scope: Scope) -> str:
     return made
 
 
-def _claim(id: str, node: Node, notes: Notes, scope: Scope) -> None:
+def _claim(id: str, node: YamlNode, notes: Notes, scope: Scope) -> None:
     if first := scope.places.get(id):
         line = first.position.line
-        notes.wrong(node, f"the id `{shown(id, 60)}` is taken by the step in line {line}: choose another")
+        notes.wrong(node, f"the id `{printable(id, 60)}` is taken by the step in line {line}: choose another")
     else:
         scope.places[id] = node
 
 
-def _read_step(node: Node, id: str, setting: Setting, scope: Scope) -> d.Step | None:
+def _read_step(node: YamlNode, id: str, setting: Setting, scope: Scope) -> d.Step | None:
     notes = setting.notes
-    if not isinstance(node, Fields):
-        notes.wrong(node, f"a step must be a mapping with one of {listed([*KINDS])}, not {type_words(node)}")
+    if not isinstance(node, YamlMapping):
+        notes.wrong(
+            node, f"a step must be a mapping with one of {listed([*KINDS])}, not {type_in_words(node)}"
+        )
         return None
     kind = _kind_of(node, setting)
     if kind is None:
@@ -555,7 +550,7 @@ def _read_step(node: Node, id: str, setting: Setting, scope: Scope) -> d.Step | 
         notes.owner = around
 
 
-def _kind_of(node: Fields, setting: Setting) -> str | None:
+def _kind_of(node: YamlMapping, setting: Setting) -> str | None:
     notes, kinds = setting.notes, _kinds_of(node)
     if not kinds:
         notes.wrong(node, f"the step does nothing; {_nearest_kind(node)}")
@@ -570,40 +565,40 @@ def _kind_of(node: Fields, setting: Setting) -> str | None:
     return kinds[0]
 
 
-def _kinds_of(node: Fields) -> list[str]:
-    """What a step does; `approve` beside something else is its gate, and a prompt alone is for an agent."""
+def _kinds_of(node: YamlMapping) -> list[str]:
+    """The kinds of a step; `approve` beside another one is its gate, and a prompt alone is for an agent."""
     kinds = [*dict.fromkeys(_KIND_KEYS[name] for name in node.values if name in _KIND_KEYS)]
     others = [kind for kind in kinds if kind != "approve"]
     return others or (["agent"] if _is_prompted(node) else kinds)
 
 
-def _is_prompted(node: Fields) -> bool:
+def _is_prompted(node: YamlMapping) -> bool:
     return any(name in node.values for name in _PROMPTS)
 
 
-def _nearest_kind(node: Fields) -> str:
+def _nearest_kind(node: YamlMapping) -> str:
     for name in node.values:
         near = [f"`{each}`" for each in get_close_matches(name[:60], _KIND_KEYS, n=1)]
-        if meant := meant_by(name, [*_KIND_KEYS, *_PROMPTS]) or "".join(near):
-            return f"did you mean {meant} by `{shown(name, 60)}`?"
+        if meant := key_meant_by(name, [*_KIND_KEYS, *_PROMPTS]) or "".join(near):
+            return f"did you mean {meant} by `{printable(name, 60)}`?"
     return f"say what with one of {listed([*KINDS])}"
 
 
 Inner = tuple[tuple[d.Step, ...], ...]
 
 
-def _inner(kind: str, node: Fields, id: str, setting: Setting, scope: Scope) -> Inner:
+def _inner(kind: str, node: YamlMapping, id: str, setting: Setting, scope: Scope) -> Inner:
     """The lists of steps inside of a step."""
-    if kind == "parallel" and isinstance(branches := node.get("parallel"), Items):
+    if kind == "parallel" and isinstance(branches := node.get("parallel"), YamlList):
         return (*_branches(branches, setting, scope.inside(id)),)
-    if kind in ("for_each", "while") and isinstance(steps := node.get("steps"), Items):
+    if kind in ("for_each", "while") and isinstance(steps := node.get("steps"), YamlList):
         return (read_steps(steps, setting),)
     return ()
 
 
-def _branches(node: Items, setting: Setting, scope: Scope) -> Iterator[tuple[d.Step, ...]]:
+def _branches(node: YamlList, setting: Setting, scope: Scope) -> Iterator[tuple[d.Step, ...]]:
     for number, branch in enumerate(node.nodes, 1):
-        if not isinstance(branch, Items):
+        if not isinstance(branch, YamlList):
             step = _read_step(branch, _id_of(branch, number, setting.notes, scope), setting, scope)
             yield (step,) if step is not None else ()
         elif not branch.nodes:
@@ -638,7 +633,7 @@ def _approve(record: Record, common: dict[str, Any], setting: Setting, inner: In
     if isinstance(asked, Record):
         return d.Approve(question=gate_of(asked), **common)
     beside = record.only("on_deny", "default", "timeout")
-    return d.Approve(question=d.Gate(question=asked, **beside), **common)
+    return d.Approve(question=d.ApprovalGate(question=asked, **beside), **common)
 
 
 def _ask(record: Record, common: dict[str, Any], setting: Setting, inner: Inner) -> d.Step:

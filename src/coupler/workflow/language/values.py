@@ -1,4 +1,4 @@
-"""What a value in a workflow may look like: read, said in words, and said as JSON Schema, by one object.
+"""The shapes of values in a workflow file: each reads a value, names it in words, and gives its JSON Schema.
 
 Whatever is wrong is noted and read as `WRONG`, so that all problems of a file are told at once.
 """
@@ -12,11 +12,18 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
-from coupler.config.lookup import shown, suggestion
+from coupler.config.lookup import printable, suggestion
 from coupler.workflow.errors import Problem
 from coupler.workflow.language import model
-from coupler.workflow.language.model import NamedFile, Position, meant_by
-from coupler.workflow.language.yaml_source import Fields, Items, Node, Scalar, plain, type_words
+from coupler.workflow.language.model import NamedFile, SourcePosition, key_meant_by
+from coupler.workflow.language.yaml_source import (
+    YamlList,
+    YamlMapping,
+    YamlNode,
+    YamlScalar,
+    plain_value,
+    type_in_words,
+)
 
 
 class Anything(msgspec.Struct, frozen=True):
@@ -25,21 +32,21 @@ class Anything(msgspec.Struct, frozen=True):
     words: str = "any value"
     kind: Literal["template", "expression"] | None = None
 
-    def is_like(self, node: Node) -> bool:
+    def is_like(self, node: YamlNode) -> bool:
         return True
 
-    def read(self, node: Node, key: str, notes: Notes) -> Any:
+    def read(self, node: YamlNode, key: str, notes: Notes) -> Any:
         self._note(node, notes)
-        return plain(node)
+        return plain_value(node)
 
-    def _note(self, node: Node, notes: Notes) -> None:
+    def _note(self, node: YamlNode, notes: Notes) -> None:
         match node:
-            case Scalar(value=str()) if self.kind is not None:
+            case YamlScalar(value=str()) if self.kind is not None:
                 notes.written.append(Written(self.kind, node.text, node, notes.owner))
-            case Items() if self.kind == "template":
+            case YamlList() if self.kind == "template":
                 for each in node.nodes:
                     self._note(each, notes)
-            case Fields() if self.kind == "template":
+            case YamlMapping() if self.kind == "template":
                 for each in node.values.values():
                     self._note(each, notes)
             case _:
@@ -54,11 +61,11 @@ class JsonSchema(msgspec.Struct, frozen=True):
 
     words: str = "a JSON Schema"
 
-    def is_like(self, node: Node) -> bool:
-        return isinstance(node, Fields)
+    def is_like(self, node: YamlNode) -> bool:
+        return isinstance(node, YamlMapping)
 
-    def read(self, node: Node, key: str, notes: Notes) -> Any:
-        return plain(node) if isinstance(node, Fields) else unlike(self, node, key, notes)
+    def read(self, node: YamlNode, key: str, notes: Notes) -> Any:
+        return plain_value(node) if isinstance(node, YamlMapping) else unlike(self, node, key, notes)
 
     def schema(self) -> Schema:
         return {"type": "object"}
@@ -69,11 +76,11 @@ class ListOf(msgspec.Struct, frozen=True):
     words: str
     least: int = 0
 
-    def is_like(self, node: Node) -> bool:
-        return isinstance(node, Items)
+    def is_like(self, node: YamlNode) -> bool:
+        return isinstance(node, YamlList)
 
-    def read(self, node: Node, key: str, notes: Notes) -> Any:
-        if not isinstance(node, Items):
+    def read(self, node: YamlNode, key: str, notes: Notes) -> Any:
+        if not isinstance(node, YamlList):
             return unlike(self, node, key, notes)
         if len(node.nodes) < self.least:
             return notes.wrong(node, f"`{key}` must have at least one item")
@@ -93,11 +100,11 @@ class MappingOf(msgspec.Struct, frozen=True):
     name_pattern: str
     name_words: str
 
-    def is_like(self, node: Node) -> bool:
-        return isinstance(node, Fields)
+    def is_like(self, node: YamlNode) -> bool:
+        return isinstance(node, YamlMapping)
 
-    def read(self, node: Node, key: str, notes: Notes) -> Any:
-        if not isinstance(node, Fields):
+    def read(self, node: YamlNode, key: str, notes: Notes) -> Any:
+        if not isinstance(node, YamlMapping):
             return unlike(self, node, key, notes)
         read: dict[str, Any] = {}
         for name, value in node.values.items():
@@ -105,7 +112,7 @@ class MappingOf(msgspec.Struct, frozen=True):
                 notes.wrong(node.key(name), f"a name in `{key}` must be {self.name_words}")
                 read[name] = WRONG
             else:
-                read[name] = self.item.read(value, shown(name, 60), notes)
+                read[name] = self.item.read(value, printable(name, 60), notes)
         return WRONG if any(value is WRONG for value in read.values()) else read
 
     def schema(self) -> Schema:
@@ -122,10 +129,10 @@ class Either(msgspec.Struct, frozen=True):
     def words(self) -> str:
         return ", or ".join(shape.words for shape in self.shapes)
 
-    def is_like(self, node: Node) -> bool:
+    def is_like(self, node: YamlNode) -> bool:
         return any(shape.is_like(node) for shape in self.shapes)
 
-    def read(self, node: Node, key: str, notes: Notes) -> Any:
+    def read(self, node: YamlNode, key: str, notes: Notes) -> Any:
         shape = next((shape for shape in self.shapes if shape.is_like(node)), None)
         if shape is None:
             return unlike(self, node, key, notes)
@@ -143,11 +150,11 @@ class Steps(msgspec.Struct, frozen=True):
 
     words: str = "a list of steps"
 
-    def is_like(self, node: Node) -> bool:
-        return isinstance(node, Items)
+    def is_like(self, node: YamlNode) -> bool:
+        return isinstance(node, YamlList)
 
-    def read(self, node: Node, key: str, notes: Notes) -> Any:
-        if not isinstance(node, Items):
+    def read(self, node: YamlNode, key: str, notes: Notes) -> Any:
+        if not isinstance(node, YamlList):
             return unlike(self, node, key, notes)
         if not node.nodes:
             return notes.wrong(node, f"`{key}` must have at least one step")
@@ -167,22 +174,19 @@ class Branches(Steps, frozen=True):
         return {"type": "array", "minItems": 1, "items": branch}
 
 
-# What a text, a number or a boolean in a workflow may look like.
-
-
 class Text(msgspec.Struct, frozen=True):
-    """A text that says something; a template's and an expression's place is noted."""
+    """A text that is not empty; the position of a template or an expression is noted."""
 
     words: str = "a text"
     pattern: str = r"\S"
     kind: Literal["template", "expression"] | None = None
     wrong_words: str = "must not be empty"
 
-    def is_like(self, node: Node) -> bool:
-        return isinstance(node, Scalar) and isinstance(node.value, str)
+    def is_like(self, node: YamlNode) -> bool:
+        return isinstance(node, YamlScalar) and isinstance(node.value, str)
 
-    def read(self, node: Node, key: str, notes: Notes) -> Any:
-        if not isinstance(node, Scalar) or not isinstance(node.value, str):
+    def read(self, node: YamlNode, key: str, notes: Notes) -> Any:
+        if not isinstance(node, YamlScalar) or not isinstance(node.value, str):
             return unlike(self, node, key, notes)
         if not re.search(self.pattern.replace("$", r"\Z"), node.value):
             return notes.wrong(node, f"`{key}` {self.wrong_words}")
@@ -200,11 +204,11 @@ class AnyText(msgspec.Struct, frozen=True):
     words: str = "a text"
     is_template: bool = True
 
-    def is_like(self, node: Node) -> bool:
-        return isinstance(node, Scalar) and isinstance(node.value, str)
+    def is_like(self, node: YamlNode) -> bool:
+        return isinstance(node, YamlScalar) and isinstance(node.value, str)
 
-    def read(self, node: Node, key: str, notes: Notes) -> Any:
-        if not isinstance(node, Scalar) or not isinstance(node.value, str):
+    def read(self, node: YamlNode, key: str, notes: Notes) -> Any:
+        if not isinstance(node, YamlScalar) or not isinstance(node.value, str):
             return unlike(self, node, key, notes)
         if self.is_template:
             notes.written.append(Written("template", node.value, node, notes.owner))
@@ -219,11 +223,11 @@ class Variable(msgspec.Struct, frozen=True):
 
     words: str = "a text, a number, true or false"
 
-    def is_like(self, node: Node) -> bool:
-        return isinstance(node, Scalar) and node.value is not None
+    def is_like(self, node: YamlNode) -> bool:
+        return isinstance(node, YamlScalar) and node.value is not None
 
-    def read(self, node: Node, key: str, notes: Notes) -> Any:
-        if not isinstance(node, Scalar) or node.value is None:
+    def read(self, node: YamlNode, key: str, notes: Notes) -> Any:
+        if not isinstance(node, YamlScalar) or node.value is None:
             return unlike(self, node, key, notes)
         notes.written.append(Written("template", node.text, node, notes.owner))
         return node.text
@@ -233,17 +237,17 @@ class Variable(msgspec.Struct, frozen=True):
 
 
 class FileName(msgspec.Struct, frozen=True):
-    """A file, from the directory of the workflow's file on."""
+    """A file, relative to the directory of the workflow's file."""
 
     words: str = "the name of a file"
     not_files: tuple[str, ...] = ()
     """Words that mean something else."""
 
-    def is_like(self, node: Node) -> bool:
-        return isinstance(node, Scalar) and isinstance(node.value, str)
+    def is_like(self, node: YamlNode) -> bool:
+        return isinstance(node, YamlScalar) and isinstance(node.value, str)
 
-    def read(self, node: Node, key: str, notes: Notes) -> Any:
-        if not isinstance(node, Scalar) or not isinstance(node.value, str):
+    def read(self, node: YamlNode, key: str, notes: Notes) -> Any:
+        if not isinstance(node, YamlScalar) or not isinstance(node.value, str):
             return unlike(self, node, key, notes)
         name = node.value
         if name in self.not_files:
@@ -267,18 +271,18 @@ class PermissionRule(msgspec.Struct, frozen=True):
 
     words: str = "a permission rule, such as `execute(git *)`"
 
-    def is_like(self, node: Node) -> bool:
-        return isinstance(node, Scalar) and isinstance(node.value, str)
+    def is_like(self, node: YamlNode) -> bool:
+        return isinstance(node, YamlScalar) and isinstance(node.value, str)
 
-    def read(self, node: Node, key: str, notes: Notes) -> Any:
+    def read(self, node: YamlNode, key: str, notes: Notes) -> Any:
         from coupler.permission.rules import Rule as PermissionRule
 
-        if not isinstance(node, Scalar) or not isinstance(node.value, str):
+        if not isinstance(node, YamlScalar) or not isinstance(node.value, str):
             return unlike(self, node, key, notes)
         try:
             PermissionRule.parse("ask", node.value, "workflow", f"`{key}`")
         except ValueError as error:
-            return notes.wrong(node, shown(str(error)))
+            return notes.wrong(node, printable(str(error)))
         return node.value
 
     def schema(self) -> Schema:
@@ -288,11 +292,11 @@ class PermissionRule(msgspec.Struct, frozen=True):
 class Boolean(msgspec.Struct, frozen=True):
     words: str = "true or false"
 
-    def is_like(self, node: Node) -> bool:
-        return isinstance(node, Scalar) and isinstance(node.value, bool)
+    def is_like(self, node: YamlNode) -> bool:
+        return isinstance(node, YamlScalar) and isinstance(node.value, bool)
 
-    def read(self, node: Node, key: str, notes: Notes) -> Any:
-        if not isinstance(node, Scalar) or not isinstance(node.value, bool):
+    def read(self, node: YamlNode, key: str, notes: Notes) -> Any:
+        if not isinstance(node, YamlScalar) or not isinstance(node.value, bool):
             return unlike(self, node, key, notes)
         return node.value
 
@@ -305,11 +309,11 @@ class Yes(msgspec.Struct, frozen=True):
 
     words: str = "true"
 
-    def is_like(self, node: Node) -> bool:
-        return isinstance(node, Scalar) and isinstance(node.value, bool)
+    def is_like(self, node: YamlNode) -> bool:
+        return isinstance(node, YamlScalar) and isinstance(node.value, bool)
 
-    def read(self, node: Node, key: str, notes: Notes) -> Any:
-        if not isinstance(node, Scalar) or node.value is not True:
+    def read(self, node: YamlNode, key: str, notes: Notes) -> Any:
+        if not isinstance(node, YamlScalar) or node.value is not True:
             return notes.wrong(node, f"`{key}` must be true here, or be left out")
         return True
 
@@ -335,11 +339,11 @@ class Number(msgspec.Struct, frozen=True):
         ]
         return " ".join(["a whole number" if self.is_whole else "a number", *filter(None, bounds)])
 
-    def is_like(self, node: Node) -> bool:
-        return isinstance(node, Scalar) and _is_number(node.value)
+    def is_like(self, node: YamlNode) -> bool:
+        return isinstance(node, YamlScalar) and _is_number(node.value)
 
-    def read(self, node: Node, key: str, notes: Notes) -> Any:
-        value = node.value if isinstance(node, Scalar) else None
+    def read(self, node: YamlNode, key: str, notes: Notes) -> Any:
+        value = node.value if isinstance(node, YamlScalar) else None
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             return unlike(self, node, key, notes)
         if (self.is_whole and value != int(value)) or not self._is_within(value):
@@ -360,20 +364,20 @@ class Number(msgspec.Struct, frozen=True):
 
 
 class Duration(msgspec.Struct, frozen=True):
-    """Seconds."""
+    """A duration, in seconds."""
 
     may_be_zero: bool = False
-    words: str = model.WORDS
+    words: str = model.DURATION_WORDS
 
-    def is_like(self, node: Node) -> bool:
-        return isinstance(node, Scalar) and (isinstance(node.value, str) or _is_number(node.value))
+    def is_like(self, node: YamlNode) -> bool:
+        return isinstance(node, YamlScalar) and (isinstance(node.value, str) or _is_number(node.value))
 
-    def read(self, node: Node, key: str, notes: Notes) -> Any:
-        if not isinstance(node, Scalar) or not self.is_like(node):
+    def read(self, node: YamlNode, key: str, notes: Notes) -> Any:
+        if not isinstance(node, YamlScalar) or not self.is_like(node):
             return unlike(self, node, key, notes)
         value = node.value
         seconds = model.seconds_in(value) if isinstance(value, str) else float(value or 0)
-        if seconds is None or not 0 <= seconds <= model.LONGEST:
+        if seconds is None or not 0 <= seconds <= model.LONGEST_DURATION:
             return notes.wrong(node, f"`{key}` must be {self.words}")
         if seconds == 0 and not self.may_be_zero:
             return notes.wrong(node, f"`{key}` must be more than nothing: leave it out to have no limit")
@@ -381,10 +385,10 @@ class Duration(msgspec.Struct, frozen=True):
 
     def schema(self) -> Schema:
         least: Schema = {"minimum": 0} if self.may_be_zero else {"exclusiveMinimum": 0}
-        text: Schema = {"type": "string", "pattern": model.PATTERN}
+        text: Schema = {"type": "string", "pattern": model.DURATION_PATTERN}
         if not self.may_be_zero:
-            text["pattern"] = f"^(?=.*[1-9]){model.PATTERN[1:]}"
-        return {"anyOf": [{"type": "number", "maximum": model.LONGEST, **least}, text]}
+            text["pattern"] = f"^(?=.*[1-9]){model.DURATION_PATTERN[1:]}"
+        return {"anyOf": [{"type": "number", "maximum": model.LONGEST_DURATION, **least}, text]}
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -397,20 +401,20 @@ class Choice(msgspec.Struct, frozen=True):
         *most, last = (f"`{option}`" for option in self.options)
         return f"{', '.join(most)} or {last}" if most else last
 
-    def is_like(self, node: Node) -> bool:
-        return isinstance(node, Scalar) and isinstance(node.value, str)
+    def is_like(self, node: YamlNode) -> bool:
+        return isinstance(node, YamlScalar) and isinstance(node.value, str)
 
-    def read(self, node: Node, key: str, notes: Notes) -> Any:
-        if not isinstance(node, Scalar) or not isinstance(node.value, str):
+    def read(self, node: YamlNode, key: str, notes: Notes) -> Any:
+        if not isinstance(node, YamlScalar) or not isinstance(node.value, str):
             return unlike(self, node, key, notes)
         return node.value if self.has(node) else self.refuse(node, key, notes, self.words)
 
-    def has(self, node: Node) -> bool:
-        return isinstance(node, Scalar) and node.value in self.options
+    def has(self, node: YamlNode) -> bool:
+        return isinstance(node, YamlScalar) and node.value in self.options
 
-    def refuse(self, node: Node, key: str, notes: Notes, words: str) -> Any:
+    def refuse(self, node: YamlNode, key: str, notes: Notes, words: str) -> Any:
         """Note that a text is none of them; `words` say all that may stand there."""
-        text = str(node.value) if isinstance(node, Scalar) else ""
+        text = str(node.value) if isinstance(node, YamlScalar) else ""
         near = suggestion(text, self.options, self.options)
         return notes.wrong(node, f"`{key}` must be {words}{'; ' + near if near[:3] == 'did' else ''}")
 
@@ -420,9 +424,6 @@ class Choice(msgspec.Struct, frozen=True):
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-# A mapping with keys that the language knows: which they are, and which go together.
 
 
 _LINK = re.compile(r"\[(.*?)\]\(.*?\)")
@@ -443,9 +444,9 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class KeyRule(Protocol):
-    """What must hold between the keys of one mapping."""
+    """A rule between the keys of one mapping."""
 
-    def check(self, node: Fields, notes: Notes) -> bool: ...
+    def check(self, node: YamlMapping, notes: Notes) -> bool: ...
 
     def schema(self) -> Schema: ...
 
@@ -453,7 +454,7 @@ class KeyRule(Protocol):
 class Record(msgspec.Struct, frozen=True):
     """A mapping as it was read: the values of the keys that were written."""
 
-    node: Fields
+    node: YamlMapping
     values: Mapping[str, Any]
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -465,7 +466,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """The keys of one kind of mapping."""
+    """The keys of one kind of mapping, and which go together."""
 
     name: str
     """In the JSON Schema."""
@@ -486,13 +487,13 @@ class Table(msgspec.Struct, frozen=True):
     def names(self) -> tuple[str, ...]:
         return tuple(key.name for key in self.keys)
 
-    def is_like(self, node: Node) -> bool:
-        return isinstance(node, Fields)
+    def is_like(self, node: YamlNode) -> bool:
+        return isinstance(node, YamlMapping)
 
-    def read(self, node: Node, key: str, notes: Notes) -> Any:
+    def read(self, node: YamlNode, key: str, notes: Notes) -> Any:
         """A `Record`, or `WRONG`."""
-        if not isinstance(node, Fields):
-            return notes.wrong(node, f"`{key}` must be {self.words}, not {type_words(node)}")
+        if not isinstance(node, YamlMapping):
+            return notes.wrong(node, f"`{key}` must be {self.words}, not {type_in_words(node)}")
         keys = {each.name: each for each in self.keys}
         read = {
             name: keys[name].shape.read(value, name, notes)
@@ -506,8 +507,8 @@ class Table(msgspec.Struct, frozen=True):
             return WRONG
         return Record(node, read)
 
-    def _unknown(self, name: str, node: Fields, notes: Notes) -> Any:
-        message = f"`{shown(name, 60)}` is no key of {self.title}; {self._advice(name)}"
+    def _unknown(self, name: str, node: YamlMapping, notes: Notes) -> Any:
+        message = f"`{printable(name, 60)}` is no key of {self.title}; {self._advice(name)}"
         return notes.wrong(node.key(name), message)
 
     def _advice(self, name: str) -> str:
@@ -515,13 +516,13 @@ class Table(msgspec.Struct, frozen=True):
 
     def _place_for(self, name: str) -> str | None:
         """Where a key belongs that other languages have, or that stands at the wrong place."""
-        if meant := meant_by(name, self.names):
+        if meant := key_meant_by(name, self.names):
             return f"did you mean {meant}?"
         if around := next((key.name for key in self.keys if name in _names_inside(key.shape)), None):
             return f"write it inside of `{around}`"
         return f"it belongs to {self.elsewhere[name]}" if name in self.elsewhere else None
 
-    def _has_all(self, node: Fields, notes: Notes) -> bool:
+    def _has_all(self, node: YamlMapping, notes: Notes) -> bool:
         missing = [key.name for key in self.keys if key.is_required and key.name not in node.values]
         advice = [self._advice(name) for name in node.values if missing and name not in self.names]
         for name in missing:
@@ -568,7 +569,7 @@ class OneOf(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
     is_needed: bool = True
 
-    def check(self, node: Fields, notes: Notes) -> bool:
+    def check(self, node: YamlMapping, notes: Notes) -> bool:
         given = [name for name in self.names if name in node.values]
         if len(given) > 1:
             notes.wrong(node.key(given[1]), f"either {' or '.join(f'`{name}`' for name in given)}, not both")
@@ -590,7 +591,7 @@ class Needs(msgspec.Struct, frozen=True):
     name: str
     other: str
 
-    def check(self, node: Fields, notes: Notes) -> bool:
+    def check(self, node: YamlMapping, notes: Notes) -> bool:
         if self.name in node.values and self.other not in node.values:
             notes.wrong(node.key(self.name), f"`{self.name}` goes with `{self.other}`, which is not here")
             return False
@@ -605,11 +606,11 @@ class Alone(msgspec.Struct, frozen=True):
 
     name: str
 
-    def check(self, node: Fields, notes: Notes) -> bool:
+    def check(self, node: YamlMapping, notes: Notes) -> bool:
         if self.name not in node.values or len(node.values) == 1:
             return True
         other = next(name for name in node.values if name != self.name)
-        notes.wrong(node.key(other), f"`{shown(other, 60)}` cannot stand beside `{self.name}`")
+        notes.wrong(node.key(other), f"`{printable(other, 60)}` cannot stand beside `{self.name}`")
         return False
 
     def schema(self) -> Schema:
@@ -622,8 +623,8 @@ class Inside(msgspec.Struct, frozen=True):
     name: str
     others: tuple[str, ...]
 
-    def check(self, node: Fields, notes: Notes) -> bool:
-        if not isinstance(node.values.get(self.name), Fields):
+    def check(self, node: YamlMapping, notes: Notes) -> bool:
+        if not isinstance(node.values.get(self.name), YamlMapping):
             return True
         beside = [other for other in self.others if other in node.values]
         for other in beside:
@@ -637,46 +638,43 @@ class Inside(msgspec.Struct, frozen=True):
         return {"if": is_mapping, "then": {"properties": dict.fromkeys(self.others, False)}}
 
 
-# What is found on the way through a workflow's file: problems, templates, and the files that it names.
-
-
 Schema = dict[str, Any]
-"""Of JSON."""
+"""A JSON Schema."""
 
 MOST_PROBLEMS = 100
-"""Problems of one file that are told; more of them help nobody."""
+"""Problems of one file that are reported; more of them help nobody."""
 
 
 class _Wrong:
-    """What could not be read."""
+    """Stands for a value that could not be read."""
 
 
 WRONG: Final = _Wrong()
 
 
 class Written(NamedTuple):
-    """A template or an expression of the file, and where it stands."""
+    """A template or an expression of the file, and its position."""
 
     kind: Literal["template", "expression"]
     text: str
-    node: Scalar
-    owner: Position
-    """Of the step that it belongs to; of the whole workflow, if it is in no step."""
+    node: YamlScalar
+    owner: SourcePosition
+    """The position of its step; of the whole workflow, if it is in no step."""
 
 
 @dataclass
 class Notes:
-    """What is found on the way through a file."""
+    """Collects what is found while a file is read: problems, templates, and the files that it names."""
 
     file: str
-    owner: Position
+    owner: SourcePosition
     problems: list[Problem] = field(default_factory=list)
     written: list[Written] = field(default_factory=list)
     files: list[NamedFile] = field(default_factory=list)
     faulty: set[int] = field(default_factory=set)
     """The nodes that problems are about, by their identity."""
 
-    def wrong(self, node: Node, message: str) -> Any:
+    def wrong(self, node: YamlNode, message: str) -> Any:
         """Note a problem; what was read is `WRONG`."""
         self.faulty.add(id(node))
         if len(self.problems) < MOST_PROBLEMS:
@@ -692,24 +690,24 @@ class Shape(Protocol):
         """What it is: "a list of texts"."""
         ...
 
-    def is_like(self, node: Node) -> bool:
+    def is_like(self, node: YamlNode) -> bool:
         """Whether this is meant, among others that a key may have; it can still be wrong in itself."""
         ...
 
-    def read(self, node: Node, key: str, notes: Notes) -> Any:
+    def read(self, node: YamlNode, key: str, notes: Notes) -> Any:
         """The value, or `WRONG`."""
         ...
 
     def schema(self) -> Schema: ...
 
 
-def unlike(shape: Shape, node: Node, key: str, notes: Notes) -> Any:
+def unlike(shape: Shape, node: YamlNode, key: str, notes: Notes) -> Any:
     hint = ""
-    if shape.words.startswith("a text") and isinstance(node, Scalar) and node.value is not None:
+    if shape.words.startswith("a text") and isinstance(node, YamlScalar) and node.value is not None:
         hint = ": put it in quotes"
-    return notes.wrong(node, f"`{key}` must be {shape.words}, not {type_words(node)}{hint}")
+    return notes.wrong(node, f"`{key}` must be {shape.words}, not {type_in_words(node)}{hint}")
 
 
 def listed(names: Sequence[str]) -> str:
-    """Keys as they stand in a sentence."""
+    """Join keys as they stand in a sentence."""
     return ", ".join(f"`{name}`" for name in names)

@@ -1,4 +1,4 @@
-"""A workflow's text as a tree in which everything knows its line and column.
+"""Parses YAML into a tree in which every node knows its line and column.
 
 The text may be a stranger's: its size, its depth and what its anchors expand to are bounded, and what could
 mean two things (tags, merge keys, keys that stand twice) is refused. Values are those of YAML 1.2's core:
@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NoReturn
 
-from coupler.config.lookup import shown
-from coupler.runtime.extras import need
+from coupler.config.lookup import printable
+from coupler.runtime.extras import import_extra
 from coupler.workflow.errors import InvalidWorkflowError, Problem
-from coupler.workflow.language.model import Json, Position
+from coupler.workflow.language.model import Json, SourcePosition
 
 MOST_BYTES = 1024 * 1024
-"""Of a file."""
+"""Bytes of a file."""
 MOST_CHARACTERS = 4 * MOST_BYTES
-"""Of all texts, each counted as often as an alias repeats it."""
+"""Characters of all texts, each counted as often as an alias repeats it."""
 MOST_NODES = 20_000
 """Values, each counted as often as an alias repeats it."""
 MOST_DEPTH = 64
@@ -41,10 +41,10 @@ _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": 
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class YamlScalar:
     """A text, a number, true, false or nothing."""
 
-    position: Position
+    position: SourcePosition
     value: str | int | float | bool | None
     text: str
     """As it was written, without quotes."""
@@ -52,93 +52,95 @@ class Scalar:
     """Written below a `|`, so that its lines are those of the file."""
     indent: int = 0
 
-    def position_at(self, line: int, column: int = 1) -> Position:
-        """Where a place within the text stands in the file, as far as that can be told; both count from 1."""
+    def position_at(self, line: int, column: int = 1) -> SourcePosition:
+        """Return the position in the file of a place within the text; both count from 1."""
         start = self.position
         if self.is_block:
-            return Position(start.file, start.line + line, self.indent + column)
+            return SourcePosition(start.file, start.line + line, self.indent + column)
         return start
 
 
 @dataclass(frozen=True, slots=True)
-class Items:
+class YamlList:
     """A list."""
 
-    position: Position
-    nodes: tuple[Node, ...]
+    position: SourcePosition
+    nodes: tuple[YamlNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class YamlMapping:
     """A mapping, in the order of the file."""
 
-    position: Position
-    keys: dict[str, Scalar]
-    values: dict[str, Node]
+    position: SourcePosition
+    keys: dict[str, YamlScalar]
+    values: dict[str, YamlNode]
 
-    def get(self, name: str) -> Node | None:
+    def get(self, name: str) -> YamlNode | None:
         return self.values.get(name)
 
-    def key(self, name: str) -> Scalar:
+    def key(self, name: str) -> YamlScalar:
         """The key itself, for its position."""
         return self.keys[name]
 
 
-Node = Scalar | Items | Fields
+YamlNode = YamlScalar | YamlList | YamlMapping
 
 
-def plain(node: Node) -> Json:
-    """What a node says, without where."""
+def plain_value(node: YamlNode) -> Json:
+    """Return what a node says, without positions."""
     match node:
-        case Scalar():
+        case YamlScalar():
             return node.value
-        case Items():
-            return [plain(each) for each in node.nodes]
-        case Fields():
-            return {name: plain(value) for name, value in node.values.items()}
+        case YamlList():
+            return [plain_value(each) for each in node.nodes]
+        case YamlMapping():
+            return {name: plain_value(value) for name, value in node.values.items()}
 
 
-def type_words(node: Node) -> str:
-    """What kind of value this is, for people."""
+def type_in_words(node: YamlNode) -> str:
+    """Name the kind of a node's value, for people."""
     match node:
-        case Items():
+        case YamlList():
             return "a list"
-        case Fields():
+        case YamlMapping():
             return "a mapping"
-        case Scalar(value=None):
+        case YamlScalar(value=None):
             return "nothing"
-        case Scalar(value=bool()):
+        case YamlScalar(value=bool()):
             return node.text.lower()
-        case Scalar(value=str()):
+        case YamlScalar(value=str()):
             return "a text" if node.text.strip() else "an empty text"
         case _:
             return "a number"
 
 
-def parse(source: bytes | str, file: str) -> Node:
-    """The tree of a text; raises InvalidWorkflowError."""
+def parse_yaml(source: bytes | str, file: str) -> YamlNode:
+    """Parse a text into a tree; raises InvalidWorkflowError."""
     text = _decoded(source, file)
-    yaml: Any = need("yaml", extra="workflows", feature="A workflow")
+    yaml: Any = import_extra("yaml", extra="workflows", feature="A workflow")
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
         return _Composer(text.splitlines(), file, yaml, yaml.parse(text, Loader=loader)).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        _refuse(Position(file, line, column), _syntax_words(error, text.splitlines(), line, column))
+        _refuse(SourcePosition(file, line, column), _syntax_words(error, text.splitlines(), line, column))
     except yaml.YAMLError as error:
-        _refuse(Position(file, 1, 1), f"this is no YAML: {shown(str(error))}")
+        _refuse(SourcePosition(file, 1, 1), f"this is no YAML: {printable(str(error))}")
 
 
 def _decoded(source: bytes | str, file: str) -> str:
     if len(source) > MOST_BYTES:
-        _refuse(Position(file, 1, 1), f"the file is too large: a workflow has at most {MOST_BYTES:,} bytes")
+        _refuse(
+            SourcePosition(file, 1, 1), f"the file is too large: a workflow has at most {MOST_BYTES:,} bytes"
+        )
     text = (source if isinstance(source, str) else _from_utf_8(source, file)).removeprefix("\ufeff")
     if unfit := _UNFIT.search(text):
         start = unfit.start()
-        place = Position(file, text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
+        place = SourcePosition(file, text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
         _refuse(
-            place, f"the character {shown(unfit[0])} is not allowed: leave it out, or escape it in quotes"
+            place, f"the character {printable(unfit[0])} is not allowed: leave it out, or escape it in quotes"
         )
     return text
 
@@ -150,11 +152,11 @@ def _from_utf_8(source: bytes, file: str) -> str:
         before = source[: error.start].decode().splitlines(keepends=True) or [""]
         is_new_line = before[-1].endswith(("\n", "\r"))
         line, column = (len(before) + 1, 1) if is_new_line else (len(before), len(before[-1]) + 1)
-        _refuse(Position(file, line, column), "this is no UTF-8: save the file in that encoding")
+        _refuse(SourcePosition(file, line, column), "this is no UTF-8: save the file in that encoding")
 
 
 def _syntax_words(error: Any, lines: list[str], line: int, column: int) -> str:
-    problem = shown(str(error.problem or error.context or "it cannot be read"))
+    problem = printable(str(error.problem or error.context or "it cannot be read"))
     written = lines[line - 1] if 0 < line <= len(lines) else ""
     is_first = not written[: column - 1].strip()
     if "cannot start any token" in problem and written.lstrip(" ").startswith("\t"):
@@ -178,7 +180,7 @@ def _syntax_words(error: Any, lines: list[str], line: int, column: int) -> str:
 
 def _misplaced_words(written: str, is_first: bool) -> str:
     # Its value is not repeated: it may be a password.
-    line = f"`{shown(_VALUE.sub(': …', written.strip()), 60)}`"
+    line = f"`{printable(_VALUE.sub(': …', written.strip()), 60)}`"
     if not is_first:
         return f"a value ends in the midst of {line}: put quotes around all of it, or a line's end behind it"
     return (
@@ -187,30 +189,30 @@ def _misplaced_words(written: str, is_first: bool) -> str:
     )
 
 
-def _refuse(position: Position, message: str) -> NoReturn:
+def _refuse(position: SourcePosition, message: str) -> NoReturn:
     raise InvalidWorkflowError([Problem(position, message)])
 
 
 @dataclass
 class _Composer:
-    """Makes the tree of the parser's events, and keeps count."""
+    """Makes the tree from the parser's events, within the limits."""
 
     lines: list[str]
     file: str
     yaml: Any
     events: Iterator[Any]
-    anchors: dict[str, Node | None] = field(default_factory=dict)
+    anchors: dict[str, YamlNode | None] = field(default_factory=dict)
     """None: still being read, so that an alias to it would have no end."""
     weights: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Nodes and characters below each anchored node."""
     nodes: int = 0
     characters: int = 0
 
-    def document(self) -> Node:
+    def document(self) -> YamlNode:
         next(self.events)
         event = next(self.events)
         if isinstance(event, self.yaml.StreamEndEvent):
-            _refuse(Position(self.file, 1, 1), "the file is empty: a workflow has at least `steps`")
+            _refuse(SourcePosition(self.file, 1, 1), "the file is empty: a workflow has at least `steps`")
         root = self._node(next(self.events), 0)
         next(self.events)
         event = next(self.events)
@@ -218,7 +220,7 @@ class _Composer:
             _refuse(self._position(event), "a second document begins here: a file has one workflow")
         return root
 
-    def _node(self, event: Any, depth: int) -> Node:
+    def _node(self, event: Any, depth: int) -> YamlNode:
         if isinstance(event, self.yaml.AliasEvent):
             return self._alias(event)
         self._check(event, depth)
@@ -226,17 +228,17 @@ class _Composer:
             self.anchors[event.anchor] = None
         before = self.nodes, self.characters
         node = self._composed(event, depth)
-        self._count(event, 1, len(node.text) if isinstance(node, Scalar) else 0)
+        self._count(event, 1, len(node.text) if isinstance(node, YamlScalar) else 0)
         if event.anchor is not None:
             self.anchors[event.anchor] = node
             self.weights[id(node)] = self.nodes - before[0], self.characters - before[1]
         return node
 
-    def _composed(self, event: Any, depth: int) -> Node:
+    def _composed(self, event: Any, depth: int) -> YamlNode:
         if isinstance(event, self.yaml.ScalarEvent):
             return self._scalar(event)
         if isinstance(event, self.yaml.SequenceStartEvent):
-            return Items(self._position(event), (*self._items(depth),))
+            return YamlList(self._position(event), (*self._items(depth),))
         return self._fields(event, depth)
 
     def _check(self, event: Any, depth: int) -> None:
@@ -258,52 +260,52 @@ class _Composer:
                 f"at most {MOST_NODES:,} values and {MOST_CHARACTERS:,} characters",
             )
 
-    def _alias(self, event: Any) -> Node:
+    def _alias(self, event: Any) -> YamlNode:
         name = event.anchor
         if name not in self.anchors:
-            _refuse(self._position(event), f"there is no anchor `&{shown(name, 60)}` above")
+            _refuse(self._position(event), f"there is no anchor `&{printable(name, 60)}` above")
         node = self.anchors[name]
         if node is None:
-            _refuse(self._position(event), f"`*{shown(name, 60)}` stands inside of what it repeats")
+            _refuse(self._position(event), f"`*{printable(name, 60)}` stands inside of what it repeats")
         self._count(event, *self.weights[id(node)])
         return node
 
-    def _items(self, depth: int) -> Iterator[Node]:
+    def _items(self, depth: int) -> Iterator[YamlNode]:
         while not isinstance(event := next(self.events), self.yaml.SequenceEndEvent):
             yield self._node(event, depth + 1)
 
-    def _fields(self, event: Any, depth: int) -> Fields:
-        fields = Fields(self._position(event), {}, {})
+    def _fields(self, event: Any, depth: int) -> YamlMapping:
+        fields = YamlMapping(self._position(event), {}, {})
         while not isinstance(event := next(self.events), self.yaml.MappingEndEvent):
             key = self._key(event, depth, fields)
             fields.keys[key.text] = key
             fields.values[key.text] = self._node(next(self.events), depth + 1)
         return fields
 
-    def _key(self, event: Any, depth: int, fields: Fields) -> Scalar:
+    def _key(self, event: Any, depth: int, fields: YamlMapping) -> YamlScalar:
         place = self._position(event)
         key = self._node(event, depth + 1)
-        if not isinstance(key, Scalar):
+        if not isinstance(key, YamlScalar):
             _refuse(place, "a key must be a text; a value that begins with `{{` needs quotes around it")
         if not isinstance(key.value, str):
             _refuse(place, "a key must be a text: put it in quotes")
         if key.value == "<<" and event.style in (None, ""):
             _refuse(place, "merge keys (`<<`) are no part of YAML 1.2: repeat the keys, or use `defaults`")
         if first := fields.keys.get(key.value):
-            _refuse(place, f"`{shown(key.value, 60)}` stands twice; first in line {first.position.line}")
+            _refuse(place, f"`{printable(key.value, 60)}` stands twice; first in line {first.position.line}")
         return key
 
-    def _scalar(self, event: Any) -> Scalar:
+    def _scalar(self, event: Any) -> YamlScalar:
         place, text = self._position(event), event.value
         if _HALF.search(text):
             _refuse(place, "half of a character cannot be escaped: write the character itself")
         if event.style in (None, ""):
-            return Scalar(place, self._value(text, place), text)
+            return YamlScalar(place, self._value(text, place), text)
         if event.style == "|":
-            return Scalar(place, text, text, True, self._indent(event.start_mark.line + 1))
-        return Scalar(place, text, text)
+            return YamlScalar(place, text, text, True, self._indent(event.start_mark.line + 1))
+        return YamlScalar(place, text, text)
 
-    def _value(self, text: str, place: Position) -> str | int | float | bool | None:
+    def _value(self, text: str, place: SourcePosition) -> str | int | float | bool | None:
         if text in _NULL:
             return None
         if text in _BOOLEANS:
@@ -319,7 +321,7 @@ class _Composer:
             _refuse(place, "a workflow has no infinite numbers: put it in quotes if it is a text")
         return str(text)
 
-    def _integer(self, text: str, place: Position) -> int:
+    def _integer(self, text: str, place: SourcePosition) -> int:
         base = {"0o": 8, "0x": 16}.get(text[:2], 10)
         digits = text.lstrip("+-0ox") or "0"
         number = int(text[2:] if base != 10 else text, base) if len(digits) < 30 else BIGGEST_INTEGER + 1
@@ -334,5 +336,5 @@ class _Composer:
                 return len(written) - len(written.lstrip(" "))
         return 0
 
-    def _position(self, event: Any) -> Position:
-        return Position(self.file, event.start_mark.line + 1, event.start_mark.column + 1)
+    def _position(self, event: Any) -> SourcePosition:
+        return SourcePosition(self.file, event.start_mark.line + 1, event.start_mark.column + 1)

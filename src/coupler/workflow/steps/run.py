@@ -1,4 +1,4 @@
-"""Commands of `run` steps: a script in a file of its own, run by a shell in a process group of its own.
+"""Performs `run` steps: a script in a file of its own, run by a shell in a process group of its own.
 
 The script never passes through a command line, where everybody could read it and a long one would not fit.
 What the command leaves running in its group is ended with it, also if the step is cancelled or we are killed.
@@ -20,15 +20,15 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from coupler.mcp.shape import Shape, ShapeError, shape_of
-from coupler.runtime.commands import Capture, Job
+from coupler.runtime.commands import Capture, RunningCommand
 from coupler.runtime.environment import Environment, SpawnError
 from coupler.runtime.extras import MissingExtraError
-from coupler.runtime.guard import Watch
+from coupler.runtime.guard import SharedGroupGuard
 from coupler.runtime.process import READ_BYTES
 from coupler.workflow.engine.attempt import Attempt
 from coupler.workflow.errors import StepError
 from coupler.workflow.journal.run_events import Result, Wrote
-from coupler.workflow.language.library import read_neighbour
+from coupler.workflow.language.library import read_file_beside
 from coupler.workflow.language.model import ErrorKind, Json, Run
 from coupler.workflow.steps.shell_script import make_script
 
@@ -40,13 +40,23 @@ MOST_TAIL = 4 * 1024 * 1024
 """Bytes of stdout, and as many of stderr, that are kept: the first and the last of them."""
 
 NOT_RUN = 126
-"""What shells give as the exit code of a program that is there, but could not be run."""
+"""The exit code of shells for a program that is there, but could not be run."""
 
 LONGEST_REASON = 300
 """Characters of a failed command's last words that are part of the error's message."""
 
+STDOUT_NAME = "What the command wrote to stdout"
+"""The subject of sentences about a command's output."""
 
-async def perform_command(step: Run, attempt: Attempt, watch: Watch | None = None) -> Result:
+_KINDS: dict[str, ErrorKind] = {
+    "missing_program": "not_found",
+    "missing_directory": "not_found",
+    "not_executable": "not_found",
+    "bad_environment": "template",
+}
+
+
+async def perform_command(step: Run, attempt: Attempt, watch: SharedGroupGuard | None = None) -> Result:
     """Run the script to its end; raises `StepError`, which has what the command wrote, if it ran.
 
     The watch ends the command when we are killed; steps of one run should share one, for it is a process.
@@ -55,15 +65,73 @@ async def perform_command(step: Run, attempt: Attempt, watch: Watch | None = Non
         raise StepError(
             "not_found", "A `run` step needs a POSIX shell: run this workflow in WSL, or elsewhere."
         )
-    template = step.script if step.file is None else read_neighbour(step.file, attempt.workflow.file)
+    template = step.script if step.file is None else read_file_beside(step.file, attempt.workflow.file)
     script = make_script(template or "", attempt.names, attempt.expressions, step.shell)
     stdin = None if step.stdin is None else _encode(attempt.text(step.stdin))
     if watch is None:
-        with Watch() as own_watch:
+        with SharedGroupGuard() as own_watch:
             ending = await _run(step, attempt, script.text, stdin, own_watch)
     else:
         ending = await _run(step, attempt, script.text, stdin, watch)
     return _judge(step, ending, attempt.mask)
+
+
+async def _run(
+    step: Run, attempt: Attempt, script: bytes, stdin: bytes | None, watch: SharedGroupGuard
+) -> _Ending:
+    with _script_file(step, script, watch) as file:
+        job = _start(step.shell, file, attempt, stdin)
+        stdout, stderr = _Stream("stdout", attempt), _Stream("stderr", attempt)
+        with watch.over(job.pid, file), contextlib.closing(job):
+            try:
+                await job.hear(stdout.hear, stderr.hear)
+                await job.wait()
+            finally:
+                # Also if it is cancelled; what is left then has something to say until its end.
+                await job.end(GRACE, stdout.hear, stderr.hear)
+                stdout.finish()
+                stderr.finish()
+    assert job.returncode is not None
+    return _Ending(job.returncode, stdout.kept, stderr.kept)
+
+
+@contextlib.contextmanager
+def _script_file(step: Run, script: bytes, watch: SharedGroupGuard) -> Iterator[str]:
+    """A file that only we can read, named so that the shell's messages tell the step."""
+    try:
+        descriptor, file = tempfile.mkstemp(prefix=f"coupler-{step.id[:40]}-", suffix=".sh")
+    except OSError as error:
+        raise _unwritten(error) from None
+    watch.expect(file)
+    try:
+        try:
+            with open(descriptor, "wb") as opened:  # noqa: PTH123 - it is open already
+                opened.write(script)
+        except OSError as error:
+            raise _unwritten(error) from None
+        yield file
+    finally:
+        Path(file).unlink(missing_ok=True)
+
+
+def _unwritten(error: OSError) -> StepError:
+    message = f"The script could not be written to a temporary file: {error.strerror}. Is TMPDIR right?"
+    return StepError("exit", message, exit_code=NOT_RUN)
+
+
+def _start(shell: str, file: str, attempt: Attempt, stdin: bytes | None) -> RunningCommand:
+    # The shell's own variable would name the directory that we are in.
+    environment = Environment.inherit({**attempt.env, "PWD": attempt.cwd})
+    try:
+        return RunningCommand.start(
+            [shell, file], cwd=attempt.cwd, env=environment, input=stdin, hears_stderr=True
+        )
+    except SpawnError as error:
+        kind = _KINDS.get(error.kind, "exit")
+        raise StepError(kind, error.message, exit_code=NOT_RUN if kind == "exit" else None) from None
+    except UnicodeEncodeError:
+        message = "An environment variable of the step has a value that is no text: half a surrogate pair."
+        raise StepError("template", message) from None
 
 
 class _Ending(NamedTuple):
@@ -98,93 +166,6 @@ class _Ending(NamedTuple):
         return f"{how}: {last[:LONGEST_REASON]}" if last else f"{how}."
 
 
-async def _run(step: Run, attempt: Attempt, script: bytes, stdin: bytes | None, watch: Watch) -> _Ending:
-    with _script_file(step, script, watch) as file:
-        job = _start(step.shell, file, attempt, stdin)
-        stdout, stderr = _Stream("stdout", attempt), _Stream("stderr", attempt)
-        with watch.over(job.pid, file), contextlib.closing(job):
-            try:
-                await job.hear(stdout.hear, stderr.hear)
-                await job.wait()
-            finally:
-                # Also if it is cancelled; what is left then has something to say until its end.
-                await job.end(GRACE, stdout.hear, stderr.hear)
-                stdout.finish()
-                stderr.finish()
-    assert job.returncode is not None
-    return _Ending(job.returncode, stdout.kept, stderr.kept)
-
-
-@contextlib.contextmanager
-def _script_file(step: Run, script: bytes, watch: Watch) -> Iterator[str]:
-    """A file that only we can read, named so that the shell's messages tell the step."""
-    try:
-        descriptor, file = tempfile.mkstemp(prefix=f"coupler-{step.id[:40]}-", suffix=".sh")
-    except OSError as error:
-        raise _unwritten(error) from None
-    watch.expect(file)
-    try:
-        try:
-            with open(descriptor, "wb") as opened:  # noqa: PTH123 - it is open already
-                opened.write(script)
-        except OSError as error:
-            raise _unwritten(error) from None
-        yield file
-    finally:
-        Path(file).unlink(missing_ok=True)
-
-
-def _unwritten(error: OSError) -> StepError:
-    message = f"The script could not be written to a temporary file: {error.strerror}. Is TMPDIR right?"
-    return StepError("exit", message, exit_code=NOT_RUN)
-
-
-def _start(shell: str, file: str, attempt: Attempt, stdin: bytes | None) -> Job:
-    # The shell's own variable would name the directory that we are in.
-    environment = Environment.inherit({**attempt.env, "PWD": attempt.cwd})
-    try:
-        return Job.start([shell, file], cwd=attempt.cwd, env=environment, input=stdin, hears_stderr=True)
-    except SpawnError as error:
-        kind = _KINDS.get(error.kind, "exit")
-        raise StepError(kind, error.message, exit_code=NOT_RUN if kind == "exit" else None) from None
-    except UnicodeEncodeError:
-        message = "An environment variable of the step has a value that is no text: half a surrogate pair."
-        raise StepError("template", message) from None
-
-
-_KINDS: dict[str, ErrorKind] = {
-    "missing_program": "not_found",
-    "missing_directory": "not_found",
-    "not_executable": "not_found",
-    "bad_environment": "template",
-}
-
-
-class _Stream:
-    """What comes from one pipe, on its way to who looks on and to the result.
-
-    Shown is what is kept: of an endless output the beginning as it comes, and the end when it is over.
-    """
-
-    def __init__(self, name: Literal["stdout", "stderr"], attempt: Attempt) -> None:
-        self.kept = Capture(MOST_HEAD, MOST_TAIL)
-        self._name: Literal["stdout", "stderr"] = name
-        self._attempt = attempt
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    async def hear(self, chunk: bytes) -> None:
-        self._show(self._decoder.decode(self.kept.append(chunk)))
-
-    def finish(self) -> None:
-        if self.kept.is_cut:
-            self._decoder.reset()
-        self._show(self._decoder.decode(self.kept.rest(), final=True))
-
-    def _show(self, text: str) -> None:
-        for start in range(0, len(text), READ_BYTES):
-            self._attempt.emit(Wrote(stream=self._name, text=text[start : start + READ_BYTES]))
-
-
 def _judge(step: Run, ending: _Ending, mask: Callable[[str], str]) -> Result:
     code = ending.exit_code
     if code not in step.ok_codes:
@@ -203,61 +184,37 @@ def _output(step: Run, result: Result, stdout: Capture) -> Json | msgspec.UnsetT
     return parsed_output(step, result.stdout or "")
 
 
-def _encode(text: str) -> bytes:
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        raise StepError("template", "The step's `stdin` is no text: it has half a surrogate pair.") from None
-
-
-def _decode(written: bytes) -> str:
-    return written.decode("utf-8", "surrogateescape")
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-# What a command wrote to stdout, read as what its step says it is: JSON, lines, JSON that fits a schema.
-
-
 def parsed_output(step: Run, stdout: str) -> Json | msgspec.UnsetType:
-    """What becomes `steps.x.output`, or `UNSET` if the step does not say; raises `StepError`."""
+    """Parse stdout into `steps.x.output`, or `UNSET` if the step does not ask for it; raises `StepError`."""
     match step.output:
         case None:
             return msgspec.UNSET
         case "lines":
             return lines_of(stdout)
         case "json":
-            return _decoded(stdout, WRITTEN)
+            return _decoded(stdout, STDOUT_NAME)
         case _:
-            return _fitting(_schema(step), _decoded(stdout, WRITTEN))
-
-
-WRITTEN = "What the command wrote to stdout"
+            return _fitting(_schema(step), _decoded(stdout, STDOUT_NAME))
 
 
 def lines_of(text: str) -> list[str]:
-    """Its lines without their ends; the last one may have none."""
+    """Return the lines of a text without their ends; the last one may have none."""
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     return lines if lines[-1] else lines[:-1]
 
 
 def _schema(step: Run) -> Json:
-    """The one that stands in the workflow, or in a file beside it."""
+    """The schema in the workflow, or in a file beside it."""
     if not isinstance(step.output, str):
         return step.output
-    return _decoded(read_neighbour(step.output, step.position.file), f"The schema {step.output!r}")
+    return _decoded(read_file_beside(step.output, step.position.file), f"The schema {step.output!r}")
 
 
 def _fitting(schema: Json, value: Json) -> Json:
     try:
         return _shape(msgspec.json.encode(schema)).read(value)
     except ShapeError as error:
-        raise StepError("invalid_output", f"{WRITTEN} does not fit the schema, {error}.") from None
+        raise StepError("invalid_output", f"{STDOUT_NAME} does not fit the schema, {error}.") from None
 
 
 @functools.lru_cache(maxsize=64)
@@ -300,3 +257,46 @@ def _problem(message: str, text: str) -> str:
 
 def _place(before: str) -> str:
     return f" in line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
+
+
+class _Stream:
+    """Sends what comes from one pipe to the log and to the result.
+
+    Shown is what is kept: of an endless output the beginning as it comes, and the end when it is over.
+    """
+
+    def __init__(self, name: Literal["stdout", "stderr"], attempt: Attempt) -> None:
+        self.kept = Capture(MOST_HEAD, MOST_TAIL)
+        self._name: Literal["stdout", "stderr"] = name
+        self._attempt = attempt
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    async def hear(self, chunk: bytes) -> None:
+        self._show(self._decoder.decode(self.kept.append(chunk)))
+
+    def finish(self) -> None:
+        if self.kept.is_cut:
+            self._decoder.reset()
+        self._show(self._decoder.decode(self.kept.rest(), final=True))
+
+    def _show(self, text: str) -> None:
+        for start in range(0, len(text), READ_BYTES):
+            self._attempt.emit(Wrote(stream=self._name, text=text[start : start + READ_BYTES]))
+
+
+def _encode(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise StepError("template", "The step's `stdin` is no text: it has half a surrogate pair.") from None
+
+
+def _decode(written: bytes) -> str:
+    return written.decode("utf-8", "surrogateescape")
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

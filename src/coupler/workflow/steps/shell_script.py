@@ -1,4 +1,13 @@
-"""A script with marks where values belong: reading on in it, and what may be put in place of a mark."""
+"""Builds the scripts of `run` steps: values arrive as words, whatever is in them.
+
+Each value is assigned to a shell variable before the script begins, and the script has an expansion of that
+variable in its place, with the quotes that the place needs. A shell does not read again what an expansion
+gives: a wrong guess about the quotes splits words, and never runs anything.
+
+Outside of quotes a list that stands by itself becomes its words; everywhere else its items are joined by
+spaces. Mappings are JSON, booleans `true` and `false`. Null and NUL characters are errors. `| raw` puts text
+into the script as it is.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +25,46 @@ if TYPE_CHECKING:
 
 
 MARK = "\0"
-"""Stands around the number of a value; no script and no value has it."""
+"""Stands around the number of a value in a script with marks; no script and no value has it."""
+
+ShellName = Literal["sh", "bash"]
+"""The shells that can run scripts."""
+
+DELIMITER = re.compile(r"[ \t]*((?:'[^']*'|\"[^\"]*\"|\\.|[^\s;&|<>()'\"\\])*)")
+"""The text behind `<<`, and in its group the word that is the last line."""
+
+ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+_SHORT_OPTION_C = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
+_PREFIXES = frozenset({"command", "builtin", "exec", "env", "sudo", "nohup"})
+_SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "su", "runuser"})
+_NAMING = frozenset(
+    {
+        "declare",
+        "export",
+        "getopts",
+        "local",
+        "mapfile",
+        "read",
+        "readarray",
+        "readonly",
+        "typeset",
+        "unset",
+        "wait",
+    }
+)
+"""Commands of bash that evaluate what stands in brackets after a variable's name."""
+
+_PARAMETER = re.compile(r"[!#]?(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-])?")
+_NUMERIC_TEST = re.compile(r"\s-(?:eq|ne|lt|le|gt|ge|v|R)\s")
+_REDIRECTION = re.compile(r"<<<|<>|>>|>\||[<>]&|[<>]")
+_BLANK = " \t"
+_ENDS = ";&|\n"
+
+_LEADING = frozenset({"if", "then", "elif", "else", "do", "while", "until", "!", "{", "time"})
 
 
-class Value(NamedTuple):
-    """What an expression has given."""
+class ShellValue(NamedTuple):
+    """A value that an expression has given."""
 
     texts: tuple[str, ...]
     is_list: bool
@@ -28,104 +72,36 @@ class Value(NamedTuple):
 
 
 class PlacementError(Exception):
-    """A value in a place where it cannot stand."""
+    """A value stands in a place where it cannot."""
 
 
-class MarkedText:
-    """A place in the text, and what has been written so far."""
-
-    def __init__(self, text: str, values: Sequence[Value], name_of: Callable[[str], str]) -> None:
-        self.text = text
-        self.values = values
-        self.name_of = name_of
-        """The variable that holds a text."""
-        self.at = 0
-        self.out: list[str] = []
-        self.open: list[Command] = []
-        """The commands around the place, the innermost last."""
-
-    def is_value(self) -> bool:
-        return self.text.startswith(MARK, self.at)
-
-    def take(self) -> Value:
-        """The value whose mark stands here."""
-        end = self.text.index(MARK, self.at + 1)
-        number = int(self.text[self.at + 1 : end])
-        self.at = end + 1
-        return self.values[number]
-
-    def copy(self, length: int) -> None:
-        self.out.append(self.text[self.at : self.at + length])
-        self.at += length
-
-    def until(self, end: str) -> bool:
-        """Whether there is more before the sign; the sign itself is copied."""
-        if self.at >= len(self.text):
-            return False
-        if self.text[self.at] == end:
-            self.copy(1)
-            return False
-        return True
-
-    def check(self, value: Value) -> None:
-        """Refuse a value where its command would read it as script."""
-        if not self.open:
-            return
-        command = self.open[-1]
-        word = "" if command.word_start is None else self.text[command.word_start : self.at]
-        reading = command.reading(word)
-        if reading is not None:
-            self.check_reading(reading, value)
-
-    def check_reading(self, reading: Reading, value: Value) -> None:
-        if not reading.takes(value.texts):
-            raise self.refused(value, reading.problem)
-
-    def refused(self, value: Value, why: str) -> PlacementError:
-        return PlacementError(f"`{{{{ {value.source[:80]} }}}}` cannot stand there: {why}")
-
-    def joined(self, value: Value) -> str:
-        return f"${{{self.name_of(' '.join(value.texts))}}}"
-
-
-# Scripts of `run` steps: values arrive as words, whatever is in them.
-#
-# Each value is assigned to a shell variable before the script begins, and the script has an expansion of that
-# variable in its place, with the quotes that the place needs (`shell` finds out which). A shell does not read
-# again what an expansion gives: a wrong guess about the quotes splits words, and never runs anything.
-#
-# Outside of quotes a list that stands by itself becomes its words; everywhere else its items are joined by
-# spaces. Mappings are JSON, booleans `true` and `false`. Null and NUL characters are errors. `| raw` puts
-# text into the script as it is.
-
-
-class Script(NamedTuple):
-    """What a shell reads from a file; values are in it, so the file is for the user alone."""
+class ShellScript(NamedTuple):
+    """The script that a shell reads from a file; values are in it, so the file is for the user alone."""
 
     text: bytes
 
 
 def make_script(
     template: str, names: Mapping[str, object], expressions: Expressions, shell: Literal["sh", "bash"]
-) -> Script:
-    """The script of a `run` step; raises StepError("template")."""
+) -> ShellScript:
+    """Build the script of a `run` step; raises StepError("template")."""
     if MARK in template:
         raise StepError("template", "the script has a NUL character, which no shell can read: take it out")
-    values: list[Value] = []
+    values: list[ShellValue] = []
 
     def written(value: object, bounds: Bounds, source: str) -> str:
         if isinstance(value, ShellText):
             return _without_nul(value)
         words = value if isinstance(value, list | tuple) else (value,)
         texts = tuple(_without_nul(as_text(word, bounds)) for word in words)
-        values.append(Value(texts, isinstance(value, list | tuple), source))
+        values.append(ShellValue(texts, isinstance(value, list | tuple), source))
         return f"{MARK}{len(values) - 1}{MARK}"
 
     marked = expressions.render(template, names, written)
     variables = _Variables(template, marked)
     try:
-        placed = place(marked, values, shell, variables.name_of)
-        return Script((variables.preamble() + placed).encode("utf-8", "surrogateescape"))
+        placed = place_values(marked, values, shell, variables.name_of)
+        return ShellScript((variables.preamble() + placed).encode("utf-8", "surrogateescape"))
     except PlacementError as error:
         raise StepError("template", str(error)) from None
     except RecursionError:
@@ -141,7 +117,7 @@ def _without_nul(text: str) -> str:
 
 
 class _Variables:
-    """The names that values have in the script: not exported, and not among the script's own."""
+    """The names of values in the script: not exported, and not among the script's own."""
 
     def __init__(self, template: str, script: str) -> None:
         digest = hashlib.sha256(template.encode("utf-8", "surrogatepass")).hexdigest()
@@ -162,35 +138,106 @@ def _single_quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-# Where a value stands in a shell script, and what is put there so that it arrives as it is.
-#
-# One pass over the script follows quotes, substitutions, here-documents and comments. It knows no grammar
-# beyond that: what it puts in place of a value is always the expansion of a variable, which a shell never
-# reads as script. The places where a shell, or one that it starts, does read the value again (arithmetic,
-# `eval`, `sh -c`) take whole numbers or plain words only.
+def place_values(
+    script: str, values: Sequence[ShellValue], shell: ShellName, name_of: Callable[[str], str]
+) -> str:
+    """Put expansions in place of a script's marks; `name_of` gives the variable of a text.
 
-
-_PARAMETER = re.compile(r"[!#]?(?:[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-])?")
-_NUMERIC_TEST = re.compile(r"\s-(?:eq|ne|lt|le|gt|ge|v|R)\s")
-_REDIRECTION = re.compile(r"<<<|<>|>>|>\||[<>]&|[<>]")
-_BLANK = " \t"
-_ENDS = ";&|\n"
-
-_LEADING = frozenset({"if", "then", "elif", "else", "do", "while", "until", "!", "{", "time"})
-
-
-def place(script: str, values: Sequence[Value], shell: Shell, name_of: Callable[[str], str]) -> str:
-    """The script with expansions in place of its marks; `name_of` gives the variable of a text."""
+    One pass over the script follows quotes, substitutions, here-documents and comments. It knows no grammar
+    beyond that: what it puts in place of a value is always the expansion of a variable, which a shell never
+    reads as script. The places where a shell, or one that it starts, does read the value again (arithmetic,
+    `eval`, `sh -c`) take whole numbers or plain words only.
+    """
     scan = _Scan(script, values, shell, name_of)
     scan.commands("")
     return "".join(scan.out)
+
+
+class WordReading(NamedTuple):
+    """A way in which a shell reads a word beyond being a word, and the texts that are harmless then."""
+
+    harmless: re.Pattern[str]
+    problem: str
+
+    def takes(self, texts: Sequence[str]) -> bool:
+        return all(map(self.harmless.fullmatch, texts))
+
+
+NUMBER = WordReading(
+    re.compile(r"-?[0-9]+"), "the shell calculates with it: only whole numbers can stand in this place"
+)
+SCRIPT = WordReading(
+    re.compile(r"[A-Za-z0-9_@%+=:,./-]*"),
+    "a shell reads it once more there, as script: hand it over as an argument "
+    "(`sh -c 'echo \"$1\"' sh VALUE`) or by `env`",
+)
+NAME = WordReading(
+    re.compile(r"[^\[]*", re.DOTALL), "the shell takes it for a variable with an index: take out its `[`"
+)
+
+
+class MarkedText:
+    """A text with marks, the position in it, and what has been written so far."""
+
+    def __init__(self, text: str, values: Sequence[ShellValue], name_of: Callable[[str], str]) -> None:
+        self.text = text
+        self.values = values
+        self.name_of = name_of
+        """The variable that holds a text."""
+        self.at = 0
+        self.out: list[str] = []
+        self.open: list[SimpleCommand] = []
+        """The commands around the place, the innermost last."""
+
+    def is_value(self) -> bool:
+        return self.text.startswith(MARK, self.at)
+
+    def take(self) -> ShellValue:
+        """Return the value whose mark stands here."""
+        end = self.text.index(MARK, self.at + 1)
+        number = int(self.text[self.at + 1 : end])
+        self.at = end + 1
+        return self.values[number]
+
+    def copy(self, length: int) -> None:
+        self.out.append(self.text[self.at : self.at + length])
+        self.at += length
+
+    def until(self, end: str) -> bool:
+        """Tell whether there is more before the sign; the sign itself is copied."""
+        if self.at >= len(self.text):
+            return False
+        if self.text[self.at] == end:
+            self.copy(1)
+            return False
+        return True
+
+    def check(self, value: ShellValue) -> None:
+        """Refuse a value where its command would read it as script."""
+        if not self.open:
+            return
+        command = self.open[-1]
+        word = "" if command.word_start is None else self.text[command.word_start : self.at]
+        reading = command.reading(word)
+        if reading is not None:
+            self.check_reading(reading, value)
+
+    def check_reading(self, reading: WordReading, value: ShellValue) -> None:
+        if not reading.takes(value.texts):
+            raise self.refused(value, reading.problem)
+
+    def refused(self, value: ShellValue, why: str) -> PlacementError:
+        return PlacementError(f"`{{{{ {value.source[:80]} }}}}` cannot stand there: {why}")
+
+    def joined(self, value: ShellValue) -> str:
+        return f"${{{self.name_of(' '.join(value.texts))}}}"
 
 
 class _Scan(MarkedText):
     """One pass over a text; each method begins at what it is named after, and ends behind it."""
 
     def __init__(
-        self, text: str, values: Sequence[Value], shell: Shell, name_of: Callable[[str], str]
+        self, text: str, values: Sequence[ShellValue], shell: ShellName, name_of: Callable[[str], str]
     ) -> None:
         super().__init__(text, values, name_of)
         self.shell = shell
@@ -200,7 +247,7 @@ class _Scan(MarkedText):
 
     def commands(self, end: str) -> None:
         """Commands up to the sign that ends them, or all there are."""
-        command = Command()
+        command = SimpleCommand()
         self.open.append(command)
         while self.at < len(self.text):
             char = self.text[self.at]
@@ -218,7 +265,7 @@ class _Scan(MarkedText):
         self._end_word(command)
         self.open.pop()
 
-    def _piece(self, command: Command, char: str) -> None:
+    def _piece(self, command: SimpleCommand, char: str) -> None:
         """A part of a word, or a sign between words."""
         starts = command.word_start is None
         match char:
@@ -238,7 +285,7 @@ class _Scan(MarkedText):
                     command.word_start = self.at
                 self._part(command, char)
 
-    def _part(self, command: Command, char: str) -> None:
+    def _part(self, command: SimpleCommand, char: str) -> None:
         match char:
             case "'":
                 self._single()
@@ -255,7 +302,7 @@ class _Scan(MarkedText):
             case _:
                 self.copy(1)
 
-    def _parenthesis(self, command: Command, starts: bool) -> None:
+    def _parenthesis(self, command: SimpleCommand, starts: bool) -> None:
         if starts and self.shell == "bash" and self.text.startswith("((", self.at):
             self.copy(2)
             self._arithmetic("))")
@@ -263,7 +310,7 @@ class _Scan(MarkedText):
             self.copy(1)
             self.commands(")")
 
-    def _end_word(self, command: Command) -> None:
+    def _end_word(self, command: SimpleCommand) -> None:
         if command.word_start is None:
             return
         word = self.text[command.word_start : self.at]
@@ -276,7 +323,7 @@ class _Scan(MarkedText):
         elif command.words or not (word in _LEADING or ASSIGNMENT.match(word)):
             self._add_word(command, _unquoted(word))
 
-    def _add_word(self, command: Command, word: str) -> None:
+    def _add_word(self, command: SimpleCommand, word: str) -> None:
         if not command.words and word == "case":
             command.open_cases += 1
         elif not command.words and word == "esac" and command.open_cases:
@@ -286,7 +333,7 @@ class _Scan(MarkedText):
             command.compares_numbers = _NUMERIC_TEST.search(test) is not None
         command.words.append(word)
 
-    def _end_command(self, command: Command, char: str) -> None:
+    def _end_command(self, command: SimpleCommand, char: str) -> None:
         self._end_word(command)
         self.copy(1)
         if char == "\n":
@@ -303,7 +350,7 @@ class _Scan(MarkedText):
             else:
                 self.copy(1)
 
-    def _redirection(self, command: Command) -> None:
+    def _redirection(self, command: SimpleCommand) -> None:
         self._end_word(command)
         if self.text.startswith("<<", self.at) and not self.text.startswith("<<<", self.at):
             self._here_document_begins(command)
@@ -469,7 +516,7 @@ class _Scan(MarkedText):
 
     # Here-documents
 
-    def _here_document_begins(self, command: Command) -> None:
+    def _here_document_begins(self, command: SimpleCommand) -> None:
         sign = "<<-" if self.text.startswith("<<-", self.at) else "<<"
         self.copy(len(sign))
         found = DELIMITER.match(self.text, self.at)
@@ -515,7 +562,7 @@ class _Scan(MarkedText):
 
     # Values
 
-    def _word_value(self, command: Command) -> None:
+    def _word_value(self, command: SimpleCommand) -> None:
         """Outside of quotes: one word, or those of a list that stands by itself."""
         start = self.at
         value = self.take()
@@ -525,7 +572,7 @@ class _Scan(MarkedText):
         else:
             self.out.append(f'"{self.joined(value)}"')
 
-    def _stands_alone(self, command: Command, start: int) -> bool:
+    def _stands_alone(self, command: SimpleCommand, start: int) -> bool:
         before, after = self.text[start - 1 : start] or " ", self.text[self.at : self.at + 1] or " "
         is_word = before in " \t\n;&|(" and after in " \t\n;&|)"
         return is_word and not command.is_target and command.words[:1] not in (["case"], ["[["])
@@ -541,62 +588,13 @@ def _unquoted(word: str) -> str:
     return re.sub(r"['\"\\]", "", word)
 
 
-# A simple command of a shell script, and whether it reads a word of its own as script or as arithmetic.
-#
-# Only what a shell itself does is known here, and shells that are started with a script. A program that runs
-# its arguments in another way (`ssh`, `xargs`, an interpreter) gets the value as it is.
-
-
-Shell = Literal["sh", "bash"]
-
-ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
-_SHORT_OPTION_C = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
-_PREFIXES = frozenset({"command", "builtin", "exec", "env", "sudo", "nohup"})
-_SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "su", "runuser"})
-_NAMING = frozenset(
-    {
-        "declare",
-        "export",
-        "getopts",
-        "local",
-        "mapfile",
-        "read",
-        "readarray",
-        "readonly",
-        "typeset",
-        "unset",
-        "wait",
-    }
-)
-"""Commands of bash that evaluate what stands in brackets after a variable's name."""
-
-
-class Reading(NamedTuple):
-    """What a word is read as beyond being a word, and which texts that leaves harmless."""
-
-    harmless: re.Pattern[str]
-    problem: str
-
-    def takes(self, texts: Sequence[str]) -> bool:
-        return all(map(self.harmless.fullmatch, texts))
-
-
-NUMBER = Reading(
-    re.compile(r"-?[0-9]+"), "the shell calculates with it: only whole numbers can stand in this place"
-)
-SCRIPT = Reading(
-    re.compile(r"[A-Za-z0-9_@%+=:,./-]*"),
-    "a shell reads it once more there, as script: hand it over as an argument "
-    "(`sh -c 'echo \"$1\"' sh VALUE`) or by `env`",
-)
-NAME = Reading(
-    re.compile(r"[^\[]*", re.DOTALL), "the shell takes it for a variable with an index: take out its `[`"
-)
-
-
 @dataclass
-class Command:
-    """The words of a simple command, as far as they have been read."""
+class SimpleCommand:
+    """The words of a simple command, as far as they have been read.
+
+    Known is only what a shell itself does, and shells that are started with a script. A program that runs its
+    arguments in another way (`ssh`, `xargs`, an interpreter) gets the value as it is.
+    """
 
     words: list[str] = field(default_factory=list)
     word_start: int | None = None
@@ -608,8 +606,8 @@ class Command:
     """Inside of `[[ ]]` of bash, with an operator that calculates."""
     open_cases: int = 0
 
-    def reading(self, word: str) -> Reading | None:
-        """How the word that begins like this is read, if not just as a word."""
+    def reading(self, word: str) -> WordReading | None:
+        """Return how the word that begins like this is read, if not just as a word."""
         if self.is_target:
             return SCRIPT if self.is_here_string and self.runs_its_input() else None
         words = [each for each in self.words if each not in _PREFIXES]
@@ -625,11 +623,11 @@ class Command:
         return None
 
     def runs_its_input(self) -> bool:
-        """Whether what it gets to read is a script."""
+        """Tell whether its input is a script."""
         return any(_base(word) in _SHELLS or _base(word) == "ssh" for word in self.words)
 
     def _ends_before_script(self) -> bool:
-        """Whether a shell is told to run the next word: `sh -c`, also behind `sudo` and the like."""
+        """Tell whether a shell is to run the next word: `sh -c`, also behind `sudo` and the like."""
         if not _SHORT_OPTION_C.fullmatch(self.words[-1]):
             return False
         return any(_base(word) in _SHELLS for word in self.words[:-1])
@@ -643,23 +641,16 @@ def _has_option(words: list[str], letter: str) -> bool:
     return any(word.startswith("-") and letter in word for word in words[1:])
 
 
-# A here-document of a shell script: which line ends it, and whether it is taken as it is.
-
-
-DELIMITER = re.compile(r"[ \t]*((?:'[^']*'|\"[^\"]*\"|\\.|[^\s;&|<>()'\"\\])*)")
-"""What stands behind `<<`, and in its group the word that is the last line."""
-
-
 class HereDocument(NamedTuple):
     """A here-document whose text begins at the next line."""
 
     delimiter: str
     strips_tabs: bool
     is_literal: bool
-    command: Command
+    command: SimpleCommand
 
     def end_in(self, text: str, start: int) -> int:
-        """Where its last line ends."""
+        """Return where its last line ends."""
         while start < len(text):
             end = text.find("\n", start)
             line = text[start:] if end < 0 else text[start:end]

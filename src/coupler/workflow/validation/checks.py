@@ -1,6 +1,6 @@
-"""Whether a workflow can work, before anything of it runs: all that is wrong, at once, and where.
+"""Checks whether a workflow can work before anything of it runs: all problems at once, with their positions.
 
-`reading` has refused what is no workflow. Here it is what only the whole can tell: names that mean nothing
+The reader has refused what is no workflow. Here it is what only the whole can tell: names that mean nothing
 where they stand, ways that lead nowhere or have no end, and files, agents and workflows that are not there.
 """
 
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from coupler.agent.factory import split
-from coupler.config.lookup import ConfigError, shown
-from coupler.runtime.extras import MissingExtraError, need
+from coupler.agent.factory import split_target
+from coupler.config.lookup import ConfigError, printable
+from coupler.runtime.extras import MissingExtraError, import_extra
 from coupler.workflow.errors import InputError, Problem, WorkflowError
 from coupler.workflow.expressions.expression import (
     expression_problem,
@@ -28,7 +28,7 @@ from coupler.workflow.expressions.expression import (
     references_of_expression,
 )
 from coupler.workflow.language.inputs import check_given
-from coupler.workflow.language.library import no_command
+from coupler.workflow.language.library import why_no_command
 from coupler.workflow.language.model import (
     Agent,
     Call,
@@ -36,70 +36,471 @@ from coupler.workflow.language.model import (
     Goto,
     Input,
     Json,
-    Position,
     Run,
+    SourcePosition,
     Step,
     While,
     Workflow,
 )
 from coupler.workflow.language.reader import Reading, load
 from coupler.workflow.language.values import Written, listed
-from coupler.workflow.language.yaml_source import Fields, Node
-from coupler.workflow.validation.findings import Findings, inner_node, nearest, scalars_in
-from coupler.workflow.validation.names import NameCheck, Sight, spelling_of
+from coupler.workflow.language.yaml_source import YamlMapping, YamlNode
+from coupler.workflow.validation.findings import ProblemCollector, nearest, node_at, scalars_in
+from coupler.workflow.validation.names import NameCheck, Viewpoint, spelling_of
 from coupler.workflow.validation.views import (
     ListView,
+    ScopeView,
+    ScopeViews,
     StepList,
-    View,
-    Views,
     base_agent,
     profiles_of,
     targets_of,
 )
 
 if TYPE_CHECKING:
-    from coupler.providers.catalogue import Entry
+    from coupler.providers.catalogue import CatalogueEntry
+
+
+TextLocator = Callable[[int, re.Pattern[str]], SourcePosition]
+"""Finds the position of something in a line of a text."""
+
+_NOTHING = re.compile(r"(?!)")
+_DOLLAR = re.compile(r"\$\{\{")
+
+_NAME = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*)(?::(acp|native))?")
+_TARGET = re.compile(r"[^\s:]+:[A-Za-z_][A-Za-z0-9_.]*")
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What a workflow is checked against."""
+class ValidationContext:
+    """The agents, workflows and directory that a workflow is checked against."""
 
     agents: KnownAgents
     called: Mapping[tuple[str, str], Workflow] = field(default_factory=dict)
-    """The workflows that were found, by the file that calls them and the name by which it does."""
+    """The called workflows, by the file that calls them and the name by which it does."""
     root: str | None = None
     """The directory out of which no file of a project may lead."""
 
 
-def validate(reading: Reading, surroundings: Surroundings) -> list[Problem]:
-    """All that is wrong with a workflow that could be read."""
-    need("jinja2", extra="workflows", feature="A workflow")
+def validate(reading: Reading, surroundings: ValidationContext) -> list[Problem]:
+    """Return all problems of a workflow that could be read."""
+    import_extra("jinja2", extra="workflows", feature="A workflow")
     workflow = reading.workflow
-    findings, views = Findings(reading), Views(workflow)
+    findings, views = ProblemCollector(reading), ScopeViews(workflow)
     check_texts(reading, findings, views, NameCheck(workflow, views, surroundings.called, findings.gaps))
     check_flow(workflow, views, findings)
     check_files(workflow, views, findings, surroundings.root)
     check_agents(workflow, views, findings, surroundings.agents)
     check_calls(workflow, views, findings, surroundings.called)
-    if reason := no_command(workflow.name):
+    if reason := why_no_command(workflow.name):
         findings.warn((reading.root.get("name") or reading.root).position, reason)
     return findings.problems
 
 
-# Workflows that are called: whether they get the inputs that they take.
+class _Text(NamedTuple):
+    text: str
+    is_template: bool
+    place: TextLocator
+
+
+def check_texts(reading: Reading, findings: ProblemCollector, views: ScopeViews, names: NameCheck) -> None:
+    """Check that all templates and expressions can be parsed, and name what they can see."""
+    outputs = {id(node) for node in scalars_in(node_at(reading.root, "outputs"))}
+    for written in reading.written:
+        text = _Text(written.text, written.kind == "template", partial(findings.place_in, written.node))
+        if _can_be_read(text, findings):
+            _warn_of_dollars(text, findings)
+            for view, rounds in _seen_from(written, id(written.node) in outputs, findings, views):
+                _check_names(text, view, rounds, findings, names)
+    for step, view in views:
+        text_of_file = _file_text(step)
+        if text_of_file is not None and _can_be_read(text_of_file, findings):
+            _warn_of_dollars(text_of_file, findings)
+            _check_names(text_of_file, view, None, findings, names)
+
+
+def _seen_from(
+    written: Written, is_output: bool, findings: ProblemCollector, views: ScopeViews
+) -> Iterator[tuple[ScopeView, While | None]]:
+    """The views that a text is seen from, and the `while` whose test it is."""
+    if is_output:
+        yield views.end, None
+    elif written.owner == findings.root.position:
+        # Of an agent, a server or the defaults: it is rendered where a step uses it.
+        yield views.anywhere, None
+    else:
+        for step, view in views.of(written.owner):
+            is_test = isinstance(step, While) and findings.node_of(step, "while") is written.node
+            yield view, step if is_test and isinstance(step, While) else None
+
+
+def _file_text(step: Step) -> _Text | None:
+    """A script or a prompt in a file of its own; one that is not there is reported elsewhere."""
+    name = step.file if isinstance(step, Run) else None
+    if isinstance(step, Agent | Converse):
+        name = step.set_up.prompt_file
+    if name is None:
+        return None
+    path = str(Path(step.position.file).parent / name)
+    try:
+        text = load(path).decode("utf-8", "replace")
+    except (WorkflowError, ValueError):
+        return None
+    return _Text(text, True, partial(_place_in_file, path, text.splitlines()))
+
+
+def _place_in_file(path: str, lines: list[str], line: int, spelling: re.Pattern[str]) -> SourcePosition:
+    found = spelling.search(lines[line - 1]) if line <= len(lines) else None
+    return SourcePosition(path, line, found.start() + 1 if found else 1)
+
+
+def _can_be_read(text: _Text, findings: ProblemCollector) -> bool:
+    problem = problem_in(text.text) if text.is_template else expression_problem(text.text)
+    if problem is None:
+        return True
+    message, line = problem
+    what = "template" if text.is_template else "expression"
+    findings.wrong(text.place(line, _NOTHING), f"the {what} cannot be read: {message}")
+    return False
+
+
+def _warn_of_dollars(text: _Text, findings: ProblemCollector) -> None:
+    """`${{ }}` gives a value with a `$` before it, which hardly anybody means."""
+    from coupler.workflow.expressions.template import lines_with_dollars
+
+    for line in lines_with_dollars(text.text) if text.is_template and "${{" in text.text else ():
+        findings.warn(
+            text.place(line, _DOLLAR),
+            "`${{ }}` writes a `$` before the value: leave the `$` out, as in `{{ }}`",
+        )
+
+
+def _check_names(
+    text: _Text, view: ScopeView, rounds: While | None, findings: ProblemCollector, names: NameCheck
+) -> None:
+    used = references(text.text) if text.is_template else references_of_expression(text.text)
+    sight = Viewpoint(view, rounds, rounds is not None and _has_choice(text.text))
+    for reference, problem in () if findings.is_full else names.problems(used, sight):
+        findings.wrong(text.place(reference.line, spelling_of(reference.names)), problem)
+
+
+def _has_choice(expression: str) -> bool:
+    """Whether a part of an expression may be left out when it is evaluated."""
+    from jinja2 import nodes
+
+    from coupler.workflow.expressions.template import parse_expression
+
+    parsed = parse_expression(expression)
+    choices = (nodes.And, nodes.Or, nodes.CondExpr)
+    return any(isinstance(node, choices) for node in (parsed, *parsed.find_all(nodes.Expr)))
+
+
+def check_flow(workflow: Workflow, views: ScopeViews, findings: ProblemCollector) -> None:
+    """Check every `goto`, every step, and every session that goes on."""
+    for steps in views.lists:
+        _check_ways(steps, views, findings)
+        _check_reached(steps, findings)
+    for step, view in views:
+        if isinstance(step, Agent | Converse) and step.set_up.continues is not None:
+            _check_continued(step, step.set_up.continues, view, workflow, findings)
+
+
+def _check_ways(steps: StepList, views: ScopeViews, findings: ProblemCollector) -> None:
+    numbers = {step.id: number for number, step in enumerate(steps.steps)}
+    for number, step in enumerate(steps.steps):
+        for target in targets_of(step):
+            place = _place_of(target, step, findings)
+            if target.step not in numbers:
+                findings.wrong(place, _not_a_sibling(target.step, [*numbers], views))
+            elif numbers[target.step] <= number and target.most is None and place not in findings.gaps.places:
+                findings.wrong(
+                    place,
+                    f"going back to `{target.step}` may never end: "
+                    f"say how often, as in `goto: {{step: {target.step}, max: 3}}`",
+                )
+
+
+def _place_of(target: Goto, step: Step, findings: ProblemCollector) -> SourcePosition:
+    for key in ("goto", "on_error"):
+        for node in scalars_in(findings.node_of(step, key)):
+            if node.value == target.step:
+                return node.position
+    return step.position
+
+
+def _not_a_sibling(id: str, siblings: list[str], views: ScopeViews) -> str:
+    if views.anywhere.find(id) is not None:
+        return f"`{id}` is no step of this list: `goto` leads to one of {listed(siblings)}"
+    return f"there is no step `{printable(id, 60)}`; {nearest(id, siblings)}"
+
+
+def _check_reached(steps: StepList, findings: ProblemCollector) -> None:
+    """Of several steps in a row that nothing leads to, the first is told."""
+    if any(step.position in findings.gaps.mappings for step in steps.steps):
+        return  # what was taken out may have been the way
+    was_reached = True
+    for number, step in enumerate(steps.steps):
+        is_reached = number in steps.ways.reached
+        if was_reached and not is_reached:
+            before = steps.steps[number - 1]
+            findings.warn(
+                step.position,
+                f"`{step.id}` is never reached: the step before, `{before.id}`, "
+                f"always {'goes elsewhere' if before.goto else 'stops'}",
+            )
+        was_reached = is_reached
+
+
+def _check_continued(
+    step: Agent | Converse, id: str, view: ListView, workflow: Workflow, findings: ProblemCollector
+) -> None:
+    place = findings.place_of(step, "continue")
+    before = view.find(id)
+    if before is None:
+        findings.wrong(place, _no_session(id, view))
+    elif not isinstance(before, Agent | Converse):
+        findings.wrong(place, f"`{id}` has no session to go on with: `continue` names an `agent` step")
+    elif _are_different(step.agent, before.agent, workflow):
+        findings.warn(
+            place,
+            f"the session of `{id}` is one of {printable(before.agent, 60)}: {printable(step.agent, 60)} "
+            "gets a new one, and is told what was said",
+        )
+
+
+def _no_session(id: str, view: ListView) -> str:
+    sessions = [each for each in view.step_ids() if isinstance(view.find(each), Agent | Converse)]
+    if not sessions:
+        return f"`continue` names `{printable(id, 60)}`, and no agent has run here yet"
+    return f"no agent step `{printable(id, 60)}` has run here yet; {nearest(id, sessions)}"
+
+
+def _are_different(one: str, other: str, workflow: Workflow) -> bool:
+    from coupler.workflow.expressions.template import is_plain
+
+    agents: Iterator[str] = (base_agent(each, workflow) for each in (one, other))
+    first, second = agents
+    return first != second and is_plain(first) and is_plain(second)
+
+
+def check_files(workflow: Workflow, views: ScopeViews, findings: ProblemCollector, root: str | None) -> None:
+    """Check scripts, prompts, schemas, context and skills, and the schemas in the workflow itself."""
+    directory = Path(workflow.file).parent
+    unusable = set()
+    for file in dict.fromkeys(workflow.files):
+        problem = _problem_with(directory, file.name, root)
+        if problem is not None:
+            unusable.add(file.name)
+            findings.wrong(file.position, problem)
+    for output, position in _schemas(workflow, views, findings):
+        if not isinstance(output, str) or output not in unusable:
+            problem = _schema_problem(output, directory)
+            if problem is not None:
+                findings.wrong(position, problem)
+
+
+def leads_out(path: str, root: str | None) -> bool:
+    """Tell whether a file is, in the end, outside of the directory that it must stay in."""
+    return root is not None and not os.path.realpath(path).startswith(os.path.join(root, ""))  # noqa: PTH118
+
+
+def _problem_with(directory: Path, name: str, root: str | None) -> str | None:
+    path = directory / name
+    if leads_out(str(path), root):
+        return (
+            f"{printable(name, 100)} leads out of the project: a project's workflow uses its own files only"
+        )
+    try:
+        load(str(path))
+    except (WorkflowError, ValueError) as error:
+        if not path.exists():
+            return f"there is no file {printable(name, 100)}{_nearest(path)}"
+        return str(error)
+    return None
+
+
+def _nearest(path: Path) -> str:
+    from difflib import get_close_matches
+
+    try:
+        names = [each.name for each in path.parent.iterdir()]
+    except OSError:
+        return f": there is no directory {printable(path.parent.name, 100)} beside the workflow"
+    near = get_close_matches(path.name, names, n=1)
+    return (
+        f"; did you mean `{printable(near[0], 100)}`?" if near else ": file names start where the workflow is"
+    )
+
+
+def _schemas(
+    workflow: Workflow, views: ScopeViews, findings: ProblemCollector
+) -> Iterator[tuple[Json, SourcePosition]]:
+    for step, _ in views:
+        output = step.output if isinstance(step, Run) else None
+        if isinstance(step, Agent | Converse):
+            output = step.set_up.output
+        if output is not None and output not in ("json", "lines"):
+            yield output, findings.place_of(step, "output")
+    for name, profile in workflow.agents.items():
+        node: YamlNode | None = node_at(findings.root, "agents", name, "output")
+        if profile.set_up.output is not None and node is not None:
+            yield profile.set_up.output, node.position
+
+
+def _schema_problem(output: Json, directory: Path) -> str | None:
+    from coupler.mcp.shape import shape_of
+
+    name = f"{printable(output, 100)} " if isinstance(output, str) else "this "
+    try:
+        schema = msgspec.json.decode(load(str(directory / output))) if isinstance(output, str) else output
+        if not isinstance(schema, Mapping):
+            return f"{name}is no JSON Schema: that is an object"
+        shape_of(dict(schema))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return f"{name}is no JSON: {printable(str(error))}"
+    except TypeError as error:
+        return f"{name}cannot be used: {printable(str(error), 300)}"
+    except MissingExtraError as error:
+        return str(error)
+    return None
+
+
+def check_agents(
+    workflow: Workflow, views: ScopeViews, findings: ProblemCollector, agents: KnownAgents
+) -> None:
+    """Check every agent that a step, a profile or the defaults name; a template's is not known yet.
+
+    An agent that is not installed is only a warning: the same file may be checked where it does not run.
+    """
+    from coupler.workflow.expressions.template import is_plain
+
+    for agent, place in _named_agents(workflow, views, findings):
+        problem = agents.problem_with(agent, workflow) if is_plain(agent) else None
+        if problem is not None:
+            message, is_unknown = problem
+            (findings.wrong if is_unknown else findings.warn)(place, message)
+    for name in workflow.agents:
+        _check_round(name, workflow, findings)
+
+
+def _named_agents(
+    workflow: Workflow, views: ScopeViews, findings: ProblemCollector
+) -> Iterator[tuple[str, SourcePosition]]:
+    """Those that are no profiles, and where they are named."""
+    default = node_at(findings.root, "defaults", "agent")
+    for step, _ in views:
+        if isinstance(step, Agent | Converse) and step.agent not in workflow.agents:
+            node = findings.node_of(step, "agent" if isinstance(step, Agent) else "converse") or default
+            yield step.agent, step.position if node is None else node.position
+    for name, profile in workflow.agents.items():
+        if profile.agent not in workflow.agents:
+            node = node_at(findings.root, "agents", name, "agent")
+            yield profile.agent, profile.position if node is None else node.position
+
+
+def _check_round(name: str, workflow: Workflow, findings: ProblemCollector) -> None:
+    """Report profiles that lead back to themselves."""
+    profiles = profiles_of(name, workflow)
+    if workflow.agents[profiles[-1]].agent == name:
+        chain = " → ".join([*profiles, name])
+        node = node_at(findings.root, "agents", name, "agent")
+        place = workflow.agents[name].position if node is None else node.position
+        findings.wrong(place, f"this agent leads back to itself: {chain}: give it another name")
+
+
+class KnownAgents:
+    """The agents of the catalogue and of `coupler.toml` in a directory."""
+
+    def __init__(self, cwd: str) -> None:
+        self._cwd = cwd
+
+    @cached_property
+    def _entries(self) -> dict[str, CatalogueEntry]:
+        from coupler.providers.catalogue import entries
+
+        return entries(self._cwd)
+
+    @cached_property
+    def _ignored(self) -> frozenset[str]:
+        """The agents of a project that is not trusted."""
+        from coupler.config.keys import AGENTS
+        from coupler.providers.catalogue import configuration
+
+        untrusted = configuration(self._cwd).untrusted
+        return frozenset(
+            table.name for setting in untrusted if setting.key is AGENTS for table in setting.value
+        )
+
+    def problem_with(self, agent: str, workflow: Workflow) -> tuple[str, bool] | None:
+        """Return the problem of an agent, and whether it is unknown; None if it can be started."""
+        match = _NAME.fullmatch(agent)
+        place = split_target(agent)[0]
+        if place.endswith(".py") and not any(map(str.isspace, agent)):
+            return self._problem_with_file(place, workflow)
+        if match is None:
+            return None if _TARGET.fullmatch(agent) else self._problem_with_command(agent)
+        try:
+            return self._problem_with_name(match[1], match[2], workflow)
+        except ConfigError as error:
+            return str(error), True
+
+    def _problem_with_name(self, name: str, form: str | None, workflow: Workflow) -> tuple[str, bool] | None:
+        from coupler.client.errors import AgentError
+        from coupler.providers.catalogue import choose_form
+
+        entry = self._entries.get(name)
+        if entry is None:
+            is_command = form is None and shutil.which(name) is not None
+            return None if is_command else (self._unknown(name, [*workflow.agents]), True)
+        try:
+            choose_form(entry, form)
+        except AgentError as error:
+            return error.message, False
+        return None
+
+    def _problem_with_file(self, place: str, workflow: Workflow) -> tuple[str, bool] | None:
+        """Files of Python agents are beside the workflow, or in the working directory."""
+        if any(Path(start, place).is_file() for start in (Path(workflow.file).parent, self._cwd)):
+            return None
+        return f"there is no file {printable(place, 100)} with this agent, beside the workflow or here", True
+
+    def _problem_with_command(self, agent: str) -> tuple[str, bool] | None:
+        from coupler.runtime.environment import SpawnError, split_command
+
+        try:
+            program = split_command(agent)[0]
+        except SpawnError as error:
+            return str(error), True
+        if program == "coupler" or shutil.which(Path(self._cwd, program) if "/" in program else program):
+            return None
+        return f"the program {printable(program, 100)} of this agent was not found: install it first", False
+
+    def _unknown(self, name: str, profiles: list[str]) -> str:
+        from difflib import get_close_matches
+
+        if name in self._ignored:
+            return (
+                f"the project's coupler.toml has the agent `{printable(name, 60)}`, and is not trusted yet: "
+                "read it, and trust it with `coupler trust`"
+            )
+        near = get_close_matches(name.lower(), [*profiles, *self._entries], 1)
+        hint = f"; did you mean `{near[0]}`?" if near else ":"
+        return f"there is no agent `{printable(name, 60)}`{hint} `coupler agents` lists those that are known"
 
 
 def check_calls(
-    workflow: Workflow, views: Views, findings: Findings, called: Mapping[tuple[str, str], Workflow]
+    workflow: Workflow,
+    views: ScopeViews,
+    findings: ProblemCollector,
+    called: Mapping[tuple[str, str], Workflow],
 ) -> None:
-    """The inputs of every `call`; a workflow that was not found is told elsewhere."""
+    """Check the inputs of every `call`; a workflow that was not found is reported elsewhere."""
     for step, _ in views:
         if isinstance(step, Call) and (other := called.get((workflow.file, step.workflow))) is not None:
             _check_inputs(step, other, findings)
 
 
-def _check_inputs(step: Call, called: Workflow, findings: Findings) -> None:
+def _check_inputs(step: Call, called: Workflow, findings: ProblemCollector) -> None:
     for name, value in step.inputs.items():
         place = findings.place_of(step, "inputs", name)
         declared = called.inputs.get(name)
@@ -117,20 +518,20 @@ def _check_inputs(step: Call, called: Workflow, findings: Findings) -> None:
         )
 
 
-def _place_of_key(step: Call, name: str, findings: Findings) -> Position:
+def _place_of_key(step: Call, name: str, findings: ProblemCollector) -> SourcePosition:
     given = findings.node_of(step, "inputs")
-    return given.key(name).position if isinstance(given, Fields) else step.position
+    return given.key(name).position if isinstance(given, YamlMapping) else step.position
 
 
 def _unknown(name: str, called: Workflow) -> str:
     known = [*called.inputs]
     if not known:
         return f"the workflow `{called.name}` takes no inputs"
-    return f"the workflow `{called.name}` has no input `{shown(name, 60)}`; {nearest(name, known)}"
+    return f"the workflow `{called.name}` has no input `{printable(name, 60)}`; {nearest(name, known)}"
 
 
-def _check_value(declared: Input, value: Json, place: Position, findings: Findings) -> None:
-    """What is written out; what a template gives is known when it runs, and so is whether a file is there."""
+def _check_value(declared: Input, value: Json, place: SourcePosition, findings: ProblemCollector) -> None:
+    """Check a literal value; that of a template, and whether a file is there, is known when it runs."""
     if declared.type == "file" or value is None or _has_template(value):
         return
     try:
@@ -151,404 +552,3 @@ def _has_template(value: Json) -> bool:
             return any(map(_has_template, value.values()))
         case _:
             return False
-
-
-# The files that a workflow names: whether they are there, in the project, and what they should be.
-
-
-def check_files(workflow: Workflow, views: Views, findings: Findings, root: str | None) -> None:
-    """Scripts, prompts, schemas, context and skills, and the schemas that stand in the workflow itself."""
-    directory = Path(workflow.file).parent
-    unusable = set()
-    for file in dict.fromkeys(workflow.files):
-        problem = _problem_with(directory, file.name, root)
-        if problem is not None:
-            unusable.add(file.name)
-            findings.wrong(file.position, problem)
-    for output, position in _schemas(workflow, views, findings):
-        if not isinstance(output, str) or output not in unusable:
-            problem = _schema_problem(output, directory)
-            if problem is not None:
-                findings.wrong(position, problem)
-
-
-def leads_out(path: str, root: str | None) -> bool:
-    """Whether a file is, in the end, outside of the directory that it must stay in."""
-    return root is not None and not os.path.realpath(path).startswith(os.path.join(root, ""))  # noqa: PTH118
-
-
-def _problem_with(directory: Path, name: str, root: str | None) -> str | None:
-    path = directory / name
-    if leads_out(str(path), root):
-        return f"{shown(name, 100)} leads out of the project: a project's workflow uses its own files only"
-    try:
-        load(str(path))
-    except (WorkflowError, ValueError) as error:
-        if not path.exists():
-            return f"there is no file {shown(name, 100)}{_nearest(path)}"
-        return str(error)
-    return None
-
-
-def _nearest(path: Path) -> str:
-    from difflib import get_close_matches
-
-    try:
-        names = [each.name for each in path.parent.iterdir()]
-    except OSError:
-        return f": there is no directory {shown(path.parent.name, 100)} beside the workflow"
-    near = get_close_matches(path.name, names, n=1)
-    return f"; did you mean `{shown(near[0], 100)}`?" if near else ": file names start where the workflow is"
-
-
-def _schemas(workflow: Workflow, views: Views, findings: Findings) -> Iterator[tuple[Json, Position]]:
-    for step, _ in views:
-        output = step.output if isinstance(step, Run) else None
-        if isinstance(step, Agent | Converse):
-            output = step.set_up.output
-        if output is not None and output not in ("json", "lines"):
-            yield output, findings.place_of(step, "output")
-    for name, profile in workflow.agents.items():
-        node: Node | None = inner_node(findings.root, "agents", name, "output")
-        if profile.set_up.output is not None and node is not None:
-            yield profile.set_up.output, node.position
-
-
-def _schema_problem(output: Json, directory: Path) -> str | None:
-    from coupler.mcp.shape import shape_of
-
-    name = f"{shown(output, 100)} " if isinstance(output, str) else "this "
-    try:
-        schema = msgspec.json.decode(load(str(directory / output))) if isinstance(output, str) else output
-        if not isinstance(schema, Mapping):
-            return f"{name}is no JSON Schema: that is an object"
-        shape_of(dict(schema))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return f"{name}is no JSON: {shown(str(error))}"
-    except TypeError as error:
-        return f"{name}cannot be used: {shown(str(error), 300)}"
-    except MissingExtraError as error:
-        return str(error)
-    return None
-
-
-# The agents that a workflow names: whether they are known, and whether they can be started here.
-#
-# What is not installed is only a warning: the same file may be checked where it does not run.
-
-
-_NAME = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*)(?::(acp|native))?")
-_TARGET = re.compile(r"[^\s:]+:[A-Za-z_][A-Za-z0-9_.]*")
-
-
-class KnownAgents:
-    """What the catalogue and `coupler.toml` have in a directory."""
-
-    def __init__(self, cwd: str) -> None:
-        self._cwd = cwd
-
-    @cached_property
-    def _entries(self) -> dict[str, Entry]:
-        from coupler.providers.catalogue import entries
-
-        return entries(self._cwd)
-
-    @cached_property
-    def _ignored(self) -> frozenset[str]:
-        """The agents of a project that is not trusted."""
-        from coupler.config.keys import AGENTS
-        from coupler.providers.catalogue import configuration
-
-        untrusted = configuration(self._cwd).untrusted
-        return frozenset(
-            table.name for setting in untrusted if setting.key is AGENTS for table in setting.value
-        )
-
-    def problem_with(self, agent: str, workflow: Workflow) -> tuple[str, bool] | None:
-        """What is wrong with an agent, and whether it is unknown; None if it can be started."""
-        match = _NAME.fullmatch(agent)
-        place = split(agent)[0]
-        if place.endswith(".py") and not any(map(str.isspace, agent)):
-            return self._problem_with_file(place, workflow)
-        if match is None:
-            return None if _TARGET.fullmatch(agent) else self._problem_with_command(agent)
-        try:
-            return self._problem_with_name(match[1], match[2], workflow)
-        except ConfigError as error:
-            return str(error), True
-
-    def _problem_with_name(self, name: str, form: str | None, workflow: Workflow) -> tuple[str, bool] | None:
-        from coupler.client.errors import AgentError
-        from coupler.providers.catalogue import choose
-
-        entry = self._entries.get(name)
-        if entry is None:
-            is_command = form is None and shutil.which(name) is not None
-            return None if is_command else (self._unknown(name, [*workflow.agents]), True)
-        try:
-            choose(entry, form)
-        except AgentError as error:
-            return error.message, False
-        return None
-
-    def _problem_with_file(self, place: str, workflow: Workflow) -> tuple[str, bool] | None:
-        """Files of Python agents are beside the workflow, or in the working directory."""
-        if any(Path(start, place).is_file() for start in (Path(workflow.file).parent, self._cwd)):
-            return None
-        return f"there is no file {shown(place, 100)} with this agent, beside the workflow or here", True
-
-    def _problem_with_command(self, agent: str) -> tuple[str, bool] | None:
-        from coupler.runtime.environment import SpawnError, split_command
-
-        try:
-            program = split_command(agent)[0]
-        except SpawnError as error:
-            return str(error), True
-        if program == "coupler" or shutil.which(Path(self._cwd, program) if "/" in program else program):
-            return None
-        return f"the program {shown(program, 100)} of this agent was not found: install it first", False
-
-    def _unknown(self, name: str, profiles: list[str]) -> str:
-        from difflib import get_close_matches
-
-        if name in self._ignored:
-            return (
-                f"the project's coupler.toml has the agent `{shown(name, 60)}`, and is not trusted yet: read "
-                "it, and trust it with `coupler trust`"
-            )
-        near = get_close_matches(name.lower(), [*profiles, *self._entries], 1)
-        hint = f"; did you mean `{near[0]}`?" if near else ":"
-        return f"there is no agent `{shown(name, 60)}`{hint} `coupler agents` lists those that are known"
-
-
-def check_agents(workflow: Workflow, views: Views, findings: Findings, agents: KnownAgents) -> None:
-    """Every agent that a step, a profile or the defaults name; what a template names is not known yet."""
-    from coupler.workflow.expressions.template import is_plain
-
-    for agent, place in _named_agents(workflow, views, findings):
-        problem = agents.problem_with(agent, workflow) if is_plain(agent) else None
-        if problem is not None:
-            message, is_unknown = problem
-            (findings.wrong if is_unknown else findings.warn)(place, message)
-    for name in workflow.agents:
-        _check_round(name, workflow, findings)
-
-
-def _named_agents(workflow: Workflow, views: Views, findings: Findings) -> Iterator[tuple[str, Position]]:
-    """Those that are no profiles, and where they are named."""
-    default = inner_node(findings.root, "defaults", "agent")
-    for step, _ in views:
-        if isinstance(step, Agent | Converse) and step.agent not in workflow.agents:
-            node = findings.node_of(step, "agent" if isinstance(step, Agent) else "converse") or default
-            yield step.agent, step.position if node is None else node.position
-    for name, profile in workflow.agents.items():
-        if profile.agent not in workflow.agents:
-            node = inner_node(findings.root, "agents", name, "agent")
-            yield profile.agent, profile.position if node is None else node.position
-
-
-def _check_round(name: str, workflow: Workflow, findings: Findings) -> None:
-    """Profiles that lead back to themselves."""
-    profiles = profiles_of(name, workflow)
-    if workflow.agents[profiles[-1]].agent == name:
-        chain = " → ".join([*profiles, name])
-        node = inner_node(findings.root, "agents", name, "agent")
-        place = workflow.agents[name].position if node is None else node.position
-        findings.wrong(place, f"this agent leads back to itself: {chain}: give it another name")
-
-
-# The templates and expressions of a workflow and of the files that it names: their syntax and names.
-
-
-Place = Callable[[int, re.Pattern[str]], Position]
-"""Where something stands that a line of a text says."""
-
-_NOTHING = re.compile(r"(?!)")
-_DOLLAR = re.compile(r"\$\{\{")
-
-
-class _Text(NamedTuple):
-    text: str
-    is_template: bool
-    place: Place
-
-
-def check_texts(reading: Reading, findings: Findings, views: Views, names: NameCheck) -> None:
-    """Whether all of them can be read, and name what they can see."""
-    outputs = {id(node) for node in scalars_in(inner_node(reading.root, "outputs"))}
-    for written in reading.written:
-        text = _Text(written.text, written.kind == "template", partial(findings.place_in, written.node))
-        if _can_be_read(text, findings):
-            _warn_of_dollars(text, findings)
-            for view, rounds in _seen_from(written, id(written.node) in outputs, findings, views):
-                _check_names(text, view, rounds, findings, names)
-    for step, view in views:
-        text_of_file = _file_text(step)
-        if text_of_file is not None and _can_be_read(text_of_file, findings):
-            _warn_of_dollars(text_of_file, findings)
-            _check_names(text_of_file, view, None, findings, names)
-
-
-def _seen_from(
-    written: Written, is_output: bool, findings: Findings, views: Views
-) -> Iterator[tuple[View, While | None]]:
-    """From where a text sees, and the `while` whose test it is."""
-    if is_output:
-        yield views.end, None
-    elif written.owner == findings.root.position:
-        # Of an agent, a server or the defaults: it is rendered where a step uses it.
-        yield views.anywhere, None
-    else:
-        for step, view in views.of(written.owner):
-            is_test = isinstance(step, While) and findings.node_of(step, "while") is written.node
-            yield view, step if is_test and isinstance(step, While) else None
-
-
-def _file_text(step: Step) -> _Text | None:
-    """A script or a prompt in a file of its own; one that is not there is told elsewhere."""
-    name = step.file if isinstance(step, Run) else None
-    if isinstance(step, Agent | Converse):
-        name = step.set_up.prompt_file
-    if name is None:
-        return None
-    path = str(Path(step.position.file).parent / name)
-    try:
-        text = load(path).decode("utf-8", "replace")
-    except (WorkflowError, ValueError):
-        return None
-    return _Text(text, True, partial(_place_in_file, path, text.splitlines()))
-
-
-def _place_in_file(path: str, lines: list[str], line: int, spelling: re.Pattern[str]) -> Position:
-    found = spelling.search(lines[line - 1]) if line <= len(lines) else None
-    return Position(path, line, found.start() + 1 if found else 1)
-
-
-def _can_be_read(text: _Text, findings: Findings) -> bool:
-    problem = problem_in(text.text) if text.is_template else expression_problem(text.text)
-    if problem is None:
-        return True
-    message, line = problem
-    what = "template" if text.is_template else "expression"
-    findings.wrong(text.place(line, _NOTHING), f"the {what} cannot be read: {message}")
-    return False
-
-
-def _warn_of_dollars(text: _Text, findings: Findings) -> None:
-    """`${{ }}` gives a value with a `$` before it, which hardly anybody means."""
-    from coupler.workflow.expressions.template import lines_with_dollars
-
-    for line in lines_with_dollars(text.text) if text.is_template and "${{" in text.text else ():
-        findings.warn(
-            text.place(line, _DOLLAR),
-            "`${{ }}` writes a `$` before the value: leave the `$` out, as in `{{ }}`",
-        )
-
-
-def _check_names(text: _Text, view: View, rounds: While | None, findings: Findings, names: NameCheck) -> None:
-    used = references(text.text) if text.is_template else references_of_expression(text.text)
-    sight = Sight(view, rounds, rounds is not None and _has_choice(text.text))
-    for reference, problem in () if findings.is_full else names.problems(used, sight):
-        findings.wrong(text.place(reference.line, spelling_of(reference.names)), problem)
-
-
-def _has_choice(expression: str) -> bool:
-    """Whether a part of an expression may be left out when it is evaluated."""
-    from jinja2 import nodes
-
-    from coupler.workflow.expressions.template import parse_expression
-
-    parsed = parse_expression(expression)
-    choices = (nodes.And, nodes.Or, nodes.CondExpr)
-    return any(isinstance(node, choices) for node in (parsed, *parsed.find_all(nodes.Expr)))
-
-
-# The ways through a workflow: where they lead, whether they end, and what no way leads to.
-
-
-def check_flow(workflow: Workflow, views: Views, findings: Findings) -> None:
-    """Every `goto`, every step, and every session that goes on."""
-    for steps in views.lists:
-        _check_ways(steps, views, findings)
-        _check_reached(steps, findings)
-    for step, view in views:
-        if isinstance(step, Agent | Converse) and step.set_up.continues is not None:
-            _check_continued(step, step.set_up.continues, view, workflow, findings)
-
-
-def _check_ways(steps: StepList, views: Views, findings: Findings) -> None:
-    numbers = {step.id: number for number, step in enumerate(steps.steps)}
-    for number, step in enumerate(steps.steps):
-        for target in targets_of(step):
-            place = _place_of(target, step, findings)
-            if target.step not in numbers:
-                findings.wrong(place, _not_a_sibling(target.step, [*numbers], views))
-            elif numbers[target.step] <= number and target.most is None and place not in findings.gaps.places:
-                findings.wrong(
-                    place,
-                    f"going back to `{target.step}` may never end: "
-                    f"say how often, as in `goto: {{step: {target.step}, max: 3}}`",
-                )
-
-
-def _place_of(target: Goto, step: Step, findings: Findings) -> Position:
-    for key in ("goto", "on_error"):
-        for node in scalars_in(findings.node_of(step, key)):
-            if node.value == target.step:
-                return node.position
-    return step.position
-
-
-def _not_a_sibling(id: str, siblings: list[str], views: Views) -> str:
-    if views.anywhere.find(id) is not None:
-        return f"`{id}` is no step of this list: `goto` leads to one of {listed(siblings)}"
-    return f"there is no step `{shown(id, 60)}`; {nearest(id, siblings)}"
-
-
-def _check_reached(steps: StepList, findings: Findings) -> None:
-    """Of several steps in a row that nothing leads to, the first is told."""
-    if any(step.position in findings.gaps.mappings for step in steps.steps):
-        return  # what was taken out may have been the way
-    was_reached = True
-    for number, step in enumerate(steps.steps):
-        is_reached = number in steps.ways.reached
-        if was_reached and not is_reached:
-            before = steps.steps[number - 1]
-            findings.warn(
-                step.position,
-                f"`{step.id}` is never reached: the step before, `{before.id}`, "
-                f"always {'goes elsewhere' if before.goto else 'stops'}",
-            )
-        was_reached = is_reached
-
-
-def _check_continued(
-    step: Agent | Converse, id: str, view: ListView, workflow: Workflow, findings: Findings
-) -> None:
-    place = findings.place_of(step, "continue")
-    before = view.find(id)
-    if before is None:
-        findings.wrong(place, _no_session(id, view))
-    elif not isinstance(before, Agent | Converse):
-        findings.wrong(place, f"`{id}` has no session to go on with: `continue` names an `agent` step")
-    elif _are_different(step.agent, before.agent, workflow):
-        findings.warn(
-            place,
-            f"the session of `{id}` is one of {shown(before.agent, 60)}: {shown(step.agent, 60)} gets "
-            "a new one, and is told what was said",
-        )
-
-
-def _no_session(id: str, view: ListView) -> str:
-    sessions = [each for each in view.step_ids() if isinstance(view.find(each), Agent | Converse)]
-    if not sessions:
-        return f"`continue` names `{shown(id, 60)}`, and no agent has run here yet"
-    return f"no agent step `{shown(id, 60)}` has run here yet; {nearest(id, sessions)}"
-
-
-def _are_different(one: str, other: str, workflow: Workflow) -> bool:
-    from coupler.workflow.expressions.template import is_plain
-
-    agents: Iterator[str] = (base_agent(each, workflow) for each in (one, other))
-    first, second = agents
-    return first != second and is_plain(first) and is_plain(second)

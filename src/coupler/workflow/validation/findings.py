@@ -1,4 +1,4 @@
-"""What a check of a workflow finds, and where in the file it stands, as exactly as that can be told."""
+"""Collects the problems of a workflow, and finds their exact positions in the file."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ from difflib import get_close_matches
 from typing import Literal
 
 from coupler.workflow.errors import Problem
-from coupler.workflow.language.error_recovery import Gaps
-from coupler.workflow.language.model import Position, Step
+from coupler.workflow.language.error_recovery import RemovedParts
+from coupler.workflow.language.model import SourcePosition, Step
 from coupler.workflow.language.reader import Reading, load
 from coupler.workflow.language.values import listed
-from coupler.workflow.language.yaml_source import Fields, Items, Node, Scalar
+from coupler.workflow.language.yaml_source import YamlList, YamlMapping, YamlNode, YamlScalar
 
 MOST_PROBLEMS = 100
-"""Problems of one file that are told; more of them help nobody."""
-
+"""Problems of one file that are reported; more of them help nobody."""
 
 MOST_NAMES = 12
 """Names that a sentence lists."""
 
 
-class Findings:
+class ProblemCollector:
     """The problems of one file so far, each of them once."""
 
     def __init__(self, reading: Reading) -> None:
         self.root = reading.root
-        self.gaps = reading.gaps or Gaps()
+        self.gaps = reading.gaps or RemovedParts()
         """What is missing here because it was wrong, which is told already."""
         self._problems: dict[Problem, None] = {}
         self._lines = load(reading.workflow.file).decode("utf-8", "replace").splitlines()
@@ -40,31 +39,32 @@ class Findings:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more is told: what else is wrong need not be looked for."""
+        """Whether no more problems are reported, and so need not be looked for."""
         return len(self._problems) >= MOST_PROBLEMS
 
-    def wrong(self, position: Position, message: str) -> None:
+    def wrong(self, position: SourcePosition, message: str) -> None:
+        """Add an error."""
         self._add(position, message, "error")
 
-    def warn(self, position: Position, message: str) -> None:
-        """Of what can run all the same."""
+    def warn(self, position: SourcePosition, message: str) -> None:
+        """Add a warning, for what can run all the same."""
         self._add(position, message, "warning")
 
-    def _add(self, position: Position, message: str, severity: Literal["error", "warning"]) -> None:
+    def _add(self, position: SourcePosition, message: str, severity: Literal["error", "warning"]) -> None:
         if not self.is_full and position not in self._hidden:
             self._problems[Problem(position, message, severity)] = None
 
-    def node_of(self, step: Step, *path: str) -> Node | None:
-        """What a step says under a key, and the keys inside of that."""
-        return inner_node(self._steps.get(step.position), *path)
+    def node_of(self, step: Step, *path: str) -> YamlNode | None:
+        """Return the node under a key of a step, and the keys inside of that."""
+        return node_at(self._steps.get(step.position), *path)
 
-    def place_of(self, step: Step, *path: str) -> Position:
-        """The same as a place; without such a key, that of the step."""
+    def place_of(self, step: Step, *path: str) -> SourcePosition:
+        """Return the position of that node; without such a key, that of the step."""
         node = self.node_of(step, *path)
         return step.position if node is None else node.position
 
-    def place_in(self, node: Scalar, line: int, spelling: re.Pattern[str]) -> Position:
-        """Where something stands that a line of a text says: found in the file if it is written there so."""
+    def place_in(self, node: YamlScalar, line: int, spelling: re.Pattern[str]) -> SourcePosition:
+        """Return the position of something in a line of a text, if it is written so in the file."""
         start = node.position
         if node.is_block:
             place = node.position_at(line)
@@ -72,16 +72,16 @@ class Findings:
         last = start.line + node.text.count("\n") + len(node.text) // 20 + 1
         return self._found(spelling, start.line, start.column - 1, last) or start
 
-    def _found(self, spelling: re.Pattern[str], first: int, column: int, last: int) -> Position | None:
+    def _found(self, spelling: re.Pattern[str], first: int, column: int, last: int) -> SourcePosition | None:
         for number in range(first, min(last, len(self._lines)) + 1):
             text = self._lines[number - 1]
             if found := spelling.search(text, column if number == first else 0):
-                return Position(self.root.position.file, number, found.start() + 1)
+                return SourcePosition(self.root.position.file, number, found.start() + 1)
         return None
 
 
 def nearest(wrong: str, known: Sequence[str]) -> str:
-    """The end of a sentence about a name that is not there: the nearest, else those there are, if few."""
+    """End a sentence about an unknown name: with the nearest, else with those there are, if few."""
     near = get_close_matches(wrong[:60], known, n=1)
     if near:
         return f"did you mean `{near[0]}`?"
@@ -89,34 +89,34 @@ def nearest(wrong: str, known: Sequence[str]) -> str:
     return f"use one of {listed(known[:MOST_NAMES])}{f' or {more} more' if more > 0 else ''}"
 
 
-def inner_node(node: Node | None, *path: str) -> Node | None:
-    """What stands under keys that are inside of each other."""
+def node_at(node: YamlNode | None, *path: str) -> YamlNode | None:
+    """Return the node under keys that are inside of each other."""
     for key in path:
-        node = node.get(key) if isinstance(node, Fields) else None
+        node = node.get(key) if isinstance(node, YamlMapping) else None
     return node
 
 
-def scalars_in(node: Node | None) -> Iterator[Scalar]:
-    """All values below a node."""
+def scalars_in(node: YamlNode | None) -> Iterator[YamlScalar]:
+    """Yield all values below a node."""
     match node:
-        case Scalar():
+        case YamlScalar():
             yield node
-        case Items():
+        case YamlList():
             for each in node.nodes:
                 yield from scalars_in(each)
-        case Fields():
+        case YamlMapping():
             for each in node.values.values():
                 yield from scalars_in(each)
         case None:
             pass
 
 
-def _mappings_in(node: Node) -> Iterator[Fields]:
+def _mappings_in(node: YamlNode) -> Iterator[YamlMapping]:
     match node:
-        case Items():
+        case YamlList():
             for each in node.nodes:
                 yield from _mappings_in(each)
-        case Fields():
+        case YamlMapping():
             yield node
             for each in node.values.values():
                 yield from _mappings_in(each)

@@ -1,4 +1,4 @@
-"""Names in templates and expressions: whether they can mean something where they stand."""
+"""Checks that the names in templates and expressions can mean something where they stand."""
 
 from __future__ import annotations
 
@@ -6,21 +6,38 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from coupler.config.lookup import shown
+from coupler.config.lookup import printable
 from coupler.workflow.expressions.expression import Reference, ReferencePath
-from coupler.workflow.language.error_recovery import Gaps
-from coupler.workflow.language.model import Call, ForEach, Parallel, Set, Step, While, Workflow
+from coupler.workflow.language.error_recovery import RemovedParts
+from coupler.workflow.language.model import (
+    Call,
+    ForEach,
+    Parallel,
+    Set,
+    Step,
+    While,
+    Workflow,
+    inner_lists,
+    lists_of,
+)
 from coupler.workflow.language.values import listed
 from coupler.workflow.validation.findings import nearest
-from coupler.workflow.validation.views import PARTS, View, Views, fields_of, with_branches
+from coupler.workflow.validation.views import (
+    NESTED_FIELDS,
+    ScopeView,
+    ScopeViews,
+    fields_of,
+    with_branches,
+)
 
-STARTS = ("inputs", "secrets", "steps", "vars", "run")
+ROOT_NAMES = ("inputs", "secrets", "steps", "vars", "run")
+"""The names that every expression knows."""
 
 
-class Sight(NamedTuple):
-    """From where a text sees."""
+class Viewpoint(NamedTuple):
+    """The place from which a text sees names."""
 
-    view: View
+    view: ScopeView
     rounds: While | None = None
     """The `while` whose test it is: it may name the steps inside, once there was a round."""
     has_choice: bool = False
@@ -28,10 +45,14 @@ class Sight(NamedTuple):
 
 
 class NameCheck:
-    """Judges the names that a workflow uses."""
+    """Checks the names that a workflow uses."""
 
     def __init__(
-        self, workflow: Workflow, views: Views, called: Mapping[tuple[str, str], Workflow], gaps: Gaps
+        self,
+        workflow: Workflow,
+        views: ScopeViews,
+        called: Mapping[tuple[str, str], Workflow],
+        gaps: RemovedParts,
     ) -> None:
         self._workflow = workflow
         self._views = views
@@ -43,8 +64,8 @@ class NameCheck:
         )
         """Whether nothing was taken out of the file that may have led from one step to another."""
 
-    def problems(self, references: Sequence[Reference], sight: Sight) -> Iterator[tuple[Reference, str]]:
-        """What is wrong with each name, as it is seen from a place."""
+    def problems(self, references: Sequence[Reference], sight: Viewpoint) -> Iterator[tuple[Reference, str]]:
+        """Yield the problem of each name, as seen from a place."""
         guarded = {reference.names[:2] for reference in references if reference.guarded}
         for reference in references:
             is_guarded = reference.names[:2] in guarded
@@ -53,20 +74,20 @@ class NameCheck:
                 yield reference, problem
 
     def _is_lost(self, name: str | int) -> bool:
-        return isinstance(name, str) and name not in STARTS and self._gaps.hide(name)
+        return isinstance(name, str) and name not in ROOT_NAMES and self._gaps.hide(name)
 
-    def _is_made_up(self, id: str, sight: Sight) -> bool:
-        """Whether a step without an id stands where one was taken out."""
+    def _is_made_up(self, id: str, sight: Viewpoint) -> bool:
+        """Whether a step without an id stands where one was removed."""
         step = sight.view.find(id)
         is_empty = isinstance(step, Set) and not step.values
         return step is not None and is_empty and not step.is_named and step.position in self._gaps.mappings
 
-    def _problem(self, names: ReferencePath, sight: Sight, is_guarded: bool) -> str | None:
+    def _problem(self, names: ReferencePath, sight: Viewpoint, is_guarded: bool) -> str | None:
         view = sight.view
         start, second = names[0], names[1] if len(names) > 1 else None
         if start in view.loop_names():
             return None
-        if start not in STARTS:
+        if start not in ROOT_NAMES:
             return self._unknown_start(str(start), view)
         if not isinstance(second, str):
             return None
@@ -82,7 +103,7 @@ class NameCheck:
             case _:
                 return self._step(names, sight, is_guarded)
 
-    def _unknown_start(self, name: str, view: View) -> str:
+    def _unknown_start(self, name: str, view: ScopeView) -> str:
         if name in ("item", "index"):
             return f"`{name}` is there only inside of a loop"
         for where, known in (
@@ -92,14 +113,14 @@ class NameCheck:
             ("secrets", self._workflow.secrets),
         ):
             if name in known:
-                return f"there is no name `{shown(name, 60)}`; did you mean `{where}.{name}`?"
-        names = [*STARTS, *sorted(view.loop_names())]
-        return f"there is no name `{shown(name, 60)}`; {nearest(name, names)}"
+                return f"there is no name `{printable(name, 60)}`; did you mean `{where}.{name}`?"
+        names = [*ROOT_NAMES, *sorted(view.loop_names())]
+        return f"there is no name `{printable(name, 60)}`; {nearest(name, names)}"
 
     def _unless_known(self, what: str, name: str, known: Sequence[str], empty: str) -> str | None:
         if name in known:
             return None
-        return f"there is no {what} `{shown(name, 60)}`; {nearest(name, known) if known else empty}"
+        return f"there is no {what} `{printable(name, 60)}`; {nearest(name, known) if known else empty}"
 
     def _secret(self, name: str) -> str | None:
         known = self._workflow.secrets
@@ -107,10 +128,10 @@ class NameCheck:
             return None
         near = nearest(name, known)
         if near.startswith("did"):
-            return f"there is no secret `{shown(name, 60)}`; {near}"
-        return f"there is no secret `{shown(name, 60)}`: name the environment variable in `secrets`"
+            return f"there is no secret `{printable(name, 60)}`; {near}"
+        return f"there is no secret `{printable(name, 60)}`: name the environment variable in `secrets`"
 
-    def _variable(self, name: str, view: View, is_guarded: bool) -> str | None:
+    def _variable(self, name: str, view: ScopeView, is_guarded: bool) -> str | None:
         if view.has_variable(name):
             return None
         everywhere = self._views.anywhere.variables()
@@ -120,7 +141,7 @@ class NameCheck:
             return f"`vars.{name}` cannot be set yet: set it before, or write `vars.{name} | default(…)`"
         return self._unless_known("variable", name, sorted(everywhere), "no `set` step makes one")
 
-    def _step(self, names: ReferencePath, sight: Sight, is_guarded: bool) -> str | None:
+    def _step(self, names: ReferencePath, sight: Viewpoint, is_guarded: bool) -> str | None:
         name = str(names[1])
         step = sight.view.find(name)
         if step is None and sight.rounds is not None:
@@ -135,7 +156,7 @@ class NameCheck:
             return self._unless_known("step", name, ids, "no step is over here")
         return self._why_hidden(name, sight.view) if self._are_ways_known and not is_guarded else None
 
-    def _why_hidden(self, id: str, view: View) -> str:
+    def _why_hidden(self, id: str, view: ScopeView) -> str:
         around = view.steps_around()
         for step, parents in _with_parents(self._workflow, id):
             others = [each for each in parents if not any(each is one for one in around)]
@@ -151,7 +172,7 @@ class NameCheck:
         return f"`{id}` cannot have run yet here: use it later, or write `steps.{id} is defined`"
 
     def _fields(self, step: Step, spelled: str, names: ReferencePath) -> str | None:
-        """What is taken of a step: whether such a step has it."""
+        """The problem of a field of a step that such a step does not have."""
         if not names or step.position in self._gaps.mappings:
             return None
         field, *rest = names
@@ -161,8 +182,8 @@ class NameCheck:
         if not rest:
             return None
         first = rest[0]
-        if field in PARTS and isinstance(first, str):
-            return _unless_in(PARTS[str(field)], first, f"`{spelled}.{field}` has no")
+        if field in NESTED_FIELDS and isinstance(first, str):
+            return _unless_in(NESTED_FIELDS[str(field)], first, f"`{spelled}.{field}` has no")
         if field == "results":
             return self._result(step, spelled, rest)
         if field == "output" and isinstance(first, str):
@@ -171,7 +192,7 @@ class NameCheck:
 
     def _result(self, loop: Step, spelled: str, names: Sequence[str | int]) -> str | None:
         if isinstance(names[0], str):
-            return f"`{spelled}.results` is a list: write `{spelled}.results[0].{shown(names[0], 60)}`"
+            return f"`{spelled}.results` is a list: write `{spelled}.results[0].{printable(names[0], 60)}`"
         if len(names) < 2 or not isinstance(loop, ForEach | While):
             return None
         inside = _inside(loop)
@@ -197,7 +218,7 @@ class NameCheck:
 
 
 def spelling_of(names: ReferencePath) -> re.Pattern[str]:
-    """How a name may be written, to find it in the file."""
+    """Return a pattern for how a name may be written, to find it in the file."""
     start, *rest = names
     parts = [rf"\b{re.escape(str(start))}\b"]
     for name in rest:
@@ -212,8 +233,6 @@ def _inside(loop: ForEach | While) -> dict[str, Step]:
 
 def _with_parents(workflow: Workflow, id: str) -> Iterator[tuple[Step, tuple[Step, ...]]]:
     """The steps that have an id, each with those that it is inside of, the outermost first."""
-    from coupler.workflow.language.model import inner_lists
-    from coupler.workflow.validation.views import lists_of
 
     def walk(steps: Sequence[Step], parents: tuple[Step, ...]) -> Iterator[tuple[Step, tuple[Step, ...]]]:
         for step in steps:
@@ -227,18 +246,18 @@ def _with_parents(workflow: Workflow, id: str) -> Iterator[tuple[Step, tuple[Ste
 
 
 def _no_field(step: Step, spelled: str, field: str | int, known: Sequence[str]) -> str:
-    from coupler.workflow.engine.interpreter import kind_of
+    from coupler.workflow.engine.interpreter import step_kind
 
-    kind = kind_of(step)
+    kind = step_kind(step)
     if field == "output":
         return f"`{spelled}` has no `output`: say in its step what `output` is, or use one of {listed(known)}"
     near = nearest(str(field), known)
     hint = near if near.startswith("did") else f"it has {listed(known)}"
     article = "an" if kind[0] in "aeiou" else "a"
-    return f"`{spelled}` has no `{shown(str(field), 60)}`, as it is {article} `{kind}` step: {hint}"
+    return f"`{spelled}` has no `{printable(str(field), 60)}`, as it is {article} `{kind}` step: {hint}"
 
 
 def _unless_in(known: Sequence[str], name: str, sentence: str) -> str | None:
     if name in known:
         return None
-    return f"{sentence} `{shown(name, 60)}`; {nearest(name, known)}"
+    return f"{sentence} `{printable(name, 60)}`; {nearest(name, known)}"

@@ -1,4 +1,4 @@
-"""What the expressions of each step can see: the same scopes as in a run, worked out from the file.
+"""Computes what the expressions of each step can see: the same scopes as in a run, worked out from the file.
 
 A view looks into its own list of steps, as far as they can be over, and then into the view around it.
 """
@@ -12,45 +12,52 @@ from typing import Protocol
 from coupler.workflow.journal.run_events import Failure, Usage
 from coupler.workflow.language.model import (
     Agent,
+    AgentSettings,
+    ApprovalGate,
     Approve,
     Ask,
     Call,
     Converse,
     Defaults,
     ForEach,
-    Gate,
     Goto,
     Hooks,
     OnError,
     Parallel,
-    Position,
-    Prompted,
     Run,
     Set,
+    SourcePosition,
     Step,
     Stop,
     While,
     Workflow,
     all_steps,
+    hook_lists,
     inner_lists,
+    lists_of,
 )
 
 RUN_NAMES = ("id", "workflow", "cwd", "directory")
 ENDED_RUN_NAMES = (*RUN_NAMES, "status", "message", "step", "error")
-"""What `run` has in the hooks that come after the steps."""
+"""The fields of `run` in the hooks that come after the steps."""
+
+COMMON_FIELDS = ("status", "error", "duration")
+"""The fields of every step."""
+NESTED_FIELDS = {"error": Failure.__struct_fields__, "usage": Usage.__struct_fields__}
+"""Fields that have fields of their own."""
 
 
-class View(Protocol):
-    """What can be seen from one place of a file."""
+class ScopeView(Protocol):
+    """The names that can be seen from one place of a file."""
 
     def find(self, id: str) -> Step | None:
-        """The step that an id means here, if it can be over."""
+        """Return the step that an id means here, if it can be over."""
         ...
 
     def step_ids(self) -> list[str]: ...
 
     def variables(self) -> set[str]:
-        """The variables that can be set by now."""
+        """Return the variables that can be set by now."""
         ...
 
     def has_variable(self, name: str) -> bool: ...
@@ -60,12 +67,12 @@ class View(Protocol):
     def run_names(self) -> tuple[str, ...]: ...
 
     def steps_around(self) -> list[Step]:
-        """The steps that it is inside of, the innermost first."""
+        """Return the steps that it is inside of, the innermost first."""
         ...
 
 
 class WorkflowView:
-    """Seen where no step is over: before the first."""
+    """The view before the first step, where none is over."""
 
     def __init__(self, run_names: tuple[str, ...] = RUN_NAMES) -> None:
         self._run_names = run_names
@@ -93,7 +100,7 @@ class WorkflowView:
 
 
 class OpenView(WorkflowView):
-    """Seen by what belongs to no step of its own: all that a step that uses it may see."""
+    """The view of what belongs to no step of its own: all that a step that uses it may see."""
 
     def __init__(self, workflow: Workflow) -> None:
         super().__init__(ENDED_RUN_NAMES)
@@ -116,13 +123,13 @@ class OpenView(WorkflowView):
 
 
 class StepList:
-    """A list of steps, and what can be seen around it."""
+    """A list of steps, and the view around it."""
 
     def __init__(
         self,
         steps: Sequence[Step],
-        ways: Succession,
-        around: View,
+        ways: StepSuccession,
+        around: ScopeView,
         *,
         inside: Step | None = None,
         run_names: tuple[str, ...] | None = None,
@@ -162,7 +169,7 @@ class StepList:
 
 
 class ListView:
-    """Seen at one step of a list, or at its end."""
+    """The view at one step of a list, or at its end."""
 
     def __init__(self, steps: StepList, number: int) -> None:
         self.list = steps
@@ -200,24 +207,24 @@ class ListView:
         return self.list.ways.can_precede(number, self._number)
 
 
-class Views:
+class ScopeViews:
     """The views of all steps of a workflow; a step that an alias repeats has several."""
 
     def __init__(self, workflow: Workflow) -> None:
         self.lists: list[StepList] = []
         self.anywhere = OpenView(workflow)
         self._workflow = workflow
-        self._of_steps: dict[Position, list[tuple[Step, ListView]]] = defaultdict(list)
+        self._of_steps: dict[SourcePosition, list[tuple[Step, ListView]]] = defaultdict(list)
         before = self._enter(workflow.hooks.start, WorkflowView()).end
         self.end = self._enter(workflow.steps, before).end
         """Where the workflow's outputs are made."""
         self._enter_hooks(workflow.hooks)
         for profile in workflow.agents.values():
-            for steps in _of_hooks(profile.hooks or Hooks()):
+            for steps in hook_lists(profile.hooks or Hooks()):
                 self._enter(steps, self.anywhere)
 
-    def of(self, position: Position) -> list[tuple[Step, ListView]]:
-        """The steps that are written at a place, and what each can see."""
+    def of(self, position: SourcePosition) -> list[tuple[Step, ListView]]:
+        """Return the steps that are written at a position, and the view of each."""
         return self._of_steps[position]
 
     def __iter__(self) -> Iterator[tuple[Step, ListView]]:
@@ -225,19 +232,19 @@ class Views:
             yield from views
 
     def _enter_hooks(self, hooks: Hooks) -> None:
-        around: View = self.end
+        around: ScopeView = self.end
         for steps in (hooks.error, hooks.cancel, hooks.end):
             around = self._enter(steps, around, run_names=ENDED_RUN_NAMES).end
 
     def _enter(
         self,
         steps: Sequence[Step],
-        around: View,
+        around: ScopeView,
         *,
         inside: Step | None = None,
         run_names: tuple[str, ...] | None = None,
     ) -> StepList:
-        ways = Succession(steps, self._workflow.defaults)
+        ways = StepSuccession(steps, self._workflow.defaults)
         entered = StepList(steps, ways, around, inside=inside, run_names=run_names)
         self.lists.append(entered)
         for number, step in enumerate(steps):
@@ -249,7 +256,7 @@ class Views:
 
 
 def with_branches(step: Step) -> Iterator[Step]:
-    """A step, and those that are beside it once it is over."""
+    """Yield a step, and those that are beside it once it is over."""
     yield step
     if isinstance(step, Parallel):
         for branch in step.branches:
@@ -257,18 +264,8 @@ def with_branches(step: Step) -> Iterator[Step]:
                 yield from with_branches(each)
 
 
-def lists_of(workflow: Workflow) -> list[tuple[Step, ...]]:
-    """The outermost lists of steps, those of hooks included."""
-    hooks = [workflow.hooks, *(profile.hooks for profile in workflow.agents.values() if profile.hooks)]
-    return [workflow.steps, *(steps for each in hooks for steps in _of_hooks(each))]
-
-
-def _of_hooks(hooks: Hooks) -> tuple[tuple[Step, ...], ...]:
-    return hooks.start, hooks.end, hooks.error, hooks.cancel
-
-
 def _variables_set_by(step: Step) -> Iterator[str]:
-    """In the list of the step itself; branches and the rounds of a `for_each` keep theirs."""
+    """Variables set in the step's own list; branches and the rounds of a `for_each` keep theirs."""
     match step:
         case Set():
             yield from step.values
@@ -279,17 +276,9 @@ def _variables_set_by(step: Step) -> Iterator[str]:
             pass
 
 
-# What `steps.x` has, by the kind of the step.
-
-
-OF_ALL = ("status", "error", "duration")
-PARTS = {"error": Failure.__struct_fields__, "usage": Usage.__struct_fields__}
-"""Fields that have fields of their own."""
-
-
 def fields_of(step: Step, workflow: Workflow) -> tuple[str, ...]:
-    """What a step has once it is over, its own first."""
-    return (*_own_fields(step, workflow), *OF_ALL)
+    """Return the fields of `steps.x`, by the kind of the step, its own first."""
+    return (*_own_fields(step, workflow), *COMMON_FIELDS)
 
 
 def _own_fields(step: Step, workflow: Workflow) -> tuple[str, ...]:
@@ -315,7 +304,7 @@ def _own_fields(step: Step, workflow: Workflow) -> tuple[str, ...]:
 
 
 def has_output(step: Agent | Converse, workflow: Workflow) -> bool:
-    """Whether an agent is asked for a value: by its step, by a profile, or by one that is not known yet."""
+    """Tell whether an agent is asked for a value: by its step, a profile, or one not known yet."""
     from coupler.workflow.expressions.template import is_plain
 
     if step.set_up.output is not None or not is_plain(step.agent):
@@ -323,13 +312,13 @@ def has_output(step: Agent | Converse, workflow: Workflow) -> bool:
     return any(set_up.output is not None for set_up in set_ups_of(step.agent, workflow))
 
 
-def set_ups_of(agent: str, workflow: Workflow) -> list[Prompted]:
-    """The settings of the profiles that a name leads to, the nearest first."""
+def set_ups_of(agent: str, workflow: Workflow) -> list[AgentSettings]:
+    """Return the settings of the profiles that a name leads to, the nearest first."""
     return [workflow.agents[name].set_up for name in profiles_of(agent, workflow)]
 
 
 def profiles_of(agent: str, workflow: Workflow) -> list[str]:
-    """The profiles of the workflow that a name leads to, each once, the nearest first."""
+    """Return the profiles of the workflow that a name leads to, each once, the nearest first."""
     found: list[str] = []
     while agent in workflow.agents and agent not in found:
         found.append(agent)
@@ -338,16 +327,13 @@ def profiles_of(agent: str, workflow: Workflow) -> list[str]:
 
 
 def base_agent(agent: str, workflow: Workflow) -> str:
-    """What a name stands for in the end, without the profiles on the way."""
+    """Return what a name stands for in the end, without the profiles on the way."""
     profiles = profiles_of(agent, workflow)
     return workflow.agents[profiles[-1]].agent if profiles else agent
 
 
-# Which steps of a list can come after which, by what is written: `goto`, `on_error`, `if` and `stop`.
-
-
-class Succession:
-    """The ways through one list of steps."""
+class StepSuccession:
+    """The possible orders of a list's steps, by `goto`, `on_error`, `if` and `stop`."""
 
     def __init__(self, steps: Sequence[Step], defaults: Defaults) -> None:
         self._length = len(steps)
@@ -359,7 +345,7 @@ class Succession:
         """The steps that can come at all."""
 
     def can_precede(self, earlier: int, later: int) -> bool:
-        """Whether one step can be over when another one begins; it may be the same, in a round."""
+        """Tell whether one step can be over when another one begins; it may be the same, in a round."""
         if self._is_straight:
             return earlier < later
         if later == self._length:
@@ -391,7 +377,7 @@ def _next_of(step: Step, number: int, numbers: Mapping[str, int], defaults: Defa
     """Where it can go on from a step; the list's length is its end."""
     targets = [target.step for target in targets_of(step)]
     # A target that is not there is told by itself, and does not make the steps after it unreachable.
-    goes_straight_on = goes_on(step, defaults) or any(each not in numbers for each in targets)
+    goes_straight_on = can_continue(step, defaults) or any(each not in numbers for each in targets)
     return (
         *([number + 1] if goes_straight_on else []),
         *(numbers[each] for each in targets if each in numbers),
@@ -399,7 +385,7 @@ def _next_of(step: Step, number: int, numbers: Mapping[str, int], defaults: Defa
 
 
 def targets_of(step: Step) -> list[Goto]:
-    """Where a step says that it goes on."""
+    """Return where a step says that it goes on."""
     found = [] if step.goto is None else [step.goto]
     if step.on_error is not None:
         handlings = [step.on_error.default, *step.on_error.of_kinds.values()]
@@ -407,15 +393,15 @@ def targets_of(step: Step) -> list[Goto]:
     return found
 
 
-def goes_on(step: Step, defaults: Defaults) -> bool:
-    """Whether the next step of the list can come after this one."""
+def can_continue(step: Step, defaults: Defaults) -> bool:
+    """Tell whether the next step of the list can come after this one."""
     if not isinstance(step, Stop) and step.goto is None:
         return True
     return _can_be_left_out(step) or _continues(on_error_of(step, defaults))
 
 
 def on_error_of(step: Step, defaults: Defaults) -> OnError | None:
-    """The workflow's defaults hold for steps that work, and not for those that ask or hold others."""
+    """Return a step's `on_error`; defaults hold for steps that work, not for questions and blocks."""
     return step.on_error or (defaults.on_error if isinstance(step, Run | Agent) else None)
 
 
@@ -423,7 +409,7 @@ def _can_be_left_out(step: Step) -> bool:
     return step.condition not in (None, True) or any(gate.on_deny == "skip" for gate in _gates(step))
 
 
-def _gates(step: Step) -> Iterator[Gate]:
+def _gates(step: Step) -> Iterator[ApprovalGate]:
     if isinstance(step, Approve):
         yield step.question
     if step.gate is not None:

@@ -1,4 +1,7 @@
-"""The course of a run on a command line: started or resumed, shown, interrupted, and ended with a code."""
+"""Executes a run on the command line: started or resumed, shown, interrupted, and ended with a code.
+
+The displays that write lines are here: for logs, for programs, and for those who want only the end.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
-from coupler.cli.exit_codes import INTERRUPTED, INVALID_WORKFLOW, SYSTEM, WRONG_INPUT, complain
-from coupler.cli.main import signals_heard
-from coupler.cli.run.progress import Screen, StepTree
-from coupler.cli.run.questions import CommandFront, GivenAnswers, RehearsalFront, mocks_of
-from coupler.cli.run.run import output_lines, tell_trouble, write_outputs
-from coupler.cli.runs import Telling
+from coupler.cli.exit_codes import INTERRUPTED, INVALID_WORKFLOW, SYSTEM, WRONG_INPUT, print_error
+from coupler.cli.main import handle_signals
+from coupler.cli.run.progress import LiveDisplay, ProgressScreen, StepTree
+from coupler.cli.run.questions import CommandFront, GivenAnswers, RehearsalFront, mock_files
+from coupler.cli.run.run import output_lines, report_failure, write_outputs
+from coupler.cli.runs import RunLogWriter
 from coupler.cli.store_access import UnusableStoreError
 from coupler.cli.terminal import QuestionTerminal, clean, one_line
 from coupler.config import ConfigError
@@ -26,7 +29,7 @@ from coupler.workflow.journal.run_events import Rehearsed, StepFinished, StepSta
 if TYPE_CHECKING:
     from coupler.cli.run.progress import Display, StepView
     from coupler.cli.run.run import RunOptions
-    from coupler.workflow.engine.run import Started, Way
+    from coupler.workflow.engine.run import EngineOptions, StartedRun
     from coupler.workflow.journal.run_events import Logged, RunFinished
     from coupler.workflow.language.library import Bundle
 
@@ -38,44 +41,78 @@ MOST_INTERRUPTS = 3
 
 CANCELLING = "cancelling; Ctrl-C again ends it at once"
 
+DETAILED_KINDS = frozenset({"run", "agent", "converse", "approve", "ask"})
+"""Kinds of steps of which a dry run shows more than the title."""
 
-class Course:
+
+def execute(program: str, options: RunOptions, story: Callable[[RunExecution], Awaitable[int]]) -> int:
+    """Runs to the end, whoever interrupts it; returns the exit code."""
+
+    async def work() -> int:
+        task = asyncio.current_task()
+        execution = RunExecution(program, options)
+        with execution, handle_signals(lambda _: execution.interrupt(task), most=MOST_INTERRUPTS):
+            return await story(execution)
+
+    _prepare_streams(is_exact=options.is_quiet)
+    try:
+        return _flushed(asyncio.run(work()), program)
+    except KeyboardInterrupt:
+        # What was left in its midst complains when it is thrown away, and nobody wants to read that.
+        sys.unraisablehook = lambda unraisable: None
+        print_error("cancelled", program)
+        return INTERRUPTED
+    except asyncio.CancelledError:
+        print_error("cancelled", program)
+        return INTERRUPTED
+    except InvalidWorkflowError as error:
+        print_error("\n".join(["the workflow is not valid:", *_problem_lines(error)]), program)
+        return INVALID_WORKFLOW
+    except WorkflowError as error:
+        print_error(str(error), program)
+        return WRONG_INPUT
+    except (UnusableStoreError, StoreError, ConfigError, MissingExtraError) as error:
+        print_error(str(error), program)
+        return SYSTEM
+
+
+class RunExecution:
     """One run, from what was typed to the exit code; used as a context manager."""
 
     def __init__(self, program: str, options: RunOptions) -> None:
         self.program = program
         self.options = options
-        self.terminal = _terminal()
+        self.terminal = _open_terminal()
         self._display: Display | None = None
-        self._screen: Screen | None = None
-        self._started: Started | None = None
+        self._screen: ProgressScreen | None = None
+        self._started: StartedRun | None = None
 
-    def __enter__(self) -> Course:
+    def __enter__(self) -> RunExecution:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.terminal is not None:
             self.terminal.close()
 
-    def way(self, bundle: Bundle, cwd: str) -> Way:
-        """How the run is done; raises InputError for options that do not fit the workflow."""
-        from coupler.workflow.engine.run import Way
+    def prepare(self, bundle: Bundle, cwd: str) -> EngineOptions:
+        """Prepares how the run is done; raises InputError for options that do not fit the workflow."""
+        from coupler.workflow.engine.run import EngineOptions
 
         options = self.options
         if options.is_stepwise and self.terminal is None:
             raise InputError("--step asks before each step, and there is no terminal to ask on")
         answers = GivenAnswers(options.answers)
         answers.check(bundle, cwd)
-        mocks = mocks_of(options.mocks or {}, bundle)
+        mocks = mock_files(options.mocks or {}, bundle)
         self._display = _display(self.program, options, cwd)
-        self._screen = Screen(self._display)
+        self._screen = ProgressScreen(self._display)
         if options.is_rehearsal:
-            return Way(RehearsalFront(), is_rehearsal=True, mocks=mocks)
+            return EngineOptions(RehearsalFront(), is_rehearsal=True, mocks=mocks)
         front = CommandFront(self._screen, self.terminal, answers, options.approval, cwd)
-        return Way(front, mocks=mocks, pause=front.choose if options.is_stepwise else None)
+        return EngineOptions(front, mocks=mocks, pause=front.choose if options.is_stepwise else None)
 
-    async def take(self, started: Started, start: int) -> int:
-        """Run it and show it, from this entry of its log on; the exit code."""
+    async def run(self, started: StartedRun, start: int) -> int:
+        """Runs it and shows it, from this entry of its log on; returns the exit code."""
         assert self._screen is not None
         run = started.run
         following = asyncio.ensure_future(self._screen.follow(run.log, start))
@@ -94,11 +131,11 @@ class Course:
             log.exception("the run could not be shown to its end")
         await self._screen.finish(run.id, run.secrecy.masked(finished))
         if self._screen.failure is not None:
-            return _unwritten(self._screen.failure, self.program, finished.exit_code)
+            return _report_write_error(self._screen.failure, self.program, finished.exit_code)
         return finished.exit_code
 
     def interrupt(self, task: asyncio.Task[Any] | None) -> None:
-        """The first time the run is cancelled and its hooks run; the second time all ends at once."""
+        """Cancels the run and runs its hooks the first time; the second time ends all at once."""
         if self._started is not None:
             self._started.engine.cancel()
             if self._display is not None:
@@ -107,46 +144,15 @@ class Course:
             task.cancel()
 
 
-def conducted(program: str, options: RunOptions, story: Callable[[Course], Awaitable[int]]) -> int:
-    """Run to the end, whoever interrupts it; the exit code."""
-
-    async def work() -> int:
-        task = asyncio.current_task()
-        course = Course(program, options)
-        with course, signals_heard(lambda _: course.interrupt(task), most=MOST_INTERRUPTS):
-            return await story(course)
-
-    _mend_streams(is_exact=options.is_quiet)
-    try:
-        return _flushed(asyncio.run(work()), program)
-    except KeyboardInterrupt:
-        # What was left in its midst complains when it is thrown away, and nobody wants to read that.
-        sys.unraisablehook = lambda unraisable: None
-        complain("cancelled", program)
-        return INTERRUPTED
-    except asyncio.CancelledError:
-        complain("cancelled", program)
-        return INTERRUPTED
-    except InvalidWorkflowError as error:
-        complain("\n".join(["the workflow is not valid:", *_seen_from_here(error)]), program)
-        return INVALID_WORKFLOW
-    except WorkflowError as error:
-        complain(str(error), program)
-        return WRONG_INPUT
-    except (UnusableStoreError, StoreError, ConfigError, MissingExtraError) as error:
-        complain(str(error), program)
-        return SYSTEM
-
-
-def _seen_from_here(error: InvalidWorkflowError) -> Iterator[str]:
+def _problem_lines(error: InvalidWorkflowError) -> Iterator[str]:
     """Each problem, with its file as it would be typed here."""
-    from coupler.cli.workflows import relative
+    from coupler.cli.workflows import problem_line
 
-    return (relative(problem, ".") for problem in error.problems)
+    return (problem_line(problem, ".") for problem in error.problems)
 
 
 def _flushed(code: int, program: str) -> int:
-    """Somebody who reads no more does not change how the run ended; what is lost on a full disk does."""
+    """Flushes stdout: a closed pipe does not change how the run ended; what is lost on a full disk does."""
     from coupler.cli.exec_output import silence_stdout
 
     try:
@@ -155,18 +161,18 @@ def _flushed(code: int, program: str) -> int:
         silence_stdout()
     except OSError as error:
         silence_stdout()
-        return _unwritten(error, program, code)
+        return _report_write_error(error, program, code)
     return code
 
 
-def _unwritten(error: OSError, program: str, code: int) -> int:
+def _report_write_error(error: OSError, program: str, code: int) -> int:
     reason = (error.strerror or str(error)).lower()
-    complain(f"the output cannot be written: {reason}. `coupler runs` has all of it", program)
+    print_error(f"the output cannot be written: {reason}. `coupler runs` has all of it", program)
     return code or SYSTEM
 
 
-def _terminal() -> QuestionTerminal | None:
-    """Where somebody can be asked: a person types there, and sees what is asked."""
+def _open_terminal() -> QuestionTerminal | None:
+    """The terminal to ask on, if a person types there and sees what is asked."""
     streams = (sys.stdin, sys.stderr)
     if not all(stream is not None and stream.isatty() for stream in streams):
         return None
@@ -183,13 +189,15 @@ def _display(program: str, options: RunOptions, cwd: str) -> Display:
         return QuietDisplay(stream, program)
     if not stream.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
         return LinesDisplay(stream, program, cwd, is_json=False)
-    from coupler.cli.run.progress import LiveDisplay
 
     return LiveDisplay(stream, program)
 
 
-def _mend_streams(*, is_exact: bool) -> None:
-    """What a stream cannot show is escaped; what programs wrote goes as it is to those who want only that."""
+def _prepare_streams(*, is_exact: bool) -> None:
+    """Makes streams escape what they cannot show.
+
+    What programs wrote goes as it is to those who want only that.
+    """
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123
     if sys.stderr is None:
@@ -201,25 +209,18 @@ def _mend_streams(*, is_exact: bool) -> None:
             stream.reconfigure(errors="surrogateescape" if is_bytes else "backslashreplace")
 
 
-# The displays of a run that write lines: for logs, for programs, and for those who want only the end.
-
-
-TELLING_KINDS = frozenset({"run", "agent", "converse", "approve", "ask"})
-"""Steps of which a dry run tells more than their titles."""
-
-
 class LinesDisplay:
-    """A line for each thing that happens, without anything that only a terminal understands."""
+    """Writes a line for each event, without anything that only a terminal understands."""
 
     pace: float | None = None
-    recalls = False
+    shows_history = False
 
     def __init__(self, stream: IO[str], program: str, cwd: str, *, is_json: bool) -> None:
-        self.tells_texts = stream.isatty()
+        self.shows_texts = stream.isatty()
         self._stream = stream
         self._program = program
         self._is_json = is_json
-        self._telling = Telling(stream, cwd, is_json=is_json)
+        self._telling = RunLogWriter(stream, cwd, is_json=is_json)
 
     def show(self, happened: Sequence[Logged]) -> None:
         for logged in happened:
@@ -229,7 +230,7 @@ class LinesDisplay:
         self._telling.end()
 
     def tell(self, hint: str) -> None:
-        complain(hint, self._program)
+        print_error(hint, self._program)
 
     def finish(self, run: str, finished: RunFinished) -> None:
         self._telling.end()
@@ -237,15 +238,15 @@ class LinesDisplay:
             for line in output_lines(finished.outputs):
                 self._stream.write(f"{line}\n")
             self._stream.flush()
-        tell_trouble(self._program, run, finished)
+        report_failure(self._program, run, finished)
 
 
 class QuietDisplay:
-    """The outputs, once there are some."""
+    """Writes the outputs, once there are some."""
 
     pace: float | None = None
-    recalls = False
-    tells_texts = False
+    shows_history = False
+    shows_texts = False
 
     def __init__(self, stream: IO[str], program: str) -> None:
         self._stream = stream
@@ -260,19 +261,19 @@ class QuietDisplay:
         return
 
     def tell(self, hint: str) -> None:
-        complain(hint, self._program)
+        print_error(hint, self._program)
 
     def finish(self, run: str, finished: RunFinished) -> None:
         write_outputs(finished.outputs, self._stream)
-        tell_trouble(self._program, run, finished, self._tree.last_words_of(finished.failed_step))
+        report_failure(self._program, run, finished, self._tree.last_words_of(finished.failed_step))
 
 
 class PlanDisplay:
-    """What a dry run would do: the steps, and below each its command or prompt as it would be."""
+    """Writes what a dry run would do: the steps, and below each its command or prompt as it would be."""
 
     pace: float | None = None
-    recalls = False
-    tells_texts = False
+    shows_history = False
+    shows_texts = False
 
     def __init__(self, stream: IO[str], program: str, cwd: str) -> None:
         self._stream = stream
@@ -291,10 +292,10 @@ class PlanDisplay:
         return
 
     def tell(self, hint: str) -> None:
-        complain(hint, self._program)
+        print_error(hint, self._program)
 
     def finish(self, run: str, finished: RunFinished) -> None:
-        tell_trouble(self._program, None, finished)
+        report_failure(self._program, None, finished)
 
     def _tell(self, logged: Logged, step: StepView) -> None:
         is_again = step.name.startswith("#")
@@ -303,7 +304,7 @@ class PlanDisplay:
         indent = "  " * (step.depth - is_again)
         match logged.happening:
             case StepStarted():
-                title = "" if step.kind in TELLING_KINDS else f"  {one_line(step.title)}"
+                title = "" if step.kind in DETAILED_KINDS else f"  {one_line(step.title)}"
                 self._stream.write(f"{indent}{name}  {step.kind}{title}\n")
             case Rehearsed() if step.kind == "stop":
                 self._stream.write(f"{indent}  ends the run there if its `if` is true\n")

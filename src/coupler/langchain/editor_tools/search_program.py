@@ -1,4 +1,4 @@
-"""Finds files by name, and lines by a regular expression.
+"""Program that finds files by name, and lines by a regular expression.
 
 A pattern that a model has written can take for ever to match, and Python cannot be interrupted meanwhile: so
 this runs in a process that can be ended. It reads what to do from stdin and writes what it found to stdout,
@@ -17,18 +17,48 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
+HitTuple = tuple[str, int, str, bool]
+"""A file, the number of a line, its text, and whether it fits or only stands near one that does."""
+
 MOST_FILES = 1_000_000
 """Files that are looked at to find the newest."""
 
+LARGEST_GITIGNORE = 1_000_000
+"""Bytes of such a file that are read."""
+
+MOST_CHOICES = 200
+"""Patterns that braces may stand for."""
+
+LARGEST_FILE = 2_000_000
+"""Bytes of a file that is searched, unless it was named itself."""
+
+LONGEST_LINE = 300
+"""Characters of a line that are shown."""
+
+BEFORE = 100
+"""Characters that are shown before the place that fits, in a line that is longer than that."""
+
+LONGEST_READ = 1_000_000
+"""Characters of a line that are looked at."""
+
+UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+"""How files in UTF-16 begin."""
+
+SKIPPED = frozenset(
+    {".git", ".hg", ".svn", ".jj", "node_modules", ".venv", "venv", "__pycache__", ".mypy_cache"}
+    | {".ruff_cache", ".pytest_cache", ".hypothesis", ".tox", ".nox"}
+)
+"""Directories in which nobody looks for their own work."""
+
 
 def main() -> None:
-    """Do what stdin says."""
+    """Carry out the search that stdin describes."""
     task = json.load(sys.stdin)
     found, total = files(task) if task["pattern"] is None else hits(task)
     json.dump([found, total], sys.stdout)
 
 
-def files(task: dict[str, Any]) -> tuple[list[Hit], int]:
+def files(task: dict[str, Any]) -> tuple[list[HitTuple], int]:
     """Files with such names, in the order of their names, and how many there are; the newest, if too many."""
     found = [*islice(_paths(task), MOST_FILES)]
     if len(found) > task["most"]:
@@ -38,10 +68,10 @@ def files(task: dict[str, Any]) -> tuple[list[Hit], int]:
     return [(path, 0, "", True) for path in found], len(found)
 
 
-def hits(task: dict[str, Any]) -> tuple[list[Hit], int]:
+def hits(task: dict[str, Any]) -> tuple[list[HitTuple], int]:
     """Lines that fit, and how many of them there are at least; no more than are wanted."""
     expression = re.compile(task["pattern"], re.IGNORECASE if task["ignore_case"] else 0)
-    found: list[Hit] = []
+    found: list[HitTuple] = []
     count = 0
     for path in _paths(task):
         for hit in hits_in(path, _lines(path, task), expression, task["context"]):
@@ -98,24 +128,114 @@ def _time(path: str, texts: dict[str, str]) -> float:
         return 0.0
 
 
-# What .gitignore files leave out, as git reads them.
+def hits_in(path: str, lines: Iterable[str], expression: re.Pattern[str], context: int) -> Iterator[HitTuple]:
+    """The lines of a file that fit, and so many around each."""
+    before: deque[HitTuple] = deque(maxlen=context)
+    left = 0
+    for number, line in enumerate(lines, 1):
+        fits = expression.search(line)
+        if fits is not None:
+            yield from before
+            before.clear()
+            left = context
+            yield path, number, shortened(line, fits.start()), True
+        elif left > 0:
+            left -= 1
+            yield path, number, shortened(line, 0), False
+        elif context:
+            before.append((path, number, shortened(line, 0), False))
 
 
-LARGEST_GITIGNORE = 1_000_000
-"""Bytes of such a file that are read."""
+def shortened(line: str, place: int) -> str:
+    """A line, or what is around a place in it."""
+    line = line.replace("\0", "\ufffd")
+    if len(line) <= LONGEST_LINE:
+        return line
+    start = max(0, min(place - BEFORE, len(line) - LONGEST_LINE))
+    end = start + LONGEST_LINE
+    return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"
 
 
-class _Pattern(NamedTuple):
-    expression: re.Pattern[str]
-    is_against: bool
-    """Whether it takes back what patterns before it have left out."""
-    is_for_directories: bool
+def lines_of(text: str) -> list[str]:
+    """The lines of a text, without their ends."""
+    lines = text.removeprefix("\ufeff").split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines]
 
 
-class Ignored:
-    """The rules that hold in one directory: those of its own file, then those of the directories above."""
+def lines_in(path: str) -> list[str]:
+    """The lines of a file; none of one that is too large, no text, or gone."""
+    try:
+        if os.stat(path, follow_symlinks=False).st_size > LARGEST_FILE:
+            return []
+        with open(path, "rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+    except OSError:
+        return []
+    if content[:2] in UTF_16_MARKS:
+        return lines_of(content.decode("utf-16", "replace"))
+    return [] if b"\0" in content else lines_of(content.decode("utf-8", "replace"))
 
-    def __init__(self, directory: str, above: Ignored | None) -> None:
+
+def lines_of_any(path: str) -> Iterator[str]:
+    """The lines of a file that was named itself, text or not; it need not fit in memory, nor its lines."""
+    with open(path, "rb") as file:
+        is_wide = file.read(2) in UTF_16_MARKS
+        file.seek(0)
+        encoding = "utf-16" if is_wide else "utf-8-sig"
+        text = io.TextIOWrapper(file, encoding, "replace", newline="\n")
+        while line := text.readline(LONGEST_READ):
+            rest = line
+            while not rest.endswith("\n") and (rest := text.readline(LONGEST_READ)):
+                pass
+            yield line.removesuffix("\n").removesuffix("\r")
+
+
+def files_below(directory: str) -> Iterator[str]:
+    """Return the ordinary files below a directory, in the order of their names.
+
+    What nobody looks for is left out, and a directory that cannot be read has none. Links are not followed,
+    so nothing outside of the directory is seen. Names that begin with a dot are seen.
+    """
+    yield from _files(directory, rules_at(directory))
+
+
+def is_seen(path: str, directory: str) -> bool:
+    """True if `files_below` would find a file, if it were there."""
+    reached, rules = directory, rules_at(directory)
+    *parents, name = os.path.relpath(path, directory).split(os.sep)
+    for parent in parents:
+        reached = os.path.join(reached, parent)
+        if parent in SKIPPED or (reached, True) in rules:
+            return False
+        rules = GitignoreRules(reached, rules)
+    return (os.path.join(reached, name), False) not in rules
+
+
+def _files(directory: str, rules: GitignoreRules) -> Iterator[str]:
+    try:
+        with os.scandir(directory) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in found:
+        if entry.is_dir(follow_symlinks=False):
+            if entry.name not in SKIPPED and (entry.path, True) not in rules:
+                yield from _files(entry.path, GitignoreRules(entry.path, _above(rules, entry.path)))
+        elif entry.is_file(follow_symlinks=False) and (entry.path, False) not in rules:
+            yield entry.path
+
+
+def _above(rules: GitignoreRules, directory: str) -> GitignoreRules | None:
+    """A repository inside of another one has rules of its own."""
+    return None if is_repository(directory) else rules
+
+
+class GitignoreRules:
+    """The .gitignore rules of one directory, as git reads them: its own, then those of directories above."""
+
+    def __init__(self, directory: str, above: GitignoreRules | None) -> None:
         self._start = len(directory.rstrip("/")) + 1
         self._above = above
         self._patterns = _read(os.path.join(directory, ".gitignore"))
@@ -123,8 +243,8 @@ class Ignored:
         self._any = re.compile("|".join(texts), re.DOTALL) if self._patterns else None
 
     def __contains__(self, entry: tuple[str, bool]) -> bool:
-        """Whether a path, and whether that is a directory's, is left out; no directory above it is."""
-        rules: Ignored | None = self
+        """True if a path, and whether that is a directory's, is left out; no directory above it is."""
+        rules: GitignoreRules | None = self
         while rules is not None:
             verdict = rules._verdict(*entry)
             if verdict is not None:
@@ -142,16 +262,29 @@ class Ignored:
         return None
 
 
-def rules_at(directory: str) -> Ignored:
+class _Pattern(NamedTuple):
+    expression: re.Pattern[str]
+    is_against: bool
+    """Whether it takes back what patterns before it have left out."""
+    is_for_directories: bool
+
+
+def rules_at(directory: str) -> GitignoreRules:
     """The rules for a directory's entries, with those from above it, up to the root of its repository."""
     above = os.path.dirname(directory)
     is_last = is_repository(directory) or above == directory
-    return Ignored(directory, None if is_last else rules_at(above))
+    return GitignoreRules(directory, None if is_last else rules_at(above))
 
 
 def is_repository(directory: str) -> bool:
-    """Whether a directory is the root of a repository."""
+    """True if a directory is the root of a repository."""
     return os.path.lexists(os.path.join(directory, ".git"))
+
+
+def is_in_repository(path: str) -> bool:
+    """True if a directory, or one above it, is such a root."""
+    above = os.path.dirname(path)
+    return is_repository(path) or (above != path and is_in_repository(above))
 
 
 def _read(path: str) -> list[_Pattern]:
@@ -181,12 +314,6 @@ def _parsed(line: str) -> _Pattern | None:
         return None
 
 
-# Patterns of file names as regular expressions, for paths whose names are separated by `/`.
-#
-# `*` and `?` stay in one directory, `**` does not, `[a-z]` is one of several characters, and `{a,b}` one of
-# several texts where that is wanted: in what people write, but not in .gitignore files.
-
-
 _PARTS = re.compile(
     r"""(?P<deep>(?:(?<=/)|^)\*\*/) | (?P<rest>(?:(?<=/)|^)\*\*$) | (?P<any>\*+) | (?P<one>\?)
       | \[(?P<not>[!^]?)(?P<set>\][^\]/]*|[^\]/]+)\] | \\(?P<escaped>.) | (?P<plain>.)""",
@@ -194,12 +321,13 @@ _PARTS = re.compile(
 )
 _BRACES = re.compile(r"(\\.|\[[^\]/]*\])|\{([^{}]*)\}", re.DOTALL)
 
-MOST_CHOICES = 200
-"""Patterns that braces may stand for."""
-
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """What a person or a model means by a pattern of names; raises ValueError if it stands for too much."""
+    """Return what a person or a model means by a pattern of file names, with names separated by `/`.
+
+    `*` and `?` stay in one directory, `**` does not, `[a-z]` is one of several characters, and `{a,b}` one of
+    several texts; .gitignore files have no braces. Raises ValueError if it stands for too much.
+    """
     return re.compile("|".join(f"(?:{regex(each)})" for each in expanded(pattern)), re.DOTALL)
 
 
@@ -257,146 +385,5 @@ def _one_of(characters: str, *, negated: bool) -> str:
     return f"(?!/)[{'^' if negated else ''}{''.join(parts)}]"
 
 
-# Lines that a regular expression fits, with those around them.
-
-
-LARGEST_FILE = 2_000_000
-"""Bytes of a file that is searched, unless it was named itself."""
-
-LONGEST_LINE = 300
-"""Characters of a line that are shown."""
-
-BEFORE = 100
-"""Characters that are shown before the place that fits, in a line that is longer than that."""
-
-LONGEST_READ = 1_000_000
-"""Characters of a line that are looked at."""
-
-WIDE = (b"\xff\xfe", b"\xfe\xff")
-"""How files in UTF-16 begin."""
-
-
-def hits_in(path: str, lines: Iterable[str], expression: re.Pattern[str], context: int) -> Iterator[Hit]:
-    """The lines of a file that fit, and so many around each."""
-    before: deque[Hit] = deque(maxlen=context)
-    left = 0
-    for number, line in enumerate(lines, 1):
-        fits = expression.search(line)
-        if fits is not None:
-            yield from before
-            before.clear()
-            left = context
-            yield path, number, shortened(line, fits.start()), True
-        elif left > 0:
-            left -= 1
-            yield path, number, shortened(line, 0), False
-        elif context:
-            before.append((path, number, shortened(line, 0), False))
-
-
-def shortened(line: str, place: int) -> str:
-    """A line, or what is around a place in it."""
-    line = line.replace("\0", "\ufffd")
-    if len(line) <= LONGEST_LINE:
-        return line
-    start = max(0, min(place - BEFORE, len(line) - LONGEST_LINE))
-    end = start + LONGEST_LINE
-    return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"
-
-
-def lines_of(text: str) -> list[str]:
-    """The lines of a text, without their ends."""
-    lines = text.removeprefix("\ufeff").split("\n")
-    if not lines[-1]:
-        lines.pop()
-    return [line.removesuffix("\r") for line in lines]
-
-
-def lines_in(path: str) -> list[str]:
-    """The lines of a file; none of one that is too large, no text, or gone."""
-    try:
-        if os.stat(path, follow_symlinks=False).st_size > LARGEST_FILE:
-            return []
-        with open(path, "rb") as file:
-            content = file.read(LARGEST_FILE + 1)
-    except OSError:
-        return []
-    if content[:2] in WIDE:
-        return lines_of(content.decode("utf-16", "replace"))
-    return [] if b"\0" in content else lines_of(content.decode("utf-8", "replace"))
-
-
-def lines_of_any(path: str) -> Iterator[str]:
-    """The lines of a file that was named itself, text or not; it need not fit in memory, nor its lines."""
-    with open(path, "rb") as file:
-        is_wide = file.read(2) in WIDE
-        file.seek(0)
-        encoding = "utf-16" if is_wide else "utf-8-sig"
-        text = io.TextIOWrapper(file, encoding, "replace", newline="\n")
-        while line := text.readline(LONGEST_READ):
-            rest = line
-            while not rest.endswith("\n") and (rest := text.readline(LONGEST_READ)):
-                pass
-            yield line.removesuffix("\n").removesuffix("\r")
-
-
-# The files below a directory, in the order of their names, without what nobody looks for.
-#
-# Links are not followed, so nothing outside of the directory is seen. Names that begin with a dot are seen.
-
-
-SKIPPED = frozenset(
-    {".git", ".hg", ".svn", ".jj", "node_modules", ".venv", "venv", "__pycache__", ".mypy_cache"}
-    | {".ruff_cache", ".pytest_cache", ".hypothesis", ".tox", ".nox"}
-)
-"""Directories in which nobody looks for their own work."""
-
-
-def files_below(directory: str) -> Iterator[str]:
-    """The ordinary files; a directory that cannot be read has none."""
-    yield from _files(directory, rules_at(directory))
-
-
-def is_seen(path: str, directory: str) -> bool:
-    """Whether `files_below` would find a file, if it were there."""
-    reached, rules = directory, rules_at(directory)
-    *parents, name = os.path.relpath(path, directory).split(os.sep)
-    for parent in parents:
-        reached = os.path.join(reached, parent)
-        if parent in SKIPPED or (reached, True) in rules:
-            return False
-        rules = Ignored(reached, rules)
-    return (os.path.join(reached, name), False) not in rules
-
-
-def _files(directory: str, rules: Ignored) -> Iterator[str]:
-    try:
-        with os.scandir(directory) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
-    except OSError:
-        return
-    for entry in found:
-        if entry.is_dir(follow_symlinks=False):
-            if entry.name not in SKIPPED and (entry.path, True) not in rules:
-                yield from _files(entry.path, Ignored(entry.path, _above(rules, entry.path)))
-        elif entry.is_file(follow_symlinks=False) and (entry.path, False) not in rules:
-            yield entry.path
-
-
-def _above(rules: Ignored, directory: str) -> Ignored | None:
-    """A repository inside of another one has rules of its own."""
-    return None if is_repository(directory) else rules
-
-
 if __name__ == "__main__":
     main()
-
-
-def is_in_repository(path: str) -> bool:
-    """Whether a directory, or one above it, is such a root."""
-    above = os.path.dirname(path)
-    return is_repository(path) or (above != path and is_in_repository(above))
-
-
-Hit = tuple[str, int, str, bool]
-"""A file, the number of a line, its text, and whether it fits or only stands near one that does."""
