@@ -11,12 +11,13 @@ import pytest
 
 from coupler.config.keys import SCHEMA
 from coupler.config.value_kinds import ConfigSchema
+from tables import table
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "configuration.md").read_text()
 
 
-@pytest.mark.parametrize("key", SCHEMA.keys, ids=lambda key: key.name)
+@table("key", SCHEMA.keys, ids=lambda key: key.name)
 def test_every_key_is_in_the_manual_with_all_that_is_known_about_it(key):
     (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| `{key.name}` |")]
     assert key.sentence in row

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coupler.config.files import DEEPEST, MOST_PARTS, TextPositions, TooComplexError
+from tables import table
 
 
 def paths_of(value: Any, path: tuple = ()) -> Iterator[tuple]:
@@ -141,7 +142,7 @@ def test_what_is_no_toml_does_no_harm(text):
     TextPositions.of(text)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "problem", "line"),
     [
         ("a = 1\n" + "a." * MOST_PARTS + "a = 1", "more than 16 parts", 2),

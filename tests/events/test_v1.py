@@ -3,7 +3,6 @@
 import json
 
 import msgspec
-import pytest
 from msgspec import UNSET, Raw
 
 from coupler import events
@@ -12,6 +11,7 @@ from coupler.events.v1_codec import from_update, to_update, tool_update_of
 from coupler.schema import v1
 from coupler.schema.decoding import decode
 from schema.conformance import check_frame
+from tables import table
 
 TEXT = v1.TextContent("hello")
 IMAGE = v1.ImageContent("AAAA", "image/png")
@@ -31,7 +31,7 @@ def sent(event, announced=()):
     return params["update"]
 
 
-@pytest.mark.parametrize(
+@table(
     "event",
     [
         Text("hello"),
@@ -134,7 +134,7 @@ class TestToolCalls:
             id="1", title="Delete", kind="delete", locations=(v1.ToolCallLocation("/a"),)
         )
 
-    @pytest.mark.parametrize(
+    @table(
         ("status", "is_open"),
         [("pending", True), ("in_progress", True), ("completed", False), ("failed", False)],
     )
@@ -147,7 +147,7 @@ class TestToolCalls:
         assert call.updated(ToolUpdate(id="1", raw_input=None)).raw_input is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("update", "event"),
     [
         ({"sessionUpdate": "usage_update", "used": 5, "size": 10}, events.Usage(5, 10)),
@@ -182,7 +182,7 @@ def test_rarer_updates_are_events_too(update, event):
     assert from_update(received(update), {}) == event
 
 
-@pytest.mark.parametrize(
+@table(
     ("update", "event"),
     [
         (v1.Notice("info", "Title"), events.Notice("info", "Title")),

@@ -3,14 +3,14 @@
 import re
 import time
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coupler.fields.bounded_regex import LONGEST_MATCHED, Pattern
+from tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("pattern", "text", "found"),
     [
         ("b", "abc", True),
@@ -74,7 +74,7 @@ def test_pythons_engine_finds_the_same(pattern, text):
     assert Pattern(pattern).found_in(text) is (re.search(pattern, text, re.ASCII) is not None)
 
 
-@pytest.mark.parametrize(
+@table(
     "pattern",
     [
         "(a+)+$",
@@ -86,7 +86,7 @@ def test_pythons_engine_finds_the_same(pattern, text):
         "a*a*a*a*a*b",
     ],
 )
-@pytest.mark.parametrize("text", ["a" * LONGEST_MATCHED, "a" * 60 + "!", "x" * LONGEST_MATCHED])
+@table("text", ["a" * LONGEST_MATCHED, "a" * 60 + "!", "x" * LONGEST_MATCHED])
 def test_no_text_keeps_a_pattern_busy(pattern, text):
     began = time.process_time()
 
@@ -107,7 +107,7 @@ def test_a_search_that_takes_too_long_is_given_up():
     assert pattern.found_in("aaa!")
 
 
-@pytest.mark.parametrize(
+@table(
     ("pattern", "problem"),
     [
         ("(", "cannot be read"),

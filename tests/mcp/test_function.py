@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from coupler.mcp.functions import read_docstring, tool_function
+from tables import table
 
 
 class Context:
@@ -96,7 +97,7 @@ def test_names_that_are_not_defined_are_said():
         tool_function(look, Context)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "description", "parameters"),
     [
         (None, "", {}),

@@ -11,6 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from coupler.mcp.shape import Field, ShapeError, shape_of, shape_of_object
+from tables import table
 
 
 @dataclass
@@ -78,7 +79,7 @@ def names(case):
     return str(getattr(case, "__name__", case))[:30]
 
 
-@pytest.mark.parametrize(("wanted", "value", "expected"), FITTING, ids=names)
+@table(("wanted", "value", "expected"), FITTING, ids=names)
 def test_a_value_that_fits_is_read_and_its_schema_agrees(wanted, value, expected):
     shape = shape_of(wanted)
 
@@ -88,7 +89,7 @@ def test_a_value_that_fits_is_read_and_its_schema_agrees(wanted, value, expected
     Draft202012Validator(shape.schema).validate(value)
 
 
-@pytest.mark.parametrize(("wanted", "value", "path", "problem"), FAILING, ids=names)
+@table(("wanted", "value", "path", "problem"), FAILING, ids=names)
 def test_a_value_that_does_not_fit_is_an_error_with_its_place(wanted, value, path, problem):
     with pytest.raises(ShapeError) as caught:
         shape_of(wanted).read(value)
@@ -97,7 +98,7 @@ def test_a_value_that_does_not_fit_is_an_error_with_its_place(wanted, value, pat
     assert problem in caught.value.problem
 
 
-@pytest.mark.parametrize("wanted", [Address, Person, Movie, Order, Basket])
+@table("wanted", [Address, Person, Movie, Order, Basket])
 def test_an_object_says_so_at_the_root_of_its_schema(wanted):
     schema = shape_of(wanted).schema
     assert schema["type"] == "object"

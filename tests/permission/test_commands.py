@@ -3,6 +3,7 @@
 import pytest
 
 from permission.parts import Bench
+from tables import table
 
 ALLOWED = (
     *(
@@ -388,13 +389,13 @@ UNSAFE = [
 ]
 
 
-@pytest.mark.parametrize("command", HARMLESS)
+@table("command", HARMLESS)
 def test_a_line_of_which_every_part_is_allowed_is_allowed(bench: Bench, command: str) -> None:
     verdict = bench.run(command, *ALLOWED)
     assert verdict.decision == "allow", verdict.reason
 
 
-@pytest.mark.parametrize("command", UNSAFE, ids=lambda text: text[:40].encode("unicode_escape").decode())
+@table("command", UNSAFE, ids=lambda text: text[:40].encode("unicode_escape").decode())
 def test_a_line_with_a_part_that_is_not_allowed_is_asked_about(bench: Bench, command: str) -> None:
     verdict = bench.run(command, *ALLOWED)
     assert verdict.decision == "ask", verdict.reason
@@ -404,12 +405,12 @@ def test_the_table_is_as_long_as_promised() -> None:
     assert len({*HARMLESS, *UNSAFE}) > 300
 
 
-@pytest.mark.parametrize("command", [text for text in UNSAFE if "rm x" in text and "\0" not in text])
+@table("command", [text for text in UNSAFE if "rm x" in text and "\0" not in text])
 def test_not_even_a_rule_for_everything_allows_what_is_denied(bench: Bench, command: str) -> None:
     assert bench.run(command, "execute", "edit", "*", deny=["execute(rm *)"]).decision != "allow"
 
 
-@pytest.mark.parametrize(
+@table(
     "command",
     [
         "rm -rf x",
@@ -443,7 +444,7 @@ def test_a_denied_command_is_denied_wherever_it_stands(bench: Bench, command: st
     assert "`execute(rm *)` in your coupler.toml" in verdict.reason
 
 
-@pytest.mark.parametrize(
+@table(
     "command",
     [
         "git push $X",
@@ -467,7 +468,7 @@ def test_an_unrelated_command_is_not_mistaken_for_a_denied_one(bench: Bench) -> 
         assert verdict.decision == "allow", verdict.reason
 
 
-@pytest.mark.parametrize(
+@table(
     ("words", "decision"),
     [
         (("git", "status"), "allow"),
@@ -488,7 +489,7 @@ def test_words_without_a_shell_are_what_they_are(bench: Bench, words: tuple[str,
     assert bench.run(words, *ALLOWED).decision == decision
 
 
-@pytest.mark.parametrize(
+@table(
     ("rule", "command", "decision"),
     [
         ("execute", "python script.py", "allow"),
@@ -639,7 +640,7 @@ def test_a_rule_covers_what_it_says_and_no_more(bench: Bench, rule: str, command
     assert verdict.decision == decision, verdict.reason
 
 
-@pytest.mark.parametrize(
+@table(
     "command",
     [
         "some-wrapper rm x",
@@ -661,7 +662,7 @@ def test_sudo_needs_a_rule_for_itself_and_for_what_it_starts(bench: Bench) -> No
     assert bench.run("sudo apt update", *both).decision == "allow"
 
 
-@pytest.mark.parametrize("place", [{"cwd": "/"}, {"cwd": None}, {"cwd": "relative"}, {"roots": ()}])
+@table("place", [{"cwd": "/"}, {"cwd": None}, {"cwd": "relative"}, {"roots": ()}])
 def test_a_command_outside_of_the_roots_is_asked_about(bench: Bench, place: dict[str, object]) -> None:
     action = bench.action("execute", command="git status", **place)
     assert bench.judge(action, ["execute(git status *)"]).decision == "ask"

@@ -3,11 +3,10 @@
 import asyncio
 from typing import Any
 
-import pytest
-
 from coupler.permission.engine import Choices, Scope
 from coupler.permission.rules import Rule
 from permission.parts import Bench, rules
+from tables import table
 
 
 def chosen(bench: Bench, **answers: str) -> Choices:
@@ -67,7 +66,7 @@ class TestOrder:
             assert bench.judge(action, ask=ask, choices=allowing).decision == "allow"
             assert bench.judge(action, ask=ask, choices=rejecting).decision == "deny"
 
-    @pytest.mark.parametrize(
+    @table(
         ("asked", "allowed", "action"),
         [
             ("tool:foo", "edit(/docs/**)", {"kind": "edit", "name": "foo", "paths": ("/docs/a",)}),
@@ -118,9 +117,7 @@ class TestOrder:
 
 
 class TestDefaults:
-    @pytest.mark.parametrize(
-        "kind", ["edit", "delete", "move", "search", "execute", "fetch", "switch_mode", "x"]
-    )
+    @table("kind", ["edit", "delete", "move", "search", "execute", "fetch", "switch_mode", "x"])
     def test_everything_but_thinking_and_reading_is_asked_about(self, bench: Bench, kind: str) -> None:
         assert bench.judge(bench.action(kind)).decision == "ask"
 
@@ -160,7 +157,7 @@ class TestProjects:
 
 
 class TestVariables:
-    @pytest.mark.parametrize(
+    @table(
         "name", ["PATH", "LD_PRELOAD", "GIT_SSH_COMMAND", "PYTHONSTARTUP", "HOME", "path", "\0", "A=B", ""]
     )
     def test_one_that_may_change_what_runs_is_always_asked_about(self, bench: Bench, name: str) -> None:
@@ -225,7 +222,7 @@ class TestServers:
             assert bench.judge(action, ["*", "mcp:GitHub(*)"], deny=[rule]).decision == "deny"
 
 
-@pytest.mark.parametrize(
+@table(
     "fields",
     [
         {"kind": "\0", "name": "\ud800", "server": "\0"},

@@ -8,6 +8,7 @@ import pytest
 
 from permission import floor_tables
 from permission.parts import Bench
+from tables import table
 
 EVERYTHING = ("*", "execute(rm *)", "execute(python -c *)", "edit(/**)", "delete(/**)", "move(/**)")
 
@@ -19,7 +20,7 @@ def bench(bench: Bench) -> Bench:
     return bench
 
 
-@pytest.mark.parametrize("command", floor_tables.FATAL)
+@table("command", floor_tables.FATAL)
 def test_nobody_allows_what_wrecks_a_machine_or_a_home(bench: Bench, command: str) -> None:
     verdict = bench.run(command, *EVERYTHING)
 
@@ -27,7 +28,7 @@ def test_nobody_allows_what_wrecks_a_machine_or_a_home(bench: Bench, command: st
     assert verdict.offers == ()
 
 
-@pytest.mark.parametrize("command", floor_tables.ALLOWED)
+@table("command", floor_tables.ALLOWED)
 def test_it_has_nothing_against_what_only_looks_like_it(bench: Bench, command: str) -> None:
     verdict = bench.run(command, *EVERYTHING, "read(/**)")
 
@@ -35,7 +36,7 @@ def test_it_has_nothing_against_what_only_looks_like_it(bench: Bench, command: s
     assert not any(word in verdict.reason for word in ("would", "deletes", "formats")), verdict.reason
 
 
-@pytest.mark.parametrize("command", floor_tables.ASKED)
+@table("command", floor_tables.ASKED)
 def test_what_may_be_such_a_thing_is_asked_about_whatever_is_allowed(bench: Bench, command: str) -> None:
     verdict = bench.run(command, *EVERYTHING)
 

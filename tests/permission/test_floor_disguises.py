@@ -8,6 +8,7 @@ import pytest
 
 from permission import floor_disguises, floor_renamed, floor_tables
 from permission.parts import Bench
+from tables import table
 
 EVERYTHING = ("*", "execute(rm *)", "execute(python -c *)", "edit(/**)", "delete(/**)", "move(/**)")
 
@@ -19,7 +20,7 @@ def bench(bench: Bench) -> Bench:
     return bench
 
 
-@pytest.mark.parametrize("command", [*floor_disguises.DENIED, *floor_renamed.DENIED])
+@table("command", [*floor_disguises.DENIED, *floor_renamed.DENIED])
 def test_no_disguise_gets_below_the_floor(bench: Bench, command: str) -> None:
     verdict = bench.run(command, *EVERYTHING)
 
@@ -27,14 +28,14 @@ def test_no_disguise_gets_below_the_floor(bench: Bench, command: str) -> None:
     assert verdict.is_final
 
 
-@pytest.mark.parametrize("command", [*floor_disguises.ASKED, *floor_renamed.ASKED])
+@table("command", [*floor_disguises.ASKED, *floor_renamed.ASKED])
 def test_what_cannot_be_told_from_something_harmless_is_at_least_asked_about(
     bench: Bench, command: str
 ) -> None:
     assert bench.run(command, *EVERYTHING).decision == "ask"
 
 
-@pytest.mark.parametrize("command", [*floor_disguises.HARMLESS, *floor_renamed.HARMLESS])
+@table("command", [*floor_disguises.HARMLESS, *floor_renamed.HARMLESS])
 def test_it_has_nothing_against_their_harmless_relatives(bench: Bench, command: str) -> None:
     verdict = bench.run(command, *EVERYTHING, "read(/**)")
 

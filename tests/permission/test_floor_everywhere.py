@@ -6,8 +6,6 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from coupler import Policy
 from coupler.agent.permission import Permitting
 from coupler.client.policy import PermissionRequest
@@ -18,6 +16,7 @@ from coupler.permission.rules import ModeRules
 from coupler.schema.v1 import PermissionOption, SelectedPermissionOutcome, ToolCallLocation
 from coupler.workflow.agents.permission import ToolRules
 from permission.parts import Bench
+from tables import table
 
 WIPE = "sudo rm -rf /"
 OPTIONS = (PermissionOption("yes", "Yes", "allow_once"), PermissionOption("no", "No", "reject_once"))
@@ -70,7 +69,7 @@ def test_whoever_makes_the_tool_it_is_judged(bench: Bench) -> None:
         assert bench.judge(action, ["*", "mcp:s"]).decision == "deny"
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "path", "decision"),
     [
         ("delete", "/", "deny"),
@@ -109,7 +108,7 @@ def test_all_of_a_session_is_its_users_to_give_and_asked_about_each_time(bench: 
         assert verdict.is_doubtful
 
 
-@pytest.mark.parametrize(
+@table(
     "policy",
     [
         Policy.allow_all(),

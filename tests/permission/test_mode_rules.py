@@ -10,6 +10,7 @@ import pytest
 from coupler.permission.engine import Choices, Scope
 from coupler.permission.rules import NO_MODE, ModeRules
 from permission.parts import Bench
+from tables import table
 
 AUTO = ModeRules.parse("Auto", allow=["*"], ask=["edit(**/ci/**)"])
 LOOKING = ModeRules.parse("Looking", deny=["edit", "execute"])
@@ -53,7 +54,7 @@ def test_what_was_rejected_for_good_stays_rejected(bench: Bench) -> None:
     assert decided(bench, AUTO, "git status", choices=choices) == "allow"
 
 
-@pytest.mark.parametrize(
+@table(
     "command",
     [
         "PATH=/tmp ls",
@@ -97,7 +98,7 @@ def test_a_mode_that_allows_commands_means_those_that_stay_in_the_project(bench:
     assert decided(bench, AUTO, command) == "ask"
 
 
-@pytest.mark.parametrize(
+@table(
     "command",
     [
         "ls",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from coupler.permission.rules import Rule, names_host
+from tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("rule", "address", "is_named"),
     [
         ("fetch(http://127.0.0.1:8000/*)", "http://127.0.0.1:8000/a", True),

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-import pytest
-
 from coupler.permission.engine import Verdict
 from permission.parts import Bench
+from tables import table
 
 
 def always(verdict: Verdict) -> str | None:
@@ -20,7 +19,7 @@ def always(verdict: Verdict) -> str | None:
     return about
 
 
-@pytest.mark.parametrize(
+@table(
     ("command", "scope"),
     [
         ("git commit -m x", "`git commit *` in this project"),
@@ -83,7 +82,7 @@ def test_a_command_is_remembered_as_narrowly_as_the_offer_says(
     assert always(bench.run(command)) == scope
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "path", "scope"),
     [
         ("edit", "src/main.py", "edits below `src/` in this session"),
@@ -112,7 +111,7 @@ def test_a_directory_in_another_root_is_named_whole(bench: Bench, tmp_path: Path
     assert always(bench.judge(action)) == f"edits directly in `{library}` in this session"
 
 
-@pytest.mark.parametrize(
+@table(
     ("url", "scope"),
     [
         ("https://x.org/a/b?c", "fetches from `https://x.org` in this project"),
@@ -132,7 +131,7 @@ def test_a_tool_is_remembered_for_this_session_only(bench: Bench) -> None:
     assert always(bench.judge(served)) == "the tool `price` of the MCP server `shop` in this session"
 
 
-@pytest.mark.parametrize("name", [None, "a*", "a(b)", "a:b", "a\nb", "x" * 200])
+@table("name", [None, "a*", "a(b)", "a:b", "a\nb", "x" * 200])
 def test_a_tool_without_a_clear_name_is_not_remembered(bench: Bench, name: str | None) -> None:
     assert always(bench.judge(bench.action(name=name))) is None
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from permission.parts import Bench
+from tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "path", "rule", "decision"),
     [
         ("edit", "src/main.py", "edit(src/**)", "allow"),
@@ -83,7 +84,7 @@ def test_a_rule_covers_the_paths_it_says_and_no_others(
     assert verdict.decision == decision, verdict.reason
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "path", "decision"),
     [
         ("read", "src/main.py", "allow"),
@@ -120,7 +121,7 @@ def test_without_rules_only_reading_inside_the_roots_is_allowed(
     assert bench.touch(kind, path).decision == decision
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "path", "rule", "decision"),
     [
         ("edit", "src/main.py", "edit(src/**)", "deny"),
@@ -256,13 +257,13 @@ def test_a_path_in_another_root_is_inside_but_not_the_project(bench: Bench, tmp_
     assert bench.judge(action, ["edit(**)"]).decision == "ask"
 
 
-@pytest.mark.parametrize("paths", [("relative",), ("",), ("~/x",), ("src/main.py", "/etc/hosts")])
+@table("paths", [("relative",), ("",), ("~/x",), ("src/main.py", "/etc/hosts")])
 def test_one_path_that_is_not_allowed_is_enough(bench: Bench, paths: tuple[str, ...]) -> None:
     whole = tuple(f"{bench.project}/{path}" if path.startswith("src") else path for path in paths)
     assert bench.judge(bench.action("edit", paths=whole), ["edit", "edit(**)"]).decision == "ask"
 
 
-@pytest.mark.parametrize("roots", [(), ("relative",), ("",), ("/nonexistent",), ("/tmp\0",)])
+@table("roots", [(), ("relative",), ("",), ("/nonexistent",), ("/tmp\0",)])
 def test_roots_that_are_none_hold_nothing(bench: Bench, roots: tuple[str, ...]) -> None:
     action = bench.action("read", paths=(f"{bench.project}/src/main.py",), roots=roots)
     assert bench.judge(action).decision == "ask"

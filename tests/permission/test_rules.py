@@ -3,9 +3,10 @@
 import pytest
 
 from coupler.permission.rules import Rule
+from tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "*",
@@ -40,7 +41,7 @@ def test_a_rule_tells_where_it_stands() -> None:
     assert Rule.parse("deny", "read", "the command line").described == "`read` in the command line"
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "problem"),
     [
         ("", "there is no subject ``"),

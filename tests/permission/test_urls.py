@@ -3,9 +3,10 @@
 import pytest
 
 from permission.parts import Bench
+from tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("url", "rule", "decision"),
     [
         ("https://docs.python.org/3/", "fetch(https://docs.python.org/*)", "allow"),
@@ -94,7 +95,7 @@ def test_a_rule_covers_the_addresses_it_says_and_no_others(
     assert verdict.decision == decision, verdict.reason
 
 
-@pytest.mark.parametrize(
+@table(
     "url",
     [
         "https://evil.com/",

@@ -6,6 +6,7 @@ import pytest
 
 from coupler.permission import shell
 from permission.parts import Bench
+from tables import table
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +18,7 @@ def without_parser(monkeypatch: pytest.MonkeyPatch):
     shell._language.cache_clear()
 
 
-@pytest.mark.parametrize(
+@table(
     "command",
     [
         "git status",
@@ -31,7 +32,7 @@ def test_a_single_plain_command_is_still_judged(bench: Bench, command: str) -> N
     assert bench.run(command, "execute(git *)").decision == "allow"
 
 
-@pytest.mark.parametrize(
+@table(
     "command",
     [
         "git status; git status",

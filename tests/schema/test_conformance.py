@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from schema.conformance import Id, check_frame
+from tables import table
 
 UPDATE = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "hi"}}
 METHOD_OF: dict[Id, str] = {1: "initialize", "a": "session/prompt", 3: "_acme/x", 4: "fs/write_text_file"}
@@ -16,7 +17,7 @@ def frame(**fields: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", **fields}
 
 
-@pytest.mark.parametrize(
+@table(
     ("sent", "sent_by"),
     [
         (frame(id=0, method="initialize", params={"protocolVersion": 1}), "client"),
@@ -41,7 +42,7 @@ def test_a_proper_frame_passes(sent: dict[str, Any], sent_by: Any) -> None:
     check_frame(sent, sent_by=sent_by, method_of=METHOD_OF)
 
 
-@pytest.mark.parametrize(
+@table(
     ("sent", "sent_by", "reason"),
     [
         ([], "client", "an object"),

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import coupler.schema
+from tables import table
 
 
 def loaded_after(statements: str) -> set[str]:
@@ -42,14 +43,14 @@ def test_a_successful_decode_loads_neither_the_lenient_reader_nor_its_tables() -
     }
 
 
-@pytest.mark.parametrize(
+@table(
     "name", ["decode", "DecodingError", "METHODS", "Method", "method_for", "offers", "Unknown", "ToolKind"]
 )
 def test_the_package_offers(name: str) -> None:
     assert getattr(coupler.schema, name) is getattr(coupler.schema, name)
 
 
-@pytest.mark.parametrize("name", ["Usage", "Mapping", "nothing", "__wrapped__"])
+@table("name", ["Usage", "Mapping", "nothing", "__wrapped__"])
 def test_the_package_does_not_offer(name: str) -> None:
     with pytest.raises(AttributeError, match=name):
         getattr(coupler.schema, name)

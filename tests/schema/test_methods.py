@@ -11,11 +11,12 @@ from coupler.schema import unstable, v1
 from coupler.schema.decoding import decode
 from coupler.schema.methods import METHODS, UNSTABLE_METHODS, method_for, offers
 from schema.conformance import definitions
+from tables import table
 
 MESSAGES = [(name, node) for name, node in definitions().items() if "x-method" in node]
 
 
-@pytest.mark.parametrize(("name", "node"), MESSAGES, ids=[name for name, _ in MESSAGES])
+@table(("name", "node"), MESSAGES, ids=[name for name, _ in MESSAGES])
 def test_every_stable_message_of_the_schema_is_in_the_table(name: str, node: dict[str, Any]) -> None:
     method = METHODS[node["x-method"]]
     assert method.direction == {"protocol": "both"}.get(node["x-side"], node["x-side"])
@@ -40,12 +41,12 @@ def test_the_unstable_table_differs_where_drafts_are_carried() -> None:
     assert issubclass(unstable.PromptResponse, v1.PromptResponse)
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
+@table("name", sorted(METHODS))
 def test_a_method_is_found_by_its_params(name: str) -> None:
     assert method_for(METHODS[name].params) is METHODS[name]
 
 
-@pytest.mark.parametrize(
+@table(
     ("params", "name", "gate"),
     [
         (v1.CreateFormElicitationRequest, "elicitation/create", "elicitation.form"),
@@ -71,7 +72,7 @@ def test_only_files_and_terminals_have_a_deadline() -> None:
     assert {METHODS[name].deadline for name in limited} == {30}
 
 
-@pytest.mark.parametrize(
+@table(
     ("gate", "sent", "is_open"),
     [
         ("fs.readTextFile", {}, False),
@@ -105,7 +106,7 @@ def test_a_client_opens_the_gates_it_advertised(
     assert offers(capabilities, gate) is is_open
 
 
-@pytest.mark.parametrize(
+@table(
     ("gate", "sent", "is_open"),
     [
         ("loadSession", {}, False),
@@ -131,7 +132,7 @@ def test_a_draft_s_gate_is_closed_in_stable_capabilities() -> None:
     assert not offers(capabilities, "sessionCapabilities.fork")
 
 
-@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.gate])
+@table("name", [name for name, method in METHODS.items() if method.gate])
 def test_every_gate_leads_to_a_capability_of_the_side_that_handles_it(name: str) -> None:
     method = METHODS[name]
     kind: Any = unstable.ClientCapabilities if method.direction == "client" else unstable.AgentCapabilities

@@ -14,6 +14,7 @@ from msgspec import UNSET
 from coupler.schema import unstable, v1
 from coupler.schema.base import Unknown
 from schema.samples import BOTH, CALL, CHUNK, DIFF, STDIO, TEXT, Role, client, form, new_session, read, update
+from tables import table
 
 SERVER = v1.McpServerStdio("s", "/bin/s", [], [])
 SELECT = {"type": "select", "id": "m", "name": "M", "currentValue": "a"}
@@ -465,7 +466,7 @@ GOOD = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "value", "role", "part", "expected"), GOOD)
+@table(("kind", "value", "role", "part", "expected"), GOOD)
 def test_is_read(kind: type, value: object, role: Role, part: str, expected: object) -> None:
     found = part_of(read(kind, value, role), part)
     assert found == expected

@@ -12,6 +12,7 @@ import pytest
 from coupler.schema import v1
 from coupler.schema.decoding import DecodingError
 from schema.samples import BOTH, FORM, TEXT, Role, form, new_session, read, update
+from tables import table
 
 
 def bad(rule: str, kind: type, value: object, path: str, roles: tuple[Role, ...] = BOTH) -> list[Any]:
@@ -209,7 +210,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "value", "role", "path"), BAD)
+@table(("kind", "value", "role", "path"), BAD)
 def test_is_refused(kind: type, value: object, role: Role, path: str) -> None:
     with pytest.raises(DecodingError) as caught:
         read(kind, value, role)

@@ -15,6 +15,7 @@ from msgspec import UNSET, Struct
 from coupler.schema import unstable, v1
 from coupler.schema.base import Unknown
 from schema.conformance import definitions
+from tables import table
 
 STRUCTS = {
     f"{module.__name__}.{name}": kind
@@ -46,7 +47,7 @@ def wire_name(kind: type[Struct], python: str) -> str:
     return dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))[python]
 
 
-@pytest.mark.parametrize("name", sorted(STRAIGHT))
+@table("name", sorted(STRAIGHT))
 def test_a_struct_has_exactly_the_schema_s_fields(name: str) -> None:
     node, kind = definitions()[name], STRUCTS[f"{v1.__name__}.{name}"]
     assert set(kind.__struct_encode_fields__) == set(node["properties"])
@@ -54,7 +55,7 @@ def test_a_struct_has_exactly_the_schema_s_fields(name: str) -> None:
     assert required == set(node.get("required", ()))
 
 
-@pytest.mark.parametrize(("name", "key", "default"), DEFAULTS)
+@table(("name", "key", "default"), DEFAULTS)
 def test_a_default_of_the_schema_is_a_typed_default(name: str, key: str, default: Any) -> None:
     fields = {field.encode_name: field for field in msgspec.structs.fields(getattr(v1, name))}
     field = fields[key]
@@ -63,7 +64,7 @@ def test_a_default_of_the_schema_is_a_typed_default(name: str, key: str, default
     assert json.loads(msgspec.json.encode(value)) == default
 
 
-@pytest.mark.parametrize("name", sorted(TAGGED))
+@table("name", sorted(TAGGED))
 def test_a_union_has_a_struct_for_each_tag(name: str) -> None:
     node = definitions()[name]
     field = node["discriminator"]["propertyName"]
@@ -73,7 +74,7 @@ def test_a_union_has_a_struct_for_each_tag(name: str) -> None:
     assert {option.__struct_config__.tag_field for option in options} == {field}
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
     [
         name
@@ -85,14 +86,12 @@ def test_a_closed_enumeration_is_a_literal(name: str) -> None:
     assert list(get_args(getattr(v1, name))) == [option["const"] for option in definitions()[name]["oneOf"]]
 
 
-@pytest.mark.parametrize(
-    "name", ["NoticeSeverity", "CompactionStatus", "SessionConfigOptionCategory", "SessionId"]
-)
+@table("name", ["NoticeSeverity", "CompactionStatus", "SessionConfigOptionCategory", "SessionId"])
 def test_an_open_enumeration_and_an_id_are_strings(name: str) -> None:
     assert getattr(v1, name) is str
 
 
-@pytest.mark.parametrize("name", sorted(STRUCTS))
+@table("name", sorted(STRUCTS))
 def test_a_struct_is_frozen_and_maps_its_names(name: str) -> None:
     kind = STRUCTS[name]
     assert kind.__struct_config__.frozen

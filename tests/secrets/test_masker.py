@@ -3,12 +3,12 @@
 import json
 import time
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coupler.redaction.masker import Masker
 from coupler.redaction.sources import Secret
+from tables import table
 
 TOKEN = "ghp_0123456789abcdef"
 MASKER = Masker([Secret("GITHUB_TOKEN", TOKEN)])
@@ -26,7 +26,7 @@ def test_a_secret_is_replaced_by_its_name_wherever_it_is() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["", "x", "nothing here", "ghp_", "ghp_0123456789abcde", "ghp_ghp_ghp_"])
+@table("text", ["", "x", "nothing here", "ghp_", "ghp_0123456789abcde", "ghp_ghp_ghp_"])
 def test_a_text_without_a_secret_is_the_same_object(text: str) -> None:
     assert MASKER.mask(text) is text
 
@@ -35,7 +35,7 @@ def test_without_secrets_nothing_is_masked() -> None:
     assert Masker().mask(TOKEN) is TOKEN
 
 
-@pytest.mark.parametrize(
+@table(
     ("secrets", "text", "expected"),
     [
         (("abcdefgh", "abcdefghijkl"), "abcdefgh abcdefghijkl", "[secret:A] [secret:B]"),
@@ -87,7 +87,7 @@ def test_a_character_is_hidden_exactly_when_a_spelling_covers_it(values: list[st
     assert Masker(secrets).mask(masked) == masked
 
 
-@pytest.mark.parametrize("value", ["secret", "[secret:", "A]", "ecre", "hidden", "[", "]", "*", "e"])
+@table("value", ["secret", "[secret:", "A]", "ecre", "hidden", "[", "]", "*", "e"])
 def test_a_mark_gives_away_no_secret_and_is_not_masked_again(value: str) -> None:
     knowing = masker(value)
     masked = knowing.mask(f"x{value}y")

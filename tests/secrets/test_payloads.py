@@ -1,8 +1,7 @@
 """The list of what is never masked."""
 
-import pytest
-
 from coupler.redaction.payloads import NEVER_MASKED, Payload
+from tables import table
 
 
 def test_every_payload_is_listed_once() -> None:
@@ -12,14 +11,14 @@ def test_every_payload_is_listed_once() -> None:
     assert len(places) == len(set(places))
 
 
-@pytest.mark.parametrize("payload", NEVER_MASKED, ids=lambda payload: payload.name)
+@table("payload", NEVER_MASKED, ids=lambda payload: payload.name)
 def test_a_payload_says_where_it_is_and_why_in_one_sentence(payload: Payload) -> None:
     assert payload.places
     assert payload.reason.endswith(".")
     assert payload.reason.count(".") == 1
 
 
-@pytest.mark.parametrize(
+@table(
     "place",
     [
         "fs/read_text_file result: content",

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from coupler.redaction.masker import Masker
 from coupler.redaction.sources import Secret
+from tables import table
 
 PRIVATE_KEY = """-----BEGIN PRIVATE KEY-----
 MIIEvQIBADANBgkqhkiG9w0BAQEFAASC
@@ -24,7 +25,7 @@ def spellings(value: str) -> frozenset[str]:
     return Secret("NAME", value).spellings()
 
 
-@pytest.mark.parametrize(
+@table(
     "value",
     ['say "hi" to/me', "back\\slash", "two\nlines", "tab\there", "pässwörd-1", "smile 😀 more", "a+b=c&d?"],
 )
@@ -105,8 +106,8 @@ def test_the_value_is_in_no_representation() -> None:
     assert pickle.loads(pickle.dumps(secret)) == secret
 
 
-@pytest.mark.parametrize("before", ["", "u", "us", "user:", "x-token-auth:"])
-@pytest.mark.parametrize("after", ["", "@", "\n", ":x-oauth-basic"])
+@table("before", ["", "u", "us", "user:", "x-token-auth:"])
+@table("after", ["", "@", "\n", ":x-oauth-basic"])
 def test_within_a_longer_text_in_base64_it_is_masked_but_for_a_character_at_each_end(
     before: str, after: str
 ) -> None:

@@ -1,9 +1,8 @@
 """What counts as secret, by name and by value."""
 
-import pytest
-
 from coupler.redaction.masker import Masker
 from coupler.redaction.sources import could_be_secret, declared_secrets, looks_secret, secrets_in_environment
+from tables import table
 
 TOKEN = "ghp_0123456789abcdefABCDEF"
 
@@ -12,7 +11,7 @@ def values_in(**environment: str) -> set[str]:
     return {secret.value for secret in secrets_in_environment(environment)}
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
     [
         "TOKEN", "GITHUB_TOKEN", "github_token", "API_KEY", "apiKey", "OPENAI_API_KEY", "SECRET",
@@ -27,7 +26,7 @@ def test_a_name_with_a_secret_word_looks_secret(name: str) -> None:
     assert looks_secret(name)
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
     [
         "KEYBOARD", "MONKEY", "PATH", "AUTHOR", "GIT_AUTHOR_NAME", "HOTKEY", "TOKENIZERS_PARALLELISM",
@@ -40,7 +39,7 @@ def test_a_name_that_only_contains_the_letters_does_not(name: str) -> None:
     assert not looks_secret(name)
 
 
-@pytest.mark.parametrize(
+@table(
     "value",
     [
         TOKEN, "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "/K7MDENGbPxRfiCYEXAMPLEKEY99",
@@ -53,7 +52,7 @@ def test_a_value_that_could_be_a_secret(value: str) -> None:
     assert could_be_secret(value)
 
 
-@pytest.mark.parametrize(
+@table(
     "value",
     [
         "", "short12", "       x       ", "12345678", "-1234567.5", "1_000_000_000", "1.5e+100",
@@ -84,7 +83,7 @@ def test_a_declared_secret_always_counts_unless_it_is_blank() -> None:
     assert found == {"COLOUR": "red", "PIN": "1234", "FLAG": "true", "HOME": "/home/me"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("value", "expected"),
     [
         ("postgres://app:s3cr3t-pass@db.example/main", {"s3cr3t-pass"}),

@@ -18,12 +18,12 @@ import random
 import string
 from collections.abc import Iterable, Iterator
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coupler.redaction.masker import REMEMBERED, Masker, StreamMasker
 from coupler.redaction.sources import Secret, detected_beginning
+from tables import table
 
 TOKEN = "ghp_0123456789abcdef"
 MASKER = Masker([Secret("T", TOKEN)])
@@ -168,7 +168,7 @@ def test_of_30_000_random_splits_none_shows_a_secret() -> None:
             assert not any(part[at : at + 4] in fourths for part in shown for at in range(len(part)))
 
 
-@pytest.mark.parametrize("size", range(1, 10))
+@table("size", range(1, 10))
 def test_in_pieces_of_any_size_at_most_three_characters_precede_the_mark(size: int) -> None:
     text = f"before {TOKEN} after"
     for offset in range(size):
@@ -192,7 +192,7 @@ def test_a_secret_split_at_any_two_places_is_not_shown() -> None:
                 assert shown in {f"<{value[:kept]}[secret:T]>" for kept in range(4)}
 
 
-@pytest.mark.parametrize(
+@table(
     ("value", "most"),
     [("a", 0), ("ab", 0), ("abc", 1), ("abcd", 1), ("abcde", 2), ("abcdef", 2), ("abcdefg", 3)],
 )
@@ -219,7 +219,7 @@ def test_four_characters_are_held_back_until_they_are_decided() -> None:
     assert stream.feed(TOKEN[4:]) == "[secret:T]"
 
 
-@pytest.mark.parametrize("size", range(4, len(TOKEN)))
+@table("size", range(4, len(TOKEN)))
 def test_the_end_releases_what_was_held_back_unless_it_is_most_of_a_secret(size: int) -> None:
     stream = StreamMasker(MASKER)
     assert stream.feed(f"see {TOKEN[:size]}") == "see "
@@ -231,8 +231,8 @@ def test_the_end_does_not_take_a_word_for_most_of_a_very_short_secret() -> None:
     assert shown_by(Masker([Secret("S", "abc")]), ["ab"]) == "ab"
 
 
-@pytest.mark.parametrize("size", range(1, len(TOKEN)))
-@pytest.mark.parametrize("more", range(3))
+@table("size", range(1, len(TOKEN)))
+@table("more", range(3))
 def test_a_secret_that_goes_on_after_the_end_is_hidden_from_there_on(size: int, more: int) -> None:
     stream = StreamMasker(MASKER)
     before = stream.feed(f"see {TOKEN[:size]}") + stream.end()
@@ -275,8 +275,8 @@ def test_a_secret_learned_in_the_middle_of_a_text_counts_from_the_next_piece_on(
     assert stream.feed("third.") == "[secret:THIRD]."
 
 
-@pytest.mark.parametrize("size", range(1, len(TOKEN)))
-@pytest.mark.parametrize("is_in_one_piece", [True, False])
+@table("size", range(1, len(TOKEN)))
+@table("is_in_one_piece", [True, False])
 def test_of_a_secret_that_is_learned_when_it_has_begun_the_rest_is_hidden(
     size: int, is_in_one_piece: bool
 ) -> None:

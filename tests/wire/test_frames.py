@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coupler.wire.frames import DEFAULT_LIMIT, KEPT_BYTES, Frame, FrameBuffer, Oversized
+from tables import table
 
 
 def frames_of(data: bytes, limit: int = DEFAULT_LIMIT) -> list[Frame]:
@@ -18,7 +19,7 @@ def frames_of(data: bytes, limit: int = DEFAULT_LIMIT) -> list[Frame]:
     return [*buffer.feed(data), *buffer.end()]
 
 
-@pytest.mark.parametrize(
+@table(
     ("data", "frames"),
     [
         pytest.param(b"", [], id="nothing"),
@@ -57,8 +58,8 @@ def test_the_end_is_reported_once() -> None:
     assert buffer.end() == []
 
 
-@pytest.mark.parametrize("split", [True, False])
-@pytest.mark.parametrize(
+@table("split", [True, False])
+@table(
     ("length", "fits"), [(99, True), (100, True), (101, False), (5000, False)], ids=lambda value: str(value)
 )
 def test_the_limit_is_the_longest_line_that_is_accepted(length: int, fits: bool, split: bool) -> None:

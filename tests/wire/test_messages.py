@@ -27,6 +27,7 @@ from coupler.wire.messages import (
     Malformed,
     RpcError,
 )
+from tables import table
 
 BIG = b"9" * 10_000
 
@@ -66,7 +67,7 @@ class TestWellFormed:
     def test_an_answer_of_null_is_an_answer_even_without_a_version(self, line: bytes) -> None:
         assert bytes(read(line).result) == b"null"
 
-    @pytest.mark.parametrize(
+    @table(
         "id",
         [
             b"0",
@@ -103,7 +104,7 @@ class TestWellFormed:
         params = brackets * count + b"1" + closing * count
         read(b'{"jsonrpc":"2.0","id":1,"method":"m","params":%b}' % params)
 
-    @pytest.mark.parametrize(
+    @table(
         "params",
         [
             pytest.param(b"[%b]" % b",".join([b"[{}]"] * 5000), id="wide, not deep"),
@@ -117,7 +118,7 @@ class TestWellFormed:
 
 
 class TestLoneSurrogates:
-    @pytest.mark.parametrize(
+    @table(
         ("written", "meant"),
         [
             (rb"\ud83d", "\ufffd"),
@@ -308,9 +309,7 @@ MALFORMED: list[tuple[str, bytes, str, bytes, ErrorReason]] = [
 
 
 class TestMalformed:
-    @pytest.mark.parametrize(
-        ("line", "kind", "id", "reason"), [pytest.param(*case, id=name) for name, *case in MALFORMED]
-    )
+    @table(("line", "kind", "id", "reason"), [pytest.param(*case, id=name) for name, *case in MALFORMED])
     def test_what_is_no_message_says_what_it_meant_to_be(
         self, line: bytes, kind: str, id: bytes, reason: ErrorReason
     ) -> None:
@@ -318,7 +317,7 @@ class TestMalformed:
         assert (message.kind, bytes(message.id)) == (kind, id)
         assert (message.error.code, message.error.reason) == (reason.code, reason.name)
 
-    @pytest.mark.parametrize(
+    @table(
         ("head", "tail", "kind", "id"),
         [
             (b'{"jsonrpc":"2.0","id":7,"method":"m","params":"xx', b'xx"}', "request", b"7"),
@@ -392,7 +391,7 @@ ENVELOPE = b'{"jsonrpc":"2.0","id":1,"method":"m","params":'
 class TestAttacks:
     """Lines just under the limit that once took minutes, or a gigabyte."""
 
-    @pytest.mark.parametrize(
+    @table(
         ("head", "unit", "tail"),
         [
             pytest.param(ENVELOPE + b'"', rb"\"", b"", id="escaped quotes without an end"),
@@ -439,7 +438,7 @@ class TestErrorMember:
         error = messages.parse_error(Raw(raw))
         assert (error.code, error.message, error.data) == (code, message, data)
 
-    @pytest.mark.parametrize(
+    @table(
         "raw",
         [
             b"null",
@@ -477,7 +476,7 @@ class Point(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class TestEncoding:
-    @pytest.mark.parametrize(
+    @table(
         ("line", "message"),
         [
             (messages.notification("m", {"a": 1}), {"jsonrpc": "2.0", "method": "m", "params": {"a": 1}}),
@@ -501,7 +500,7 @@ class TestEncoding:
         assert line.count(b"\n") == 1
         assert json.loads(line) == message
 
-    @pytest.mark.parametrize(
+    @table(
         ("value", "line"),
         [
             ("a\ud83d", '"a\ufffd"'),

@@ -18,6 +18,7 @@ from coupler.wire import peer as peer_module
 from coupler.wire.messages import RpcError
 from coupler.wire.outbox import BUDGET, CHUNK
 from coupler.wire.peer import Peer, Request
+from tables import table
 from wire.stage import Listener, Tape, notification_line, peer_on_tape, request_line, run, ticks, until
 
 
@@ -86,7 +87,7 @@ class TestReceiving:
 
         run(test())
 
-    @pytest.mark.parametrize(
+    @table(
         "id",
         [
             b"0",
@@ -109,7 +110,7 @@ class TestReceiving:
 
         run(test())
 
-    @pytest.mark.parametrize("id", [1.5, 1.0, True, False, {}, {"a": 1}, [], [1]])
+    @table("id", [1.5, 1.0, True, False, {}, {"a": 1}, [], [1]])
     def test_what_is_no_id_is_refused_under_null(self, id: object) -> None:
         async def test() -> None:
             listener = Listener()
@@ -123,7 +124,7 @@ class TestReceiving:
 
         run(test())
 
-    @pytest.mark.parametrize(
+    @table(
         ("line", "id", "code", "reason"),
         [
             (b"hello", None, -32700, "parse_error"),
@@ -161,7 +162,7 @@ class TestReceiving:
 
         run(test())
 
-    @pytest.mark.parametrize(
+    @table(
         "line",
         [
             b'{"jsonrpc":"2.0","method":5}',
@@ -204,7 +205,7 @@ class TestReceiving:
         assert 100 <= len(caplog.records) <= 110
         assert "4096 so far" in caplog.text
 
-    @pytest.mark.parametrize("line", [b"hello", b"[]", b"{}", b'{"jsonrpc":"2.0","id":7}', b"x" * 2000])
+    @table("line", [b"hello", b"[]", b"{}", b'{"jsonrpc":"2.0","id":7}', b"x" * 2000])
     def test_a_client_answers_no_garbage(self, line: bytes) -> None:
         async def test() -> None:
             _, tape = peer_on_tape(answers_garbage=False, frame_limit=1000)
@@ -318,7 +319,7 @@ class TestFaults:
         run(test())
         assert "a second answer to m was dropped" in logged()
 
-    @pytest.mark.parametrize(
+    @table(
         ("work", "code", "message"),
         [
             (RpcError(-5, "not today"), -5, "not today"),
@@ -396,7 +397,7 @@ class TestAsking:
 
         run(test())
 
-    @pytest.mark.parametrize(
+    @table(
         ("members", "expected"),
         [
             (b'"result":null', b"null"),
@@ -629,7 +630,7 @@ class TestBeingCancelled:
         run(test())
         assert "a $/cancel_request without a requestId was ignored" in logged()
 
-    @pytest.mark.parametrize("id", ["1", '"a b"', '"\\u0041"', "null", "-5"])
+    @table("id", ["1", '"a b"', '"\\u0041"', "null", "-5"])
     def test_any_id_can_be_cancelled_as_it_was_written(self, id: str) -> None:
         async def test() -> None:
             listener = Listener(m=lambda request: None)

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tables import table
+
 SERVE = """
 import asyncio, os, sys
 from coupler.wire.stdio import StdioIsTerminal, take_over
@@ -87,7 +89,7 @@ NOISE = {
 }
 
 
-@pytest.mark.parametrize(("code", "count"), NOISE.values(), ids=NOISE)
+@table(("code", "count"), NOISE.values(), ids=NOISE)
 def test_noise_goes_to_stderr_and_never_to_the_peer(code: str, count: int) -> None:
     done, messages = serve(f"def noise():\n    {code}\n    sys.stdout.flush()", "noise", "noise")
     assert messages == [{"jsonrpc": "2.0", "id": id, "result": {"done": "noise"}} for id in (0, 1)]
