@@ -12,7 +12,7 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from operator import index
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType, json
@@ -69,7 +69,6 @@ SEVERITIES = ("info", "warning", "error")
 
 MOST_TOKENS = 2**63 - 1
 
-Status = Literal["pending", "in_progress", "completed"]
 PRIORITIES: tuple[str, ...] = get_args(PlanEntryPriority)
 
 
