@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def sections() -> Iterator[str]:
-    """What each layer is, and the modules of those that are packages."""
+    """Yield a section for each layer, with the modules of those that are packages."""
     for name in layers():
         place = SOURCE / name
         if place.is_dir():

@@ -29,7 +29,7 @@ TurnFunction: TypeAlias = Callable[["Turn"], Awaitable[StopReason | None]]
 BlockingTurnFunction: TypeAlias = Callable[["BlockingTurn"], StopReason | None]
 
 OptionValue: TypeAlias = str | bool
-"""What an option can be: the value of a choice, or whether a toggle is on."""
+"""The value of an option: that of a choice, or True if a toggle is on."""
 
 ON, OFF = "on", "off"
 """A toggle's values, for clients that know no boolean options."""

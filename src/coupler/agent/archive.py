@@ -296,7 +296,7 @@ async def _show_standing(session: Session, archive: Archive) -> None:
 
 
 async def kept_usage(id: str, archive: Archive) -> Usage | None:
-    """What a session had used up when it was left: clients count what a turn costs from there."""
+    """Return the usage of a session when it was left, from which clients count a turn's cost."""
     record = await archive.find(id)
     if record.usage is None:
         return None

@@ -77,7 +77,7 @@ T = TypeVar("T")
 ElicitationAction: TypeAlias = Literal["accept", "decline", "cancel"]
 
 ATTEMPTS = 3
-"""How often a form is shown, if what comes back does not fit it."""
+"""Times that a form is shown, if its answers do not fit it."""
 
 MOST_CHOICES = 8
 """Answers that a permission dialog can show without becoming a list to scroll."""
@@ -132,7 +132,7 @@ SECRET_WORD_PAIRS = frozenset(
     )
 )
 SECRET_WORD_PARTS = ("password", "passwd", "passphrase", "apikey", "authtoken", "accesstoken", "privatekey")
-"""What is a secret even as a part of a word."""
+"""Words that name a secret even as a part of a longer word."""
 
 COUNTED_WORDS = frozenset({"token", "credential", "secret"})
 """Words that a number counts: `max_tokens` is no secret."""
@@ -155,7 +155,7 @@ class Answer(Struct, Generic[T], frozen=True):
 
     @property
     def accepted(self) -> bool:
-        """Whether the user answered."""
+        """True if the user answered."""
         return self.action == "accept"
 
     def __bool__(self) -> NoReturn:
@@ -241,7 +241,7 @@ def notify_complete(turn: Turn, id: str) -> bool:
 
 
 def _dialog_of(form: Form[Any]) -> Sequence[Option] | None:
-    """What a permission dialog can show of a form: its choice, if that is all of it."""
+    """Return the options of a form that is one choice, if a permission dialog can show them all."""
     options = form.sole_choice
     return options if options is not None and len(options) <= MOST_CHOICES else None
 
@@ -325,7 +325,7 @@ def _failed(error: RpcError) -> Answer[Any]:
 
 
 def _is_unreadable(error: RpcError) -> bool:
-    """Whether the client did answer, with something that ACP does not know as an answer."""
+    """Return whether the client answered with something that ACP does not know as an answer."""
     return isinstance(error, EditorError) and isinstance(error.__cause__, DecodingError)
 
 
