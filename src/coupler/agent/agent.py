@@ -36,22 +36,22 @@ ON, OFF = "on", "off"
 
 
 class Agent:
-    """Subclass this and write `prompt`. A class is instantiated for each session, an instance is shared."""
+    """Base class of agents: write `prompt`. A class is instantiated for each session, an instance shared."""
 
     name: ClassVar[str | None] = None
     title: ClassVar[str | None] = None
     version: ClassVar[str | None] = None
     accepts: Collection[str] = ("resource",)
-    """What prompts may hold besides text and links: "image", "audio", "resource" (embedded files)."""
+    """Content that prompts may hold besides text and links: "image", "audio", "resource" (embedded files)."""
 
     modes: Sequence[Mode] = ()
     """Ways to work that the user can switch between; a session begins in the first."""
     options: Sequence[Option] = ()
-    """What the user can choose, such as the model."""
+    """Config options that the user can change, such as the model."""
     commands: Sequence[Command] = ()
-    """Slash commands; `turn.command` says which one a prompt is."""
+    """Slash commands; `turn.command` is the one that a prompt invokes."""
     logins: Sequence[Login] = ()
-    """Ways to log in; until one of them is satisfied there are no sessions."""
+    """Authentication methods; until the user has logged in by one of them there are no sessions."""
 
     async def prompt(self, turn: Turn) -> StopReason | None:
         """Answer one prompt. Returning None ends the turn normally.
@@ -61,31 +61,31 @@ class Agent:
         raise NotImplementedError(f"{type(self).__name__} has no `prompt` method")
 
     async def opened(self, session: Session) -> None:
-        """A session begins, or goes on after a restart: `session.state` is what was saved of it."""
+        """Called when a session begins or goes on after a restart, with `session.state` as it was saved."""
 
     def hidden_in(self, session: Session, blocks: tuple[ContentBlock, ...]) -> Mapping[str, str]:
-        """Texts of a prompt that must not be kept, by the names that stand for them. Asked before it is."""
+        """Return texts of a prompt that must not be stored, by the names that replace them."""
         return {}
 
     async def moved(self, session: Session) -> None:
-        """The client opened the session again with other directories or MCP servers."""
+        """Called when the client opens the session again with other directories or MCP servers."""
 
     async def closed(self, session: Session) -> None:
-        """A session is left; it may be opened again later."""
+        """Called when a session is closed; it may be opened again later."""
 
     async def mode_changed(self, session: Session) -> None:
-        """The user chose another mode: `session.mode`. An exception refuses it."""
+        """Called when the user chooses another mode: `session.mode`. An exception refuses it."""
 
     async def option_changed(self, session: Session, option: str) -> None:
-        """The user chose another value: `session.options[option]`. An exception refuses it."""
+        """Called when the user chooses another value: `session.options[option]`. An exception refuses it."""
 
     async def perform(self, turn: Turn) -> StopReason | None:
-        """Run `prompt`, whichever way it is written."""
+        """Run `prompt`, which may be a coroutine function or a plain one."""
         return await _call(self.prompt, turn)
 
 
 class FunctionAgent(Agent):
-    """A turn function as an agent."""
+    """Serves a turn function as an agent."""
 
     def __init__(self, function: TurnFunction | BlockingTurnFunction) -> None:
         self.function = function
@@ -105,10 +105,10 @@ class FrameworkAgent(Agent):
         self.called = called
 
     async def forget(self, session_id: str, state: Any) -> None:
-        """A session was deleted, with this as its state: delete what the framework keeps of it."""
+        """Delete what the framework keeps of a deleted session; `state` is the state that it had."""
 
     async def foreign(self, known: set[str]) -> list[ExternalSession]:
-        """Conversations that the framework keeps and that are none of the known sessions."""
+        """Return conversations that the framework keeps and that are none of the known sessions."""
         return []
 
 

@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 
 class Archive:
-    """The stored sessions of one agent. A session that was taken is held until it is let go."""
+    """The stored sessions of one agent. A session that was taken is locked until it is let go."""
 
     _taken: ClassVar[set[str]] = set()
-    """What is open in this process, on any connection."""
+    """Ids of the sessions that are open in this process, on any connection."""
 
     def __init__(self, store: Store, identity: str) -> None:
         self._store = store
@@ -53,7 +53,7 @@ class Archive:
 
     @classmethod
     def open(cls, path: str | None, identity: str) -> Archive:
-        """The archive of an agent in this file, by default the one that its user has set."""
+        """Open the archive of an agent in this file, by default the one that its user has set."""
         from coupler.config import keys
         from coupler.store.store import Store
 
@@ -63,11 +63,11 @@ class Archive:
 
     @property
     def choices(self) -> ChoiceStore:
-        """Where answers to permission questions last."""
+        """The store that keeps the user's answers to permission requests."""
         return self._store
 
     async def add(self, session: Session) -> EventJournal:
-        """Keep a new session, which is open here."""
+        """Store a new session, which is open here."""
         from coupler.store.sessions import SessionRecord
 
         moment = now()
@@ -88,7 +88,7 @@ class Archive:
             return EventJournal(await self._store.journal(session.id), partial(self.entries, session.id))
 
     async def find(self, id: str) -> SessionRecord:
-        """What is kept of a session; another agent's are not known here."""
+        """Return the record of a session; raises the error for an unknown one if it is another agent's."""
         with _told_to_clients():
             record = await self._store.find(id)
         if record is None or record.agent != self._identity:
@@ -96,13 +96,13 @@ class Archive:
         return record
 
     async def state(self, id: str) -> Any:
-        """What the agent has saved of a session; None if there is none."""
+        """Return the state that the agent has saved of a session; None if there is none."""
         with _told_to_clients():
             record = await self._store.find(id)
         return unpack_state(record.state) if record is not None and record.agent == self._identity else None
 
     async def take(self, record: SessionRecord, place: SessionParams) -> EventJournal:
-        """Have a session for this connection alone, in the directories that are named now."""
+        """Lock a session for this connection, with the directories that the client names now."""
         self._refuse_if_open_elsewhere(record.id)
         self._take(record.id)
         with _told_to_clients():
@@ -143,7 +143,7 @@ class Archive:
             await self._store.copy(id, new, until=STOP)
 
     async def page(self, cwd: str | None, cursor: str | None) -> ListSessionsResponse:
-        """A page of the agent's sessions, the latest first."""
+        """Return a page of the agent's sessions, the latest first."""
         with _told_to_clients():
             page = await self._store.page(self._identity, cwd=cwd, cursor=cursor)
         listed = tuple(_listed(record) for record in page.records)
@@ -188,14 +188,14 @@ class Archive:
                 await self._store.release(external.id)
 
     async def delete(self, id: str) -> None:
-        """Make a session disappear; nothing happens if there is none."""
+        """Delete a session; nothing happens if there is none."""
         self._refuse_if_open_elsewhere(id)
         with _told_to_clients():
             await self._store.delete(id, agent=self._identity)
         self._let_go(id)
 
     async def let_go(self, id: str) -> None:
-        """Others may take the session, if it was taken here."""
+        """Release a session that was taken here, so that others can take it."""
         if id not in self._mine:
             return
         try:
@@ -205,7 +205,7 @@ class Archive:
             self._let_go(id)
 
     def close(self) -> None:
-        """Write what is left; everything that was taken is free."""
+        """Write what is not written yet, and release every session that was taken."""
         for session_id in [*self._mine]:
             self._let_go(session_id)
         self._store.close()

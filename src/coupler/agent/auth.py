@@ -32,7 +32,7 @@ from coupler.wire.messages import INVALID_PARAMS, RpcError
 log = logging.getLogger("coupler.agent")
 
 CHECK_LIMIT = 10.0
-"""Seconds that a check has to say yes."""
+"""Seconds that a check of a login may take."""
 
 LoginCheck: TypeAlias = Callable[[], bool | Awaitable[bool]]
 LoginAction: TypeAlias = Callable[[], object]
@@ -70,7 +70,7 @@ class Login:
 
     @property
     def is_for_terminals(self) -> bool:
-        """Whether clients run it in a terminal instead of asking for it."""
+        """True if clients run it in a terminal instead of sending `authenticate`."""
         return self.command is not None
 
     def as_method(self) -> AuthMethod:
@@ -90,7 +90,7 @@ class Login:
 
 
 class _RunningCheck(NamedTuple):
-    """A check, and when the time is over that it has."""
+    """A check that runs, and the time at which it is given up."""
 
     check: asyncio.Future[Any]
     deadline: float
@@ -118,11 +118,11 @@ class Logins:
 
     @property
     def is_known_satisfied(self) -> bool:
-        """Whether a check has passed and nothing has happened since, or there is none."""
+        """True if a check has passed and no login or logout came after it, or if there are no logins."""
         return self._is_satisfied or not self._logins
 
     async def is_satisfied(self) -> bool:
-        """Whether one of the checks passes."""
+        """Return whether one of the checks passes, or there are no logins."""
         if not self._logins:
             return True
         while not self._is_satisfied:
@@ -153,7 +153,7 @@ class Logins:
             raise AuthRequiredError(f"{login.name} did not log the user in; log in first: {self._ways()}")
 
     async def log_out(self) -> None:
-        """Log out of everything; the answer to `logout`. What fails is told after the rest was tried."""
+        """Log out of everything; the answer to `logout`. Errors are raised after all logouts were tried."""
         self._give_up_login()
         failures = []
         for login in self._logins:
@@ -168,7 +168,7 @@ class Logins:
             raise RpcError.because(AGENT_FAILED, f"logging out failed: {'; '.join(failures)}")
 
     def forget(self) -> None:
-        """Check again the next time, for example because a server has refused what was thought good."""
+        """Drop the result of earlier checks, for example because a server has refused the credentials."""
         self._is_satisfied = False
         self._changes += 1
         self._running.clear()
@@ -219,7 +219,7 @@ class Logins:
                 check.cancel()
 
     async def _passes(self, login: Login) -> bool:
-        """Whether the check says yes in time.
+        """Return whether the check of a login passes in time.
 
         One that hangs is not begun a second time: threads cannot be ended, and would become more and more.
         """
@@ -247,7 +247,7 @@ class Logins:
 
 
 def own_command() -> tuple[str, ...]:
-    """The command that this process was started with, as somebody would type it again."""
+    """Return the command that this process was started with, as a user would type it."""
     words = sys.orig_argv
     script = sys.argv[0] if sys.argv else ""
     is_command = words[1:2] == [script] and not script.endswith(".py") and os.access(script, os.X_OK)
@@ -269,13 +269,13 @@ def _verdict(login: Login, check: asyncio.Future[Any]) -> bool:
 
 
 def _look_at_error(check: asyncio.Future[Any]) -> None:
-    """Whoever waited may be gone: Python would report an error that nobody looked at."""
+    """Retrieve the check's exception, which Python would report otherwise if nobody waits any more."""
     if not check.cancelled():
         check.exception()
 
 
 async def _attempt(action: LoginAction) -> Exception | None:
-    """Do it; returns what it raised. Only our own cancel goes through."""
+    """Call it, and return the exception that it raised. A cancel of the caller's task passes."""
     try:
         await _call(action)
     except Exception as error:
@@ -284,7 +284,7 @@ async def _attempt(action: LoginAction) -> Exception | None:
 
 
 async def _call(function: Callable[[], Any]) -> Any:
-    """Call a function of the agent's without letting it block the loop, or end it."""
+    """Call a function of the agent's code so that it neither blocks the loop nor exits the process."""
     try:
         if inspect.iscoroutinefunction(function):
             return await function()
@@ -295,7 +295,7 @@ async def _call(function: Callable[[], Any]) -> Any:
 
 
 async def _call_in_thread(function: Callable[[], Any]) -> Any:
-    """In a daemon thread, because one that hangs must not keep the process from ending."""
+    """Call a function in a daemon thread: one that hangs must not keep the process from ending."""
     loop = WorkerLoop(asyncio.get_running_loop())
     finished: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 

@@ -467,5 +467,5 @@ class BlockingSession(BlockingProxy):
 
 
 async def _now(function: Callable[..., None], *arguments: Any, **keywords: Any) -> None:
-    """On the loop: a thread must not touch what the loop owns."""
+    """Call a function on the event loop: a thread must not touch what the loop owns."""
     function(*arguments, **keywords)

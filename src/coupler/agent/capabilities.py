@@ -37,7 +37,7 @@ UNKNOWN_VERSION = "0.0.0"
 
 
 def initialize_response(agent: Agent | type[Agent], options: ServeOptions = NO_OPTIONS) -> InitializeResponse:
-    """Compute the result of `initialize`; options win over what the agent says."""
+    """Compute the result of `initialize`; options take precedence over the agent's attributes."""
     name = options.name or agent.name or _own_name(agent)
     info = Implementation(
         name=name,
@@ -89,7 +89,7 @@ def _capabilities(agent: Agent | type[Agent], options: ServeOptions) -> AgentCap
 
 
 def _mcp_capabilities() -> McpCapabilities:
-    """Servers behind addresses need a package; servers that are commands are every agent's duty."""
+    """Return the MCP capabilities: HTTP and SSE need a package, stdio every agent has to support."""
     from coupler.mcp.package import is_installed as has_package
 
     return McpCapabilities(http=has_package(), sse=has_package())
@@ -131,7 +131,7 @@ def identity_of(agent: Agent | type[Agent]) -> str:
 
 
 def identity(module: str, name: str) -> str:
-    """A name that is the same under `python app.py` and `coupler serve app.py`, and nobody else's."""
+    """Return a unique name that is the same under `python app.py` and `coupler serve app.py`."""
     loaded = sys.modules.get(module)
     file = getattr(loaded, "__file__", None)
     if module == "__main__":

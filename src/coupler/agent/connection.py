@@ -49,7 +49,7 @@ class AgentConnection:
         backend_initialized: Callable[[InitializeResponse], None] = lambda introduction: None,
         answer_cache: SessionAnswerCache | None = None,
     ) -> None:
-        """A `backend` is started once the client is known, and gives the answer to `initialize` then."""
+        """Prepare to serve; a `backend` is started by the client's `initialize`, which it then answers."""
         self.initialized = asyncio.Event()
         self.ended = ended or asyncio.Event()
         self.when_prompted: Callable[[], None] = lambda: None
@@ -66,7 +66,7 @@ class AgentConnection:
         self._logins = AuthRequestHandler(factory)
 
     def open(self) -> None:
-        """Begin to serve."""
+        """Start to read the client's messages."""
         self._peer.open()
 
     def is_busy(self) -> bool:
@@ -179,7 +179,7 @@ class AgentConnection:
             request.fail(error)
 
     def _without_secrets(self, answer: Any, lane: LaneKey) -> Any:
-        """Redact an answer or an error; the answer to `initialize` is the author's own words."""
+        """Redact an answer or an error; the answer to `initialize` holds only what the author wrote."""
         if isinstance(answer, InitializeResponse | Raw) or answer is None:
             return answer
         session = self._sessions.find(lane) if isinstance(lane, str) else None

@@ -25,22 +25,22 @@ BLOCKS: tuple[type, ...] = get_args(ContentBlock)
 
 MAX_DEPTH = 20
 MAX_ITEMS = 1_000
-"""Entries of one list or mapping."""
+"""Entries of one list or mapping, at most."""
 
 MAX_TEXT = 64 * 1024
-"""Characters of one string."""
+"""Characters of one string, at most."""
 
 MAX_VALUES = 10_000
-"""Values in all."""
+"""Values that `json_value` converts, at most, nested ones included."""
 
 MAX_SIZE = 1024 * 1024
-"""Characters in all."""
+"""Characters that `json_value` converts, at most, in all strings together."""
 
 T = TypeVar("T")
 
 
 def plain_text(value: object, what: str) -> str:
-    """The value as a plain `str`: subclasses of it are welcome, but the encoder knows none."""
+    """Return the value as a plain `str`: subclasses are accepted here, but the encoder supports none."""
     if type(value) is str:
         return value
     if isinstance(value, str):
@@ -49,27 +49,27 @@ def plain_text(value: object, what: str) -> str:
 
 
 def whole_text(value: object, what: str) -> str:
-    """Text without halves of surrogate pairs, which no file and no pipe can hold."""
+    """Return the text with unpaired surrogates replaced, which no file and no pipe can hold."""
     text = plain_text(value, what)
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def block(value: object, what: str) -> ContentBlock:
-    """The value if it is a content block."""
+    """Return the value if it is a content block; raises TypeError if not."""
     if isinstance(value, BLOCKS):
         return value  # type: ignore[return-value]
     raise TypeError(f"{what} is text or a content block, not {type(value).__name__}")
 
 
 def chosen(value: object, among: tuple[str, ...], what: str) -> str:
-    """The value if it is one of the words that the protocol knows."""
+    """Return the value if it is among the words that the protocol knows; raises ValueError if not."""
     if value in among:
         return plain_text(value, what)
     raise ValueError(f"{what} is one of {', '.join(among)}, not {value!r}")
 
 
 def pieces(text: str) -> Iterator[str]:
-    """A text in parts that can be sent."""
+    """Split a text into parts of at most `LONGEST_PIECE` characters."""
     return (text[start : start + LONGEST_PIECE] for start in range(0, len(text), LONGEST_PIECE))
 
 
@@ -114,7 +114,7 @@ def json_value(value: object) -> Any:
 
 
 class _Conversion:
-    """One walk over one value, with what is left of its allowance."""
+    """Converts one value and everything nested in it, and counts what is left of the limits."""
 
     def __init__(self) -> None:
         self._values_left = MAX_VALUES
@@ -218,7 +218,7 @@ def _dataclass_fields(value: object) -> list[str] | None:
 
 
 def declared_text(value: object, what: str) -> str:
-    """The value if it is text that a client can show and send back as it is.
+    """Return the value if it is text that a client can show and send back unchanged.
 
     The wire replaces unpaired surrogates, so an id with one would come back as another id.
     """
@@ -230,14 +230,14 @@ def declared_text(value: object, what: str) -> str:
 
 
 def declared_or_none(value: object, what: str) -> str | None:
-    """The same for text that can be left out, by None or by an empty string."""
+    """Do the same as `declared_text` for optional text: None and an empty string are None."""
     return None if value is None or value == "" else declared_text(value, what)
 
 
 def declared_list(
     values: Iterable[T], kinds: tuple[type[T], ...], identify: Callable[[T], str], what: str
 ) -> tuple[T, ...]:
-    """The values as a tuple if all are of these kinds and no two have the same id."""
+    """Return the values as a tuple if all are of these kinds and no two have the same id."""
     kind = " or ".join(kind.__name__ for kind in kinds)
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise ValueError(f"{what} are a list of {kind}, not {values!r:.100}")

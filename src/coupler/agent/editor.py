@@ -17,7 +17,7 @@ from coupler.wire.peer import Peer
 
 
 class Editor:
-    """The client as an agent sees it after `initialize`: who it is, what it offers, and how to ask for it."""
+    """The client after `initialize`: its name, its capabilities, and typed requests to it."""
 
     def __init__(self, peer: Peer, capabilities: ClientCapabilities, info: Implementation | None) -> None:
         self.capabilities = capabilities
@@ -29,7 +29,7 @@ class Editor:
         return offers(self.capabilities, gate)
 
     def tell(self, params: Any, lane: LaneKey) -> None:
-        """Send the notification that these params belong to; a client that did not offer it is not told."""
+        """Send the notification that these params belong to, unless the client has not advertised it."""
         method = method_for(type(params))
         if self.offers(method.gate):
             self._peer.notify(method.name, params, lane)
@@ -49,7 +49,7 @@ class Editor:
         return _typed(method, result)
 
     def ask(self, params: Any, lane: LaneKey, answered: Callable[[Any], None]) -> None:
-        """Send a request at once that is not taken back when its turn ends.
+        """Send a request at once, and do not withdraw it when its turn ends.
 
         `answered` gets the typed result or the EditorError, whenever it comes, if it comes.
         """

@@ -143,14 +143,14 @@ _WANTED = re.compile(r"\b(?:your|enter|type|paste|provide|supply|input)\b([^.!?\
 class Answer(Struct, Generic[T], frozen=True):
     """The user's answer to a question. There is a `value` only if it was accepted.
 
-    A page that was accepted is one the user agreed to open: whether anything came of it, the page knows.
-    `id` is what `notify_complete` wants to hear then.
+    A page that was accepted is one the user agreed to open; the answer does not say what was done there.
+    Pass `id` to `notify_complete` once the page has done its work.
     """
 
     action: ElicitationAction
     value: T | None = None
     reason: str | None = None
-    """Why there is no answer, if that was not the user's wish alone."""
+    """The reason why there is no answer, if it was not the user's wish alone."""
     id: str | None = None
 
     @property
@@ -279,7 +279,7 @@ async def _ask_by_permission(turn: Turn, message: str, form: Form[T], options: S
 
 
 async def _pick(turn: Turn, call: Call, options: Sequence[Option]) -> Option | Answer[Any]:
-    """The option that the user picked, or why there is none."""
+    """Let the user pick an option in a permission dialog; an `Answer` says why none was picked."""
     by_id = {f"choice_{number}": option for number, option in enumerate(options, 1)}
     offered = [PermissionOption(key, option.title, "allow_once") for key, option in by_id.items()]
     tool_call = PermissionToolCall(call.id, kind=call.kind, status="in_progress", title=call.title)
@@ -347,7 +347,7 @@ def _checked_message(message: object) -> str:
 
 
 def _refuse_secret(message: str, form: Form[Any]) -> None:
-    """Of a form that is one text, the question is the label."""
+    """Raise if the message of a form with a single text field asks for a secret: it is the field's label."""
     if len(form.fields) == 1 and isinstance(form.fields[0], TextField) and asks_for_secret(message):
         raise ValueError(
             "the question looks as if it asks for a secret, and forms are no place for one: "
@@ -374,7 +374,7 @@ def _secret_in(query: str) -> str | None:
 
 
 class Form(Generic[T]):
-    """What an agent wants to know, from a type or a JSON Schema, and the value that is made of an answer.
+    """A form made from a type or a JSON Schema: its fields, and the typed value of an answer.
 
         Form.of(Settings)                   a dataclass, a msgspec Struct, a TypedDict, a pydantic model
         Form.of(Literal["small", "large"])  one value: an Enum, bool, int, float, str, date, list of choices
@@ -407,7 +407,7 @@ class Form(Generic[T]):
     def of(spec: object) -> Form[Any]: ...
     @staticmethod
     def of(spec: Any) -> Form[Any]:
-        """The form for a type or a JSON Schema; ValueError says which field cannot be in one, and why."""
+        """Make the form for a type or a JSON Schema; ValueError says which field it cannot have, and why."""
         if isinstance(spec, Form):
             return spec
         if isinstance(spec, Mapping):
@@ -428,7 +428,7 @@ class Form(Generic[T]):
 
     @property
     def sole_choice(self) -> tuple[Option, ...] | None:
-        """The answers, if the form is one choice or a yes or no: it can be asked without a form then."""
+        """The answers, if the form is one choice or a yes or no, which can be asked without a form."""
         if len(self.fields) != 1:
             return None
         match self.fields[0]:
@@ -439,7 +439,7 @@ class Form(Generic[T]):
         return None
 
     def parse(self, content: object) -> T:
-        """What the client sent, as the type that was asked for; raises `FormError`.
+        """Convert the client's content to the type that was asked for; raises `FormError`.
 
         What the form did not ask for is left out.
         """
@@ -450,11 +450,11 @@ class Form(Generic[T]):
         )
 
     def choose(self, option: Option) -> T:
-        """The result of one of `sole_choice`."""
+        """Convert one of `sole_choice` to the type that was asked for."""
         return self._made({self.fields[0].keyword: option.value})
 
     def explain(self) -> str:
-        """What is to be answered, in words, for clients that show text only."""
+        """Describe the fields in words, for clients that show text only."""
         if [field.name for field in self.fields] == [SINGLE]:
             return f"Please answer with {self.fields[0].expected()}."
         lines = [

@@ -58,7 +58,7 @@ class AuthRequiredError(RpcError):
 
 
 class NotPermittedError(PermissionError):
-    """Something was to be done in the block of a tool call to which the answer was no."""
+    """Raised by an action in the block of a tool call that was not permitted."""
 
 
 class TurnFailedError(RpcError):
@@ -69,11 +69,11 @@ class TurnFailedError(RpcError):
 
 
 class EditorError(RpcError):
-    """The client refused what it was asked, or answered something that does not fit."""
+    """The client refused a request, or its answer does not fit the schema."""
 
 
 def describe(error: BaseException) -> str:
-    """An exception in a sentence, whatever its own text is like."""
+    """Return the type and the message of an exception, with a limited length and even if `str` fails."""
     try:
         text = str(error)
     except Exception as fault:
@@ -86,10 +86,10 @@ def describe(error: BaseException) -> str:
 
 
 def agent_failed(error: BaseException) -> RpcError:
-    """The answer for what an agent's code raised.
+    """Make the error answer for an exception of the agent's code.
 
-    What the code means for the client goes through. What came from the client does not: its refusal of a
-    file would look like ours of the prompt.
+    An RpcError that the code raises itself is answered unchanged. An error that came from the client is not:
+    its refusal of a file would look like ours of the prompt.
     """
     if isinstance(error, RpcError) and not isinstance(error, EditorError):
         return error if error.reason is not None else _with_reason(error)
@@ -114,7 +114,7 @@ def session_busy(session_id: str) -> RpcError:
 
 
 def store_failed(error: StoreError) -> RpcError:
-    """The answer when something could not be kept, or not be found."""
+    """Make the error answer for an error of the store."""
     match error:
         case HeldError():
             return RpcError.because(SESSION_HELD, str(error), pid=error.pid)

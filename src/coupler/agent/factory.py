@@ -40,7 +40,7 @@ _ADAPTERS = {"langgraph": _LANGCHAIN, "langchain": _LANGCHAIN, "langchain_core":
 """Adapters, by the package that the types of their objects come from."""
 
 _GRAPHS = frozenset({"langgraph"})
-"""Those whose objects can be served as they are."""
+"""Packages whose objects can be served without a wrapper."""
 
 _STANDARD_LIBRARY = str(import_module("os").__file__).removesuffix("os.py")
 
@@ -49,7 +49,7 @@ _being_loaded: list[str] = []
 
 
 class TargetError(Exception):
-    """The target names nothing that can be served."""
+    """The target does not exist, or is nothing that can be served."""
 
 
 class ServeCall(NamedTuple):
@@ -69,9 +69,9 @@ class ExternalSession(NamedTuple):
     updated_at: int
     """Milliseconds since 1970."""
     state: Any
-    """What the agent goes on from."""
+    """The state that the agent resumes from."""
     turns: tuple[tuple[UserMessage | RecordedEvent, ...], ...]
-    """What happened, turn by turn, each beginning with what the user said."""
+    """The events of each turn; the first is the user's message."""
 
 
 class Backend(Protocol):
@@ -81,10 +81,10 @@ class Backend(Protocol):
         """Start it, and return the result of `initialize`; raises the error to answer with if it fails."""
 
     async def forget(self, session_id: str, state: Any) -> None:
-        """A session was deleted, with this as its state: delete what the backend keeps of it, too."""
+        """Delete what the backend keeps of a deleted session; `state` is the state that it had."""
 
     async def close(self) -> None:
-        """The client has left: end it."""
+        """Stop the backend, because the client has left."""
 
 
 @runtime_checkable
@@ -92,20 +92,20 @@ class Servable(Protocol):
     """An object that makes its own `AgentFactory`."""
 
     def blueprint(self, options: ServeOptions) -> AgentFactory:
-        """Make the factory of its agents."""
+        """Make the factory of the object's agents."""
 
 
 class FrameworkAdapter(Protocol):
     """The module that makes agents of a framework's objects."""
 
     def adapt(self, target: Any, options: ServeOptions) -> FrameworkAgent | None:
-        """The object as an agent; None if it is none that can be served."""
+        """Adapt the object to an agent; None if it cannot be served."""
 
     def is_adaptable(self, value: Any) -> bool:
-        """Return whether the object could be served, without looking closely."""
+        """Return whether the object could be served, without checking it in detail."""
 
     async def forget(self, session_id: str, state: Any, options: ServeOptions) -> None:
-        """A session was deleted whose agent is not here: delete what the framework keeps of it."""
+        """Delete what the framework keeps of a deleted session whose agent is not loaded."""
 
 
 class AgentFactory:
@@ -126,16 +126,16 @@ class AgentFactory:
         self.introduction = introduction
         self.agent_for = agent_for
         self.identity = identity
-        """What this agent's sessions are found by, whatever it is called this time."""
+        """The key that the agent's sessions are stored under; it is independent of the name shown."""
         self.store = store
-        """What was said of the file that keeps its sessions: None for the user's, NO_STORE for none."""
+        """The file that keeps the sessions: None for the user's, NO_STORE for none."""
         self.logins = logins if isinstance(logins, Logins) else Logins(logins, program=own_command())
         self.backend = backend
         """The agent that this one passes everything on to, if it does."""
         self.forget = forget or (backend.forget if backend is not None else None)
-        """Told of sessions that are deleted, with their states, if somebody else keeps something of them."""
+        """Called with the id and state of a deleted session, if a framework or backend keeps data of it."""
         self.external_sessions = external_sessions
-        """Gives the sessions that a framework keeps by itself, but for those that are known already."""
+        """Returns the sessions that a framework keeps by itself, except those that are stored already."""
 
     @classmethod
     def of(cls, target: Any, options: ServeOptions = NO_OPTIONS) -> AgentFactory:
@@ -195,7 +195,7 @@ def make_factory(served: ServeCall) -> AgentFactory:
 
 
 def as_agent(target: Any, options: ServeOptions = NO_OPTIONS) -> Agent:
-    """The target as an agent, or an error that says what can be served."""
+    """Make an agent of the target; TypeError says what can be served."""
     if (adapted := adapt(target, options)) is not None:
         return adapted
     if isinstance(target, Agent):

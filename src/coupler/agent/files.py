@@ -44,10 +44,10 @@ LONGEST_DIFF = 1024 * 1024
 """Characters of a change, old and new, that is shown whole: editors refuse messages that are too long."""
 
 ADVICE = "read it with read_bytes"
-"""For files that are no text."""
+"""The advice in errors about files that are not text."""
 
 MARK = "\ufeff"
-"""What some programs put at the beginning of UTF-8."""
+"""The byte order mark that some programs put at the beginning of UTF-8."""
 
 READS = "fs.readTextFile"
 WRITES = "fs.writeTextFile"
@@ -55,7 +55,7 @@ WRITES = "fs.writeTextFile"
 RESOURCE_NOT_FOUND = -32002
 
 NOT_FOUND = ("not found", "no such file", "does not exist", "doesn't exist", "enoent")
-"""How clients say that a file is missing, if they do not use the code for it."""
+"""Phrases in clients' errors for a missing file, from those that do not use the code for it."""
 
 _writing: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
 
@@ -73,17 +73,17 @@ class Files:
     ) -> str:
         """The text of a file exactly as it is, or `limit` lines of it from `line` on, which counts from 1.
 
-        It has to be UTF-8. A mark at its beginning and the ends of its lines stay in the text.
+        It has to be UTF-8. A byte order mark and the ends of its lines stay in the text.
         """
         lines = _checked_line(line), _checked_limit(limit)
         return await self._own(self._read(path, *lines))
 
     async def read_known(self, path: str | os.PathLike[str]) -> str:
-        """The text of a file that the session has read before, and that has not changed: FileChangedError."""
+        """Return the text of a file that the session has read; raises FileChangedError if it has changed."""
         return await self._own(self._read_known(path))
 
     async def read_bytes(self, path: str | os.PathLike[str]) -> bytes:
-        """What is in a file on the disk, text or not."""
+        """Return the content of a file on the disk, text or not."""
         return await self._own(self._read_bytes(path))
 
     async def write(self, path: str | os.PathLike[str], text: str, *, overwrite: bool = False) -> None:
@@ -95,7 +95,7 @@ class Files:
         await self._own(self._write(path, plain_text(text, "a file's new text"), overwrite))
 
     async def exists(self, path: str | os.PathLike[str]) -> bool:
-        """Whether there is such a file or directory, or an unsaved text in the editor."""
+        """Return whether there is such a file or directory, or an unsaved text in the editor."""
         return await self._own(self._exists(path))
 
     async def _own(self, work: Coroutine[Any, Any, T]) -> T:
@@ -167,7 +167,7 @@ class Files:
     async def _in_call(
         self, verb: str, kind: ToolKind, place: SessionPath, line: int | None = None
     ) -> AsyncIterator[Call]:
-        """The call whose block the code is in, or one of its own."""
+        """Yield the tool call whose block the code is in, or a new one."""
         call = innermost_call(self._turn)
         if call is not None:
             await call.locate(place.shown, line)
@@ -196,7 +196,7 @@ class Files:
             return None
 
     async def _saved(self, place: SessionPath) -> str:
-        """What is on the disk while the editor has its own text; nothing if it is not there, or out of sight.
+        """Return the text on the disk while the editor has its own; empty if it cannot be read.
 
         An editor that has not noticed what another program saved would overwrite it.
         """
@@ -235,7 +235,7 @@ class Files:
         await asyncio.to_thread(files.write, place, content, expected, self._condition())
 
     def _condition(self) -> Callable[[], bool]:
-        """Whether the write is still wanted: its thread goes on when nobody waits for it any more."""
+        """Return a check that the write is still wanted: a cancelled caller does not stop its thread."""
         turn, task = self._turn, asyncio.current_task()
         return lambda: turn.is_alive and not turn.is_cancelled and not (task and task.cancelling())
 
@@ -252,7 +252,7 @@ class Files:
             await call.diff(place.shown, before, text)
 
     def _comparable(self, text: str) -> str:
-        """Editors have their own view of line ends and of the mark at the beginning; the disk is exact."""
+        """Normalize text from an editor, which may change line ends and drop byte order marks."""
         return _plain_lines(text) if self._editor.can_read else text
 
 
@@ -263,7 +263,7 @@ def _same_lines(one: str | None, other: str | None) -> bool:
 
 
 def _restored(text: str, shown: str, on_disk: str) -> str:
-    """The text with the mark and line ends that the file has and that the editor did not show."""
+    """Put back the byte order mark and line ends that the file has and that the editor did not show."""
     if "\r\n" not in shown and "\r\n" in on_disk and "\n" not in on_disk.replace("\r\n", ""):
         text = text.replace("\r\n", "\n").replace("\n", "\r\n")
     if on_disk.startswith(MARK) and not shown.startswith(MARK):
@@ -349,7 +349,7 @@ class _Known(NamedTuple):
 
 
 class KnownFiles:
-    """Knows enough of the files that a session read or wrote to see that one has changed.
+    """Detects changes of the files that a session has read or written.
 
     It has digests by real paths, of the text that the session saw last and of what was saved.
     """
@@ -366,12 +366,12 @@ class KnownFiles:
         return tuple(self._files)
 
     def saved(self, most: int) -> dict[str, list[str]]:
-        """What is known of the last files, as JSON can hold it."""
+        """Return the digests of the last files, as a JSON value."""
         last = [*self._files.items()][-most:]
         return {path: [known.text.hex(), known.saved.hex()] for path, known in last}
 
     def restore(self, saved: object) -> None:
-        """Know what was saved before; what is not of that form is nothing."""
+        """Take over digests that `saved` returned; anything else is ignored."""
         try:
             files = msgspec.convert(saved, dict[str, tuple[str, str]])
             known = {path: _Known(*map(bytes.fromhex, digests)) for path, digests in files.items()}
@@ -380,12 +380,12 @@ class KnownFiles:
         self._files = {**known, **self._files}
 
     def note(self, path: str, text: str, saved: str) -> None:
-        """The session has seen this text in the file, when this was on the disk."""
+        """Record the text that the session saw in a file, and what was on the disk at that time."""
         self._files.pop(path, None)
         self._files[path] = _Known(_digest(text), _digest(saved))
 
     def forget(self, path: str) -> None:
-        """The session has seen that there is no such file."""
+        """Record that the session has seen that the file does not exist."""
         self._files.pop(path, None)
 
     def is_current(self, path: str, text: str) -> bool:

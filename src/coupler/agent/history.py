@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from coupler.store.journal import JournalEntry, SessionJournal
 
 INTERRUPTED = "interrupted"
-"""The failure of a call that no end was recorded for."""
+"""The error of a tool call or compaction whose end was not recorded."""
 
 ReplayedEvent = Text | Thought | Content | UserMessage | ToolUpdate | Compaction
 """An event of an earlier turn that a client is shown again."""
@@ -79,16 +79,16 @@ class EventJournal:
         state: bytes | None = None,
     ) -> None:
         self.entries_after = entries_after
-        """Reads what was kept after an entry, some of it at a time."""
+        """Returns the next journal entries after a seq, in batches."""
         self.keep_text = journal.text
-        """Keep a piece of text: a way without detours, for what models stream."""
+        """Journals a piece of text; bound once, because models stream many of them."""
         self.backlog = journal.backlog
         self._journal = journal
         self._turns = turns
         self._saved_state = state
 
     def keep(self, event: EmittedEvent | ToolOutput) -> None:
-        """Keep an event that the client is told."""
+        """Journal an event that the client is sent."""
         match event:
             case Usage():
                 self._journal.set(usage=msgspec.json.encode(event).decode())
@@ -102,15 +102,15 @@ class EventJournal:
                 self._journal.add(*to_record(event))
 
     def keep_settings(self, settings: dict[str, Any]) -> None:
-        """Keep what was chosen."""
+        """Journal the values of the modes and options."""
         self._journal.set(settings=msgspec.json.encode(settings).decode())
 
     def keep_roots(self, additional_directories: tuple[str, ...]) -> None:
-        """Keep which directories the session has beside its own."""
+        """Journal the session's additional directories."""
         self._journal.set(roots=additional_directories)
 
     def begin_turn(self, message_id: str, params: Raw, cover: Callable[[bytes], bytes] = bytes) -> None:
-        """A turn begins with this prompt, which is kept as the user sent it, but for what `cover` hides."""
+        """Journal a prompt, which begins a turn, as the user sent it except for what `cover` redacts."""
         self._turns += 1
         self._journal.begin_turn()
         blocks = msgspec.json.encode(_prompt_decoder.decode(params).prompt)
@@ -120,7 +120,7 @@ class EventJournal:
             self._journal.set(turns=1, updated_at=now())
 
     async def until_turn_may_run(self) -> None:
-        """Wait until the prompt is durable. If it cannot be, it was never there.
+        """Wait until the prompt is durable. If that fails, it is removed from the journal.
 
         Most prompts are by now: they are written in the same tick of the loop in which they came.
         """
@@ -166,7 +166,7 @@ class EventJournal:
         await stored
 
     def keep_state(self, state: Any) -> None:
-        """Keep the agent's own memory with what comes next; raises StateError if that cannot be done."""
+        """Journal the agent's state with the next write; raises StateError if it cannot be encoded."""
         packed = pack_state(state)
         if packed != self._saved_state:
             self._saved_state = packed
@@ -216,7 +216,7 @@ class HistoryReplay:
         self._turn = _ReplayedTurn()
 
     def take(self, entry: JournalEntry) -> Iterator[ReplayedEvent]:
-        """Take the next entry; gives the events of the turn before it if this one begins another."""
+        """Take the next entry; yields the events of the turn before it if this one begins another."""
         if entry.turn != self._number:
             yield from self.rest()
             self._number = entry.turn
@@ -227,13 +227,13 @@ class HistoryReplay:
             self._turn.add(event)
 
     def rest(self) -> Iterator[ReplayedEvent]:
-        """Give the events of the last turn."""
+        """Return the events of the last turn."""
         turn, self._turn = self._turn, _ReplayedTurn()
         return turn.events()
 
 
 class _ReplayedTurn:
-    """One turn being put together."""
+    """Collects the events of one turn that is replayed."""
 
     def __init__(self) -> None:
         self._calls: dict[str, tuple[ToolCall, Shown]] = {}
@@ -283,7 +283,7 @@ class _ReplayedTurn:
 
 
 def _shown_whole(content: tuple[ToolCallContent, ...]) -> Shown:
-    """What a call shows that was told whole."""
+    """Make the content of a call from an update that has all of it."""
     shown = Shown()
     for index, item in enumerate(content):
         shown.add(item, apart=index > 0)
@@ -311,7 +311,7 @@ class TranscriptEntry(Struct, frozen=True):
 
 
 class TranscriptTurn(Struct, frozen=True):
-    """One prompt and all that came of it, in order and complete."""
+    """One prompt and everything that followed it, in order."""
 
     number: int
     started_at: int
@@ -322,7 +322,7 @@ class TranscriptTurn(Struct, frozen=True):
     is_last: bool
 
     def outcome(self, *, is_held: bool) -> TurnOutcome:
-        """How it ended; without an end it was cut off, unless a process has the session and may be at it."""
+        """Return how the turn ended; without an end it was interrupted, unless a process may still run it."""
         if self.end is None:
             return "open" if is_held and self.is_last else "interrupted"
         if self.end.error is not None:
@@ -365,7 +365,7 @@ def _turn_of(entries: list[JournalEntry], *, is_last: bool) -> TranscriptTurn:
 
 
 class _TranscriptBuilder:
-    """One turn being put together: what has an id stands where it began, as it was in the end."""
+    """Collects the entries of one turn: calls and compactions stand where they began, in their last state."""
 
     def __init__(self) -> None:
         self.prompt: list[Raw] = []
@@ -428,7 +428,7 @@ class _TranscriptBuilder:
 
 
 def _whole(pieces: list[str | ToolCallContent]) -> Iterator[ToolCallContent]:
-    """The items of a call's output, with neighbouring pieces of text in one."""
+    """Yield the items of a call's output, with neighbouring texts joined."""
     texts: list[str] = []
     for piece in pieces:
         if isinstance(piece, str):
@@ -451,7 +451,7 @@ def _read(entry: JournalEntry) -> RecordedEvent | UserMessage | TurnEnd | Unread
 
 
 def _with_bytes(entry: JournalEntry) -> JournalEntry:
-    """SQLite keeps any type in any column, and a stranger's tool may have changed one."""
+    """Convert an entry's body to bytes: SQLite accepts any type, and another program may have changed it."""
     body: object = entry.body
     if isinstance(body, bytes):
         return entry

@@ -30,11 +30,11 @@ CALL_LIMIT = 300.0
 """Seconds that a server has to answer a call, unless another limit is given."""
 
 MOST_PROGRESS = 200
-"""Lines of progress that one call shows."""
+"""Lines of progress that one call shows, at most."""
 
 LONGEST_LINE = 200
 LONGEST_QUESTION = 2000
-"""Characters of what a server asks."""
+"""Characters of a server's question that the user is shown."""
 
 
 class SessionMcp:
@@ -134,10 +134,10 @@ async def _show(result: ToolResult, call: Call) -> None:
 
 
 class McpCallHandler:
-    """Serves the MCP server that works on one tool call: shows its progress, and asks its questions.
+    """Handles progress and elicitations of an MCP server while it works on one tool call.
 
-    What a server says is a stranger's word: its questions name it, what no form can hold is declined, and its
-    progress is bounded. Made in the call's block, so that questions belong to the call.
+    Servers are not trusted: their questions name them, what no form can hold is declined, and their progress
+    is bounded. Made in the call's block, so that questions belong to the call.
     """
 
     def __init__(self, turn: Turn, server: str, show: Callable[[str], Awaitable[None]]) -> None:
@@ -149,7 +149,7 @@ class McpCallHandler:
         self._lines = 0
 
     async def hear_progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Show it, unless it is nothing new or too much."""
+        """Show a line of progress, unless it repeats the last one or there were too many."""
         line = _line(progress, total, message)
         if line == self._last or self._lines >= MOST_PROGRESS or not self._turn.is_alive:
             return
@@ -158,7 +158,7 @@ class McpCallHandler:
         await self._show(f"{line}\n")
 
     async def ask(self, message: str, schema: dict[str, Any]) -> ElicitationReply:
-        """Have the user fill in a form."""
+        """Ask the user to fill in a form."""
         answer = await self._asked(lambda asked: self._turn.ask(asked, schema), message)
         return (
             ElicitationReply(answer.action, answer.value)
@@ -167,14 +167,14 @@ class McpCallHandler:
         )
 
     async def ask_url(self, message: str, url: str) -> ElicitationReply:
-        """Have the user open a page."""
+        """Ask the user to open a page."""
         answer = await self._asked(lambda asked: self._turn.ask_url(asked, url), message)
         return ElicitationReply(answer.action) if answer is not None else ElicitationReply("decline")
 
     async def _asked(
         self, ask: Callable[[str], Coroutine[Any, Any, Answer[Any]]], message: str
     ) -> Answer[Any] | None:
-        """The answer, or None for what cannot be asked."""
+        """Ask in the context of the tool call; None if the question is not allowed."""
         asked = f"{server_label(self._server)} asks: {printable(message.strip(), LONGEST_QUESTION)}"
         # The server's question arrives in a task of its connection, which is in no call's block.
         task = asyncio.get_running_loop().create_task(ask(asked), context=self._context)

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from coupler.store.journal import Backlog
 
 _PLACEHOLDER = os.urandom(16).hex()
-"""Stands for the text while the rest is encoded; nobody can have written it anywhere."""
+"""Random text that stands for the real one while the rest of an update is encoded."""
 
 Send: TypeAlias = Callable[[EmittedEvent], None]
 
 UNMASKED, LONGEST_UNMASKED = 64, 256
-"""Pieces of text, and characters of each, that are remembered while nothing is secret: they may begin one."""
+"""Pieces of text, and characters of each, kept while there are no secrets: one may begin in them."""
 
 _PIECES: dict[str, type[Text | Thought]] = {"agent": Text, "thought": Thought}
 
@@ -55,7 +55,7 @@ class Outlet:
     def __init__(self, session_id: str, editor: Editor, peer: Peer, redactor: SessionRedactor) -> None:
         self.ledger = Ledger(self._show_tool, self._keep_tool, redactor)
         self.journal: EventJournal | None = None
-        """Where the session is journaled, if it is."""
+        """The journal that the session is recorded in, if there is one."""
         self._session_id = session_id
         self._editor = editor
         self._peer = peer
@@ -76,7 +76,7 @@ class Outlet:
         self._backlog = journal.backlog
 
     def stop_keeping(self) -> None:
-        """Stop journaling: the journal is somebody else's from now on."""
+        """Stop journaling, because another process or connection may write the journal from now on."""
         self.journal = self._keep_text = self._backlog = None
 
     def new_message_id(self) -> str:
@@ -84,11 +84,11 @@ class Outlet:
         return next(self._message_ids)
 
     def send(self, event: EmittedEvent) -> None:
-        """Send an event and keep it, without the secrets in it. Never blocks."""
+        """Redact, journal and send an event. Never blocks."""
         self._redactor.pass_on(event, self._keep_and_notify)
 
     def say(self, text: str, message_id: str | None) -> bool:
-        """Send a piece of the answer as `send` does: what models stream, worth a way without detours.
+        """Send a piece of the answer as `send` does, on a shorter path, because models stream many of them.
 
         Returns whether more can be sent without waiting.
         """
@@ -96,11 +96,11 @@ class Outlet:
         return self._keep_and_write(shown, message_id) if shown else True
 
     def show(self, event: EmittedEvent) -> None:
-        """Send an event that is not to be kept, or is kept already, without the secrets in it."""
+        """Redact and send an event without journaling it."""
         self._redactor.pass_on(event, self._notify)
 
     def end_message(self) -> None:
-        """What is said next is not part of the message before."""
+        """End the current message: what is said next is another one."""
         self._redactor.end_message()
 
     def has_room(self) -> bool:
@@ -121,7 +121,7 @@ class Outlet:
         return await self._editor.call(self._redactor.covered_request(params), self._session_id, deadline)
 
     def know_calls(self, ids: set[str]) -> None:
-        """These tool calls were announced before the session was opened again."""
+        """Mark tool calls as announced that were so before the session was opened again."""
         self._announced |= ids
         self.ledger.know(ids)
 
@@ -205,23 +205,23 @@ class SessionRedactor:
         self.notice_servers(servers)
 
     def look_again(self) -> None:
-        """Take note of what has changed in the environment of the process."""
+        """Update the secrets if the environment of the process has changed."""
         if self._base is not environment_masker():
             self._change(())
 
     def add(self, values: Mapping[str, str]) -> None:
-        """These values are secret, whatever they look like, under these names."""
+        """Redact these values from now on, whatever they look like, and show their names instead."""
         from coupler.redaction.sources import declared_secrets
 
         self._change(declared_secrets(values))
 
     def add_names(self, names: Iterable[str], variables: Mapping[str, str]) -> None:
-        """The variables with these names are secret, now and when they are set later."""
+        """Redact the variables with these names, now and when they are set later."""
         self._names |= frozenset(names)
         self.add({name: variables[name] for name in self._names if name in variables})
 
     def notice(self, variables: Mapping[str, str]) -> None:
-        """These variables were set: some may be secret by their names."""
+        """Redact those of these new variables whose names say that they are secret."""
         from coupler.redaction.sources import declared_secrets, secrets_in_environment
 
         declared = {name: value for name, value in variables.items() if name in self._names}
@@ -230,7 +230,7 @@ class SessionRedactor:
             self._change(found)
 
     def notice_servers(self, servers: Iterable[v1.McpServer]) -> None:
-        """These servers are used: their variables and headers may be secret by their names."""
+        """Redact those variables and headers of these servers whose names say that they are secret."""
         if servers := tuple(servers):
             # Imported on use: most sessions have none.
             from coupler.mcp.servers import named_values
@@ -263,7 +263,7 @@ class SessionRedactor:
         return PromptRedactor((self.masker or Masker()).with_secrets(declared_secrets(hidden)))
 
     def covered_end(self, end: TurnEnd) -> TurnEnd:
-        """Redact how a turn ended."""
+        """Redact the end of a turn."""
         return end if self.masker is None else redact(end, self.masker)
 
     def pass_on(self, event: EmittedEvent, send: Send) -> None:
@@ -301,7 +301,7 @@ class SessionRedactor:
         return message.feed(text)
 
     def end_message(self) -> None:
-        """The message is over, and what was held back of it is no secret's beginning: send it."""
+        """End the current message, and send what was held back of it because it could have begun a secret."""
         message, self._message = self._message, None
         if message is not None:
             rest = message.stream.end()
@@ -326,7 +326,7 @@ class SessionRedactor:
         return (_text_output(output.id, shown),) if shown else ()
 
     def end_output(self, id: str) -> tuple[ToolOutput, ...]:
-        """The text of a tool call ends here: what was held back of it."""
+        """End the text of a tool call, and return what was held back of it."""
         rest = self._end_text(id)
         return (_text_output(id, rest),) if rest else ()
 
@@ -367,14 +367,14 @@ class SessionRedactor:
             add_process_secrets(self._own)
 
     def _take_note_of_unmasked(self) -> None:
-        """Let the streams know what was shown before there were any."""
+        """Feed the streams with the text that was shown before there were secrets."""
         while self._unmasked:
             where, text = self._unmasked.popleft()
             stream = self._text(where) if isinstance(where, str) else self._spoken_stream(where)
             stream.feed(text)
 
     def _message_of(self, kind: type[Text | Thought], id: str | None, send: Send) -> _Message:
-        """The message that a piece belongs to; the one before it is over."""
+        """Return the message that a piece belongs to; if it begins another, the one before is ended."""
         message = self._message
         if message is None or message.id != id or message.kind is not kind:
             self.end_message()
@@ -406,7 +406,7 @@ class SessionRedactor:
 
 
 class _Message:
-    """The message that is being said, and the way in which its pieces are sent."""
+    """The message that is being streamed, with its redacting stream and the function that sends it."""
 
     __slots__ = ("feed", "id", "kind", "send", "stream")
 
@@ -487,7 +487,7 @@ UNREDACTED_FIELDS: dict[type, frozenset[str]] = {
 }
 """The texts of each type that stay as they are: ids, paths, words of the protocol, and binary data.
 
-A mark would break them: see `redaction.payloads`.
+A redaction would break them: see `redaction.payloads`.
 """
 
 UNREDACTED_REQUESTS = frozenset(
@@ -501,7 +501,7 @@ UNREDACTED_REQUESTS = frozenset(
         v1.ReleaseTerminalRequest,
     }
 )
-"""What a client is asked for with nothing in it that is for people."""
+"""Requests for files and terminals, which the client needs unredacted and does not show."""
 
 _UNREDACTED_IN_BLOCKS = frozenset({"type", "data", "blob", "mimeType", "audience", "lastModified"})
 _UNREDACTED_IN_ERRORS = frozenset({"sessionId", "path", "method"})
@@ -596,7 +596,7 @@ def _redacted_raw(raw: Raw, masker: Masker) -> Raw:
 
 
 def _redacted_json(value: Any, masker: Masker, levels: int) -> Any:
-    """Content blocks as they came, with members that only a newer client knows."""
+    """Redact content blocks as JSON, so that members that only a newer client knows are kept."""
     match value:
         case dict() | list() if levels == 0:
             return TOO_DEEP
@@ -623,5 +623,5 @@ def _differ(new: object, old: object) -> bool:
 
 
 def _is_path(uri: object) -> bool:
-    """A file's address is a path, which editors follow; any other may have a password in it."""
+    """Return whether a URI is a file's, which editors follow; any other may have a password in it."""
     return isinstance(uri, str) and uri[:5].lower() == "file:"

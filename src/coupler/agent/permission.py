@@ -39,16 +39,16 @@ LONGEST_REASON = 500
 
 
 class Permission(NamedTuple):
-    """A yes, or a no with its reason."""
+    """The decision on a tool call: permitted or not, and the reason."""
 
     is_given: bool
     reason: str
     option: str | None = None
-    """Which of the asker's own options was chosen, if the user was asked with them."""
+    """The id of the chosen option, if the user was asked with options of the caller's own."""
 
 
 class _Dialog:
-    """A question that stands until it is answered, or until the answer to another one decides it."""
+    """A permission request that waits for its answer, or until the answer to another one decides it."""
 
     def __init__(self, action: Action) -> None:
         self.action = action
@@ -57,7 +57,7 @@ class _Dialog:
         self.standing = asyncio.timeout(None)
 
     def take_back(self, permission: Permission) -> None:
-        """Ask no longer."""
+        """Withdraw the request, with this as its decision."""
         self.permission = permission
         self.standing.reschedule(asyncio.get_running_loop().time())
 
@@ -67,13 +67,13 @@ class Permitting:
 
     def __init__(self, config: Config, project: str, store: ChoiceStore | None) -> None:
         self.choices = Choices(project, store)
-        """What the user has chosen for good, in this session and in this project."""
+        """The user's "always" answers, for this session and for this project."""
         self._rules = rules_of(config)
         self._permissions = Permissions(self._rules, self.choices, project)
         self._dialogs: set[_Dialog] = set()
 
     def follow(self, mode: Callable[[], ModeRules]) -> None:
-        """Have the rules of the mode count that the session is in, at each moment."""
+        """Apply the rules of the mode that the session is in when something is judged."""
         self._permissions.follow(mode)
 
     async def decide(
@@ -85,11 +85,11 @@ class Permitting:
         own: tuple[PermissionOption, ...] = (),
         always: Collection[str] = ALWAYS,
     ) -> Permission:
-        """Whether this may be done; asks the user if neither rule nor choice says so.
+        """Decide whether an action is permitted; asks the user if neither rule nor choice decides.
 
-        Who has options of its `own` asks with them. An "always" that is not among them is added, with what
-        it means, if it is one of `always`; if there are several ways to say yes, the question is more than a
-        permission, and is asked.
+        A caller with options of its `own` asks with them. An "always" that is not among them is added, with
+        what it means, if it is one of `always`; if there are several ways to say yes, the question is more
+        than a permission, and is asked.
         """
         await self._refresh()
         verdict = self._permissions.judge(action)
@@ -105,32 +105,32 @@ class Permitting:
         return await self._ask(turn, question, _Dialog(action), offers, deadline, own)
 
     async def judge(self, action: Action) -> Verdict:
-        """What rules and choices say, without asking anybody."""
+        """Judge an action by rules and choices, without asking the user."""
         await self._refresh()
         return self._permissions.judge(action)
 
     async def names_host(self, address: str) -> bool:
-        """Whether a rule or a choice of the user's allows the very host of an address."""
+        """Return whether a rule or a choice of the user's allows the very host of an address."""
         await self._refresh()
         return names_host((*self._rules, *self.choices.session, *self.choices.kept), address)
 
     @property
     def has_restrictions(self) -> bool:
-        """Whether a rule is against anything, or wants to be asked about anything."""
+        """True if any rule denies something or requires to ask."""
         return self._permissions.has_restrictions
 
     def judge_now(self, action: Action) -> Verdict:
-        """The same for who cannot wait, by what is known already."""
+        """Judge an action without waiting for the store: by the choices that were read before."""
         return self._permissions.judge(action)
 
     async def may_refuse(self) -> bool:
-        """Whether a rule or a choice is against anything, or wants to be asked."""
+        """Return whether any rule or choice denies something or requires to ask."""
         await self._refresh()
         chosen = (*self.choices.session, *self.choices.kept)
         return self.has_restrictions or any(rule.effect != "allow" for rule in chosen)
 
     def close(self) -> None:
-        """The session is left, and what was chosen for it forgotten."""
+        """Drop the choices that were made for the session, because it is closed."""
         self.choices.close()
 
     async def _ask(
@@ -167,7 +167,7 @@ class Permitting:
         return Permission(is_given, "allowed by the user" if is_given else NOT_BY_THE_USER)
 
     def _take_back_decided(self) -> None:
-        """Ask no longer what has just been decided: a user who said always has answered that, too."""
+        """Withdraw open requests that a new choice has decided: who said "always" has answered them, too."""
         for dialog in tuple(self._dialogs):
             verdict = self._permissions.judge(dialog.action)
             if verdict.decision != "ask":
@@ -206,7 +206,7 @@ def _permission(verdict: Verdict) -> Permission:
 
 
 def rules_of(config: Config) -> list[Rule]:
-    """The rules that a configuration has; raises ValueError that names the one that is wrong."""
+    """Parse the rules of a configuration; raises ValueError that names the one that is wrong."""
     rules: list[Rule] = []
     for effect, key in (("allow", keys.ALLOW), ("ask", keys.ASK), ("deny", keys.DENY)):
         for entry in config[key]:

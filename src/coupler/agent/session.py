@@ -63,13 +63,13 @@ LONGEST_TITLE = 80
 """Characters of a title that is made of the first prompt."""
 
 MODE = "mode"
-"""The id of the option that is made of the modes."""
+"""The id of the config option that stands for the modes."""
 
 BOOLEAN_OPTIONS = "session.configOptions.boolean"
-"""What a client offers that knows boolean options."""
+"""The capability of clients that support boolean options."""
 
 MOST_NAMED = 20
-"""How many ids or values an error names."""
+"""Ids or values that an error lists, at most."""
 
 OptionChange = v1.SetSessionConfigBooleanRequest | v1.SetSessionConfigSelectRequest
 
@@ -78,15 +78,15 @@ _JSON = b"j"
 
 
 class SettingError(ValueError):
-    """A mode, option or value that there is not. The message names what there is; nothing was changed."""
+    """There is no such mode, option or value. The message lists those there are; nothing was changed."""
 
 
 class StateError(TypeError):
-    """The agent's state is something that cannot be saved."""
+    """The agent's state cannot be encoded for the store."""
 
 
 class SessionParams(NamedTuple):
-    """What a client says when it opens a session: its directories and MCP servers."""
+    """The directories and MCP servers that a client names when it opens a session."""
 
     cwd: str
     additional_directories: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class SessionParams(NamedTuple):
 
 
 class Session:
-    """One conversation. Its state has one owner: this object, on the event loop."""
+    """One ACP session. Its state has one owner: this object, on the event loop."""
 
     def __init__(self, id: str, place: SessionParams, editor: Editor, peer: Peer) -> None:
         self.id = id
@@ -111,11 +111,11 @@ class Session:
         self.outlet = Outlet(id, editor, peer, self.secrets)
         """Sends and journals everything that happens here."""
         self.known_files = KnownFiles()
-        """What the session has seen in files, so that it overwrites nothing else."""
+        """Digests of the files that the session has read, so that it does not overwrite changes of others."""
         self.readable_places: set[str] = set()
         """Directories outside of its own that its tools may read and search without asking, and no more."""
         self.in_order = asyncio.Lock()
-        """Held by work that has to happen one after the other; a turn begins when it is free."""
+        """Held by work that must not overlap; a turn begins when it is free."""
         self._peer = peer
         self._project: Project | None = None
         self._servers: SessionServers | None = None
@@ -164,19 +164,19 @@ class Session:
 
     @property
     def project(self) -> Project:
-        """What is set for the session's directory."""
+        """The configuration, rules and MCP servers of the project that the session is in."""
         if self._project is None:
             self._project = Project.of(self.cwd, self.env, None)
         return self._project
 
     @property
     def title(self) -> str | None:
-        """What the session is called; `set_title` changes it."""
+        """The session's title; `set_title` changes it."""
         return self._title
 
     @property
     def agent(self) -> Agent:
-        """Who answers the prompts."""
+        """The agent that answers the prompts."""
         return self._agent
 
     @property
@@ -201,22 +201,22 @@ class Session:
 
     @property
     def is_known(self) -> bool:
-        """Whether the client has heard of the session, and has not left it."""
+        """True if the client has been told of the session, and has not closed it."""
         return self._is_known
 
     @property
     def is_busy(self) -> bool:
-        """Whether a turn runs."""
+        """True if a turn runs."""
         return self._prompting is not None
 
     def belong_to(self, project: Project) -> None:
-        """The session is in this project."""
+        """Set the project, and redact the secrets that its configuration names."""
         self._project = project
         self.secrets.add_names(project.secret_names, self.env)
         self.secrets.notice_servers(project.mcp_servers)
 
     def give_to(self, agent: Agent, logins: Logins) -> None:
-        """From now on this agent answers the prompts, of users who are logged in."""
+        """Set the agent that answers the prompts, and the logins that they need."""
         self._agent = agent
         self._logins = logins
         self._accepted = accepted_blocks(agent)
@@ -226,7 +226,7 @@ class Session:
             self._commands = declared_commands(agent.commands)
 
     async def move_to(self, place: SessionParams) -> None:
-        """Work in the directories and with the servers that the client names now."""
+        """Switch to the directories and MCP servers that the client names now."""
         if (
             self.outlet.journal is not None
             and place.additional_directories != self.place.additional_directories
@@ -251,7 +251,7 @@ class Session:
             await self._servers.replace(merge_servers(self.project.mcp_servers, self.place.mcp_servers))
 
     def go_on_from(self, record: SessionRecord) -> None:
-        """Take up what was saved of the session; modes and options may still be unknown."""
+        """Restore what was saved of the session; modes and options may still be unknown."""
         self._title = self._known_title = record.title
         self._settings.restore(_parsed(record.settings))
         self.state = unpack_state(record.state)
@@ -280,7 +280,7 @@ class Session:
         self._send_commands()
 
     def add_secret(self, name: str, value: str) -> None:
-        """Show nobody this value from now on, but the name in its place."""
+        """Redact this value from now on: its name is shown in its place."""
         self.secrets.add({plain_text(name, "a secret's name"): plain_text(value, "a secret")})
 
     def withhold(self, names: Iterable[str]) -> None:
@@ -298,7 +298,7 @@ class Session:
         self._tell(Info(self._title))
 
     def tell_settings(self, *, mode_changed: bool) -> None:
-        """Tell the client, in both ways there are to say it, and keep it."""
+        """Journal the mode and options, and send them to the client, the mode also as a mode update."""
         if self.outlet.journal is not None:
             self.outlet.journal.keep_settings(self._settings.saved())
         if mode_changed and self.mode is not None:
@@ -308,7 +308,7 @@ class Session:
             self._tell(Options(options))
 
     def become_known(self) -> None:
-        """The client has heard of the session: tell it the commands, now and once more a little later."""
+        """Send the title and commands, because the client knows the session now; the commands twice."""
         self._is_known = True
         if self.title != self._known_title:
             self.outlet.show(Info(self.title))
@@ -318,7 +318,7 @@ class Session:
             self._commands_again = loop.call_later(COMMANDS_AGAIN, self._send_commands)
 
     def admit(self, request: Request, blocks: tuple[ContentBlock, ...], meta: Mapping[str, Any]) -> None:
-        """Make the prompt a running turn, before the next message is read."""
+        """Start the turn of a prompt, before the next message is read."""
         if self._prompting is not None:
             raise session_busy(self.id)
         self._refuse_unaccepted(blocks)
@@ -336,7 +336,7 @@ class Session:
         self._prompting.start(self._peer)
 
     async def until_ready(self) -> None:
-        """Wait until a turn may begin: nothing that came before it still runs, and it can be kept."""
+        """Wait until a turn may begin: earlier work is done, and the prompt is durable."""
         if self.in_order.locked():
             async with self.in_order:
                 pass
@@ -344,12 +344,12 @@ class Session:
             await self.outlet.journal.until_turn_may_run()
 
     async def until_logged_in(self) -> None:
-        """Raise what is to be answered if the user is not logged in any more."""
+        """Raise the error to answer with if the user is not logged in any more."""
         await self._logins.require()
 
     @property
     def is_logged_in(self) -> bool:
-        """Whether that is known without asking."""
+        """True if it is known without a check that the user is logged in."""
         return self._logins.is_known_satisfied
 
     async def until_stored(self) -> None:
@@ -378,13 +378,13 @@ class Session:
             await idle
 
     def fall_silent(self) -> None:
-        """The session is being left: the client hears no more of it."""
+        """Send the client no more updates of settings and commands, because the session is being closed."""
         self._is_known = False
         if self._commands_again is not None:
             self._commands_again.cancel()
 
     def keep_state(self) -> None:
-        """Keep the agent's own memory as it is now; raises StateError if that cannot be done."""
+        """Journal the agent's state as it is now; raises StateError if it cannot be encoded."""
         if self.outlet.journal is not None:
             self.outlet.journal.keep_state(self.state)
 
@@ -394,7 +394,7 @@ class Session:
             await self._servers.close()
 
     def end(self) -> None:
-        """The session is somebody else's from now on."""
+        """Stop journaling, and close the project: another connection may take the session."""
         self.outlet.stop_keeping()
         if self._project is not None:
             self._project.close()
@@ -409,7 +409,7 @@ class Session:
         self._tell(Commands(tuple(command.as_available() for command in self._commands)))
 
     def _tell(self, event: EmittedEvent) -> None:
-        """Tell the client what has changed; before it knows the session, that is part of the answer."""
+        """Send a change, unless the client does not know the session yet: then it is part of the answer."""
         if self._is_known:
             self.outlet.show(event)
 
@@ -440,11 +440,11 @@ class SessionSettings:
     """The modes and config options of one session, and their values, each of them one that is offered.
 
     The mode is an option too: where there are modes, a select with the id "mode" is made of them, and both
-    are the same value. Nothing here talks to anyone; whoever changes a setting tells the client.
+    are the same value. Nothing is sent from here; whoever changes a setting tells the client.
     """
 
     def __init__(self, modes: Iterable[Mode], options: Iterable[Option], *, booleans: bool) -> None:
-        """`booleans` says whether the client knows boolean options, see BOOLEANS."""
+        """Begin without modes and options; `booleans` is True if the client supports `BOOLEAN_OPTIONS`."""
         self._booleans = booleans
         self._modes: tuple[Mode, ...] = ()
         self._options: dict[str, Option] = {}
@@ -654,12 +654,12 @@ async def _change(session: Session, field: str, option: str, change: Callable[[]
 
 
 class Project:
-    """What the user and the project have configured for a session's directory, and what is decided by it."""
+    """The configuration of a session's directory, with its permissions and MCP servers."""
 
     def __init__(self, config: Config, directory: str, choices: ChoiceStore | None) -> None:
         self.config = config
         self.directory = directory
-        """Where its file is, else its repository, else the session's own directory."""
+        """The directory of its configuration file, else of its repository, else the session's own."""
         self._choices = choices
         self._permitting: Permitting | None = None
         self.used_servers: frozenset[str] | None = None
@@ -681,14 +681,14 @@ class Project:
 
     @property
     def has_rules(self) -> bool:
-        """Whether anybody wrote rules."""
+        """True if the configuration has permission rules."""
         from coupler.config import keys
 
         return any(self.config[key] for key in (keys.ALLOW, keys.ASK, keys.DENY))
 
     @property
     def secret_names(self) -> tuple[str, ...]:
-        """The environment variables that somebody called secret."""
+        """The environment variables that the configuration declares secret."""
         from coupler.config import keys
 
         return tuple(entry.text for entry in self.config[keys.SECRET_NAMES])
@@ -703,7 +703,7 @@ class Project:
         return servers if used is None else tuple(each for each in servers if server_name(each) in used)
 
     def permitting(self) -> Permitting:
-        """Who decides about tool calls; made when the first one asks, or there are rules to be checked."""
+        """Return what decides about tool calls; made for the first request, or to check the rules."""
         if self._permitting is None:
             from coupler.agent.permission import Permitting
 
@@ -714,7 +714,7 @@ class Project:
         return self._permitting
 
     def close(self) -> None:
-        """The session is left."""
+        """Drop the permission choices of the session, because it is closed."""
         if self._permitting is not None:
             self._permitting.close()
 
@@ -769,7 +769,7 @@ async def call_hook(hook: Callable[..., Any], *arguments: Any) -> None:
 
 
 class SessionEnvironment(dict[str, str]):
-    """The environment of what a session runs. `noticed` hears of variables set later: they may be secret."""
+    """The environment of a session's commands. `noticed` gets variables set later: they may be secret."""
 
     def __init__(self, variables: Mapping[str, str], noticed: Callable[[Mapping[str, str]], None]) -> None:
         super().__init__(variables)

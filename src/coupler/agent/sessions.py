@@ -88,7 +88,7 @@ class Sessions:
         return session
 
     def cached_answer_for(self, editor: Editor) -> CachedSessionAnswer | None:
-        """What `session/new` answered last time, for a client like this one while the agent is not loaded."""
+        """Return the last answer to `session/new` if it fits this client and the agent is not loaded yet."""
         cached = None if self._answer_cache is None else self._answer_cache.cached_answer
         return cached if cached is not None and cached.booleans == editor.offers(BOOLEAN_OPTIONS) else None
 
@@ -123,7 +123,7 @@ class Sessions:
             self._answer_cache.store_answer(factory, session)
 
     async def reopen(self, id: str, place: SessionParams, editor: Editor, *, replaying: bool) -> Session:
-        """Go on with a session, in the directories that are named now; replayed before this returns."""
+        """Open a stored session with the directories named now; it is replayed before this returns."""
         factory = await self._ready_factory()
         session = self._open.get(id)
         if session is not None:
@@ -139,13 +139,13 @@ class Sessions:
         return session
 
     async def kept_usage(self, session: Session) -> Usage | None:
-        """What a session has used up so far, if that is kept."""
+        """Return the usage of a session so far, if it is stored."""
         from coupler.agent.archive import kept_usage
 
         return None if self._archive is None else await kept_usage(session.id, self._archive)
 
     async def fork(self, id: str, place: SessionParams, editor: Editor) -> Session:
-        """A new session with everything that the other one has answered so far."""
+        """Make a new session from everything that the other one has answered so far."""
         factory = await self._ready_factory()
         if self._archive is None:
             raise unknown_session(id)
@@ -160,7 +160,7 @@ class Sessions:
         return session
 
     async def list(self, cwd: str | None, cursor: str | None) -> ListSessionsResponse:
-        """A page of the sessions, the latest first."""
+        """Return a page of the sessions, the latest first."""
         factory = await self._factory()
         if self._archive is None:
             return ListSessionsResponse(())
@@ -176,7 +176,7 @@ class Sessions:
         await self._leave(session)
 
     async def delete(self, id: str) -> None:
-        """Make the session disappear; nothing happens if there is none."""
+        """Delete the session; nothing happens if there is none."""
         factory = await self._factory()
         session = self._open.get(id)
         if session is not None:
@@ -188,12 +188,12 @@ class Sessions:
                 await factory.forget(id, state)
 
     async def leave_all(self) -> None:
-        """The connection ends: leave what is open, in the state that it has reached."""
+        """Close all open sessions in their present state, because the connection ends."""
         sessions, self._open = [*self._open.values()], {}
         await asyncio.gather(*(self._leave(session) for session in sessions))
 
     def close_archive(self) -> None:
-        """Nothing more will be kept."""
+        """Close the store; nothing is journaled after this."""
         if self._archive is not None:
             self._archive.close()
 
@@ -292,7 +292,7 @@ class Sessions:
         await self._let_go(session.id)
 
     async def _let_go(self, id: str) -> None:
-        """Others may have the session, however it went here."""
+        """Release the session for others; an error is logged."""
         if self._archive is not None:
             try:
                 await self._archive.let_go(id)
@@ -300,7 +300,7 @@ class Sessions:
                 log.error("the session could not be let go: %s", error)
 
     async def _forget(self, id: str) -> None:
-        """A session that could not be made must not be found."""
+        """Delete a session that could not be opened completely; an error is logged."""
         if self._archive is not None:
             try:
                 await self._archive.delete(id)
@@ -309,7 +309,7 @@ class Sessions:
 
 
 def _new_id() -> str:
-    """Nobody can guess it: who knows an id may load the session."""
+    """Make an id that cannot be guessed: who knows it may load the session."""
     return f"sess_{os.urandom(16).hex()}"
 
 
@@ -336,7 +336,7 @@ class SessionRequestHandler:
         self._when_prompted = when_prompted
         self._in_transition: dict[str, list[_Waiting]] = {}
         self._failures: dict[str, RpcError] = {}
-        """Why sessions failed that were answered before their agents were loaded."""
+        """The errors of sessions that were answered before their agents were loaded, by session id."""
         self._calls: dict[str, Callable[[Request, Any], None]] = {
             "session/new": self._new,
             "session/load": self._load,
@@ -392,7 +392,7 @@ class SessionRequestHandler:
     async def _announce(
         self, request: Request, place: SessionParams, cached: CachedSessionAnswer
     ) -> v1.NewSessionResponse:
-        """Answer before the agent is there; what else is asked about the session waits for it."""
+        """Answer `session/new` before the agent is loaded; other requests for the session wait for it."""
         session = await self._sessions.announce(place, self._editor, cached)
         self._in_transition[session.id] = []
         request.when_answered(lambda: self._peer.start(self._complete(session, cached)))
@@ -495,7 +495,7 @@ class SessionRequestHandler:
             request.fail(error)
 
     def _cancel_with_answer(self, request: Request, params: v1.CancelNotification) -> None:
-        """`session/cancel` is a notification; a client that sends it as a request is obeyed as well."""
+        """Obey a `session/cancel` that was sent as a request although it is a notification."""
         if params.session_id not in self._in_transition:
             self._session(params.session_id)
         self.cancel(params.session_id)
@@ -508,7 +508,7 @@ class SessionRequestHandler:
         return session
 
     def _begin_transition(self, request: Request, id: str) -> None:
-        """Let others wait until this one is answered, which it is after all that was sent of the session."""
+        """Let other requests for a session wait until this one is answered, after all that was sent of it."""
         request.lane = id
         self._in_transition[id] = []
         request.when_answered(lambda: self._serve_waiting(id))
@@ -545,7 +545,7 @@ def _place(params: SetupRequest) -> SessionParams:
 
 
 def _reachable(servers: Sequence[v1.McpServer]) -> tuple[v1.McpServer, ...]:
-    """The servers, unless one is of a kind that was not advertised."""
+    """Return the MCP servers; raises if one is of a kind that was not advertised."""
     for index, server in enumerate(servers):
         if isinstance(server, v1.McpServerHttp | v1.McpServerSse):
             from coupler.mcp.package import is_installed

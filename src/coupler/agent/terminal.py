@@ -50,14 +50,14 @@ TIME_TO_CREATE = 30.0
 
 
 class Finished(NamedTuple):
-    """How a command ended, and the last of what it wrote to stdout and stderr."""
+    """The result of a command: its exit code or signal, and the end of its stdout and stderr."""
 
     exit_code: int | None
     """None if a signal ended it."""
     signal: str | None
     output: str
     truncated: bool
-    """Whether the beginning of the output is missing."""
+    """True if the beginning of the output is missing."""
     timed_out: bool
 
 
@@ -142,7 +142,7 @@ class Terminal:
         return Finished(exit_code, signal_name, capture.text(), capture.is_cut, not in_time)
 
     async def _follow(self, job: RunningCommand, capture: _OutputCapture, seconds: float | None) -> bool:
-        """Show the output until the command and all that it started have ended; returns whether in time."""
+        """Show the output until the command and its processes have ended; returns False if out of time."""
         try:
             async with asyncio.timeout(seconds):
                 await job.hear(capture.show)
@@ -182,7 +182,7 @@ class _Command:
         self._input = _bytes(input)
 
     def line(self) -> str:
-        """The command as one would type it."""
+        """The command as a shell line."""
         import shlex
 
         return shlex.join(self._words)
@@ -241,7 +241,7 @@ class _OutputCapture:
         await self._show_text(self._decoder.decode(chunk))
 
     async def finish(self) -> None:
-        """A character that was never completed is shown as such."""
+        """Show what is left of the output; an incomplete character is shown as a replacement character."""
         await self._show_text(self._decoder.decode(b"", final=True))
 
     async def _show_text(self, text: str) -> None:
@@ -265,7 +265,7 @@ def _bytes(input: str | bytes | None) -> bytes | None:
 
 
 def _is_text(word: str) -> bool:
-    """Whether it can be sent: what the system gave us as bytes that are no UTF-8 cannot."""
+    """Return whether a word can be sent: what the system gave as bytes that are no UTF-8 cannot."""
     try:
         word.encode()
     except UnicodeEncodeError:
@@ -342,7 +342,7 @@ class EditorTerminal:
 
 
 async def _create(session: Session, request: CreateTerminalRequest) -> str:
-    """The id of a new terminal. One that comes when nobody waits any more is released at once."""
+    """Create a terminal and return its id. One that is created too late is released at once."""
     created: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def answered(answer: Any) -> None:
@@ -375,7 +375,7 @@ def _too_late() -> EditorError:
 
 
 def _last_of(output: str, limit: int) -> tuple[str, bool]:
-    """The end of the output, also from an editor that does not heed the limit."""
+    """Return the end of the output, and whether it was cut, for editors that ignore the limit."""
     from coupler.runtime.process import RingBuffer
 
     ring = RingBuffer(limit)
@@ -386,7 +386,7 @@ def _last_of(output: str, limit: int) -> tuple[str, bool]:
 def _how_it_ended(
     *endings: WaitForTerminalExitResponse | TerminalExitStatus | None,
 ) -> tuple[int | None, str | None]:
-    """The exit code or the signal, from the first answer that has one."""
+    """Return the exit code or the signal, from the first answer that has one."""
     for ending in endings:
         if ending is not None and ending.signal:
             return None, ending.signal

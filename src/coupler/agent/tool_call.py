@@ -170,11 +170,11 @@ class Call:
 
     @property
     def refusal(self) -> str | None:
-        """Why the call may not go on, if it may not."""
+        """The reason why the call is not permitted, if it is not."""
         return self._refused
 
     async def permitted(self, *, deadline: float | None = None) -> bool:
-        """Whether the call may go on: by the rules, by what was chosen before, or by asking the user.
+        """Return whether the call is permitted: by the rules, by an earlier choice, or by asking the user.
 
         The user has `deadline` seconds to answer, or any time. Anything but a clear yes is a no, and
         leaving the block then fails the call.
@@ -217,7 +217,7 @@ class Call:
         self._ledger.settle(self.id, "failed", reason, **fields)
 
     def _with_judged(self, shown: Any) -> Any:
-        """What the tool is called with, always with the command, variables and address that are judged."""
+        """Return the tool's input, always with the command, variables and address that are judged."""
         judged: dict[str, Any] = {"command": self._command} if self._command is not None else {}
         if self._env:
             judged["env"] = self._env
@@ -230,7 +230,7 @@ class Call:
         return {**(shown if isinstance(shown, dict) else {"input": shown}), **judged}
 
     def _action(self) -> Action:
-        """The call as it is judged: what was reported of it by now."""
+        """Return the call as the action to judge, with what was reported of it so far."""
         from coupler.permission.action import Action
 
         session = self._turn.session
@@ -284,7 +284,7 @@ def _command(command: str | Sequence[str] | None) -> str | tuple[str, ...] | Non
 
 
 def _variables(turn: Turn, env: Mapping[str, str | None]) -> dict[str, str | None]:
-    """The variables of a command; they are shown to who is asked, but not the secrets among them."""
+    """Check a command's variables, and redact the secrets among them from what the user is shown."""
     given = {plain_text(name, "a variable's name"): value for name, value in env.items()}
     values = {
         name: plain_text(value, f"the variable {name}") for name, value in given.items() if value is not None
@@ -297,7 +297,7 @@ _innermost: ContextVar[Call | None] = ContextVar("innermost_call", default=None)
 
 
 def innermost_call(turn: Turn) -> Call | None:
-    """The open call whose block the running code is in: tasks that it starts are in it too."""
+    """Return the open call whose block the running code is in: tasks that it starts are in it too."""
     return _open_one(_innermost.get(), turn)
 
 
@@ -317,7 +317,7 @@ def check_not_refused(turn: Turn) -> None:
 
 
 def directory_of(turn: Turn, cwd: str | os.PathLike[str] | None) -> str:
-    """Where a command runs: in the session's directory, or in one that may be relative to it."""
+    """Return the directory a command runs in: the session's, or one that may be relative to it."""
     here = turn.session.cwd
     return os.path.join(here, os.fspath(cwd)) if cwd else here
 
@@ -349,13 +349,13 @@ def check_surroundings(turn: Turn, cwd: str, env: Mapping[str, str | None]) -> N
 
 
 def step_into(call: Call) -> None:
-    """The running code is in the call's block from now on."""
+    """Make the call the innermost one of the running code."""
     call._outer = innermost_call(call._turn)
     _innermost.set(call)
 
 
 def step_out_of(call: Call) -> None:
-    """The running code has left the call's block."""
+    """Make the call around this one the innermost one again."""
     if _innermost.get() is call:
         _innermost.set(call._outer)
 
@@ -370,26 +370,26 @@ def _open_one(call: Call | None, turn: Turn) -> Call | None:
 log = logging.getLogger("coupler.agent")
 
 CANCELLED_META = {"coupler": {"outcome": "cancelled"}}
-"""v1 has no status for a cancelled call: it is reported as failed, and this says why."""
+"""`_meta` of a cancelled call: v1 has no status for it, so it is reported as failed."""
 
 STARTED = "in_progress"
 
 PACE = 0.05
-"""Seconds between two statements of what one call shows, at least."""
+"""Seconds between two updates of one call's content, at least."""
 
 
 def _forget(change: ToolUpdate | ToolOutput) -> None:
-    """What a session without a journal records."""
+    """Record nothing, for a session without a journal."""
 
 
 class Cover(Protocol):
-    """Redacts a tool's output before anybody sees it, also secrets that come in two pieces."""
+    """Redacts a tool's output before it is shown, also secrets that are split between two pieces."""
 
     def covered_output(self, output: ToolOutput) -> tuple[ToolOutput, ...]:
-        """What can be shown by now."""
+        """Redact a piece of output; returns what can be shown now, and holds back what may begin a secret."""
 
     def end_output(self, id: str) -> tuple[ToolOutput, ...]:
-        """What was held back, now that the call ends."""
+        """Return what was held back, because the call ends."""
 
 
 class _NoCover:
@@ -401,11 +401,11 @@ class _NoCover:
 
 
 class Ledger:
-    """Keeps account of every tool call of a session; `report` tells the client, `record` the journal.
+    """Tracks every tool call of a session; `report` tells the client, `record` the journal.
 
-    It promises what clients rely on: an id is announced once, only announced ids are updated, nothing follows
-    a call's end, and `settle_all` leaves no call open, whichever way a turn ends. A client is told what a
-    call shows in statements of the whole, in proportion to the output; the journal gets every change once.
+    It guarantees what clients rely on: an id is announced once, only announced ids are updated, nothing
+    follows a call's end, and `settle_all` leaves no call open, whichever way a turn ends. Each update to the
+    client has a call's whole content, sent in proportion to the output; the journal gets every change once.
     """
 
     def __init__(
@@ -422,20 +422,20 @@ class Ledger:
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
-        """The calls that still wait or run, in the order of their announcement, without what they show."""
+        """The calls that still wait or run, in the order of their announcement, without their content."""
         return tuple(account.call for account in self._open.values())
 
     def content(self, id: str) -> tuple[ToolCallContent, ...]:
-        """What an open call shows by now."""
+        """Return the content of an open call so far."""
         account = self._open.get(id)
         return account.shown.content() if account is not None else ()
 
     def knows(self, id: str) -> bool:
-        """Whether a call of this session has the id; no other can get it then."""
+        """Return whether a call of this session has the id, so that no other can get it."""
         return id in self._open or id in self._settled
 
     def know(self, ids: Iterable[str]) -> None:
-        """These calls were over before the session was opened again; their ids are taken."""
+        """Reserve the ids of calls that ended before the session was opened again."""
         self._settled.update(ids)
 
     def announce(self, title: str, *, id: str | None = None, **fields: Any) -> str:
@@ -478,7 +478,7 @@ class Ledger:
             account.wait(self._show_late)
 
     def replace(self, id: str, content: tuple[ToolCallContent, ...]) -> None:
-        """Show this in place of all that was shown, for who is told of a call by others."""
+        """Replace all content of a call, for callers that get it whole rather than in pieces."""
         account = self._account(id)
         if account is None:
             return
@@ -534,7 +534,7 @@ class Ledger:
         self._apply(account, ToolUpdate(id=id, status=status, **fields))
 
     def settle_all(self, status: str, reason: str | None = None, *, cancelled: bool = False) -> None:
-        """End whatever is still open, and say why."""
+        """End all calls that are still open, and say why."""
         for call in self.open_calls:
             self.settle(call.id, status, reason, meta=cancelled_meta(call.meta) if cancelled else UNSET)
 
@@ -584,7 +584,7 @@ class Ledger:
 
 
 class _Account:
-    """An open call, what it shows, and when that is shown next."""
+    """An open call, its content, and the time of its next update."""
 
     def __init__(self, call: ToolCall) -> None:
         self.call = call
@@ -593,32 +593,32 @@ class _Account:
         self.timer: asyncio.TimerHandle | None = None
 
     def show_instead(self, outputs: Iterable[ToolOutput]) -> None:
-        """Forget what was shown, but not how much was sent of it."""
+        """Replace the content, but keep the count of what was sent."""
         self.shown.clear()
         for output in outputs:
             self.shown.add(output.item, apart=output.apart)
 
     def is_ready(self) -> bool:
-        """Whether there is something that can be shown now."""
+        """Return whether there is new content that may be sent now."""
         return self.could_be_shown() and time.monotonic() >= self.next_statement
 
     def could_be_shown(self) -> bool:
-        """Whether there is something to show, now or soon, and no timer that will do it."""
+        """Return whether there is new content to send, now or soon, and no timer that will do it."""
         return self.timer is None and self.shown.has_news and self.shown.is_due()
 
     def state(self) -> tuple[ToolCallContent, ...]:
-        """All that the call shows, to be reported now."""
+        """Return the whole content, and count it as sent now."""
         self.shown.sent()
         self.next_statement = time.monotonic() + PACE
         return self.shown.content()
 
     def wait(self, show: Callable[[_Account], None]) -> None:
-        """Show what is there when it is time."""
+        """Set a timer that shows the content when the next update is due."""
         seconds = max(self.next_statement - time.monotonic(), 0)
         self.timer = asyncio.get_running_loop().call_later(seconds, show, self)
 
     def stop_waiting(self) -> None:
-        """Show nothing any more."""
+        """Cancel the timer."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -645,23 +645,23 @@ def _refuse_content(update: ToolUpdate) -> None:
 
 HEAD = 16 * 1024
 TAIL = 16 * 1024
-"""Bytes at the beginning and at the end of a text that are shown."""
+"""Bytes at the beginning and at the end of a text that are shown, each."""
 
 ALLOWANCE = 256 * 1024
-"""Bytes that may be sent beyond twice the output: so much of a call is shown without any delay."""
+"""Bytes that may be sent beyond twice the output: a call with less is shown without any delay."""
 
 STATEMENT_BYTES = 256
-"""What an update costs beside the items in it, about."""
+"""Bytes of an update without its items, about."""
 
 ITEM_BYTES = 64
-"""What an item costs beside its text, about."""
+"""Bytes of an item without its text, about."""
 
 
 class Shown:
-    """The content of one tool call that a client is shown, and how often it may be told.
+    """The content of one tool call as the client is shown it, and the limit on how often it is sent.
 
     Version 1 of the protocol replaces a call's content whole with every update. Long text is therefore shown
-    as its head and its tail, and the content is stated again only while all statements together stay in
+    as its head and its tail, and the content is sent again only while all updates together stay in
     proportion to the output. The whole output is in the store. Neighbouring texts are one item.
     """
 
@@ -689,22 +689,22 @@ class Shown:
             self._close_text()
 
     def clear(self) -> None:
-        """Show nothing of what was added; what was sent of it stays counted."""
+        """Remove all content, but keep the count of what was sent."""
         self.has_news = True
         self._items.clear()
         self._open_text = None
         self._stated = STATEMENT_BYTES
 
     def content(self) -> tuple[ToolCallContent, ...]:
-        """The items as a client gets them."""
+        """Return the items as a client gets them."""
         return tuple(item.as_content() if isinstance(item, _Text) else item for item in self._items)
 
     def is_due(self) -> bool:
-        """Whether stating it all once more keeps what was sent in proportion to the output."""
+        """Return whether sending all of it once more keeps the bytes sent in proportion to the output."""
         return self._sent + self._size_of_statement() <= 2 * self._output + ALLOWANCE
 
     def sent(self) -> None:
-        """It was stated as it stands."""
+        """Count the content as sent."""
         self.has_news = False
         self._sent += self._size_of_statement()
 
@@ -730,7 +730,7 @@ class Shown:
 
 
 class _Text:
-    """A text of any length: its beginning, its end, and how much lies between them."""
+    """A text of any length: its beginning, its end, and the number of bytes left out between them."""
 
     def __init__(self) -> None:
         self._head: list[str] = []
@@ -742,11 +742,11 @@ class _Text:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in a statement, about."""
+        """Bytes of the text in an update, about."""
         return ITEM_BYTES + self._head_size + min(self._tail_size, TAIL)
 
     def add(self, text: str) -> int:
-        """Go on with this text; returns its size."""
+        """Append text; returns its size."""
         size = _size_of_text(text)
         if self._head_is_full:
             self._add_to_tail(text, size)
@@ -804,7 +804,7 @@ def _size_of_text(text: str) -> int:
 
 
 def _first_bytes(text: str, limit: int) -> str:
-    """As many whole characters of the beginning as fit."""
+    """Return as many whole characters of the beginning as fit."""
     encoded = _encoded(text[:limit])
     end = min(limit, len(encoded))
     while end < len(encoded) and _is_inside_character(encoded[end]):
@@ -813,7 +813,7 @@ def _first_bytes(text: str, limit: int) -> str:
 
 
 def _last_bytes(text: str, limit: int) -> str:
-    """As many whole characters of the end as fit."""
+    """Return as many whole characters of the end as fit."""
     encoded = _encoded(text[-limit:])
     start = max(len(encoded) - limit, 0)
     while start < len(encoded) and _is_inside_character(encoded[start]):

@@ -1,4 +1,4 @@
-"""Runs a prompt turn: `Turn` is what an agent can say and do, `Prompting` runs it and answers the prompt.
+"""Runs a prompt turn: agents report and act through `Turn`, `Prompting` runs them and answers the prompt.
 
 Usage, notices, compactions and plans are here too. Only some clients can show notices and compactions; to the
 others they are said as messages.
@@ -63,7 +63,7 @@ STOP_REASONS: tuple[str, ...] = get_args(StopReason)
 
 NOTICES = "session.notices"
 COMPACTION = "session.compaction"
-"""What a client advertises if it can show these."""
+"""The capability of clients that can show compactions."""
 
 SEVERITIES = ("info", "warning", "error")
 
@@ -73,11 +73,11 @@ PRIORITIES: tuple[str, ...] = get_args(PlanEntryPriority)
 
 
 class TurnEndedError(RuntimeError):
-    """Something was reported for a turn whose answer has been sent."""
+    """Something was reported for a turn whose prompt was answered."""
 
 
 class Turn:
-    """What an agent gets for each prompt. It is dead once the prompt was answered."""
+    """One prompt turn, as an agent's code uses it. It is invalid once the prompt was answered."""
 
     def __init__(
         self, session: Session, blocks: tuple[ContentBlock, ...], prompt_meta: Mapping[str, Any]
@@ -85,11 +85,11 @@ class Turn:
         self.session = session
         self.blocks = blocks
         self.prompt_meta = prompt_meta
-        """What the prompt carries as `_meta`, such as the trace that it belongs to."""
+        """The `_meta` of the prompt, such as the trace that it belongs to."""
         self.grace = CANCEL_GRACE
-        """Seconds between asking what the turn runs to end and ending it, once it is cancelled."""
+        """Seconds that what the turn runs has to end by itself, once the turn is cancelled."""
         self.tokens: TokenUsage | None = None
-        """What the turn has used, as far as its agent counts; see `count_tokens`."""
+        """The tokens that the turn has used, if its agent counts them; see `count_tokens`."""
         self._meta: dict[str, Any] | None = None
         self._text: tuple[tuple[ContentBlock, ...], str] | None = None
         self._ended_by: type[BaseException] | None = None
@@ -107,7 +107,7 @@ class Turn:
 
     @property
     def meta(self) -> dict[str, Any] | None:
-        """What the answer to the prompt carries as `_meta`, for clients that know more than the protocol."""
+        """The `_meta` of the answer to the prompt, for clients that know more than the protocol."""
         return self._meta
 
     @meta.setter
@@ -117,12 +117,12 @@ class Turn:
 
     @property
     def command(self) -> Invocation | None:
-        """The slash command that the prompt is, if it is one of the session's."""
+        """The slash command that the prompt invokes, if it is one of the session's."""
         return find_invocation(self.session.commands, self.blocks)
 
     @property
     def terminal(self) -> Terminal:
-        """Where the turn runs its commands."""
+        """Runs commands for the turn."""
         return Terminal(self)
 
     @property
@@ -142,7 +142,7 @@ class Turn:
 
     @property
     def editor(self) -> Editor:
-        """The client, and what it offers."""
+        """The client, and its capabilities."""
         return self.session.editor
 
     async def say(self, content: str | ContentBlock) -> None:
@@ -286,7 +286,7 @@ class Turn:
         return await self.own(self.session.outlet.ask(request, deadline))
 
     async def own(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something that ends with the turn at the latest, whichever task began it."""
+        """Run work that is cancelled with the turn at the latest, whichever task began it."""
         task = asyncio.ensure_future(work)
         self._work.add(task)
         try:
@@ -296,7 +296,7 @@ class Turn:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the prompt still waits for its answer."""
+        """True while the prompt is not answered."""
         return self._ended_by is None
 
     def check_alive(self) -> None:
@@ -305,12 +305,12 @@ class Turn:
             raise self._ended_by("the turn has ended: its prompt was answered")
 
     def begin_new_message(self) -> None:
-        """What is said next is not part of the message before."""
+        """End the current message: what is said next is another one."""
         self._message = None
         self.session.outlet.end_message()
 
     def end(self, by: type[BaseException] = TurnEndedError) -> None:
-        """The prompt is answered; whoever still uses the turn gets this exception."""
+        """End the turn, because the prompt is answered; whoever still uses it gets this exception."""
         self._ended_by = by
         for task in self._work:
             task.cancel()
@@ -325,8 +325,8 @@ class Prompting:
     """Runs an agent's code for one `session/prompt` and answers the request exactly once.
 
     Whatever the agent's code does, the answer comes: after a return, an exception, a cancel, and also when
-    the code ignores the cancel. Before it goes out every open tool call is settled, and after it the turn is
-    dead.
+    the code ignores the cancel. Before it goes out every open tool call is settled, and after it the turn
+    cannot be used any more.
     """
 
     def __init__(self, request: Request, turn: Turn, agent: Agent, ended: Callable[[], None]) -> None:
@@ -340,7 +340,7 @@ class Prompting:
         self._patience: asyncio.TimerHandle | None = None
 
     def start(self, peer: Peer) -> None:
-        """Begin; a cancel that was read right behind the prompt finds it running."""
+        """Start the turn; a cancel that was read right behind the prompt finds it running."""
         self._peer = peer
         self._task = peer.start(self._run())
         self._request.when_cancelled(self.cancel)
@@ -429,7 +429,7 @@ class Prompting:
             self._turn.session.outlet.ledger.settle_all(status, reason, cancelled=cancelled)
 
     def _refuse(self, error: RpcError) -> None:
-        """The turn never began, and the store that could not keep its prompt need not be tried again."""
+        """Answer a turn that never began with an error, without trying to store its end."""
         if not self._is_over:
             self._end()
             self._answer(error)
@@ -584,7 +584,7 @@ class Compacting:
             await self._turn.say_apart(compaction_text(Compaction(self.id, compaction.status, summary)))
 
     def _settle(self, compaction: Compaction) -> None:
-        """Without waiting for room: the turn is being cancelled, or fails."""
+        """Send the end of a compaction without waiting for room: the turn is being cancelled, or fails."""
         if not self._turn.is_alive:
             return
         if self._is_shown:
@@ -626,7 +626,7 @@ class Plan:
         await self._change(entry, priority=chosen(priority, PRIORITIES, "a priority"))
 
     async def send(self) -> None:
-        """Report the plan as it stands."""
+        """Send the plan as it stands."""
         await self._report(events.Plan(tuple(self._entries)))
 
     async def _change(self, entry: int | str, **fields: str) -> None:

@@ -34,10 +34,10 @@ _STANDARD_LIBRARY = os.path.join(os.path.dirname(os.__file__), "")
 _COUPLER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "")
 
 TERMINAL_LOGIN = '"type":"terminal"'
-"""In an answer to `initialize`: it names a login for terminals, which only some clients may be told of."""
+"""The part of an `initialize` answer that names a terminal login, which only some clients support."""
 
 MOST_RECORDS = 50
-"""Records that are kept, the newest; each change of an environment makes a new one."""
+"""Records that are kept, the newest; each change of the environment makes another one."""
 
 
 class EarlyAnswer(NamedTuple):
@@ -104,7 +104,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 class StartupRecord(NamedTuple):
-    """What earlier starts learned of a target, as it is stored."""
+    """The stored result of an earlier start: its answers, and the files and modules they depend on."""
 
     introduction: str
     """The result of `initialize`, as JSON."""
@@ -113,7 +113,7 @@ class StartupRecord(NamedTuple):
     packages: list[str]
     """Modules of other packages that were imported, in order."""
     forecast: Any = None
-    """What `session/new` answered last time; see `CachedSessionAnswer`."""
+    """The last answer to `session/new`; see `CachedSessionAnswer`."""
 
 
 class StartupCache:
@@ -146,7 +146,7 @@ class StartupCache:
         return record if holds else None
 
     def remember(self, introduction: str, imported: list[str]) -> None:
-        """Keep what this start learned; a disk that refuses costs only the next start's speed."""
+        """Store the answer to `initialize` and the imported modules; an error only slows the next start."""
         try:
             record = StartupRecord(
                 introduction, *_split_imported([*sys.modules] if self._in_script else imported)
@@ -189,7 +189,7 @@ def write_record(path: str, record: dict[str, Any]) -> None:
 
 
 def _is_whole(record: StartupRecord) -> bool:
-    """Return whether this can be answered and imported; somebody may have edited the file."""
+    """Return whether a record has the types that are needed; somebody may have edited the file."""
     return isinstance(json.loads(record.introduction), dict) and all(
         isinstance(name, str) for name in record.packages
     )
@@ -218,7 +218,7 @@ def _key(words: str, options: Sequence[object], arguments: list[str]) -> str:
 
 
 def _name_of(value: object) -> str:
-    """A function among the options: what it is called, because its address changes with every start."""
+    """Return the name of a function among the options: its address changes with every start."""
     return str(getattr(value, "__qualname__", type(value).__qualname__))
 
 
@@ -279,7 +279,7 @@ def _is_passing(variable: str) -> bool:
 
 
 def _directory() -> str | None:
-    """Where records are kept; nowhere for a user without a home."""
+    """Return the directory of the records; None for a user without a home."""
     cache = cache_directory()
     return os.path.join(cache, "introductions") if cache is not None else None
 

@@ -59,17 +59,17 @@ SWITCH_INTERVAL = 0.0005
 _NOT_THE_TARGET = ("<frozen", os.path.dirname(os.path.dirname(__file__)), os.path.dirname(importlib.__file__))
 
 _switching: list[float] = []
-"""The usual intervals that were changed by imports which run now; the first one is the process's own."""
+"""Switch intervals from before each of the imports that run now; the first is the process's own."""
 
 GC_THRESHOLD = 10_000
 """New objects before a collection of the youngest generation; Python's own threshold is 700 or 2,000."""
 
 GC_GROWTH = 0.4
-"""The same as a share of the frozen objects: a heavy target's answers have more of them, too."""
+"""`GC_THRESHOLD` as a share of the frozen objects: a heavy target creates more objects, too."""
 
 
 class TargetLoader:
-    """Has the answer to `initialize` at once, and the factory as soon as the target is imported."""
+    """Provides the answer to `initialize` at once, and the factory when the target is imported."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class TargetLoader:
 
     @property
     def is_done(self) -> bool:
-        """Whether the target was imported, or its import has failed."""
+        """True if the target was imported, or its import has failed."""
         return self._outcome is not None
 
     @property
@@ -119,7 +119,7 @@ class TargetLoader:
 
     @property
     def cached_answer(self) -> CachedSessionAnswer | None:
-        """What `session/new` answered last time, while the target is not imported yet."""
+        """The last answer to `session/new`, while the target is not imported yet."""
         return (
             None
             if self._record is None or self.is_done
@@ -135,7 +135,7 @@ class TargetLoader:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a request cannot be answered before the target was imported."""
+        """True if a request waits for the import of the target."""
         return self._waiting > 0
 
     async def factory(self) -> AgentFactory:
@@ -203,7 +203,7 @@ class TargetLoader:
 
 
 class SessionAnswerCache(Protocol):
-    """Has the last answer to `session/new` of a target, and stores the next one."""
+    """Caches the last answer to `session/new` of a target for the next start."""
 
     @property
     def cached_answer(self) -> CachedSessionAnswer | None:
@@ -216,7 +216,7 @@ class SessionAnswerCache(Protocol):
 
 
 class CachedSessionAnswer(msgspec.Struct, frozen=True):
-    """What `session/new` answered last time, so that the next start can answer before the import ends.
+    """The last answer to `session/new`, so that the next start can answer before the import ends.
 
     A heavy target takes seconds to import, and an editor shows nothing before its session is there. So a new
     session is answered at once with what the last one was told. Its agent comes when the target is imported,
@@ -229,11 +229,11 @@ class CachedSessionAnswer(msgspec.Struct, frozen=True):
     told: str
     """The answer that a session began with, as JSON; its id is left empty."""
     booleans: bool
-    """Whether that was told to a client that knows boolean options."""
+    """True if the client that got it supports boolean options."""
 
     @classmethod
     def of(cls, factory: AgentFactory, session: Session) -> CachedSessionAnswer | None:
-        """The answer that a session was given; None if the next one may have to be refused."""
+        """Make it from a new session; None if the next one may have to be refused."""
         if factory.introduction.auth_methods or factory.backend is not None:
             return None
         told = NewSessionResponse("", session.settings.as_modes(), session.settings.as_options())
@@ -242,7 +242,7 @@ class CachedSessionAnswer(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_record(cls, kept: Any) -> CachedSessionAnswer | None:
-        """The answer in a record; None if somebody has edited that, or there is none."""
+        """Read it from a record; None if there is none, or somebody has edited it."""
         try:
             cached = msgspec.convert(kept, cls)
             cached.answer("")
@@ -251,7 +251,7 @@ class CachedSessionAnswer(msgspec.Struct, frozen=True):
         return cached
 
     def answer(self, session_id: str) -> NewSessionResponse:
-        """The answer for a new session."""
+        """Return the answer with the id of a new session."""
         told = decode(NewSessionResponse, self.told.encode(), "client")
         return msgspec.structs.replace(told, session_id=session_id)
 
@@ -268,7 +268,7 @@ def _no_running_loop() -> Iterator[None]:
 
 
 async def import_in_thread(modules: Sequence[str]) -> None:
-    """Import these while the loop goes on; who imports one afterwards hears what is wrong with it."""
+    """Import modules in a thread while the loop runs; errors are left to the target's own import."""
     missing = [name for name in modules if not _is_imported(name)]
     if not missing:
         return
@@ -289,14 +289,14 @@ async def import_in_thread(modules: Sequence[str]) -> None:
 
 
 def _is_imported(name: str) -> bool:
-    """Whether a module is there whole: one that another thread is importing would be waited for."""
+    """Return whether a module is imported completely: one that another thread imports would be waited for."""
     module = sys.modules.get(name)
     return module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False)
 
 
 @contextlib.contextmanager
 def _switching_often() -> Iterator[None]:
-    """The loop has little to do and must not wait for it: a thread that imports never lets go by itself."""
+    """Switch threads more often: an import does not release the GIL by itself, and the loop must not wait."""
     _switching.append(sys.getswitchinterval())
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
@@ -322,7 +322,7 @@ def _failure(words: str, error: BaseException) -> RpcError:
 
 
 def _place(error: BaseException) -> str:
-    """Where the target's code raised, leaving out what only led there."""
+    """Return file and line where the target's code raised, without the frames of the import machinery."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not frame.filename.startswith(_NOT_THE_TARGET):
             return f" ({frame.filename}, line {frame.lineno})"

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 NO_STORE = ""
-"""Instead of a file: sessions are not kept."""
+"""Value of `store` for sessions that are not kept."""
 
 FORK = "fork"
-"""A draft of the protocol that can be asked for: `session/fork`."""
+"""Name of the draft of the protocol that adds `session/fork`."""
 
 DRAFTS = (FORK,)
 
 
 class ServeOptions(NamedTuple):
-    """How an agent is served. None stands for what the agent itself says, or for the default."""
+    """Options of serving an agent. None stands for the agent's own attribute, or for the default."""
 
     name: str | None = None
     title: str | None = None
@@ -26,14 +26,14 @@ class ServeOptions(NamedTuple):
     drafts: str | None = None
     """Names of drafts to offer, separated by commas."""
     text: bool | None = None
-    """Of a graph: whether what its models say is shown."""
+    """Of a graph: True to show what its models say."""
     thoughts: bool | None = None
-    """Of a graph: whether what its models think is shown."""
+    """Of a graph: True to show what its models think."""
     blocks: Callable[[dict[str, Any]], Any] | None = None
-    """Of a graph: what becomes of images, files and other blocks in an answer."""
+    """Of a graph: converts images, files and other blocks of an answer."""
 
     def over(self, others: ServeOptions) -> ServeOptions:
-        """These options, with the others where nothing is said here."""
+        """Return these options, with the others' values for those that are None."""
         return ServeOptions(
             *(ours if ours is not None else theirs for ours, theirs in zip(self, others, strict=True))  # type: ignore[arg-type]
         )
@@ -47,7 +47,7 @@ NO_OPTIONS = ServeOptions()
 
 
 class OptionError(ValueError):
-    """An option has a value that means nothing."""
+    """An option has an invalid value."""
 
 
 def store_option(store: str | os.PathLike[str] | bool) -> str | None:

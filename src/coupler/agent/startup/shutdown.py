@@ -37,17 +37,17 @@ _exits: list[threading.Timer] = []
 _before: ProcessBaseline | None = None
 
 HANGUP_POLL_INTERVAL = 0.25
-"""Seconds between two looks."""
+"""Seconds between two checks whether stdin was closed."""
 
 _READABLE = getattr(select, "POLLIN", 0)
 
 log = logging.getLogger("coupler.agent")
 
 BLOCKING_LIMIT = 1.0
-"""Seconds without a sign of life after which code counts as blocking."""
+"""Seconds without an answer of the event loop after which code counts as blocking."""
 
 WATCHDOG_INTERVAL = 0.25
-"""Seconds between two looks."""
+"""Seconds between two checks of the watchdog."""
 
 _NOT_THE_AGENT = (os.path.dirname(os.path.dirname(os.path.dirname(__file__))), os.path.dirname(os.__file__))
 
@@ -60,7 +60,7 @@ class ProcessBaseline:
         self._children = _children_by_now() if may_have_children else set()
 
     def children_since(self) -> Descendants | None:
-        """The processes that were started since, if there may be any."""
+        """Return the processes that were started since, or None if there are certainly none."""
         if not _may_have_children():
             return None
         # Imported on use: most agents have none.
@@ -138,7 +138,7 @@ def close_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _finishes(work: Coroutine[Any, Any, None]) -> bool:
-    """Whether the work is done in time. It is not cancelled: Python 3.11 would wait for a stuck worker."""
+    """Return whether the work ends in time, without a cancel: Python 3.11 would wait for a stuck worker."""
     _, unfinished = await asyncio.wait([asyncio.ensure_future(work)], timeout=THREADS_GRACE)
     return not unfinished
 
@@ -197,7 +197,7 @@ def _children_by_now() -> set[int]:
 
 
 def _may_have_children() -> bool:
-    """False if there is none for sure; asked first, because it costs next to nothing."""
+    """Return False if there are certainly no child processes; a cheap check to do first."""
     if sys.platform == "win32":
         return False
     if not hasattr(os, "waitid"):
@@ -275,7 +275,7 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
-        """Something started that may block."""
+        """Start to watch, because a turn began that may block."""
         if self._needed.is_set():
             return
         self._needed.set()
