@@ -12,27 +12,27 @@ KINDS: tuple[str, ...] = get_args(ToolKind)
 """ACP's kinds of tools; a kind that is not among them counts as `other`."""
 
 PATH_KINDS = frozenset({"read", "edit", "delete", "move", "search"})
-"""The kinds whose paths are judged as such; any other kind's paths are judged as edits."""
+"""Kinds whose paths are judged by that kind; the paths of any other kind are judged as edits."""
 
 
 class Action(Struct, frozen=True, kw_only=True):
-    """One use of a tool, complete: what is not named here is not judged, and must not be done."""
+    """Everything that one tool use would touch; whatever is not listed is not judged and must not be done."""
 
     kind: str
     name: str | None = None
     """The tool's programmatic name."""
     server: str | None = None
-    """The MCP server whose tool it is; such a tool's kind is its server's claim, and earns it nothing."""
+    """The MCP server of the tool, if any; the kind that a server claims for its tool does not allow it."""
     paths: tuple[str, ...] = ()
-    """Absolute, as they would be touched; of a move both ends."""
+    """Absolute paths that it would touch; for a move the source and the destination."""
     command: str | tuple[str, ...] | None = None
     """A text for a shell, or the words of a program that is started without one."""
     urls: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
-    """The names of the variables that the command is given, or that are taken from it."""
+    """Names of the environment variables that are set or unset for the command."""
     cwd: str | None = None
-    """Where the command would run."""
+    """Working directory of the command."""
     roots: tuple[str, ...] = ()
     """The directories of the session: its own, and the additional ones."""
     is_gated: bool = False
-    """Whether it is asked about even where nobody would need an allowance, because its provider wants so."""
+    """True if its provider wants it asked about where it is allowed by default; rules can still allow it."""

@@ -49,9 +49,9 @@ class CommandClaim(Struct, frozen=True):
     words: tuple[Word, ...]
     is_wrapper: bool
     is_at_project: bool
-    """Whether it runs in the project's own directory, so that `./script` is the one that a rule means."""
+    """True if it runs in the project's directory, so that `./script` is the program that a rule names."""
     places: tuple[ResolvedPath, ...] = ()
-    """The files that its words name."""
+    """Paths that its words may name, and directories that its line enters; none for a wrapper."""
 
     def __str__(self) -> str:
         return f"`{_shown(' '.join(word.text or '…' for word in self.words))}`"
@@ -67,13 +67,13 @@ class UrlClaim(Struct, frozen=True):
 
 
 class ToolClaim(Struct, frozen=True):
-    """The use of the tool as such."""
+    """The use of the tool itself, apart from what it touches."""
 
     kind: str
     name: str | None
     server: str | None
     is_needed: bool
-    """Whether it needs an allowance of its own: if nothing else is known of it, or if a server made it."""
+    """True if the tool itself must be allowed: nothing else is known of the action, or a server made it."""
 
     def __str__(self) -> str:
         whose = f" of the MCP server `{_shown(self.server)}`" if self.server is not None else ""
@@ -104,7 +104,7 @@ Claim = PathClaim | CommandClaim | UrlClaim | ToolClaim | Doubt | Destruction
 
 
 def claims_of(action: Action, project: str, roots: Sequence[str]) -> list[Claim]:
-    """Return everything that must be allowed for the action to be."""
+    """Return the claims of an action, which is allowed only if all of them are."""
     kind = action.kind if action.kind in KINDS else "other"
     claims: list[Claim] = [_path_claim(kind if kind in PATH_KINDS else "edit", path) for path in action.paths]
     claims += _destroyed(kind, action.paths, roots)
@@ -125,7 +125,7 @@ def claims_of(action: Action, project: str, roots: Sequence[str]) -> list[Claim]
 
 
 def _destroyed(kind: str, paths: Sequence[str], roots: Sequence[str]) -> list[Claim]:
-    """Return the files among these that no agent may change, and the directories that none may delete."""
+    """Return destructions: vital files that would change, protected places that would be deleted or moved."""
     if kind in {"read", "search"}:
         return []
     places = Places(roots, None)
@@ -184,14 +184,14 @@ def _entered(line: Line, directory: str | None) -> list[str]:
 def _reached(
     words: Sequence[Word], scope: Scope, directory: str | None, entered: Sequence[str]
 ) -> tuple[ResolvedPath, ...]:
-    """Return what a command names, and where it may run: what it does there may need no name."""
+    """Return the paths that a command names, and the directories that its line enters."""
     named = named_places(words, scope, (directory or os.sep, *entered))
     places = (_path_claim("read", path) for path in entered)
     return (*named, *(claim.place for claim in places if isinstance(claim, PathClaim)))
 
 
 def _target_claims(target: Target, line: Line, cwd: str | None, roots: Sequence[str]) -> list[Claim]:
-    """Claim the file that the shell opens, as a path; even a guess is worth comparing with what is denied."""
+    """Return the claims of a redirection or `cd`; even a guessed path is compared with what is denied."""
     text = target.word.text
     if text in _HARMLESS_TARGETS and target.word.is_plain:
         return []
@@ -214,27 +214,26 @@ def _target_claims(target: Target, line: Line, cwd: str | None, roots: Sequence[
 
 
 def _shown(text: str) -> str:
-    """Return the text as one line that can be read, and hides nothing."""
+    """Return the text on one line, cut to LONGEST_SHOWN, with unprintable characters escaped."""
     short = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
 
 
 PRIVILEGED = frozenset({"sudo", "doas", "su", "pkexec", "runuser", "run0"})
-"""Programs that make others run as somebody else."""
+"""Programs that run others as another user."""
 
 _TEXTUAL = frozenset({"echo", "printf", "tr", "cut", "expr", "basename", "dirname", "test", "["})
-"""Programs to which a path is only text."""
+"""Programs whose words are not taken for paths."""
 MOST_FOUND = 2000
-"""Files that the wildcards of one word may stand for."""
+"""Most files that the wildcards of one word are expanded to; with more, the word counts as the root."""
 _DEVICES = re.compile(r"/dev/(?:null|zero|full|u?random|std(?:in|out|err)|tty|fd/\d+)")
 
 
 def named_places(words: Sequence[Word], scope: Scope, directories: Sequence[str]) -> tuple[ResolvedPath, ...]:
-    """Return the files that these words may name, from any of the directories in which the command may run.
+    """Return the paths that these words may name, from any of the directories in which the command may run.
 
-    What a program does with its words is not judged elsewhere: rules allow a command with any words. But a
-    mode is chosen for all commands at once and means those in the project, so what their words reach for is
-    judged.
+    Only modes need them. A rule allows a command with any words; a mode allows all commands at once but means
+    those in the project, so the paths in their words are judged as well.
     """
     if not words or program_name(words[0].text) in _TEXTUAL:
         return ()
@@ -249,7 +248,7 @@ def named_places(words: Sequence[Word], scope: Scope, directories: Sequence[str]
 
 
 def hides_code(words: Sequence[Word]) -> bool:
-    """Whether a program that is started indirectly has code in its words, as in `uv run python -c …`."""
+    """True if what the command starts has code in its words, or starts others: `uv run python -c …`."""
     return any(
         inline_code_at(words[place:]) is not None
         or (is_starter(program_name(words[place].text)) and _may_be_started(words, place))
@@ -258,12 +257,12 @@ def hides_code(words: Sequence[Word]) -> bool:
 
 
 def _may_be_started(words: Sequence[Word], place: int) -> bool:
-    """Whether a word stands where a program's name may stand: first, or behind options and their values."""
+    """True if a program's name may stand here: as the third word, or behind an option and its value."""
     return place == 2 or any(word.text.startswith("-") for word in words[place - 2 : place])
 
 
 def _texts(word: Word, scope: Scope) -> Iterator[str]:
-    """Return the parts of a word that may be paths, with the wildcards that the shell replaces."""
+    """Yield the parts of a word that may be paths, as glob patterns that end where the text is unknown."""
     for reading in (reading for words in scope.readings(word) for reading in words):
         for text in _parts(reading.text):
             plain = os.path.expanduser(text).split(UNKNOWN)[0]
@@ -284,7 +283,10 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _paths(pattern: str, directory: str) -> Iterator[str]:
-    """Return the files that a text with wildcards means in a directory; the text itself if it means none."""
+    """Yield the paths that a glob pattern may name in a directory.
+
+    The root stands for more than MOST_FOUND matches. The path in front of the first `*` is yielded as well.
+    """
     plain = _without_escapes(pattern)
     if not plain:
         return

@@ -14,22 +14,22 @@ class Word(NamedTuple):
     """The word itself if it is certain, otherwise the best guess."""
     is_certain: bool = True
     is_one: bool = True
-    """Whether it stays exactly one word; an unquoted expansion may become none, or many."""
+    """True if it stays exactly one word; an unquoted expansion may become none, or many."""
     source: str = ""
-    """As it is written in the shell's text, if it is not plain and stands there."""
+    """The word as written in the shell's text, if it is not plain and stands there."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is one word that is known exactly."""
+        """True if it is exactly one word, and known."""
         return self.is_certain and self.is_one
 
 
 ANYTHING = Word("", is_certain=False, is_one=False)
-"""Words that are only known when the command runs."""
+"""Stands for any number of words that are only known when the command runs."""
 
 
 def certain(*texts: str) -> tuple[Word, ...]:
-    """Return words that are known."""
+    """Return the texts as words that are known exactly."""
     return tuple(Word(text) for text in texts)
 
 
@@ -38,8 +38,7 @@ class Command(NamedTuple):
 
     words: tuple[Word, ...]
     is_wrapper: bool = False
-    """Whether it only starts the command that follows as a part of its own: then that one needs the
-    allowance, while a rule may still deny this one."""
+    """True if it does nothing by itself (`timeout`, `cd`) and needs no allowance; rules can still deny it."""
 
 
 class Target(NamedTuple):
@@ -57,18 +56,18 @@ class Line:
     targets: list[Target] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
     variables: dict[str, list[Word]] = field(default_factory=dict)
-    """What the line's own assignments and loops give to variables."""
+    """Values that assignments and loops in the line give to variables, by name."""
     fed: list[str] = field(default_factory=list)
     """Here-documents and here-strings, as they are written."""
     moves: int = 0
-    """How many parts change the directory, after which relative paths mean something else."""
+    """Number of commands that change the directory, after which relative paths mean something else."""
     has_loop: bool = False
-    """Whether some part may run more than once."""
+    """True if a part of the line may run more than once."""
     depth: int = 0
-    """How many shells deep the text is that is being read."""
+    """Number of commands around the text that is being read, such as `sh -c` in `env` in `sudo`."""
 
     def doubt(self, reason: str) -> None:
-        """Note why the line cannot be judged; once is enough."""
+        """Note a reason why the line cannot be judged, unless it is noted already."""
         if reason not in self.doubts:
             self.doubts.append(reason)
 
@@ -99,7 +98,7 @@ _TIED_IN_ZSH = frozenset(
 
 
 def is_harmless(name: str) -> bool:
-    """Whether this variable, given to a command, leaves what the command does as it is.
+    """True if this environment variable does not change what a command does.
 
     Almost any variable of the environment makes some program run something (PATH, LD_PRELOAD,
     GIT_SSH_COMMAND, NODE_OPTIONS …), so the harmless ones are listed, not the harmful ones.
@@ -108,5 +107,5 @@ def is_harmless(name: str) -> bool:
 
 
 def is_local(name: str) -> bool:
-    """Whether this is a plain name of the script's own, such as a loop's variable, that no program reads."""
+    """True if a script may set this variable: it is harmless, or a lower-case name that no program reads."""
     return is_harmless(name) or (_LOCAL.fullmatch(name) is not None and name not in _TIED_IN_ZSH)

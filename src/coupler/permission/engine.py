@@ -47,11 +47,11 @@ class Verdict(Struct, frozen=True):
     reason: str
     offers: tuple[Offer, ...] = ()
     is_ruled: bool = False
-    """Whether a rule or a choice says so; otherwise it is asked because none does."""
+    """True if it is denied, or asked about because of a rule; False if it is asked for lack of one."""
     is_doubtful: bool = False
-    """Whether something in it cannot be judged, and might be anything."""
+    """True if a part of what is asked about cannot be judged."""
     is_final: bool = False
-    """Whether it is denied for good: no rule or answer could allow it."""
+    """True if it is denied for good: no rule or answer can allow it."""
 
 
 class Ruling(Struct, frozen=True):
@@ -61,13 +61,13 @@ class Ruling(Struct, frozen=True):
     reason: str
     claim: Claim
     may_remember: bool = False
-    """Whether an answer could be remembered for the next time."""
+    """True if the user's answer may be remembered."""
     is_ruled: bool = False
-    """Whether a rule wants it to be asked about."""
+    """True if it is asked about because of an ask rule, or of a deny rule that may mean it."""
 
 
 class Permissions:
-    """The rules and choices of one session in one project."""
+    """Judges actions by the rules and choices of one session in one project."""
 
     def __init__(self, rules: Sequence[Rule], choices: Choices, project: str) -> None:
         self._rules = [rule for rule in rules if not _is_overreaching(rule)]
@@ -76,12 +76,12 @@ class Permissions:
         self._mode: Callable[[], ModeRules] = lambda: NO_MODE
 
     def follow(self, mode: Callable[[], ModeRules]) -> None:
-        """Apply the rules of a mode too: of the one that the session is in when an action is judged."""
+        """Apply the rules of the session's mode as well; `mode` is called whenever an action is judged."""
         self._mode = mode
 
     @property
     def has_restrictions(self) -> bool:
-        """Whether any rule denies something or asks about it."""
+        """True if a rule denies or asks about something, or the mode denies something."""
         return any(rule.effect != "allow" for rule in self._rules) or bool(self._mode().deny)
 
     def judge(self, action: Action) -> Verdict:
@@ -122,7 +122,7 @@ class Permissions:
         return self._chosen(claim, coverage, asking[1] if asking else None)
 
     def _strongest(self, claim: Claim, coverage: Coverage, effect: Decision) -> tuple[Match, Rule] | None:
-        """Return the rule with this effect that fits best."""
+        """Return the rule with this effect that matches best, and how well; None if none may match."""
         rules = (*self._rules, *self._mode().deny)
         matches = [(coverage.touches(rule, claim), rule) for rule in rules if rule.effect == effect]
         return max(
@@ -130,7 +130,7 @@ class Permissions:
         )
 
     def _allowed(self, claim: Claim, coverage: Coverage) -> str | None:
-        """Say why it is allowed, if it is, without looking at choices."""
+        """Return why rules or defaults allow a claim: None if they do not, "" if it needs no allowance."""
         if (isinstance(claim, ToolClaim) and not claim.is_needed) or (
             isinstance(claim, CommandClaim) and claim.is_wrapper
         ):
@@ -147,7 +147,10 @@ class Permissions:
         return None
 
     def _chosen(self, claim: Claim, coverage: Coverage, asking: Rule | None) -> Ruling:
-        """Return what the user chose earlier; a rejection beats an allowance, the session's comes first."""
+        """Judge a claim by remembered choices, then by the mode; ask if neither decides.
+
+        The session's choices come before the project's, and in each of them a rejection before an allowance.
+        """
         may_be_against = asking is not None
         for choices in (self._choices.session, self._choices.kept):
             rejecting = [rule for rule in choices if rule.effect == "deny"]
@@ -165,7 +168,7 @@ class Permissions:
         return Ruling("ask", why, claim, may_remember=True, is_ruled=asking is not None)
 
     def _by_mode(self, claim: Claim, coverage: Coverage) -> str | None:
-        """Say why the mode allows it, if it does; commands only as far as they stay in the project."""
+        """Return why the mode allows a claim, if it does; a command must also stay in the project."""
         mode = self._mode()
         if any(coverage.touches(rule, claim) is not Match.NO for rule in mode.ask):
             return None
@@ -177,7 +180,7 @@ class Permissions:
         return None
 
     def _stays(self, claim: CommandClaim, mode: ModeRules, coverage: Coverage) -> bool:
-        """Whether a command reaches for nothing that the mode, or a rule, would not let be edited."""
+        """True if a command runs as the same user, hides no code and names only paths that may be edited."""
         if program_name(claim.words[0].text) in PRIVILEGED:
             return False
         if inline_code_at(claim.words) is not None and hides_code(claim.words):
@@ -192,7 +195,7 @@ class Permissions:
         return True
 
     def _scopes(self, rulings: Sequence[Ruling], coverage: Coverage) -> list[Scope]:
-        """Return what an "always" would remember: a scope for each claim, or nothing at all."""
+        """Return the scopes that "always" would remember; none at all if one of the rulings has no scope."""
         scopes: list[Scope] = []
         for ruling in rulings:
             scope = scope_of(ruling.claim, self._project, coverage.roots) if ruling.may_remember else None
@@ -207,7 +210,7 @@ def _is_overreaching(rule: Rule) -> bool:
 
 
 def _answers(scope: Scope, claim: Claim, coverage: Coverage) -> bool:
-    """Whether remembering the scope would really answer the same question the next time.
+    """True if a rule with this scope would allow the claim the next time.
 
     What is sensitive is asked about each time, unless a written rule names it.
     """
@@ -223,7 +226,7 @@ def _answers(scope: Scope, claim: Claim, coverage: Coverage) -> bool:
 Lifetime = Literal["session", "project"]
 
 LONGEST = 100
-"""Characters of a pattern; a longer one would not be read before it is allowed."""
+"""Most characters of a remembered rule; a longer one would not be read before it is allowed."""
 
 _LIFETIMES = {"session": "in this session", "project": "in this project"}
 _VERBS = {"read": "reads", "edit": "edits", "delete": "deletions", "move": "moves", "search": "searches"}
@@ -237,29 +240,29 @@ _NEVER_OPEN = {
     ("docker", "context"),
     ("pip", "config"),
 }
-"""Remembered only with all their words, because the further ones matter too much."""
+"""Subcommands that are remembered only with all their words, because the further ones matter too much."""
 
 
 class Scope(Struct, frozen=True):
-    """What an "always" remembers: a subject and a pattern, for how long, and a label.
+    """The rule that an "always" answer remembers, with its lifetime and a label for the user.
 
     It never covers a whole tool where less can be said.
     """
 
     subject: str
-    """As in a rule, with the name: `execute`, `edit`, `tool:lookup_price`."""
+    """The rule's subject, with its name: `execute`, `edit`, `tool:lookup_price`."""
     pattern: str
-    """Empty where the subject says it all."""
+    """The rule's pattern; empty if the subject is the whole rule."""
     lifetime: Lifetime
     label: str
 
     @property
     def rule_text(self) -> str:
-        """The scope as a rule is written."""
+        """The scope in the syntax of rules."""
         return f"{self.subject}({self.pattern})" if self.pattern else self.subject
 
     def for_session(self) -> Scope:
-        """Return the same scope, until this session closes."""
+        """Return the same scope with the lifetime of this session."""
         return replace(self, lifetime="session")
 
     def __str__(self) -> str:
@@ -267,10 +270,7 @@ class Scope(Struct, frozen=True):
 
 
 def scope_of(claim: Claim, project: str, roots: Sequence[str]) -> Scope | None:
-    """Return the scope that an "always" would have.
-
-    None if there is none that says exactly what it allows.
-    """
+    """Return the scope that "always" would remember for a claim; None if there is no clear and short one."""
     match claim:
         case CommandClaim():
             scope = _command_scope(claim.words)
@@ -301,7 +301,7 @@ def _command_scope(words: tuple[Word, ...]) -> Scope | None:
 
 
 def _fixed_words(words: tuple[Word, ...]) -> int | None:
-    """Return how many words are kept before a `*`; None if all of them must be."""
+    """Return how many leading words are kept before a `*`; None if all of them must be."""
     length = 2 if words[0].text in _COMMANDS_OF_TWO_WORDS else 0
     if length == 0 or len(words) < length or _leads_anywhere(words[0], words[1]):
         return None
@@ -322,7 +322,11 @@ def _leads_anywhere(program: Word, command: Word) -> bool:
 
 
 def _path_scope(claim: PathClaim, project: str, roots: Sequence[str]) -> Scope | None:
-    """Return the directory: with everything below it inside the project, else only what is directly in it."""
+    """Return a scope for the path's directory; None if it cannot be remembered.
+
+    A subdirectory of the project is remembered with everything below it, any other directory only with its
+    direct entries. Outside of the session's directories only reads are remembered.
+    """
     if len(claim.place.targets) != 1:
         return None
     [target] = claim.place.targets
@@ -356,7 +360,7 @@ _DEFAULT_PORTS = frozenset({("http", 80), ("https", 443)})
 
 
 def _tool_scope(claim: ToolClaim) -> Scope | None:
-    """Return the tool by its name, for this session only: its arguments are not judged."""
+    """Return a scope for the tool's name, for this session only, because its arguments are not judged."""
     if claim.name is None or _escaped(claim.name) != claim.name or any(c in claim.name for c in "():"):
         return None
     if claim.server is None:
@@ -374,7 +378,7 @@ def _escaped(text: str) -> str:
 OfferKind = Literal["allow_once", "allow_always", "reject_once", "reject_always"]
 
 MOST_SCOPES = 3
-"""Scopes in one answer; more would be agreed to unread."""
+"""Most scopes in one answer; more would be agreed to unread."""
 
 
 class Offer(Struct, frozen=True):
@@ -383,16 +387,16 @@ class Offer(Struct, frozen=True):
     kind: OfferKind
     text: str
     scopes: tuple[Scope, ...] = ()
-    """What an "always" remembers."""
+    """The scopes that an "always" answer remembers; empty for a "once" answer."""
 
     @property
     def answer(self) -> Answer:
-        """Return what it means for the action."""
+        """The decision that this answer means: allow or deny."""
         return "allow" if self.kind.startswith("allow") else "deny"
 
 
 def offers_for(scopes: Sequence[Scope]) -> tuple[Offer, ...]:
-    """Offer once and always, yes and no; without scopes there is no always."""
+    """Return the answers to offer: once, and always if there are one to MOST_SCOPES scopes."""
     whole = tuple(dict.fromkeys(scopes))
     if not whole or len(whole) > MOST_SCOPES:
         return (Offer("allow_once", "Allow once"), Offer("reject_once", "Reject once"))
@@ -406,7 +410,7 @@ def offers_for(scopes: Sequence[Scope]) -> tuple[Offer, ...]:
 
 
 def _listed(scopes: Sequence[Scope]) -> str:
-    """List the scopes in words; how long they last is said once if it is the same for all of them."""
+    """Join the scopes' labels; the lifetime is said once if it is the same for all of them."""
     is_same = len({scope.lifetime for scope in scopes}) == 1
     before = ", ".join(scope.label if is_same else str(scope) for scope in scopes[:-1])
     return f"{before} and {scopes[-1]}" if before else str(scopes[-1])
@@ -421,7 +425,7 @@ ORIGINS: dict[Lifetime, str] = {
 
 
 class ChoiceStore(Protocol):
-    """Stores the project's choices; `coupler.store.store.Store` is one."""
+    """Interface of a store for the project's choices; `coupler.store.store.Store` implements it."""
 
     async def choices(self, project: str) -> tuple[ChoiceRecord, ...]: ...
 
@@ -453,7 +457,7 @@ class Choices:
 
     @property
     def can_last(self) -> bool:
-        """Whether an answer for the project can outlast the session."""
+        """True if an answer for the project can outlast the session."""
         return self._store is not None
 
     async def refresh(self) -> None:

@@ -29,7 +29,7 @@ _BETWEEN_TOKENS = re.compile(r"""[\s;&|<>`$(){}\[\]'"=:,!+]+""")
 
 
 class CommandPattern(Struct, frozen=True):
-    """The words that a command must begin with; with a last `*` any further words may follow, also none."""
+    """A pattern of commands: all words, or with a last `*` those that a command must begin with."""
 
     words: tuple[str, ...]
     is_open: bool
@@ -54,7 +54,7 @@ class CommandPattern(Struct, frozen=True):
         return cls(tuple(words), is_open)
 
     def covers(self, words: Sequence[Word]) -> bool:
-        """Whether a command is for certain one of these; code in its words must be called for by name."""
+        """True if a command certainly matches; a word that passes code must be in the pattern."""
         code_at = inline_code_at(words)
         if code_at is not None and code_at >= len(self.words):
             return False
@@ -68,7 +68,7 @@ class CommandPattern(Struct, frozen=True):
         )
 
     def touches(self, words: Sequence[Word]) -> Match:
-        """Whether a command is one of these, however it is written, or may be or start one."""
+        """Return how far a command matches, however it is written; MAYBE if it may be or start such a one."""
         if not self.words:
             return Match.YES
         names = [program_name(fold_name(word.text)) for word in words]
@@ -83,7 +83,7 @@ class CommandPattern(Struct, frozen=True):
         return Match.MAYBE if is_possible or self._is_spelled_in(words[1:]) else Match.NO
 
     def _is_spelled_in(self, words: Sequence[Word]) -> bool:
-        """Whether a word is a text that contains the command: some program may run it in a shell."""
+        """True if a word contains the command as text, which some program may run in a shell."""
         for word in words:
             tokens = [Word(token) for token in _BETWEEN_TOKENS.split(word.text) if token]
             if len(tokens) > 1 and any(
@@ -103,7 +103,7 @@ class CommandPattern(Struct, frozen=True):
         )
 
     def _may_follow(self, wanted: Sequence[str], words: Sequence[Word]) -> bool:
-        """Whether the words may turn out as wanted, with options of the program in between.
+        """True if the words may match the wanted ones, with options of the program in between.
 
         `states` are the positions in the pattern that can be reached after each word.
         """
@@ -170,7 +170,7 @@ class PathPattern(Struct, frozen=True):
         return cls(tuple(names), not os.path.isabs(path))
 
     def covers(self, place: ResolvedPath, kind: str, project: str, roots: Sequence[str]) -> bool:
-        """Whether a path for certain leads to one of these; wildcards do not mean sensitive names."""
+        """True if each file that a path may mean certainly matches; wildcards match no sensitive names."""
         if self.is_relative and not place.is_inside(roots):
             return False
         names = self._whole(project)
@@ -178,7 +178,7 @@ class PathPattern(Struct, frozen=True):
         return all(_path_fits(names, split_path(target), is_free) for target in place.targets)
 
     def touches(self, place: ResolvedPath, kind: str, project: str) -> Match:
-        """Whether a path leads to one of these by any of its names, or what it takes along may be one."""
+        """Return how far a path matches by any of its names; MAYBE if it takes along what may match."""
         wanted = {self._whole(project), self._whole(os.path.realpath(project)), self._resolved(project)}
         patterns = [tuple(_folded_glob(name) for name in names) for names in wanted]
         paths = [split_path_folded(name) for name in place.names]
@@ -197,7 +197,7 @@ class PathPattern(Struct, frozen=True):
         return (*(_escaped(name) for name in split_path(project)), *self.names)
 
     def _resolved(self, project: str) -> tuple[str, ...]:
-        """Return the pattern with the links in front of its first wildcard followed."""
+        """Return the pattern with the links in front of its first wildcard resolved."""
         names = self._whole(project)
         fixed = _fixed_part(names)
         plain = [_unescaped(name) for name in names[:fixed]]
@@ -213,7 +213,7 @@ def _is_free(name: str, place: int) -> bool:
 
 
 def _is_free_for(kind: str, inside: int) -> Freedom:
-    """Whether a wildcard may stand for a name; the project's own directories may have any name."""
+    """Return a predicate: a wildcard may match any of the first `inside` names, then no sensitive one."""
 
     def is_free(name: str, place: int) -> bool:
         return place < inside or not is_sensitive(name, kind)
@@ -222,7 +222,10 @@ def _is_free_for(kind: str, inside: int) -> Freedom:
 
 
 def _path_fits(pattern: Sequence[str], path: Sequence[str], is_free: Freedom) -> bool:
-    """Compare name by name; `states` are the positions in the pattern that each name can reach."""
+    """True if a path's names match the pattern; `is_free` says which names a mere wildcard may match.
+
+    `states` are the positions in the pattern that can be reached after each name.
+    """
     states = _with_skipped(pattern, {0})
     for place, name in enumerate(path):
         following: set[int] = set()
@@ -240,7 +243,7 @@ def _path_fits(pattern: Sequence[str], path: Sequence[str], is_free: Freedom) ->
 
 
 def _with_skipped(pattern: Sequence[str], states: set[int]) -> set[int]:
-    """Let `**` also stand for no directory at all."""
+    """Add the positions that are reached if `**` stands for no directory at all."""
     reached = set(states)
     for state in sorted(states):
         place = state
@@ -251,7 +254,7 @@ def _with_skipped(pattern: Sequence[str], states: set[int]) -> set[int]:
 
 
 def _may_lie_below(pattern: Sequence[str], path: Sequence[str]) -> bool:
-    """Whether the pattern may fit something in the directory of that path."""
+    """True if the pattern may match the path or something below it."""
     states = _with_skipped(pattern, {0})
     for name in path:
         following = {state for state in states if state < len(pattern) and pattern[state] == _ANY_DEPTH}
@@ -265,7 +268,7 @@ def _may_lie_below(pattern: Sequence[str], path: Sequence[str]) -> bool:
 
 
 def _is_all_wildcard(name: str) -> bool:
-    """Whether a part of a pattern names nothing at all."""
+    """True if a part of a pattern has neither letter nor digit."""
     return not any(character.isalnum() for character in name)
 
 
@@ -297,7 +300,7 @@ _ESCAPED_STEERING = re.compile(r"%(?:2e|2f|5c|00|25)", re.IGNORECASE)
 
 
 class Url(Struct, frozen=True):
-    """A URL as it is judged."""
+    """A URL split for matching; `doubt` says why it cannot be judged for certain."""
 
     text: str
     scheme: str
@@ -309,7 +312,7 @@ class Url(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Url:
-        """Parse any text; what is wrong with it is its doubt."""
+        """Parse any text; what is wrong with it is put into `doubt`."""
         try:
             parts = urlsplit(unicodedata.normalize("NFKC", text.strip()).replace("\\", "/"))
             host, port = (parts.hostname or "").casefold(), parts.port
@@ -358,13 +361,13 @@ class UrlPattern(Struct, frozen=True):
         return cls(scheme, host, int(port) if port else _PORTS[scheme], bool(port), path)
 
     def covers(self, url: Url) -> bool:
-        """Whether a URL is for certain one of these."""
+        """True if a URL certainly matches; one with a doubt never does."""
         if url.doubt is not None or (url.scheme, url.port) != (self.scheme, self.port):
             return False
         return self._is_host(url.host) and glob(self.path).match(url.path + url.query) is not None
 
     def touches(self, url: Url) -> Match:
-        """Whether a URL leads there, however it is written; http and https are the same."""
+        """Return how far a URL matches, however it is written; http and https are the same."""
         if not url.host:
             return Match.MAYBE
         if (self.has_port and url.port != self.port) or not self._is_host(url.host.rstrip(".")):
@@ -400,7 +403,7 @@ def _check_host(host: str) -> None:
 
 
 def _doubt_about(text: str) -> str | None:
-    """Say what may be read in two ways."""
+    """Return why a URL cannot be judged for certain; None if all programs read it in the same way."""
     if not _CHARACTERS.fullmatch(text):
         return "has characters that do not belong into an address"
     parts = urlsplit(text)
@@ -435,7 +438,7 @@ _NAMES = (
     *("*.keystore", "*.kdbx", "*.ppk", "*.gpg", "*.asc", "*_rsa", "*_ed25519"),
     *(".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".gcloud", ".password-store"),
 )
-"""Names of files that give secrets away when they are read."""
+"""Names, with wildcards, of files and directories that give secrets away when they are read."""
 
 _STARTERS = (
     *(
@@ -452,22 +455,22 @@ _STARTERS = (
     *(".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshrc", ".zshenv", ".zprofile", ".gitconfig"),
     *(".gitmodules", "sitecustomize.py", "usercustomize.py", "*.pth"),
 )
-"""Names of files that make other programs run something once they are changed."""
+"""Names, with wildcards, of files that make other programs run something once they are changed."""
 
 _PUBLIC = frozenset({".env.example", ".env.sample", ".env.template", "id_rsa.pub", "id_ed25519.pub"})
 
 
 def is_secret(name: str) -> bool:
-    """Whether a file or directory of this name holds secrets."""
+    """True if a file or directory of this name usually holds secrets."""
     plain = fold_name(name)
     return plain not in _PUBLIC and any(glob(each).match(plain) for each in _NAMES)
 
 
 def is_sensitive(name: str, kind: str) -> bool:
-    """Whether a wildcard must not stand for this name in an action of this kind.
+    """True if the name is one of secrets, or the action changes it and it makes programs run something.
 
-    Inside the session's directories too such names are asked about, and a mere wildcard in a rule does not
-    mean them.
+    Such names are asked about even inside the session's directories, and a mere wildcard in a rule does not
+    match them.
     """
     return is_secret(name) or (
         kind not in {"read", "search"} and any(glob(each).match(fold_name(name)) for each in _STARTERS)
@@ -475,12 +478,12 @@ def is_sensitive(name: str, kind: str) -> bool:
 
 
 def has_sensitive(names: Sequence[str], kind: str) -> bool:
-    """Whether any name on a path is sensitive."""
+    """True if any of the names is sensitive in an action of this kind."""
     return any(is_sensitive(name, kind) for name in names)
 
 
 class Match(enum.IntEnum):
-    """How far a pattern fits: it does, it may, or it does not."""
+    """Result of comparing something with a pattern: it matches, may match, or does not."""
 
     NO = 0
     MAYBE = 1
@@ -489,10 +492,10 @@ class Match(enum.IntEnum):
 
 @functools.lru_cache(maxsize=4096)
 def glob(pattern: str) -> re.Pattern[str]:
-    """Match `*`, `?` and `[…]` within one word or one part of a path."""
+    """Compile a pattern with `*`, `?` and `[…]` to a regular expression, to be matched as a whole."""
     return re.compile(fnmatch.translate(pattern))
 
 
 def has_wildcard(text: str) -> bool:
-    """Whether a text has wildcards."""
+    """True if a text has `*`, `?` or `[`."""
     return any(character in "*?[" for character in text)

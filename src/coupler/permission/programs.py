@@ -1,4 +1,4 @@
-"""Knows programs that start other programs or run code from their arguments.
+"""Finds the commands that programs start, and code in their arguments.
 
 A wrapper such as `timeout` does nothing by itself: what follows needs the allowance. A wrapper that does
 something by itself, such as `sudo` or `find`, needs one of its own as well. A wrapper whose options are not
@@ -18,14 +18,14 @@ _TEXT_ONLY = frozenset({"cd", "read", "set", "test", "printf", "pushd", "popd", 
 
 
 class Through(NamedTuple):
-    """The commands, files and doubts that are found when a wrapper is looked through."""
+    """The commands that a program starts, the files and directories that it opens, and a doubt about it."""
 
     inner: tuple[tuple[Word, ...] | str, ...] = ()
     """The commands that it starts: words, or a text for a shell."""
     is_wrapper: bool = False
-    """Whether it does nothing but start them."""
+    """True if it does nothing by itself, and so needs no allowance."""
     targets: tuple[Target, ...] = ()
-    """The files that it opens or directories that it enters itself."""
+    """Files that it opens, and directories that it enters, by itself."""
     moves: int = 0
     doubt: str | None = None
 
@@ -34,9 +34,10 @@ ORDINARY = Through()
 
 
 def look_through(words: Sequence[Word]) -> Through:
-    """Return what this command starts.
+    """Return the commands that this one starts.
 
-    Only a program of exactly that name is taken for the well-known wrapper.
+    One that is not written as the mere name (`/opt/env`) may be another program: it needs an allowance of its
+    own.
     """
     program = words[0].text
     name = program_name(program)
@@ -53,12 +54,12 @@ def look_through(words: Sequence[Word]) -> Through:
 
 
 def is_starter(name: str) -> bool:
-    """Whether a program of this name starts others, or changes what the shell does with the next ones."""
+    """True if a program of this name may start others, or change the shell for the next commands."""
     return name in _LOOKS and name not in _TEXT_ONLY
 
 
 def program_name(text: str) -> str:
-    """Return the name of a program, without its directory and however it is written."""
+    """Return the name of a program, without directory and `.exe`, in lower case."""
     return re.split(r"[/\\]", text)[-1].casefold().removesuffix(".exe")
 
 
@@ -108,10 +109,7 @@ def _look_through_command(words: tuple[Word, ...]) -> Through:
 
 
 def _look_through_sudo(words: tuple[Word, ...]) -> Through:
-    """Look through `sudo`.
-
-    As another user it does more than the command itself, so that its own words need an allowance too.
-    """
+    """Look through `sudo` and `doas`, which run as another user and so need an allowance of their own."""
     known = options("-n --non-interactive -H --set-home -k -b", "-u --user -g --group")
     return _after_assignments(words[known.skip(words) :])._replace(is_wrapper=False)
 
@@ -136,7 +134,7 @@ def _look_through_xargs(words: tuple[Word, ...]) -> Through:
 
 
 def _replaced_by_xargs(words: Sequence[Word]) -> list[str]:
-    """Return the texts that xargs replaces by what it reads."""
+    """Return the placeholders of `-I` that xargs replaces by what it reads."""
     marks: list[str] = []
     for position, word in enumerate(words):
         if word.text == "-I":
@@ -180,7 +178,7 @@ def _look_through_shell(words: tuple[Word, ...]) -> Through:
 
 
 def _look_into_other_shell(words: tuple[Word, ...]) -> Through:
-    """Look into a shell whose language differs from the parsed one: what is found can only be denied."""
+    """Look into a shell of another language: it is always in doubt, but its commands can be denied."""
     doubt = "`zsh` and `ksh` read some texts in ways that cannot be judged"
     return _look_through_shell(words)._replace(doubt=doubt)
 
@@ -216,7 +214,7 @@ _FIND_WRITES = frozenset({"-fprint", "-fprint0", "-fprintf", "-fls"})
 
 
 def _look_through_find(words: tuple[Word, ...]) -> Through:
-    """Return `find` itself, the commands that it starts, and as `rm` what it deletes."""
+    """Return the commands that `find` starts, the files that it writes, and `rm` for what it deletes."""
     # A word that only the running shell knows could be `-delete`, or end an `-exec`.
     if not all(word.is_plain for word in words):
         raise UnknownOptionError("is given words that are only known when it runs")
@@ -238,7 +236,7 @@ def _look_through_find(words: tuple[Word, ...]) -> Through:
 
 
 def _end_of_exec(words: Sequence[Word], start: int) -> int:
-    """Find where the command ends that find starts; a lone `+` ends it for some and not for others."""
+    """Return where the command of an `-exec` ends; raises UnknownOptionError if that is not certain."""
     for at in range(start, len(words)):
         if words[at].text == ";":
             return at
@@ -254,7 +252,7 @@ def _filled(word: Word) -> Word:
 
 
 def _look_through_cd(words: tuple[Word, ...]) -> Through:
-    """Judge `cd`: entering a directory is like reading it; only one that is named can be judged."""
+    """Look through `cd`: to enter a directory is like reading it, and only a named one can be judged."""
     operands = [word for word in words if word.text not in {"--", "-P", "-L"}]
     if len(operands) != 1 or not operands[0].is_plain or operands[0].text[:1] in {"-", "+", ""}:
         raise UnknownOptionError("enters a directory that is only known when it runs")
@@ -326,7 +324,7 @@ def check_sed(words: Sequence[Word]) -> None:
 
 
 def check_awk(words: Sequence[Word]) -> None:
-    """Raise UnknownOptionError unless the program is there to be read, and only prints."""
+    """Raise UnknownOptionError unless the program is given, and neither starts commands nor writes files."""
     operand = next((word for word in words if not word.text.startswith("-") or not word.is_plain), None)
     if operand is None or not operand.is_plain:
         raise UnknownOptionError("has a program that is only known when it runs")
@@ -338,7 +336,7 @@ def check_awk(words: Sequence[Word]) -> None:
 
 
 def check_database(words: Sequence[Word]) -> None:
-    """Raise UnknownOptionError unless there is a statement, and no command of the client's own."""
+    """Raise UnknownOptionError unless there is a statement, and none of the client's own commands."""
     if not any(" " in word.text for word in words):
         raise UnknownOptionError("reads its commands from elsewhere")
     for word in words:
@@ -374,7 +372,7 @@ class Options(NamedTuple):
         return min(position, len(words))
 
     def _length(self, text: str) -> int:
-        """Return how many words this option takes, with its value."""
+        """Return the number of words of this option: two if its value is the next word."""
         name, has_value, _ = text.partition("=")
         if text in self.flags or (has_value and name in self.valued and name.startswith("--")):
             return 1
@@ -389,7 +387,7 @@ class Options(NamedTuple):
 
 
 def options(flags: str = "", valued: str = "") -> Options:
-    """Return options from two lists with blanks between."""
+    """Make Options of two lists with blanks between: flags, and options that take a value."""
     return Options(frozenset(flags.split()), frozenset(valued.split()))
 
 
@@ -502,10 +500,10 @@ OPTIONS = {
     "svn": ("--config-option", "--diff-cmd", "--diff3-cmd", "--editor-cmd", "--config-dir"),
     **dict.fromkeys(("gcc", "cc", "g++", "c++", "clang", "clang++"), ("--specs", "--wrapper")),
 }
-"""Options that take a command, a setting that is one, or a file to write; they may be abbreviated.
+"""Long options that can start a command, change what is run or write a file, by program.
 
-Only what is well known can be listed. A word that is missing is one more that an open rule such as `git log
-*` lets through, so a doubtful one belongs here.
+They may be abbreviated. Only well-known ones can be listed. One that is missing passes an open rule such as
+`git log *`, so a doubtful one belongs here.
 """
 
 LETTERS = {
@@ -534,7 +532,7 @@ LETTERS = {
     "nc": "ec",
     "ncat": "ec",
 }
-"""The same as single letters, alone or among others."""
+"""Letters of short options that can do the same as OPTIONS, by program."""
 
 LETTERS_OF_GIT = {"grep": "O", "clone": "uc", "archive": "o"}
 
@@ -546,7 +544,7 @@ BEGINNINGS = {
     "less": ("+",),
     "more": ("+",),
 }
-"""Words that do so by how they begin."""
+"""Beginnings of other words that can do the same as OPTIONS, by program."""
 
 COMMANDS = frozenset(
     {
@@ -569,16 +567,16 @@ COMMANDS = frozenset(
         ("deno", "eval"),
     }
 )
-"""Subcommands whose further words are programs of their own, or settings that start some."""
+"""Subcommands whose further words are programs, or settings that start some."""
 
 GROUPS = frozenset({("docker", "container"), ("docker", "compose"), ("podman", "container")})
 """Subcommands that have subcommands of their own."""
 
 ABBREVIATING = frozenset({"npm"})
-"""Programs that understand the beginning of a subcommand's name."""
+"""Programs that accept abbreviated subcommands."""
 
 WHOLE = frozenset({"npx", "bunx", "uvx"})
-"""Programs whose words are another program, which a rule for all commands does not mean."""
+"""Programs whose words are another program; a rule for all commands does not allow them."""
 
 
 _CODE_LETTERS = {
@@ -614,16 +612,17 @@ _FLAGS = {
     "ruby": "wvanpls",
     "php": "fnqlsw",
 }
-"""Letters of options that take no further word, or (`-m`) one that says what to run."""
+"""Letters of options, by interpreter, that take no further word, or (`-m`) one that says what to run."""
 _LONG_FLAGS = frozenset({"--test", "--watch", "--no-warnings", "--enable-source-maps", "--check"})
 _ASKING = frozenset({"--version", "-version", "-V", "-VV", "-v", "--help", "-help", "-h"})
 _CODE_MODULES = frozenset({"timeit", "code", "asyncio", "pdb"})
 
 
 def interpreted_at(words: Sequence[Word]) -> int | None:
-    """Return the position of the first word that may be a program's text; behind the last if none has it.
+    """Return the position of the first word that may pass code to an interpreter; None if there is none.
 
-    Where an option of the interpreter ends and one of a script begins is not known here: any will do.
+    It is behind the last word if the code is read from elsewhere. Options of the interpreter are not told
+    from those of its script: any will do.
     """
     letters = _code_letters(words[0])
     if letters is None:
@@ -637,7 +636,7 @@ def interpreted_at(words: Sequence[Word]) -> int | None:
 
 
 def is_interpreter(word: Word) -> bool:
-    """Whether the program can be given a program's text."""
+    """True if the program is an interpreter, or an editor that runs code."""
     return _code_letters(word) is not None
 
 
@@ -656,7 +655,7 @@ def _hands_over(text: str, letters: str) -> bool:
 
 
 def _has_script(words: Sequence[Word]) -> bool:
-    """Whether it is told what to run: without that it runs what it reads."""
+    """True if it does not run its input: it has a script, is an editor, or only prints version or help."""
     name = _name(words[0])
     if name in _EDITORS or any(word.text in _ASKING for word in words[1:2]):
         return True
@@ -668,7 +667,7 @@ def _has_script(words: Sequence[Word]) -> bool:
 
 
 def _takes_no_value(text: str, name: str) -> bool:
-    """Whether the word after this one does not belong to it."""
+    """True if the word after this one is not its value."""
     if not text.startswith("-") or text in _LONG_FLAGS or (text.startswith("--") and "=" in text):
         return True
     return not text.startswith("--") and set(text[1:]) <= set(_FLAGS.get(name, ""))
@@ -680,9 +679,9 @@ _PROGRAMS_WITH_COMMANDS = frozenset(program for program, _ in COMMANDS)
 
 
 def inline_code_at(words: Sequence[Word]) -> int | None:
-    """Return the position of the first word that may pass a program's text, if there is one.
+    """Return the position of the first word that may pass code or another program, if there is one.
 
-    It is behind the last word if the text comes from elsewhere. Such a word can do anything: a rule for
+    It is behind the last word if the code comes from elsewhere. Such a word can do anything: a rule for
     `python *` is meant for scripts; only one that has the option itself, `python -c *`, means code.
     """
     if not words:
@@ -699,7 +698,7 @@ def inline_code_at(words: Sequence[Word]) -> int | None:
 
 
 def starts_others(program: str, command: str) -> bool:
-    """Whether the further words of a program's subcommand are programs, or settings that start some."""
+    """True if the further words of a program's subcommand are programs, or settings that start some."""
     if (program, command) in COMMANDS:
         return True
     is_abbreviated = program in ABBREVIATING and len(command) >= _SHORTEST_ABBREVIATION
@@ -707,7 +706,7 @@ def starts_others(program: str, command: str) -> bool:
 
 
 def _starting_command_at(name: str, words: Sequence[Word]) -> int | None:
-    """Find such a subcommand: after options of the program, whose values are not known, anywhere."""
+    """Return the position of a subcommand that starts others; behind options it may be any word."""
     if len(words) < 2 or name not in _PROGRAMS_WITH_COMMANDS:
         return None
     has_more = words[1].text.startswith(("-", "+")) or (name, words[1].text) in GROUPS
@@ -718,9 +717,9 @@ def _starting_command_at(name: str, words: Sequence[Word]) -> int | None:
 
 
 def _may_start(name: str, place: int, words: Sequence[Word]) -> bool:
-    """Whether a word may be such an option.
+    """True if a word may be an option that starts a command.
 
-    One that only the shell knows may be any, unless it is the text of a message.
+    One that is only known when the shell runs may be any option, unless it is the value of `-m`.
     """
     word = words[place]
     is_message = word.is_one and words[place - 1].is_plain and words[place - 1].text == "-m"
@@ -737,7 +736,7 @@ def _starter_letters(name: str, words: Sequence[Word]) -> str:
 
 
 def _starts(name: str, place: int, text: str, letters: str) -> bool:
-    """Whether an option of a program starts another one, or a setting of `make` may."""
+    """True if a word is an option that starts a command, or sets a variable of `make`."""
     if text.startswith(BEGINNINGS.get(name, ())):
         return True
     if text.startswith("--") or (name in ONE_DASH and len(text) > 2 and text.startswith("-")):

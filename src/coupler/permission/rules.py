@@ -33,7 +33,7 @@ Effect = Literal["allow", "ask", "deny"]
 Pattern = PathPattern | CommandPattern | UrlPattern
 
 PROJECT = "project"
-"""The origin of rules that came with the project: they can only tighten."""
+"""The origin of rules that come with the project: they can only deny or ask, never allow."""
 
 _ORIGINS = {"user": "your coupler.toml", PROJECT: "the project's coupler.toml"}
 _TEXT = re.compile(r"(?P<subject>[^():]*)(?::(?P<name>[^()]*))?(?:\((?P<pattern>.*)\))?", re.DOTALL)
@@ -41,7 +41,7 @@ _SUBJECTS = (*KINDS, "tool", "mcp", "*")
 
 
 class Rule(Struct, frozen=True):
-    """One rule. Made by `parse`, which refuses whatever has no clear meaning."""
+    """One permission rule. Made by `parse`, which refuses whatever has no clear meaning."""
 
     effect: Effect
     subject: str
@@ -49,9 +49,9 @@ class Rule(Struct, frozen=True):
     name: str | None
     """The tool of a `tool` rule, or the server of an `mcp` rule; may have wildcards."""
     pattern: str | None
-    """As it was written; of an `mcp` rule the tool."""
+    """The pattern as it was written; in an `mcp` rule, the tool's name."""
     origin: str
-    """The layer that it comes from: "user", "project", …"""
+    """Origin of the rule: "user", "project", or words for people such as "the mode 'edit'"."""
     place: str | None = None
     """The file and line where it stands, if there is one."""
     compiled: Pattern | None = None
@@ -77,12 +77,12 @@ class Rule(Struct, frozen=True):
 
     @property
     def described(self) -> str:
-        """Describe the rule and where it is written, for people."""
+        """The rule and where it is written, for messages."""
         return f"`{self}` in {self.place or described(self.origin)}"
 
 
 def described(origin: str) -> str:
-    """Describe where rules of this origin are written, for people."""
+    """Return where rules of this origin are written, for messages."""
     return _ORIGINS.get(origin, origin)
 
 
@@ -131,7 +131,7 @@ def _checked_name(subject: str, name: str | None, pattern: str | None) -> str:
 
 
 def _compiled(subject: str, pattern: str) -> Pattern | None:
-    """Compile the pattern; `*` alone means no more than none."""
+    """Compile a pattern; None for `*` of `execute` and `fetch`, which means the same as no pattern."""
     if not pattern:
         raise ValueError(f"its pattern is empty: write `{subject}` for all")
     if subject in PATH_KINDS:
@@ -144,7 +144,7 @@ def _compiled(subject: str, pattern: str) -> Pattern | None:
 
 
 _ALSO_DENIED = {"edit": frozenset({"delete", "move"}), "read": frozenset({"search", "move"})}
-"""Kinds that a rule against a kind also denies: a moved file is changed, and can be read elsewhere."""
+"""Kinds that a rule against a kind also means: a moved file is changed, and can be read elsewhere."""
 
 _WITHOUT_PATTERN = frozenset({"think", "switch_mode", "other"})
 
@@ -157,7 +157,7 @@ class Coverage(Struct, frozen=True):
     roots: tuple[str, ...]
 
     def covers(self, rule: Rule, claim: Claim) -> bool:
-        """Whether the rule for certain means this."""
+        """True if the rule certainly means this claim; none means a doubt or a destruction."""
         match claim:
             case Doubt() | Destruction():
                 return False
@@ -171,7 +171,7 @@ class Coverage(Struct, frozen=True):
                 return self._covers_tool(rule, claim)
 
     def touches(self, rule: Rule, claim: Claim) -> Match:
-        """Whether the rule means this, or may mean it."""
+        """Return how far the rule may mean this claim; none means a doubt or a destruction."""
         if isinstance(claim, Doubt | Destruction):
             return Match.NO
         if rule.subject == "*":
@@ -194,11 +194,11 @@ class Coverage(Struct, frozen=True):
         return Match.NO
 
     def is_ordinary(self, claim: PathClaim) -> bool:
-        """Whether it is inside the session's directories, and of no kind that is asked about even there."""
+        """True if the path is inside the session's directories and not sensitive."""
         return claim.place.is_inside(self.roots) and not self.is_sensitive(claim)
 
     def is_sensitive(self, claim: PathClaim) -> bool:
-        """Whether any name on the path is one that is always asked about."""
+        """True if any name on the path is sensitive; the names of the session's directories do not count."""
         return any(
             has_sensitive(self._names_inside(path), claim.kind)
             for path in (*claim.place.targets, *claim.place.names)
@@ -233,7 +233,7 @@ class Coverage(Struct, frozen=True):
         return self._is_for_this_tool(rule)
 
     def _is_for_this_tool(self, rule: Rule) -> bool:
-        """Whether the rule is for this tool.
+        """True if a `tool` or `mcp` rule names this tool.
 
         A server names its tools as it likes: only a rule for it allows them.
         """
@@ -248,7 +248,7 @@ class Coverage(Struct, frozen=True):
         )
 
     def _names_inside(self, path: str) -> Sequence[str]:
-        """Return the names of a path below the deepest root, whose own name is the user's choice."""
+        """Return a path's names below the deepest root around it: a root's own name is the user's choice."""
         names = split_path(path)
         depth = max(
             (len(split_path(root)) for root in self.roots if _begins(names, split_path(root))), default=0
@@ -296,14 +296,14 @@ def _match(is_met: bool) -> Match:
 class ModeRules(Struct, frozen=True):
     """The rules of one mode. Made by `parse`, which refuses whatever has no clear meaning.
 
-    A mode denies as any rule does. What it allows comes last: an ask or deny rule, and what the user has
-    rejected for good, go before it, and what is in doubt, sensitive or outside of the session's directories
-    is not meant.
+    Its deny rules count like any other. Its allow rules come last: ask and deny rules, and what the user has
+    rejected for good, go before them; doubts are still asked about; and without a pattern they mean nothing
+    that is sensitive or outside of the session's directories.
     """
 
     allow: tuple[Rule, ...] = ()
     ask: tuple[Rule, ...] = ()
-    """What of it is asked about nevertheless."""
+    """Rules for what is asked about although `allow` covers it."""
     deny: tuple[Rule, ...] = ()
 
     @classmethod
@@ -324,9 +324,9 @@ NO_MODE = ModeRules()
 
 
 def names_host(rules: Iterable[Rule], address: str) -> bool:
-    """Whether a rule allows the URL by the very name of its host, and not by a wildcard.
+    """True if a rule allows the URL by the exact name of its host, and not by a wildcard.
 
-    A project's own cannot.
+    Rules that come with the project do not count.
     """
     url = Url.parse(address)
     return any(

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 LONGEST = 20_000
-"""Characters of a text that is judged."""
+"""Most characters of a text that is judged."""
 
 MOST_SPECIAL = 1000
-"""Characters with a meaning to the shell: the parser's time may grow by the square of their number."""
+"""Most characters with a meaning to the shell: the parser's time may grow by the square of their number."""
 
 DEEPEST_COMMANDS = 6
-"""Commands within commands, such as `sh -c` in `env` in `sudo`."""
+"""Most commands within commands, such as `sh -c` in `env` in `sudo`."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\u2028\u2029\ud800-\udfff]")
 _BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
@@ -279,7 +279,7 @@ class WordReader(ABC):
     def _check_gaps(
         self, nodes: Sequence[Node], blank: re.Pattern[bytes] = BLANK, may_have: tuple[bytes, ...] = ()
     ) -> None:
-        """Require that between the nodes there is only what is blank to every shell."""
+        """Note a doubt if anything but blanks, or one of the texts in `may_have`, is between the nodes."""
         for before, after in itertools.pairwise(nodes):
             gap = self._source[before.end_byte : after.start_byte]
             # The character before counts too: a backslash at the end of a line only separates after a blank.
@@ -333,7 +333,7 @@ class TreeReader(WordReader):
             is_after_statement, end = True, child.end_byte
 
     def _check_clause(self, node: Node) -> None:
-        """Require a clause that begins with a word of its own, or a comment, on the same line."""
+        """Note a doubt about a second statement on a line, unless it is a clause or a comment."""
         if node.type not in {"do_group", "elif_clause", "else_clause", "comment"}:
             self._line.doubt("has two commands that nothing separates")
 
@@ -399,7 +399,7 @@ class TreeReader(WordReader):
             self._add_command(words)
 
     def _glued(self, word: Word, before: Node, node: Node) -> Word:
-        """Join what the parser took for two words, though nothing stands between them."""
+        """Join two words of the parser that nothing separates; the result is only a guess."""
         text = word.source or self._text(before)
         rest = self._word(node)
         return Word(word.text + rest.text, is_certain=False, is_one=False, source=text + self._text(node))
@@ -571,7 +571,7 @@ class TreeReader(WordReader):
 
 
 def _is_within(redirect: Node) -> bool:
-    """Whether words of the same command follow a redirection."""
+    """True if a redirection is inside of a command, whose words may go on after it."""
     return redirect.parent is not None and redirect.parent.type == "command"
 
 
@@ -589,7 +589,7 @@ _STATEMENTS: dict[str, Callable[[TreeReader, Node], None]] = {
 }
 
 DEEPEST_NODES = 40
-"""Nodes within nodes; nobody writes more by hand, and Python's stack has an end."""
+"""Most nodes within nodes; nobody writes more by hand, and Python's stack has an end."""
 BLANK_ON_ONE_LINE = re.compile(rb"(?:[ \t]|(?<=[ \t\n])\\\n)*")
 NOTHING = re.compile(rb"")
 
@@ -634,7 +634,7 @@ _LARGEST_CHARACTER = 0x10FFFF
 
 
 class UnreadableError(ValueError):
-    """A piece is not what the parser took it for; the message says what it has."""
+    """A piece of the text is not what the parser took it for; the message says what the text has."""
 
 
 def read_bare(text: str, *, is_first: bool) -> Word:
@@ -722,7 +722,7 @@ DOUBTS_ABOUT_BODY = frozenset({_ESCAPES_IN_BODY, _EXPANSIONS_IN_BODY})
 
 
 def doubt_about(source: bytes, redirect: Node) -> str | None:
-    """Say why this here-document cannot be judged, if it cannot.
+    """Return why this here-document cannot be judged; None if it can.
 
     The grammar ends `<<-` at an indented delimiter where a shell goes on, and sees no backquotes in a body.
     So its view counts only for documents whose end is beyond doubt.
@@ -743,7 +743,7 @@ def doubt_about(source: bytes, redirect: Node) -> str | None:
 
 
 def _ends_at(source: bytes, first: int, delimiter: bytes, end: int, is_indented: bool) -> bool:
-    """Whether only one line looks like the delimiter, is it exactly, and is where the parser saw the end."""
+    """True if exactly one line looks like the delimiter, equals it, and is where the parser saw the end."""
     found: list[tuple[int, bytes]] = []
     position = first
     for text in source[first:].split(b"\n"):

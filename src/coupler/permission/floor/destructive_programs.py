@@ -1,4 +1,4 @@
-"""Knows programs that destroy files, write disks or end processes, and code that does."""
+"""Judges programs that destroy files, write disks or end processes, and code that does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coupler.permission.floor.places import Places
 
 
 class Arguments:
-    """The options and operands of a program, in one reading: options anywhere, as most programs take them."""
+    """Splits a program's words, in one reading, into options and operands; options may stand anywhere."""
 
     def __init__(self, words: Sequence[Reading]) -> None:
         self.words = [*words]
@@ -27,10 +27,10 @@ class Arguments:
             else:
                 self.operands.append(word)
         self.is_unclear = any(word.is_open for word in words)
-        """Whether a word may be any option."""
+        """True if the beginning of a word is unknown, so that it may be any option."""
 
     def has(self, letters: str, *names: str) -> bool:
-        """Whether one of these options is given; long ones may be abbreviated."""
+        """True if one of these options is given: a letter, or a long name, which may be abbreviated."""
         for option in self.options:
             if option.startswith("--"):
                 given = option[2:].partition("=")[0]
@@ -56,9 +56,9 @@ class Finding(NamedTuple):
     """A reason to deny a command, or to ask about it whatever is allowed."""
 
     reason: str
-    """What it would do, to follow "the command" in a sentence."""
+    """The harm, as the rest of a sentence that begins with "the command"."""
     is_fatal: bool = True
-    """Whether it is denied; otherwise it may be legitimate, and is asked about."""
+    """True if the command is denied; otherwise it may be legitimate, and is asked about."""
 
 
 Judge: TypeAlias = Callable[[Arguments, Places], Finding | None]
@@ -79,7 +79,7 @@ def _vital(operand: Reading | None, places: Places) -> str | None:
 
 
 def deletes(given: Arguments, places: Places) -> Finding | None:
-    """Judge `rm` and the like: all operands are lost."""
+    """Judge `rm` and similar programs, which delete all of their operands."""
     for operand in given.operands:
         if (lost := _whole(operand, places) or _vital(operand, places)) is not None:
             return Finding(f"would delete {lost}")
@@ -99,7 +99,7 @@ def _may_delete(given: Arguments, places: Places) -> Finding | None:
 
 
 def _deletes_all(given: Arguments, places: Places) -> Finding | None:
-    """Judge programs that take directories without an option for it."""
+    """Judge programs that delete directories without an option for it."""
     return deletes(Arguments([Reading("-r"), *given.words]), places)
 
 
@@ -109,7 +109,7 @@ def _deletes_on_windows(given: Arguments, places: Places) -> Finding | None:
 
 
 def _overwrites(given: Arguments, places: Places) -> Finding | None:
-    """Judge `tee`, `truncate`, `shred`: all operands are written to."""
+    """Judge `tee`, `truncate` and `shred`, which write to all of their operands."""
     for operand in given.operands:
         if (lost := _vital(operand, places)) is not None:
             return Finding(f"would overwrite {lost}")
@@ -121,7 +121,7 @@ def _shreds(given: Arguments, places: Places) -> Finding | None:
 
 
 def _copies(given: Arguments, places: Places) -> Finding | None:
-    """Judge `cp`, `install`, `ln`: the destination is lost."""
+    """Judge `cp`, `install` and `ln`, which overwrite their destination."""
     target = given.value("-t", "--target-directory") or (given.operands[-1] if given.operands else None)
     if (lost := _vital(target, places)) is not None:
         return Finding(f"would overwrite {lost}")
@@ -143,7 +143,7 @@ def _moves(given: Arguments, places: Places) -> Finding | None:
 
 
 def _changes_rights(given: Arguments, places: Places) -> Finding | None:
-    """Judge `chmod`, `chown` and the like: of whole trees, or of the root and the system's directories."""
+    """Judge `chmod`, `chown` and the like on protected places; on those in homes only if it is recursive."""
     is_deep = given.has("R", "recursive")
     for operand in given.operands:
         lost = _whole(operand, places)
@@ -165,7 +165,7 @@ def _downloads(*options: str) -> Judge:
 
 
 def _synchronises(given: Arguments, places: Places) -> Finding | None:
-    """Judge `rsync`: some options delete at the destination, or at the source."""
+    """Judge `rsync`, which some options make delete at the destination, or at the source."""
     *sources, target = given.operands or [Reading("")]
     if (lost := _vital(target, places)) is not None:
         return Finding(f"would overwrite {lost}")
@@ -180,7 +180,7 @@ def _archives(given: Arguments, places: Places) -> Finding | None:
 
 
 def _cleans(given: Arguments, places: Places) -> Finding | None:
-    """Judge `git clean` in a directory that is no repository of the session's."""
+    """Judge `git clean` in a protected directory, or in one that is only known when it runs."""
     if not any(word.text == "clean" for word in given.words):
         return None
     place = given.value("-C") or given.value("--work-tree") or Reading(".")
@@ -200,7 +200,7 @@ FIND_STARTS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
 
 def find_starts(words: list[Reading]) -> tuple[list[Reading], bool]:
-    """Return where `find` begins, and whether it looks for something less than all."""
+    """Return the directories that `find` searches, and whether its tests select less than everything."""
     texts = [word.text for word in words]
     leading = 0
     while leading < len(texts) and re.fullmatch(r"-[HLP]|-O\d|-D.*", texts[leading]):
@@ -221,7 +221,7 @@ def find_starts(words: list[Reading]) -> tuple[list[Reading], bool]:
 
 
 def overwrites_found(name: str, words: Sequence[Reading], start: Reading, places: Places) -> Finding | None:
-    """Judge what `find … -exec` overwrites: everything, if what it finds is where this program writes to."""
+    """Judge a program that `find … -exec` makes write to every file that is found."""
     texts = [word.text for word in words]
     is_target = (
         (name in _OVERWRITING and "{}" in texts)
@@ -233,7 +233,7 @@ def overwrites_found(name: str, words: Sequence[Reading], start: Reading, places
 
 
 def _finds(given: Arguments, places: Places) -> Finding | None:
-    """Judge `find … -delete`; what it starts is judged by itself."""
+    """Judge `find … -delete`; the commands that it starts are judged elsewhere."""
     starts, is_narrow = find_starts(given.words)
     if not any(word.text == "-delete" for word in given.words):
         return None
@@ -256,7 +256,7 @@ def _unpacks(given: Arguments, places: Places) -> Finding | None:
 
 
 def _deletes_by(command: str) -> Judge:
-    """Judge a program that deletes its operands if one of its words says so."""
+    """Return a judge of a program that deletes its operands if one of its words matches `command`."""
     shape = re.compile(command)
 
     def judge(given: Arguments, places: Places) -> Finding | None:
@@ -280,7 +280,7 @@ _LOOKS = {
     "parted": ("-l", "--list", "print", "p"),
     "badblocks": (),
 }
-"""Words with which these programs only read."""
+"""Words with which a program only reads the disk, by program."""
 
 
 def _device(given: Arguments, places: Places) -> str | None:
@@ -295,7 +295,7 @@ def _device(given: Arguments, places: Places) -> str | None:
 
 
 def _formats(given: Arguments, places: Places) -> Finding | None:
-    """Judge `mkfs` and the like: for an image in a file it is harmless."""
+    """Judge `mkfs` and the like; to format an image in a file is harmless."""
     if given.has("h", "help", "version") and not given.operands:
         return None
     if (device := _device(given, places)) is not None:
@@ -317,7 +317,7 @@ def _partitions(name: str) -> Judge:
 
 
 def _only_with(pattern: str, what: str) -> Judge:
-    """Judge a program that does this to a disk if one of its words says so."""
+    """Return a judge of a program that would do `what` if one of its words matches the pattern."""
     shape = re.compile(pattern, re.IGNORECASE)
 
     def judge(given: Arguments, places: Places) -> Finding | None:
@@ -329,7 +329,7 @@ def _only_with(pattern: str, what: str) -> Judge:
 
 
 def _writes_disk(given: Arguments, places: Places) -> Finding | None:
-    """Judge `dd`: only where it writes to counts."""
+    """Judge `dd` by the file that it writes to."""
     for word in given.words:
         name, _, value = word.text.partition("=")
         if name == "of" and (lost := places.vital(value, is_pattern=word.is_pattern)) is not None:
@@ -340,7 +340,7 @@ def _writes_disk(given: Arguments, places: Places) -> Finding | None:
 
 
 def _alters(given: Arguments, places: Places) -> Finding | None:
-    """Judge programs that change a disk which is one of their words."""
+    """Judge programs that change a disk which one of their words names."""
     device = _device(given, places)
     return None if device is None or given.has("h", "help", "version") else Finding(f"would change {device}")
 
@@ -358,7 +358,7 @@ def _discards(given: Arguments, places: Places) -> Finding | None:
 
 
 def _stops(given: Arguments, places: Places) -> Finding | None:
-    """Judge halting the machine, which ends everybody's work, and the session's own."""
+    """Judge programs that halt or restart the machine, unless they only print something or cancel that."""
     if given.has("", "help", "version") or given.options == ["-c"] or "--show" in given.options:
         return None
     return Finding("would stop the machine")
@@ -376,7 +376,10 @@ def _stops_by(pattern: str) -> Judge:
 
 
 def _kills(given: Arguments, places: Places) -> Finding | None:
-    """Judge `kill -9 -1`: the first word that begins with a dash is the signal, unless `--` stands before."""
+    """Judge `kill` of process 1 or of every process, as in `kill -9 -1`.
+
+    The first word is the signal if it begins with a dash, unless there is a `--`.
+    """
     texts = [word.text for word in given.words]
     pids = texts[texts.index("--") + 1 :] if "--" in texts else texts
     if "--" not in texts and pids and pids[0] in {"-s", "-n"}:
@@ -497,7 +500,7 @@ DISK_PROGRAMS: dict[str, Judge] = {
     **dict.fromkeys(("pkill", "killall", "skill"), _kills_by_name),
     "killall5": _everything("end every process"),
 }
-"""The judges of programs that write disks, stop machines or end every process, by name."""
+"""Judges of programs that write disks, stop machines or end processes, by the program's name."""
 
 PROGRAMS: dict[str, Judge] = {
     **dict.fromkeys(("rm", "grm", "unlink"), deletes),
@@ -537,11 +540,11 @@ LOOKING = frozenset(
         *("git", "gh", "man", "which", "find", "for", "tree", "iostat", "eject"),
     }
 )
-"""Programs that only read a disk, or that only mount it."""
+"""Programs that may be given a disk: they read it, mount it or only print its name."""
 
 
 def given_a_disk(name: str, given: Arguments, places: Places) -> Finding | None:
-    """Judge an unknown program with a disk among its words."""
+    """Judge a program without a judge of its own that is given a disk."""
     device = _device(given, places) if name not in LOOKING else None
     return None if device is None else Finding(f"may change {device}", is_fatal=False)
 
@@ -552,11 +555,11 @@ STOPPING = frozenset(
         *("telinit", "systemctl", "kill", "pkill", "killall", "skill", "killall5"),
     }
 )
-"""Programs that are known by nothing but their names."""
+"""Programs that stop machines or end processes; a relative path such as `./kill` is not taken for one."""
 
 
 LONGEST = 20_000
-"""Characters of a program that are read."""
+"""Characters at the beginning of a program's text that are read."""
 
 _LITERAL = re.compile(
     r"""'((?:[^'\\\n]|\\.){0,4000})'|"((?:[^"\\\n]|\\.){0,4000})"|`((?:[^`\\\n]|\\.){0,4000})`"""
@@ -589,10 +592,9 @@ _FORKING = re.compile(
 
 
 def destroys(code: str, places: Places) -> Finding | None:
-    """Say what a program's text would destroy by itself; what it starts is read elsewhere.
+    """Return what a program's text would destroy by itself; the commands that it starts are judged elsewhere.
 
-    Languages are many: it looks for calls that delete, write or start something, and for paths and commands
-    as literals.
+    It parses no language: it searches for calls that delete, write or fork, and for paths among the literals.
     """
     code = code[:LONGEST]
     if _FORKING.search(code):
@@ -612,12 +614,12 @@ def destroys(code: str, places: Places) -> Finding | None:
 
 
 def starts_something(code: str) -> bool:
-    """Whether a program's text may start another program."""
+    """True if a program's text may start another program."""
     return _STARTING.search(code[:LONGEST]) is not None
 
 
 def literals_in(code: str) -> Iterator[str]:
-    """Return the string literals of a program, also those that it joins."""
+    """Yield the string literals of a program, also those that it concatenates."""
     for source in dict.fromkeys((code, _JOINING.sub("", code))):
         for match in _LITERAL.finditer(source):
             text = next(group for group in match.groups() if group is not None)
@@ -625,11 +627,11 @@ def literals_in(code: str) -> Iterator[str]:
 
 
 def _goes_on_from_home(code: str, literals: list[str]) -> bool:
-    """Whether the home is only where the path begins, as in `Path.home() / "build"`."""
+    """True if the home seems to be only the beginning of a path, as in `Path.home() / "build"`."""
     named = [text for text in literals if text and text not in {"HOME", "~", "/", os.path.expanduser("~")}]
     return any(re.search(r"\w", text) for text in named) and re.search(r"[/+,]|join", code) is not None
 
 
 def worst(findings: list[Finding]) -> Finding | None:
-    """Return the finding that counts: a denial before a question, else the first."""
+    """Return the first finding that denies, or else the first."""
     return next((each for each in findings if each.is_fatal), findings[0] if findings else None)

@@ -1,4 +1,4 @@
-"""Expands the words of a shell's text: all readings that can be told without running it.
+"""Expands the words of a shell's text into all readings that can be known without running it.
 
 This is generous where the rest of the package is strict: it serves to find what a word may be, and never to
 allow it. A reading in which something is only known at run time has UNKNOWN there, and beside it stands the
@@ -21,11 +21,11 @@ from coupler.permission.programs import program_name
 from coupler.permission.shell import UnreadableError, read_ansi_quoted
 
 MOST_READINGS = 24
-"""Readings of one word that are looked at."""
+"""Most readings of one word that are looked at."""
 DEEPEST = 6
-"""Expansions within expansions."""
+"""Most levels of expansions within expansions."""
 MOST_BRACES = 64
-"""Words that braces make of one."""
+"""Most words that braces make of one."""
 
 SEPARATOR = "\ue001"
 """Stands in a text where the shell splits an unquoted expansion into words."""
@@ -42,32 +42,32 @@ class Reading(NamedTuple):
 
     text: str
     is_pattern: bool = False
-    """Whether its wildcards are the shell's to replace."""
+    """True if the shell replaces its wildcards."""
     is_bare: bool = False
-    """Whether this holds only if something unknown is empty."""
+    """True if it holds only if something unknown is empty."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it begins with something unknown, so that nobody can say where it leads."""
+        """True if its beginning is unknown, so that nobody can say where it leads."""
         return self.text.startswith(UNKNOWN)
 
 
 class Values:
-    """Knows what variables and substitutions may be."""
+    """Supplies the values that variables and command substitutions may have."""
 
     def __init__(
         self, variable: Callable[[str], Sequence[str]], output: Callable[[str, int], Sequence[str]]
     ) -> None:
         self.variable = variable
-        """All that a variable may be; UNKNOWN among them if that is not all."""
+        """Returns the values that a variable may have; UNKNOWN is one of them if there may be others."""
         self.output = output
-        """All that a command in `$(…)` may print."""
+        """Returns the texts that a command in `$(…)` may print."""
         self.is_cut = False
-        """Whether there were more readings than are looked at."""
+        """True if there were more readings than are looked at."""
 
 
 def expanded(source: str, values: Values, depth: int = 0) -> list[list[Reading]]:
-    """Return what a word may become: alternatives, each of which is a list of words."""
+    """Return the alternatives that a word may become, each of which is a list of words."""
     alternatives: list[list[Reading]] = [[]]
     pieces, are_all = braces(source)
     values.is_cut = values.is_cut or not are_all
@@ -97,7 +97,7 @@ class _Expansion:
         self._is_pattern = False
 
     def readings(self) -> list[Reading]:
-        """Return all that it may become."""
+        """Return every text that the word may become."""
         at = self._tilde()
         while at < len(self._source):
             at = self._step(at)
@@ -195,7 +195,7 @@ class _Expansion:
         return [each.rstrip("\n") for each in self._values.output(text, self._depth + 1)]
 
     def _parameter(self, text: str) -> Sequence[str]:
-        """Return what `${…}` may be."""
+        """Return the values that `${…}` may have."""
         match = _OPERATION.fullmatch(text)
         if match is None or self._depth >= DEEPEST:
             return [EMPTY, UNKNOWN]
@@ -243,7 +243,7 @@ class _Expansion:
 
 
 def _changed(value: str, sign: str, rest: str) -> Iterator[str]:
-    """Return a value that was cut or replaced."""
+    """Yield a variable's value as an operator of `${…}` changes it: cut, replaced or in another case."""
     if not sign:
         yield value
     elif UNKNOWN in value:
@@ -290,7 +290,7 @@ def _calculated(text: str) -> str:
 
 
 def _split(text: str) -> str:
-    """Split an unquoted expansion into words; what separates them may have been changed."""
+    """Put SEPARATOR where an unquoted expansion may be split: at blanks, and as IFS may be set at `,;:|`."""
     return SEPARATOR.join(_BETWEEN.split(text)) if _BETWEEN.search(text) else text
 
 
@@ -300,7 +300,7 @@ def _find(text: str, character: str, start: int) -> int:
 
 
 def _closing(text: str, start: int, opening: str, closing: str) -> int:
-    """Find where the bracket closes that opens at `start`."""
+    """Return where the bracket closes that opens at `start`; the text's length if it does not."""
     depth = 0
     at = start
     while at < len(text):
@@ -319,7 +319,7 @@ def _closing(text: str, start: int, opening: str, closing: str) -> int:
 
 
 def braces(source: str) -> tuple[list[str], bool]:
-    """Return the words that braces make of one, as `/{bin,usr}` is two; and whether these are all."""
+    """Return the words that brace expansion makes of one (`/{bin,usr}` is two), and whether these are all."""
     waiting: list[str] = [source]
     done: list[str] = []
     while waiting and len(waiting) + len(done) < MOST_BRACES:
@@ -345,7 +345,7 @@ def _opened_braces(word: str) -> Iterator[int]:
 
 
 def _closing_brace(word: str, start: int) -> int | None:
-    """Find where the braces end that open at `start`, if there are several parts in them.
+    """Return where the braces that open at `start` close; None unless there are several parts in them.
 
     As in bash, one that closes before anything has separated two parts is a letter like any other.
     """
@@ -369,7 +369,7 @@ def _closing_brace(word: str, start: int) -> int | None:
 
 
 def _behind(word: str, at: int) -> int:
-    """Find the next letter that quotes and expansions leave as it is."""
+    """Return the position after the character, quoted piece or expansion that begins at `at`."""
     if word[at] == "\\":
         return at + 2
     if word[at] in "'\"`":
@@ -398,25 +398,25 @@ def _parts(inner: str) -> list[str]:
 
 
 MOST_SPELLINGS = 40
-"""Ways to read one command that are looked at."""
+"""Most readings of one command that are looked at."""
 
 _NOT_KNOWN = (EMPTY, UNKNOWN)
 _PLACE = re.compile(r"%[-0-9.]*[a-zA-Z]")
 _PASSING = frozenset({"cat", "head", "tail", "sort", "uniq", "tee"})
 _DECODING = frozenset({"base64", "base32", "xxd", "rev", "openssl", "tr", "uudecode"})
 _SHORTEST_WITH_WORDS = 4
-"""`sh -c text` has three words, and those behind them are what the text is given."""
+"""Fewest words of a `sh -c text …` that passes arguments to its text."""
 
 
 class Scope:
-    """What is known of one line while it is read: its variables, directories, and what its commands print."""
+    """Expands the words of one line, with its variables, its directories and what its commands print."""
 
     def __init__(self, line: Line, places: Places, depth: int = 0) -> None:
         self.places = places
         self.literals: list[str] = [
             word.text for command in line.commands for word in command.words[1:] if word.is_plain
         ]
-        """Words that stand in the line: what a script or function in it may be given."""
+        """Known words of the line, which a script or function in it may be given as `$1`, `$2` and so on."""
         self._is_given_words = depth > 0 or _gives_words(line)
         self._variables: dict[str, list[str]] = {
             name: [word.source or _quoted(word.text) for word in words]
@@ -426,15 +426,15 @@ class Scope:
         self._values = Values(self._variable, self._output)
 
     def give(self, name: str, source: str) -> None:
-        """Add a value that a variable may have, as it is written."""
+        """Add a value that a variable may have, as it is written in the line."""
         self._variables.setdefault(name, []).append(source)
 
     def sources(self, *, without: frozenset[str] = frozenset()) -> list[str]:
-        """Return all values of variables, as far as they are known."""
+        """Return the values of the line's own variables, except those in `without`."""
         return [text for name in self._variables if name not in without for text in self._variable(name)]
 
     def readings(self, word: Word) -> list[list[Reading]]:
-        """Return what a word may become: alternatives, each of which is a list of words."""
+        """Return the alternatives that a word may become, each of which is a list of words."""
         if word.is_plain:
             return [[Reading(word.text)]]
         if word.source:
@@ -442,11 +442,11 @@ class Scope:
         return [[Reading(UNKNOWN)]]
 
     def texts(self, word: Word) -> list[str]:
-        """Return what a word may become, as texts."""
+        """Return the texts that a word may become."""
         return [" ".join(reading.text for reading in words) for words in self.readings(word)]
 
     def spellings(self, words: Sequence[Word]) -> list[list[Reading]]:
-        """Return what a command may become: the usual way, and each other reading of each word."""
+        """Return the readings of a command: the usual one, and one for each other reading of each word."""
         ways = [self.readings(word) for word in words]
         usual = [way[0] for way in ways]
         found = [usual]
@@ -457,7 +457,7 @@ class Scope:
 
     @property
     def is_cut(self) -> bool:
-        """Whether there were more readings than were looked at."""
+        """True if there were more readings than were looked at."""
         return self._values.is_cut
 
     def _variable(self, name: str) -> Sequence[str]:
@@ -480,7 +480,7 @@ class Scope:
         return self._usual(name)
 
     def _usual(self, name: str) -> Sequence[str]:
-        """Return the value of a variable that the line does not set."""
+        """Return the values that a variable may have that the line does not set."""
         match name:
             case "HOME":
                 return self.places.homes or _NOT_KNOWN
@@ -501,7 +501,7 @@ class Scope:
         return [known] if known else _NOT_KNOWN
 
     def _output(self, text: str, depth: int) -> Sequence[str]:
-        """Return what a command in `$(…)` may print."""
+        """Return the texts that a command in `$(…)` may print."""
         stages = rough_commands(text)
         if not stages or depth > DEEPEST:
             return _NOT_KNOWN
@@ -547,7 +547,7 @@ class Scope:
 
 
 def _gives_words(line: Line) -> bool:
-    """Whether something in the line may be given words of its own; otherwise `$1` is empty."""
+    """True if a function, `set` or `sh -c` in the line may set `$1`; otherwise `$1` may be empty."""
     if any("function" in doubt for doubt in line.doubts):
         return True
     return any(
@@ -558,7 +558,7 @@ def _gives_words(line: Line) -> bool:
 
 
 def _as_value(words: Sequence[Reading]) -> str:
-    """Join the words as a variable has them."""
+    """Join words to the value of a variable that is given them."""
     return " ".join(reading.text or (EMPTY if reading.is_bare else "") for reading in words)
 
 

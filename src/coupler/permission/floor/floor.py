@@ -29,9 +29,9 @@ from coupler.permission.programs import inline_code_at, is_interpreter, is_start
 from coupler.permission.shell import DOUBTS_ABOUT_BODY, read_line
 
 DEEPEST = 4
-"""Texts within texts that are read."""
+"""Most levels of texts within texts that are read."""
 MOST_TEXTS = 60
-"""Texts of one line that are read for others to run."""
+"""Most texts of one line that are judged as commands or code."""
 
 _SHELLS = frozenset(
     {"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "csh", "tcsh", "busybox", "pwsh"}
@@ -62,11 +62,11 @@ _INERT = frozenset(
 )
 """Programs to which other programs' names are only words."""
 _CONTAINED = frozenset({"docker", "podman", "nerdctl", "kubectl", "buildah", "lxc", "incus", "distrobox"})
-"""Programs that start others in a system of their own."""
+"""Programs that start others in a container or on another system."""
 _OFTEN_STARTED = frozenset(
     {"rm", "shred", "dd", "mkfs", "mkfs.ext4", "wipefs", "chmod", "chown", "mv", "find"}
 )
-"""What is looked for behind programs that are not known to start others."""
+"""Destructive programs that are looked for among the words of programs not known to start others."""
 _RENAMING = frozenset({"cp", "gcp", "ln", "install", "mv", "gmv"})
 _WRITING = frozenset({"tee", "install", "dd", "sponge"})
 _READING = frozenset({"read", "mapfile", "readarray"})
@@ -85,7 +85,7 @@ _SPELLED = re.compile(r"(?<![\w./-])(?:/\S*/)?([a-zA-Z][\w.-]*)\s[^\n'\"`)]*")
 def findings(
     command: str | Sequence[str], line: Line, directory: str | None, roots: Sequence[str]
 ) -> list[Finding]:
-    """Return what the floor has against a parsed line, in a session with these directories."""
+    """Return the worst finding on a parsed line, if there is one; too much to judge is a finding as well."""
     effort = Effort()
     judgement = Judgement(line, Places(roots, directory), effort)
     found = worst(judgement.of_line(command if isinstance(command, str) else None))
@@ -106,12 +106,12 @@ class Judgement:
         self._found: list[Finding] = []
         self._names: set[str] = set()
         self._texts: list[str] = []
-        """What its commands may be made to read or run."""
+        """Texts that its commands may be made to read or run."""
         self._made: set[str] = set()  # names of files that its commands write
         self._renamed: dict[str, str] = {}  # programs that it has given another name
 
     def of_line(self, text: str | None) -> list[Finding]:
-        """Return all findings."""
+        """Return all findings on the line; `text` is its source if it is for a shell."""
         for command in self._line.commands:
             if command.words[0].text in _READING:
                 self._give_read(command.words[1:])
@@ -135,7 +135,7 @@ class Judgement:
             self._spelled(spelling)
 
     def _filled(self, words: Sequence[Word]) -> Sequence[Word]:
-        """Fill in the words that `find` and `xargs` would put in their places."""
+        """Fill in the words that `find` and `xargs` add, with the paths that the line may feed them."""
         if all(word.is_plain or word.source for word in words):
             return words
         paths = [*map(_escaped, self._fed_paths)]
@@ -144,7 +144,7 @@ class Judgement:
 
     @cached_property
     def _fed_paths(self) -> list[str]:
-        """Return the paths that the line's other commands may give to one that reads them."""
+        """Paths that the line's commands, here-documents and here-strings may feed to other commands."""
         fed: list[str] = []
         for command in self._line.commands:
             [words, *_] = self._scope.spellings(command.words) or [[]]
@@ -176,7 +176,7 @@ class Judgement:
         self._started(name, words)
 
     def _rename(self, name: str, given: Arguments) -> None:
-        """Note what the line gives another name: a place or a program is the same under that."""
+        """Note the links, mounts and copied or renamed programs that the line makes, by their new names."""
         ends = [operand.text for operand in given.operands[-2:]]
         if name == "ln" and ends and given.has("s", "symbolic"):
             self._places.link(*ends)
@@ -202,7 +202,7 @@ class Judgement:
         return PROGRAMS[name](Arguments(words), self._places)
 
     def _by_unknown_program(self, words: Sequence[Reading]) -> None:
-        """Judge a program that is only known when it runs, with words that look like a deletion."""
+        """Judge a program that is only known when it runs, as `rm` if its options fit, and its words."""
         given = Arguments(words)
         if given.has("rRf", "recursive", "force"):
             found = deletes(given, self._places)
@@ -222,7 +222,7 @@ class Judgement:
                     self._places.enter(home)
 
     def _started(self, name: str, words: Sequence[Reading]) -> None:
-        """Judge what a command starts that its own words spell."""
+        """Judge the code in a command's words, and the programs that it may start from them."""
         certain = [Word(word.text) for word in words]
         is_code = inline_code_at(certain) is not None or name in _CODE_PROGRAMS or is_interpreter(certain[0])
         if is_code and name not in _CONTAINED:
@@ -253,7 +253,7 @@ class Judgement:
                 self._read_as_shell(line)
 
     def _by_runner(self, name: str, words: Sequence[Reading]) -> None:
-        """Judge what `uv run`, `npx` and the like start: a command like any other."""
+        """Judge the command that `uv run`, `npx` and the like start."""
         start = 1 if name in programs.WHOLE else 2
         if start == 2 and (len(words) < 3 or (name, words[1].text) not in programs.COMMANDS):
             return
@@ -262,7 +262,7 @@ class Judgement:
         self._spelled(words[start:])
 
     def _by_find(self, name: str, words: Sequence[Reading]) -> None:
-        """Judge what `find` starts, with all that it finds."""
+        """Judge the program of `find -exec`, applied to each directory that `find` searches."""
         texts = [word.text for word in words]
         if name not in {"find", "gfind"} or not FIND_STARTS & {*texts}:
             return
@@ -281,7 +281,7 @@ class Judgement:
             self._note(Finding(f"would overwrite {lost}") if lost is not None else None)
 
     def _roughly(self, text: str) -> None:
-        """Read what the parser is in doubt about once more."""
+        """Judge text that is disguised, or that the parser is in doubt about, as `hidden_text` splits it."""
         plain = cleaned(text)
         if _BOMB.search(plain):
             self._note(Finding("would start processes until nothing works any more"))
@@ -305,7 +305,7 @@ class Judgement:
             self._texts.append(text)
 
     def _without_documents(self, text: str) -> str:
-        """Remove here-documents, if it is certain where they end: they are no commands."""
+        """Return the text without here-documents, which are no commands, if it is certain where they end."""
         if any("here-document" in doubt and doubt not in DOUBTS_ABOUT_BODY for doubt in self._line.doubts):
             return text
         for body in self._line.fed:
@@ -313,7 +313,7 @@ class Judgement:
         return text
 
     def _fed(self) -> None:
-        """Judge texts in the line, if something in it may run them."""
+        """Judge the texts that the line prints, assigns or feeds, if something in it may run them."""
         texts = [*self._line.fed, *self._texts]
         for source in self._line.fed:
             texts += self._scope.texts(_as_written(source)) if "\n" not in source.strip() else []
@@ -344,7 +344,7 @@ class Judgement:
         self._note(_fatal(worst(inner.of_line(text))))
 
     def _code(self, text: str) -> None:
-        """Judge a program's text in another language, also one that it hides in itself."""
+        """Judge code in another language, as it is and in every decoding."""
         if not self._effort.for_text("code", text):
             return
         starts = destructive_programs.starts_something(text)
@@ -375,14 +375,14 @@ class Judgement:
 
 
 def _with_remedy(finding: Finding | None) -> Finding | None:
-    """Add how to write a command safely that only goes wrong if a variable is empty."""
+    """Add to a denial that depends on an empty variable how to write the command safely."""
     if finding is None or not finding.is_fatal:
         return finding
     return finding._replace(reason=f"{finding.reason} if a variable is empty (write `${{NAME:?}}` for it)")
 
 
 def _fatal(finding: Finding | None) -> Finding | None:
-    """Keep only a denial of what may be mere text: a question about it would be a false alarm."""
+    """Return the finding if it denies, else None: a question about what may be mere text is a false alarm."""
     return finding if finding is not None and finding.is_fatal else None
 
 
@@ -395,9 +395,9 @@ def _escaped(path: str) -> str:
 
 
 MOST_WORDS = 6_000
-"""Words of commands that are read, in all readings."""
+"""Most words that are read, in all readings of all commands."""
 MOST_CHARACTERS = 100_000
-"""Characters of texts in the line that are read as programs."""
+"""Most characters of texts in the line that are read as commands or code."""
 
 
 class Effort:
@@ -405,19 +405,19 @@ class Effort:
 
     def __init__(self) -> None:
         self.is_spent = False
-        """Whether something was left out."""
+        """True if a limit was exceeded, so that something was not read."""
         self._words = MOST_WORDS
         self._characters = MOST_CHARACTERS
         self._read: set[tuple[str, str]] = set()
 
     def for_words(self, number: int) -> bool:
-        """Whether so many words can still be read."""
+        """Take words off the limit; True if they may still be read."""
         self._words -= number + 1
         self.is_spent = self.is_spent or self._words < 0
         return self._words >= 0
 
     def for_text(self, language: str, text: str) -> bool:
-        """Whether this text should be read: it was not read before, and there is room for it."""
+        """Take a text off the limit; True if it may still be read, and was not read before."""
         if (language, text) in self._read:
             return False
         self._read.add((language, text))
@@ -441,7 +441,7 @@ _FILTERING = frozenset(
 def paths_from(words: Sequence[Reading]) -> list[str]:
     """Return the paths that a command may print, for `xargs`, `read` and the like.
 
-    UNKNOWN if only known when it runs.
+    A path that is only known when the command runs is UNKNOWN, or has it in its place.
     """
     name = program_name(words[0].text) if words else ""
     rest = [*words[1:]]
@@ -469,5 +469,5 @@ _READ_BY_ITSELF = {
 
 
 def runs_one_of(name: str, files: set[str]) -> bool:
-    """Whether a program is one of these files, or runs what stands in one without being told to."""
+    """True if a program is one of these files, or reads one of them by itself, as `make` does."""
     return name in files or any(file in files for file in _READ_BY_ITSELF.get(name, ()))

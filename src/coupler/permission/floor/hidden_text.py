@@ -1,4 +1,4 @@
-"""Reads what the parser is in doubt about, and texts that a line hides by encoding them.
+"""Splits text that the parser is in doubt about into commands, and decodes text that a line hides.
 
 It takes any text for commands, one after the other, so that nothing in it is overlooked. What it finds is a
 reason to deny, and never one to allow.
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from coupler.permission.shell import RESERVED
 
 LONGEST = 30_000
-"""Characters that are read: of a longer text the beginning and the end."""
+"""Most characters that are read; of a longer text the beginning and the end are."""
 
 _ENDS = frozenset(";&|\n(){}")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?\+?=(.*)", re.ASCII | re.DOTALL)
@@ -26,7 +26,7 @@ _REDIRECTION = re.compile(r"(?:[0-9]*|&)(>>?\|?|<>|>&)(.*)", re.DOTALL)
 
 
 class RoughCommand(NamedTuple):
-    """What may be a command, each word as it is written."""
+    """A possible command, each word as it is written."""
 
     words: tuple[str, ...]
     assignments: tuple[tuple[str, str], ...] = ()
@@ -35,7 +35,7 @@ class RoughCommand(NamedTuple):
 
 
 def cleaned(text: str) -> str:
-    """Remove disguises from the text: returns, invisible letters, look-alikes, joined lines."""
+    """Return the text without disguises: joined lines, look-alikes, invisible and control characters."""
     short = text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}\n{text[-LONGEST // 2 :]}"
     plain = unicodedata.normalize("NFKC", short.replace("\\\r\n", "").replace("\\\n", ""))
     kept = (letter for letter in plain if unicodedata.category(letter) not in {"Cf", "Cs"})
@@ -46,13 +46,13 @@ _BLANKS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), "
 
 
 def rough_commands(text: str) -> list[RoughCommand]:
-    """Return all that may be commands in a text."""
+    """Return everything in a text that may be a command."""
     commands = [_command(words) for words in _split(text)]
     return [each for each in commands if each.words or each.assignments or each.written]
 
 
 def _split(text: str) -> list[list[str]]:
-    """Split into words as they are written, by what ends a command."""
+    """Split a text into commands, each a list of words as they are written."""
     commands: list[list[str]] = [[]]
     word = ""
     at = 0
@@ -87,7 +87,7 @@ def _split(text: str) -> list[list[str]]:
 
 
 def _end_of_piece(text: str, at: int) -> int:
-    """Find where the quoted, escaped or substituted piece ends that begins here."""
+    """Return where the quoted, escaped or substituted piece ends that begins at `at`."""
     match text[at]:
         case "\\":
             return at + 2
@@ -179,7 +179,7 @@ _NAMED = {
 
 
 def decodings(text: str) -> Iterator[str]:
-    """Return the text, and all that it may be when it is decoded, unescaped or reversed."""
+    """Yield the text, and every text that decoding, unescaping or reversing may make of it."""
     yield text
     if (plain := unescaped(text)) != text:
         yield plain
@@ -193,7 +193,7 @@ def decodings(text: str) -> Iterator[str]:
 
 
 def unescaped(text: str) -> str:
-    """Return what `printf` and `echo -e` make of it."""
+    """Return the text with its backslash escapes replaced, as by `printf` and `echo -e`."""
 
     def letter(match: re.Match[str]) -> str:
         if match[4]:

@@ -1,6 +1,7 @@
-"""Knows the places that nobody lets an agent destroy: the root, homes, the system's directories, disks.
+"""Recognises the places that no agent may destroy: the root, homes, the system's directories, disks.
 
-A path is looked at as it reads and as its links lead. One with wildcards means each place that it may become.
+A path is compared as written and with its links resolved; one with wildcards, with each place that it may
+match.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 
 UNKNOWN = "\ue000"
-"""Stands in a text for what only the running shell knows."""
+"""Placeholder in a text for what is only known when the shell runs."""
 EMPTY = "\ue002"
-"""Stands where that may well be nothing."""
+"""Placeholder for something unknown that may well be empty."""
 
 ROOT = "the root of the file system"
 HOME = "a home directory"
@@ -42,7 +43,7 @@ _DRIVE = re.compile(
 _WIDE = re.compile(r"(?:[*?._-]|\[[^\]]*\]?|[!@+*?]\([^)]*\))+")
 _WILDCARD = re.compile(r"[*?\[]|[!@+]\(")
 _ROOT_OF_PROCESS = re.compile(r"/+proc/+[^/]+/+root(?=/|$)|/+proc/+1/+cwd(?=/|$)")
-"""Other names of the root, which only some may follow."""
+"""Other names of the root, which not every process may follow."""
 
 _DEVICE = re.compile(
     r"/dev/(?:[shv]d[a-z]+\d*|xvd[a-z]+\d*|nvme\d+(?:n\d+(?:p\d+)?)?|mmcblk\d+\w*|r?disk\d+\w*|dm-\d+|md\d+\w*"
@@ -69,12 +70,12 @@ _FOLDS = sys.platform in ("darwin", "win32")
 
 
 class Places:
-    """The places around one session. `directories` are those that relative paths may start from."""
+    """Tells what a path in one line means: a protected place, the session's own files, or a disk."""
 
     def __init__(self, roots: Sequence[str], directory: str | None) -> None:
         self.roots = tuple(roots)
         self.directories: list[str] = [directory] if directory is not None else []
-        """All that the line has been in; the last is where it is now."""
+        """Directories that relative paths may start from; the last is the current one of the line."""
         self._links: dict[str, str] = {}
         self._mounted: set[str] = set()
         self._known: dict[tuple[object, ...], str | None] = {}
@@ -91,7 +92,7 @@ class Places:
         return tuple(dict.fromkeys(home for home in whole if os.path.isabs(home) and home != os.sep))
 
     def whole(self, text: str, *, is_pattern: bool = False) -> str | None:
-        """Say what would be lost with this path, if it is more than anybody lets an agent destroy."""
+        """Return a description of the protected place that this path is, or may match; None if it is none."""
         if _DRIVE.fullmatch(text) and ("\\" in text or sys.platform == "win32" or len(text) == 2):
             return f"{text}, a drive or a directory of the system"
         key = (text, is_pattern, *self.directories)
@@ -101,7 +102,7 @@ class Places:
         return self._known[key]
 
     def own(self, text: str, *, is_pattern: bool = False) -> str | None:
-        """Say what would be lost with this path, if it is all of the session's files, or its history."""
+        """Return what this path is of the session's own: all of a directory of the session, or its `.git`."""
         for path in self._paths(text, is_pattern, is_now=True):
             for root in self.roots:
                 if _fits(path, root, is_pattern):
@@ -111,7 +112,7 @@ class Places:
         return None
 
     def device(self, text: str, *, is_pattern: bool = False) -> str | None:
-        """Return the disk that this path is, if it is one."""
+        """Return a description of the disk that this path is, if it is one."""
         for path in (text, *self._paths(text, is_pattern, is_followed=True)):
             if _DEVICE.fullmatch(path) or _is_block_device(path):
                 return f"the disk {text}"
@@ -120,7 +121,7 @@ class Places:
         return None
 
     def vital(self, text: str, *, is_pattern: bool = False) -> str | None:
-        """Return the disk, or the file that a system does not start or work without, that this path is."""
+        """Return a description of this path if it is a disk, or a file that the system needs."""
         if (device := self.device(text, is_pattern=is_pattern)) is not None:
             return device
         for path in self._paths(text, is_pattern, is_followed=True):
@@ -135,7 +136,7 @@ class Places:
         self.directories.append(now if UNKNOWN not in text else UNKNOWN)
 
     def link(self, source: str, name: str = "", *, is_mounted: bool = False) -> None:
-        """Note a link that the line makes, as `ln -s / x` does: what happens to it happens there."""
+        """Note a link or mount that the line makes, as `ln -s / x` does: paths through it lead elsewhere."""
         name = self._joined(name or os.path.basename(source))
         if source and name not in self._protected:
             self._links[name] = _plain(os.path.join(os.path.dirname(name), source))
@@ -144,7 +145,7 @@ class Places:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the current directory is unknown."""
+        """True if the current directory is unknown."""
         return not self.directories or UNKNOWN in self.directories[-1]
 
     def _named(self, path: str, is_pattern: bool) -> str | None:
@@ -158,7 +159,7 @@ class Places:
         return self._usually_named(_without_wide(path) if is_pattern else path)
 
     def _usually_named(self, bare: str) -> str | None:
-        """Describe a path that is no place of this user's or system's own, but of another's."""
+        """Describe a path that is a home or a directory in `/etc`, unless it is one of the session's."""
         if bare in self.roots:
             return None
         if _HOME_OF_SOMEBODY.fullmatch(bare):
@@ -169,7 +170,7 @@ class Places:
 
     @cached_property
     def _protected(self) -> dict[str, str]:
-        """Return each place, with what it is."""
+        """Descriptions of the protected places, by path, without the session's own directories."""
         found = {f"/{name}": "a directory of the system" for name in _SYSTEM}
         for home in self.homes:
             found |= dict.fromkeys(_above(home), "a directory above a home")
@@ -185,7 +186,7 @@ class Places:
     def _paths(
         self, text: str, is_pattern: bool, *, is_now: bool = False, is_followed: bool = False
     ) -> Iterator[str]:
-        """Return the absolute paths that a text may mean, as it reads and as its links lead.
+        """Yield the absolute paths that a text may mean, as written and with links resolved.
 
         `is_followed` says that a link at its end is followed, as it is by whoever writes to it.
         """
@@ -209,7 +210,7 @@ class Places:
         return _plain(os.path.join(*(self.directories[-1:] or [os.sep]), text))
 
     def _behind_link(self, path: str, *, is_followed: bool) -> str | None:
-        """Return the path behind a link that the line has made; the link itself is only a name."""
+        """Return where a path leads by a link or mount that the line has made, if it does."""
         for name, source in self._links.items():
             if path.startswith(f"{name}{os.sep}"):
                 return _plain(source + path[len(name) :])
@@ -219,7 +220,7 @@ class Places:
 
 
 def is_below(path: str, directories: Sequence[str]) -> bool:
-    """Whether an absolute path is one of the directories or in one."""
+    """True if an absolute path is one of the directories or in one."""
     return any(path == each or path.startswith(each.rstrip(os.sep) + os.sep) for each in directories)
 
 
@@ -229,7 +230,7 @@ def _plain(path: str) -> str:
 
 
 def _fits(path: str, place: str, is_pattern: bool) -> bool:
-    """Whether a path is the place, may become it, or is all that is in it."""
+    """True if a path is the place, or as a pattern may match it or all that is in it."""
     if not is_pattern:
         return _same(place, path, False)
     return _same(place, path, True) or _same(place, _without_wide(path), True)
@@ -254,7 +255,7 @@ def _as_glob(piece: str) -> str:
 
 
 def _without_wide(path: str) -> str:
-    """Return the directory of which a path like `/usr/*` means all."""
+    """Return a path without the last names that match everything: `/usr` for `/usr/*`."""
     while path != os.sep and _is_wide(os.path.basename(path)):
         path = os.path.dirname(path)
     return path
