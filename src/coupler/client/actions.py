@@ -1,6 +1,6 @@
-"""Reads what an agent asks to do from all that it says of a tool call but the title.
+"""Reads the paths, commands and URLs of a tool call that an agent asks for, from all but its title.
 
-An agent's words are a claim. So everything that looks like a path, a command or an address is judged,
+What an agent says is not trusted. So everything that looks like a path, a command or an address is judged,
 wherever it stands in the input, and what cannot be read makes the call one that no rule allows.
 """
 
@@ -35,7 +35,7 @@ MOST_VALUES = 1_000
 """Values of the input that are read."""
 
 UNREADABLE = "\0"
-"""Stands for a path that cannot be judged."""
+"""Placeholder for a path that cannot be judged."""
 
 
 def action_of(request: PermissionRequest) -> Action:

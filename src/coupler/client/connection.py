@@ -110,7 +110,7 @@ class ClientConnection:
         frame_limit: int = FRAME_LIMIT,
         on_death: Callable[[], object] | None = None,
     ) -> None:
-        """`on_death` is called if the agent ends by itself."""
+        """Prepare a connection; `on_death` is called if the agent ends by itself."""
         self.sessions: dict[str, RemoteSession] = {}
         self.telemetry = Telemetry()
         self._responders = responders
@@ -130,7 +130,7 @@ class ClientConnection:
 
     @property
     def is_over(self) -> bool:
-        """Whether the agent is gone, by itself or because we ended it."""
+        """True if the agent is gone, by itself or because we ended it."""
         return self._is_closed or self._ended.is_set()
 
     async def start(self, capabilities: ClientCapabilities) -> InitializeResponse:
@@ -150,7 +150,7 @@ class ClientConnection:
         return response
 
     def offers(self, gate: str | None) -> bool:
-        """Whether the agent has advertised a capability, such as `sessionCapabilities.list`."""
+        """Return whether the agent has advertised a capability, such as `sessionCapabilities.list`."""
         return offers(self.capabilities, gate)
 
     def refuse_unaccepted(self, blocks: Sequence[ContentBlock]) -> None:
@@ -350,7 +350,7 @@ class ClientConnection:
         return response
 
     def _with_what_it_wrote(self, error: AgentError) -> AgentError:
-        """Quote the output of a program that may be no agent at all."""
+        """Quote the output of a program that may not be an agent at all."""
         if self._is_echo:
             message = "the program sends back what it is sent: it is no ACP agent"
             return AgentError("initialize", message, exit_code=error.exit_code, stderr=error.stderr)
@@ -422,7 +422,7 @@ def _fail(future: asyncio.Future[Any], error: AgentError) -> None:
 
 
 def _is_explained(data: object) -> bool:
-    """Whether an agent made with Coupler already explains the failure: then its message says all there is."""
+    """Return whether the error of an agent made with Coupler explains itself and needs no details."""
     return isinstance(data, dict) and data.get("reason") == "agent_failed" and "kind" in data
 
 
@@ -462,7 +462,7 @@ class EarlyUpdates:
         return taken
 
     def clear(self) -> None:
-        """Forget everything: no session is being opened any more."""
+        """Drop all updates: no session is being opened any more."""
         self._waiting.clear()
         self._bytes = 0
         self._is_full = False

@@ -117,7 +117,7 @@ class Elicitation:
         )
 
     def responders(self) -> dict[str, Responder | NotificationListener]:
-        """Return who answers requests, and who is notified of completed pages."""
+        """Return the responder of `elicitation/create`, and the listener for completed pages."""
         responders: dict[str, Responder | NotificationListener] = {"elicitation/create": self}
         if self._on_url is not None:
             responders["elicitation/complete"] = NotificationListener(

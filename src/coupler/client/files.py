@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FileAccess: TypeAlias = Literal["none", "read", "write"]
-"""What an agent may do with files through its client; `write` includes reading."""
+"""File access that an agent has through its client; `write` includes reading."""
 
 
 class ClientFiles:

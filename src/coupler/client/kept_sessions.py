@@ -1,13 +1,13 @@
-"""Sessions that are kept under a name, and resumed when the name is used again in that directory.
+"""Keeps sessions under a name, and resumes them when the name is used again in that directory.
 
     session = await open_kept(agent, "review", fingerprint(command, cwd), store=store, cwd=cwd)
 
 The agent loads or resumes the session, where it can. If it cannot, or if the circumstances are others than
 they were, there is a new session under the name, and `SessionOpened.reason` tells why.
 
-Whoever goes on with a session holds its name meanwhile, so that no two talk to it at the same time:
+A caller that uses a session locks its name meanwhile, so that no two talk to it at the same time:
 
-    async with held("review", store=store, cwd=cwd):
+    async with name_lock("review", store=store, cwd=cwd):
         …
 """
 

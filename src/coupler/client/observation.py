@@ -298,7 +298,7 @@ class BridgedSpan:
 
 
 def is_telemetry_loaded() -> bool:
-    """Whether this program has loaded OpenTelemetry's API."""
+    """Return whether this program has loaded OpenTelemetry's API."""
     return OTEL_API in sys.modules
 
 

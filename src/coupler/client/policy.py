@@ -43,11 +43,11 @@ class Decision(Struct, frozen=True):
     tool_call: ToolCall
     option: PermissionOption | None
     remedy: str | None = None
-    """What would allow it, if a policy rejected it: which rule, which policy, which flag."""
+    """The rule, policy or flag that would allow it, if a policy rejected it."""
 
     @property
     def is_allowed(self) -> bool:
-        """Whether the agent may do it."""
+        """True if the agent may do it."""
         return self.option is not None and self.option.kind in ("allow_once", "allow_always")
 
     @classmethod
@@ -64,7 +64,7 @@ Verdict: TypeAlias = bool | str | None
 Decide: TypeAlias = Callable[[PermissionRequest], Verdict | Awaitable[Verdict]]
 
 Remedy: TypeAlias = Callable[[PermissionRequest], str | None]
-"""Says what would have allowed a request; it may wait for a disk, and so runs in a thread."""
+"""Describes what would have allowed a request; runs in a thread, because it may wait for a disk."""
 
 PolicyName: TypeAlias = Literal["allow-reads", "allow-all", "deny-all", "ask"]
 
@@ -81,7 +81,7 @@ class Policy:
         self._decide = decide
         self._remedy = remedy
         self.name = name
-        """What it is called, for agents that can only be told so; rules and functions have no name."""
+        """The policy's name, for agents that only know modes; rules and functions have none."""
 
     @classmethod
     def named(cls, name: PolicyName | str, callback: Decide | None = None) -> Policy:
@@ -289,7 +289,7 @@ class Confinement(Struct, frozen=True):
     modes: Mapping[PolicyName, str]
     """The mode that enforces each policy."""
     usual: str | None = None
-    """The mode that the agent was made with; it is used where no policy is named."""
+    """The mode that the agent is configured with; used where no policy is named."""
 
     def mode_for(self, policy: Policy | None, mode: str | None) -> str:
         """Return the mode to open a session in; raises of kind `session`.

@@ -1,4 +1,4 @@
-"""Pools agents and sessions: an equal request gets the one that is there.
+"""Pools agents and sessions: a request with equal options gets one that is already there.
 
 An agent is equal if it is started with the same command, directory and settings; a session, if it is also
 opened with the same options. A reused session remembers what was said in it; `fresh` asks for a new one. No
@@ -154,7 +154,7 @@ class SessionPool:
             self._tell()
 
     def _tell(self) -> None:
-        """Wake whoever waits for a change. No cancel can come in between."""
+        """Wake whoever waits for a change."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -212,7 +212,7 @@ class _Pooled:
         self._unused.setdefault(key, []).append((session, time.monotonic()))
 
     def oldest(self) -> float:
-        """When the least recently used unused thing was last used; for an agent in use, of its sessions."""
+        """Return the last use of the least recently used thing; for an agent in use, of its sessions."""
         times = [since for unused in self._unused.values() for _, since in unused]
         return min(times if self.leases else [*times, self.since], default=time.monotonic())
 

@@ -169,7 +169,7 @@ class Until:
 
 
 class _Raised(Struct, frozen=True):
-    """An exception as a value: some cannot be set on a future, such as pytest's failures."""
+    """Wraps an exception as a value: some cannot be set on a future, such as pytest's failures."""
 
     error: BaseException
 
@@ -233,7 +233,7 @@ class Prompt:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the turn was cancelled or left, and only its end is waited for."""
+        """True if the turn was cancelled or left, and only its end is waited for."""
         return self._is_left or self._cancel_timer is not None
 
     async def cancel(self) -> None:

@@ -70,7 +70,7 @@ MOST_PAGES = 1000
 """Pages of an agent's list of sessions that are read."""
 
 TEMPORARY = "temporary"
-"""As a session's `cwd`: a directory is made for the session, and removed when it ends."""
+"""Value of a session's `cwd` for a directory that is made for the session, and removed when it ends."""
 
 Directory: TypeAlias = str | PathLike[str]
 
@@ -86,26 +86,26 @@ class SessionOptions(TypedDict, total=False):
     """Made absolute; by default that of the agent's process. "temporary" makes one and removes it."""
     additional_directories: Sequence[Directory]
     mcp_servers: Sequence[McpServer]
-    """One that the agent cannot reach by itself is bridged."""
+    """MCP servers for the agent; one that it cannot reach by itself is bridged."""
     tools: Sequence[Any]
     """Python functions that the agent's model may call, or context managers that yield such."""
     permissions: Policy | Decide | PolicyName
-    """Answers what the agent asks; by default it may read and nothing else."""
+    """Answers permission requests; by default the agent may read and nothing else."""
     model: str
     mode: str
     options: Mapping[str, str | bool]
-    """Set, like model and mode, before the first prompt."""
+    """Values of config options, set like model and mode before the first prompt."""
     strict: bool
     """False: a model, mode or option that is not offered is a warning in the log, and no error."""
 
 
 class OpeningOptions(SessionOptions, total=False):
-    """Options of `new`, `load`, `resume` and `fork`: also what `ask` has as an argument of its own."""
+    """Options of `new`, `load`, `resume` and `fork`: those of `ask`, and what it takes as arguments."""
 
     output: Any
-    """What prompts will ask for, or True: their typed answers then come by a tool, where they can."""
+    """The type that prompts will ask for, or True: typed answers then come by a tool, if possible."""
     reason: str
-    """Why it is not the session that was wanted, for those who watch: `SessionOpened` tells it."""
+    """The reason why an earlier session was not resumed, for observers: see `SessionOpened`."""
 
 
 class RemoteAgent:
@@ -123,15 +123,15 @@ class RemoteAgent:
         on_event: OnEvent | None = None,
         confinement: Confinement | None = None,
     ) -> None:
-        """`link` returns a new link to the agent for each start."""
+        """Prepare an agent; `link` returns a new link to it for each start."""
         self.capabilities = AgentCapabilities()
         self.info: Implementation | None = None
         self.auth_methods: tuple[AuthMethod, ...] = ()
         self._link = link
         self.cwd = cwd
-        """Where its process runs, and where sessions are opened that name no other directory."""
+        """The directory that its process runs in, and that sessions get which name none."""
         self.confinement = confinement
-        """How it is kept to a policy, if it asks for nothing."""
+        """The modes that enforce policies, for an agent that sends no permission requests."""
         self._startup_timeout = startup_timeout
         self._frame_limit = frame_limit
         self._offer = offer or ClientOffer()
@@ -149,7 +149,7 @@ class RemoteAgent:
 
     @property
     def is_running(self) -> bool:
-        """Whether the agent runs; one that has died is started again when a session is opened."""
+        """True if the agent runs; one that has died is started again when a session is opened."""
         return self._connection is not None and not self._connection.is_over
 
     @property
@@ -158,7 +158,7 @@ class RemoteAgent:
         return self._offer.wanted_files
 
     def offers(self, gate: str) -> bool:
-        """Whether the agent has advertised a capability, such as `sessionCapabilities.list`."""
+        """Return whether the agent has advertised a capability, such as `sessionCapabilities.list`."""
         return offers(self.capabilities, gate)
 
     async def __aenter__(self) -> Self:
@@ -401,7 +401,7 @@ class SessionOpening:
             raise AgentError("session", "the agent does not take additional directories")
 
     async def equip(self, connection: ClientConnection, request: OpeningRequest) -> OpeningRequest:
-        """Start what the session's tools and servers need, and return the request with those servers."""
+        """Open the tools and servers of the session, and return the request with those servers."""
         servers = await self._resources.open(connection.capabilities.mcp_capabilities)
         return msgspec.structs.replace(request, mcp_servers=servers)
 
@@ -455,7 +455,7 @@ class ClientOffer:
             if function is not None and not callable(function):
                 raise TypeError(f"{name}= is a function that asks the user; this is {function!r}")
         self.wanted_files = files
-        """What was asked for; None if nobody has said."""
+        """The file access that was asked for; None if it was left out."""
         self._files: FileAccess = files or "read"
         self._terminals = terminals
         self._on_form = on_form
@@ -501,7 +501,7 @@ class ClientOffer:
 
 
 class Quirks(Protocol):
-    """What is particular about one agent. Derive from `Usual` and override what differs."""
+    """Deviations of one agent from the protocol. Derive from `Usual` and override what differs."""
 
     linger: float
     """Seconds of silence to wait for after a turn's answer, for agents that send content late; mostly 0."""
@@ -510,10 +510,10 @@ class Quirks(Protocol):
         """Return the offered model that a name means; None if there is none."""
 
     def may_refuse_mode(self, mode: str) -> bool:
-        """Whether a refused mode is only logged as a warning."""
+        """Return whether a refused mode is only logged as a warning."""
 
     def is_failure(self, reply: Reply) -> bool:
-        """Whether a turn that ended well counts as failed, such as one with an empty answer."""
+        """Return whether a turn that ended well counts as failed, such as one with an empty answer."""
 
 
 class Usual:
@@ -532,7 +532,7 @@ class Usual:
 
 
 class FailsEmpty(Usual):
-    """An agent whose empty answer is a failure, as with many whose model was not reached."""
+    """An agent whose empty answer counts as a failure, as with many that did not reach their model."""
 
     def is_failure(self, reply: Reply) -> bool:
         return reply.is_complete and reply.is_empty

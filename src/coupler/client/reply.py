@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 OutputWay: TypeAlias = Literal["tool", "text"]
-"""How typed output came: by the `structured_output` tool, or as JSON in the answer's text."""
+"""Ways in which typed output comes: by the `structured_output` tool, or as JSON in the text."""
 
 CHANGING_KINDS = frozenset({"edit", "delete", "move"})
 
@@ -88,12 +88,12 @@ class Reply(Struct, frozen=True):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the stop reason is `end_turn`; a refusal, a limit or a cancel is no success."""
+        """True if the stop reason is `end_turn`; a refusal, a limit or a cancel is no success."""
         return self.stop_reason == "end_turn"
 
     @property
     def is_empty(self) -> bool:
-        """Whether the agent neither said nor did anything."""
+        """True if the agent neither said nor did anything."""
         return not (self.text.strip() or self.tool_calls or self.content or self.output is not None)
 
     @property
@@ -129,7 +129,7 @@ class ReplyBuilder:
     """Collects the events of a turn into a reply."""
 
     def __init__(self, asked: int = 0, before: Usage | None = None) -> None:
-        """`asked` is the number of characters of the prompt, `before` the session's usage until then."""
+        """Begin a reply to a prompt of `asked` characters; `before` is the session's usage until then."""
         self._asked = asked
         self._before = before
         self._usage = before
@@ -327,7 +327,7 @@ class Budget:
         self.spent_turns = 0
         self.running_tokens = 0
         self.running_cost = 0.0
-        """What the turns have used that run now, as far as that is known."""
+        """Cost of the turns that run now, as far as it is known."""
         self.is_estimated = False
 
     def begin_turn(self) -> TurnCharge:

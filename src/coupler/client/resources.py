@@ -34,7 +34,7 @@ class ToolResources:
     """The tools and MCP servers of one session."""
 
     def __init__(self, tools: Sequence[Any], mcp_servers: Sequence[McpServer], output: Any) -> None:
-        """`output` is a type, or True if that is not known yet: typed answers may come by a tool."""
+        """Prepare; `output` is a type, or True if it is not known yet: typed answers may come by a tool."""
         self._given = tuple(tools)
         self._servers = tuple(mcp_servers)
         self._output = output
@@ -59,7 +59,7 @@ class ToolResources:
             raise
 
     def belong_to(self, session: RemoteSession) -> None:
-        """Tell the tools the session that they belong to."""
+        """Give the tools the session that they belong to."""
         if self._tools is not None:
             session.tools = self._tools
             self._tools.belong_to(session)
@@ -153,7 +153,7 @@ def _refused(server: McpServerHttp | McpServerSse) -> AgentError:
 
 
 def _told(error: BaseException) -> BaseException:
-    """Convert the reason for which nothing was opened.
+    """Convert the error for which nothing was opened to the one to raise.
 
     A cancel is not passed on as one of the waiting task's.
     """

@@ -64,7 +64,7 @@ def never(request: PermissionRequest) -> str | None:
 
 
 def is_reading(request: PermissionRequest) -> bool:
-    """Whether a call only looks at ordinary files in the session's directories, as far as it tells."""
+    """Return whether a call claims only to read ordinary files in the session's directories."""
     if request.tool_call.kind not in READING_KINDS:
         return False
     action = action_of(request)
@@ -77,7 +77,7 @@ def is_reading(request: PermissionRequest) -> bool:
 
 
 def remedy(request: PermissionRequest) -> str:
-    """What would allow the call, in words for people who use Python or the command line."""
+    """Describe what would allow the call, for people who use Python or the command line."""
     if (reason := never(request)) is not None:
         return reason
     if is_reading(request):
@@ -93,7 +93,7 @@ def remedy(request: PermissionRequest) -> str:
 
 
 def _rules_for(request: PermissionRequest) -> list[str]:
-    """The rules that would allow the call, if there are such that say exactly what they allow."""
+    """Return the rules that would allow the call, if there are some that say exactly what they allow."""
     verdict = _judged([], action_of(request), request)
     scopes = (scope for offer in verdict.offers if offer.kind == "allow_always" for scope in offer.scopes)
     return [scope.rule_text for scope in scopes]

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 
 
 class RemoteSession:
-    """One conversation with an agent. Updates are folded in whether a prompt runs or not."""
+    """One session with an agent. Updates are applied whether a prompt runs or not."""
 
     def __init__(
         self,
@@ -130,17 +130,17 @@ class RemoteSession:
 
     @property
     def is_over(self) -> bool:
-        """Whether the agent of this session has ended."""
+        """True if the agent of this session has ended."""
         return self._connection.is_over
 
     @property
     def has_ended(self) -> bool:
-        """Whether the session's resources are being closed: nothing more can be opened for it."""
+        """True if the session's resources are being closed: nothing more can be opened for it."""
         return self._has_ended
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the running turn was cancelled: its permission requests are answered as cancelled."""
+        """True if the running turn was cancelled: its permission requests are answered as cancelled."""
         return self._prompt is not None and self._prompt.is_cancelled
 
     @property
@@ -308,11 +308,11 @@ class RemoteSession:
         return self._span
 
     def may_refuse_mode(self, mode: str) -> bool:
-        """Whether this agent may refuse a mode without an error."""
+        """Return whether this agent may refuse a mode without an error."""
         return self._quirks.may_refuse_mode(mode)
 
     def is_failure(self, reply: Reply) -> bool:
-        """Whether this reply counts as a failure of the agent."""
+        """Return whether this reply counts as a failure of the agent."""
         return self._quirks.is_failure(reply)
 
     async def silence(self) -> None:
@@ -637,18 +637,18 @@ class LateEvents:
         self._heard: asyncio.Event | None = None
 
     def turn_began(self) -> None:
-        """A prompt is sent: messages seen before belong to earlier turns."""
+        """Begin a turn: messages seen before belong to earlier ones."""
         self._has_turns = self._is_in_turn = True
         self._past |= self._told
         self._told.clear()
         self._current, self._is_current_late = None, False
 
     def turn_ended(self) -> None:
-        """The turn is over: content that comes from now on is late."""
+        """End the turn: content that comes from now on is late."""
         self._is_in_turn = False
 
     def is_late_text(self, event: Text | Thought) -> bool:
-        """Whether a chunk of text belongs to a turn that is over. Most events are text."""
+        """Return whether a chunk of text belongs to a turn that is over. Most events are text."""
         if self._heard is not None:
             self._heard.set()
         if not self._is_in_turn:
@@ -662,7 +662,7 @@ class LateEvents:
         return self._is_current_late
 
     def is_late(self, event: Event) -> bool:
-        """Whether any other event is late. A tool call that goes on in a later turn belongs to that."""
+        """Return whether any other event is late. A tool call that goes on belongs to the later turn."""
         if self._heard is not None:
             self._heard.set()
         return self._has_turns and not self._is_in_turn and isinstance(event, _OF_A_TURN)
@@ -682,7 +682,7 @@ class LateEvents:
 
 
 class FinishedCalls:
-    """Tells the end of each tool call once, whoever reports it first and however often.
+    """Reports the end of each tool call once, whoever tells it first and however often.
 
     A call of a Python tool is known twice: to us, who ran it, and to the agent, which reports it by its own
     id. Some agents tell us that id; for the others the two are paired within a turn, by name, input and
@@ -692,7 +692,7 @@ class FinishedCalls:
     def __init__(self) -> None:
         self._reported: set[str] = set()
         self._ours: dict[str, str] = {}
-        """Our own calls, by each id that the agent may know them by."""
+        """The ids of our own calls, by each id that the agent may know them by."""
         self._unpaired: list[ToolCall] = []
         """Our own calls of this turn that the agent has not reported yet, oldest first."""
         self._unpaired_reports: list[ToolCall] = []
@@ -703,7 +703,7 @@ class FinishedCalls:
         self._unpaired_reports.clear()
 
     def is_news(self, call: ToolCall) -> bool:
-        """Whether the agent reports the end of a call that was not known yet."""
+        """Return whether the agent reports the end of a call that was not known yet."""
         if call.is_open:
             self._reported.discard(call.id)
             return False
@@ -722,7 +722,7 @@ class FinishedCalls:
         return True
 
     def is_news_of_ours(self, call: ToolCall, ids: frozenset[str]) -> bool:
-        """Whether the end of a Python tool's call was not known yet.
+        """Return whether the end of a Python tool's call was not known yet.
 
         The agent may have any of these ids for it.
         """
@@ -747,7 +747,7 @@ def _is_report_of(report: ToolCall, own: ToolCall) -> bool:
 
 
 def _is_named(report: ToolCall, name: str) -> bool:
-    """Whether a reported call is one of this tool, in the spellings of different agents.
+    """Return whether a reported call is one of this tool, in the spellings of different agents.
 
     `coupler_price`, `mcp__coupler__price`, `price (coupler MCP Server)`, and as an id with a number behind.
     """
@@ -762,7 +762,7 @@ def _is_named(report: ToolCall, name: str) -> bool:
 
 
 def _has_input(reported: object, given: object) -> bool:
-    """Whether the reported input is the given one; some agents report none, or wrap it."""
+    """Return whether the reported input is the given one; some agents report none, or wrap it."""
     if reported is None or reported == given:
         return True
     return isinstance(reported, dict) and (not reported or given in reported.values())

@@ -53,7 +53,7 @@ MOST_OPEN = 64
 """Unreleased terminals of one session."""
 
 MOST_RELEASED = 32
-"""Released terminals of one session whose output is kept for us."""
+"""Released terminals of one session whose output is kept for this program."""
 
 DEFAULT_OUTPUT_LIMIT = 1024 * 1024
 """Bytes of output that are kept if the agent names no limit: the last ones."""
@@ -172,7 +172,7 @@ class ClientTerminal:
 
     @property
     def is_released(self) -> bool:
-        """Whether the agent has released it."""
+        """True if the agent has released it."""
         return self._released.is_set()
 
     async def wait(self) -> TerminalExitStatus:

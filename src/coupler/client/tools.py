@@ -37,7 +37,7 @@ CALLS_CLOSE_LIMIT = 1.0
 """Seconds that cancelled calls have to end, when the session does."""
 
 MOST_IDS, LONGEST_ID = 8, 256
-"""How many strings of a call's `_meta` may be its id, and how long they may be."""
+"""Strings in a call's `_meta` that may be its id, and characters of each, at most."""
 
 _ID_KEYS = frozenset({"tooluseid", "toolcallid", "callid"})
 _RESERVED = "io.modelcontextprotocol/"
@@ -70,7 +70,7 @@ class ClientTools:
     """The tools of one session and their running calls."""
 
     def __init__(self, functions: Sequence[Any], output_schema: dict[str, Any] | None = None) -> None:
-        """With `output_schema` the tool for typed answers is always offered, at first with this schema."""
+        """Prepare; with `output_schema` there is always a tool for typed answers, first with this schema."""
         self._functions = tool_functions(functions, ToolContext)
         if STRUCTURED_OUTPUT in self._functions:
             raise TypeError(f"`{STRUCTURED_OUTPUT}` is the tool that takes typed answers: rename yours")
@@ -82,15 +82,15 @@ class ClientTools:
         self._places = asyncio.Semaphore(MOST_CALLS)
 
     def belong_to(self, session: RemoteSession) -> None:
-        """Tell the session; calls that came before wait for this."""
+        """Set the session; calls that came before wait for this."""
         self._session.set_result(session)
 
     def expect(self, output: OutputTool | None) -> None:
-        """Send typed answers there from now on, or nowhere."""
+        """Set the receiver of typed answers, or None."""
         self._output = output
 
     def has_shown(self, output: OutputTool) -> bool:
-        """Whether the agent has listed the tools, and saw this output schema last."""
+        """Return whether the agent has listed the tools, and saw this output schema last."""
         return self._shown_output == output.input_schema
 
     def listed(self) -> Sequence[Tool]:
@@ -132,7 +132,7 @@ class ClientTools:
         return result
 
     def cancel_calls(self) -> None:
-        """Cancel the running calls of a cancelled turn; what runs in a thread goes on unheard."""
+        """Cancel the running calls of a cancelled turn; results of those that run in threads are dropped."""
         for call, cancelled in self._calls.items():
             cancelled.set()
             call.cancel()
