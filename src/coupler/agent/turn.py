@@ -63,7 +63,7 @@ STOP_REASONS: tuple[str, ...] = get_args(StopReason)
 
 NOTICES = "session.notices"
 COMPACTION = "session.compaction"
-"""The capability of clients that can show compactions."""
+"""Capabilities of clients that can show notices and compactions."""
 
 SEVERITIES = ("info", "warning", "error")
 
