@@ -98,7 +98,7 @@ async def _require(relayed: RelayContext, kind: str, path: str) -> None:
 
 
 async def _inside(relayed: RelayContext, path: str) -> str:
-    """The path as the editor gets it."""
+    """Return the path as the editor gets it; raises if it is outside of the session's directories."""
     session = relayed.session
     try:
         return (await in_thread(lambda: find_inside(path, session.cwd, session.roots))).shown
@@ -180,12 +180,12 @@ class RelayedTerminals(ClientTerminals):
         return ReleaseTerminalResponse()
 
     def _with_editors(self, id: str, session: RemoteSession) -> RelayContext | None:
-        """The session, if the terminal is one of its editor's."""
+        """Return the session's context if the terminal is one of its editor's."""
         relayed = self._relayed(session.id)
         return relayed if relayed is not None and id in relayed.editor_terminals else None
 
     def _show(self, id: str, session: RemoteSession, output: str | None = None) -> None:
-        """Let the call that shows a terminal of ours show what was written in it by now."""
+        """Show the output of one of our terminals in the tool call that it belongs to."""
         relayed = self._relayed(session.id)
         if relayed is None:
             return
@@ -194,7 +194,7 @@ class RelayedTerminals(ClientTerminals):
 
 
 async def release(relayed: RelayContext) -> None:
-    """End what runs in the editor's terminals, for an agent that does not do it any more."""
+    """Kill and release the editor's terminals that the agent has left open."""
     while relayed.editor_terminals:
         terminal = relayed.editor_terminals.pop()
         with contextlib.suppress(RpcError):
@@ -208,7 +208,7 @@ async def _ask(relayed: RelayContext, request: Any) -> Any:
 
 
 async def _keep_output(relayed: RelayContext, id: str) -> None:
-    """Keep what was in a terminal of the editor's: no other client will know it."""
+    """Journal the output of an editor's terminal, because other clients will not know the terminal."""
     mirror = relayed.mirror
     call_id = mirror.showing(id) if mirror is not None else None
     if call_id is None:
@@ -254,7 +254,7 @@ class RelayedElicitations:
         self._pages: dict[str, RelayContext] = {}
 
     def responders(self) -> dict[str, Responder | NotificationListener]:
-        """Who answers, and who hears of completed pages."""
+        """Return the responder of `elicitation/create`, and the listener for completed pages."""
         return {
             "elicitation/create": self,
             "elicitation/complete": NotificationListener(CompleteElicitationNotification, self._complete),

@@ -1,4 +1,4 @@
-"""The errors of a relay, and `RelayContext`: what a request of a relayed agent is served with."""
+"""Defines the errors of a relay, and `RelayContext`, which requests of a relayed agent are served with."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def as_answer(error: AgentError, words: str) -> RpcError:
 
 
 class RelayContext(Protocol):
-    """A session of ours and the turn in which the relayed agent works: what its requests are served with.
+    """The session and turn of ours in which a request of the relayed agent is served.
 
     A relayed session has one for all of its turns, a tool call that was delegated has one for itself.
     """
@@ -49,9 +49,9 @@ class RelayContext(Protocol):
         ...
 
     def editor_made(self, terminal_id: str) -> None:
-        """The editor has made a terminal."""
+        """Record a terminal that the editor has made."""
         ...
 
     def show_output(self, terminal_id: str, text: str) -> None:
-        """Show what was written in a terminal of ours, which the editor does not know."""
+        """Show the output of one of our terminals, which the editor does not know."""
         ...

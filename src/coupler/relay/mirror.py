@@ -50,31 +50,31 @@ log = logging.getLogger("coupler.relay")
 
 TOOL_CALL_STATUSES = frozenset({"pending", "in_progress", "completed", "failed"})
 ENDED = frozenset({"completed", "failed", "cancelled"})
-"""How a compaction can end."""
+"""The final statuses of a compaction."""
 
 MIRRORED = ("kind", "title", "name", "locations", "raw_input", "raw_output", "meta")
-"""What is passed on of a call besides its status and what it shows."""
+"""Fields of a tool call that are passed on, besides its status and content."""
 
 _ROLES: dict[type, Role] = {Text: "agent", Thought: "thought"}
 
 QUIET = 0.25
-"""Seconds without a word after which what may be the beginning of a secret is shown."""
+"""Seconds without text after which a possible beginning of a secret is shown."""
 
 OVERHEAD = 100
-"""Bytes that a piece costs besides its text."""
+"""Bytes that are counted for a piece besides its text."""
 
 MessagePiece: TypeAlias = Text | Thought
 StartTask: TypeAlias = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 PERIOD = 0.1
-"""Seconds between two looks at a command that writes."""
+"""Seconds between two checks of a command's output."""
 
 PRIORITIES: tuple[str, ...] = get_args(PlanEntryPriority)
 PLAN_STATUSES: tuple[str, ...] = get_args(PlanEntryStatus)
 
 
 class TurnMirror:
-    """Shows one turn of the agent as ours. `terminal` gives what a tool call shows of a terminal."""
+    """Shows one turn of the agent as ours. `terminal` converts a terminal in a tool call's content."""
 
     def __init__(
         self,
@@ -107,13 +107,13 @@ class TurnMirror:
             self._overflowed(AgentError("overflow", "the editor does not read what the agent says"))
 
     def flush(self) -> None:
-        """Show everything that was received: something comes now that has to stand behind it."""
+        """Show everything that was received, before something that has to follow it."""
         if self._queue is not None:
             while (event := self._queue.take()) is not None:
                 self._show(event)
 
     async def finish(self) -> None:
-        """The turn is over: show what is left, and show nothing more."""
+        """Show what is left, and stop: the turn is over."""
         if self._turn.is_alive:
             self.flush()
         if self._catching_up is not None:
@@ -121,13 +121,13 @@ class TurnMirror:
             await asyncio.gather(self._catching_up, return_exceptions=True)
 
     def announced(self, call: ToolCall) -> str:
-        """The id under which the editor knows a call, which it is told of now if it was not."""
+        """Return the id under which the editor knows a call; one that it does not know is announced now."""
         if call.id not in self._calls:
             self._show_call(call)
         return self._calls[call.id].id
 
     def content(self, call: ToolCall) -> tuple[ToolCallContent, ...]:
-        """What a call shows, as far as the editor can show it."""
+        """Return the content of a call, as far as the editor can show it."""
         return tuple(
             self._terminal(item.terminal_id) if isinstance(item, TerminalContent) else item
             for item in call.content
@@ -135,15 +135,15 @@ class TurnMirror:
         )
 
     def known(self, id: str) -> str | None:
-        """The id under which the editor knows one of the agent's calls, if it does."""
+        """Return the id under which the editor knows one of the agent's calls, if it does."""
         return self._calls[id].id if id in self._calls else None
 
     def showing(self, terminal_id: str) -> str | None:
-        """The call that shows a terminal, as the editor knows it."""
+        """Return the editor's id of the call that shows a terminal."""
         return next((shown.id for shown in self._calls.values() if shown.shows(terminal_id)), None)
 
     def refresh(self, terminal_id: str) -> None:
-        """More was written in a terminal that is not the editor's."""
+        """Show the new output of a terminal that is not the editor's."""
         for shown in self._calls.values():
             if shown.shows(terminal_id) and self._turn.is_alive and self._is_open(shown.id):
                 self._show_content(shown, self.content(shown.call))
@@ -196,7 +196,7 @@ class TurnMirror:
                 log.debug("%s is not passed on", type(event).__name__)
 
     def _send_or_say(self, event: Notice | Compaction | CompactionSummary, gate: str, spoken: str) -> None:
-        """Something beside the conversation: as it is, or in words for editors that do not show it."""
+        """Send a notice or compaction, or say it as a message to editors that cannot show it."""
         self._begin_new_message()
         if self._turn.editor.offers(gate):
             self._outlet.send(event)
@@ -271,7 +271,7 @@ class TurnMirror:
 
 
 class _Shown:
-    """A call as the editor was told of it."""
+    """A tool call as it was last reported to the editor."""
 
     def __init__(self, id: str, call: ToolCall, told: dict[str, Any]) -> None:
         self.id = id
@@ -281,7 +281,7 @@ class _Shown:
         self.told = {**told, "title": call.title}
 
     def shows(self, terminal_id: str) -> bool:
-        """Whether a terminal is part of it."""
+        """Return whether the call's content has the terminal."""
         return any(
             isinstance(item, TerminalContent) and item.terminal_id == terminal_id
             for item in self.call.content
@@ -303,7 +303,7 @@ def _field(call: ToolCall, name: str) -> Any:
 def _continuation(
     before: tuple[ToolCallContent, ...], after: tuple[ToolCallContent, ...]
 ) -> tuple[ToolCallContent, ...] | None:
-    """What has to be added to show the new content; None if it is another one."""
+    """Return what to append to the content to get the new one; None if it does not continue."""
     if len(before) == len(after) == 1:
         old, new = plain_text_of(before[0]), plain_text_of(after[0])
         if old is not None and new is not None and new.startswith(old):
@@ -324,14 +324,14 @@ def _size(event: Event) -> int:
 class BetweenTurns:
     """Shows what the agent says while no turn runs, as it comes.
 
-    While a turn runs, or the editor does not keep up, it waits, joined as far as it can be; an agent that
-    says even more than that is not passed on. Pieces of one message stay together until the agent is quiet
-    for a moment, so that a secret in several of them is known for one.
+    While a turn runs, or the editor does not keep up, text is queued and joined; what exceeds the queue is
+    dropped. Pieces of one message are redacted as one text until the agent is quiet for a moment, so that a
+    secret in several of them is found.
     """
 
     def __init__(self, session: Session, start: StartTask) -> None:
         self.is_kept = False
-        """Whether it is also kept. What comes before the first prompt belongs to no turn, and is not."""
+        """True if it is also journaled, which begins with the first prompt: before it there is no turn."""
         self._session = session
         self._outlet = session.outlet
         self._start = start
@@ -356,7 +356,7 @@ class BetweenTurns:
             self._catching_up = self._start(self._catch_up(self._queue))
 
     def end(self) -> None:
-        """A turn begins or the session is left: show all that was said before."""
+        """Show everything that waits, because a turn begins or the session is closed."""
         queue, self._queue = self._queue, None
         while queue is not None and (piece := queue.take()) is not None:
             self._show(piece)  # type: ignore[arg-type]
@@ -401,7 +401,7 @@ class BetweenTurns:
 
 
 class TerminalWatcher:
-    """Shows what a command writes in a terminal of ours while it runs, whether its agent looks at it or not.
+    """Shows the output of a command in one of our terminals while it runs, even if no agent reads it.
 
     Once the terminal has lost the beginning of its output, the end is shown when the command has ended.
     """

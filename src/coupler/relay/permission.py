@@ -28,14 +28,14 @@ REJECTING = ("reject_once", "reject_always")
 
 
 class RelayPermissions:
-    """Decides for one session; what was allowed once holds until its turn ends."""
+    """Decides the permission requests of one session; what was allowed once holds until its turn ends."""
 
     def __init__(self, relayed: RelayContext) -> None:
         self._relayed = relayed
         self._granted: list[Action] = []
 
     def forget_grants(self) -> None:
-        """The turn is over, and with it what was allowed once."""
+        """Drop what was allowed once, because the turn is over."""
         self._granted.clear()
 
     async def decide(self, request: PermissionRequest) -> str | None:
@@ -95,7 +95,7 @@ class RelayPermissions:
 
 
 def _known_options(options: tuple[PermissionOption, ...]) -> tuple[PermissionOption, ...]:
-    """The agent's options that an editor can show, each id once."""
+    """Return the agent's options that an editor can show, each id once."""
     known: dict[str, PermissionOption] = {}
     for option in options:
         if option.kind in OPTION_KINDS:
@@ -122,7 +122,7 @@ def _line(command: str | tuple[str, ...]) -> str:
 
 
 def _lines(command: str | tuple[str, ...]) -> set[str]:
-    """A command, and what a shell in it is given: agents ask for one and run the other."""
+    """Return a command line and what a shell in it runs: agents ask for one and run the other."""
     lines = {_line(command)}
     if isinstance(command, tuple):
         lines.add(" ".join(command))

@@ -47,17 +47,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("coupler.relay")
 
 IDENTITY = "relay"
-"""What the names of relayed agents begin with in the store."""
+"""Prefix of the identities of relayed agents in the store."""
 
 LOGIN_VARIABLE = "COUPLER_RELAY_LOGIN"
-"""Set for a login in a terminal: the agent's command is then run itself, and nothing is served."""
+"""Variable that is set for a login in a terminal: the agent's command runs, and nothing is served."""
 
 BY_NAME = "by name"
-"""What it is set to if the first word of the command may be a name of the catalogue, and not a program."""
+"""Value of that variable if the command's first word may be an agent of the catalogue, not a program."""
 
 
 class Relay:
-    """One relayed agent. `words` are what it was started with, for the store and for people."""
+    """Relays one agent. `words` is the command that it was started with, for the store and for messages."""
 
     def __init__(self, remote: RemoteAgent, words: str, options: ServeOptions) -> None:
         self.remote = remote
@@ -80,7 +80,7 @@ class Relay:
         )
 
     async def initialize(self, editor: Editor) -> InitializeResponse:
-        """Start the agent with what its editor offers, and tell what both can do together."""
+        """Start the agent with the editor's capabilities, and return those that both have together."""
         self.remote.offer_instead(RelayOffer(editor.capabilities, self.find, self._files))
         await self.started()
         return self._initialize_response()
@@ -97,7 +97,7 @@ class Relay:
             self._is_started = True
 
     async def agent_for(self, session: Session) -> Agent:
-        """The agent of a new session, or of one that goes on."""
+        """Make the agent of a new session, or of one that is opened again."""
         await self.started()
         relayed = RelayedSession(self, session)
         try:
@@ -107,15 +107,15 @@ class Relay:
         return relayed
 
     def register(self, remote_id: str, relayed: RelayedSession) -> None:
-        """Serve what the agent asks for in its session in this one."""
+        """Serve the requests of the agent's session in this one."""
         self._sessions[remote_id] = relayed
 
     def unregister(self, remote_id: str) -> None:
-        """Serve nothing more for the agent's session: it is left."""
+        """Serve no more requests of the agent's session, because it is closed."""
         self._sessions.pop(remote_id, None)
 
     def find(self, remote_id: str) -> RelayedSession | None:
-        """The session that one of the agent's belongs to."""
+        """Return the session that one of the agent's belongs to."""
         return self._sessions.get(remote_id)
 
     def offers(self, gate: str) -> bool:
@@ -123,7 +123,7 @@ class Relay:
         return self.remote.offers(gate)
 
     async def forget(self, session_id: str, state: Any) -> None:
-        """Let the agent delete its own session as well, where it can. Ours is gone, whatever it says."""
+        """Let the agent delete its own session, if it can; an error is logged."""
         remote = RelayedSession.remote_of(session_id, state)
         if remote is None:
             return
@@ -163,7 +163,7 @@ class Relay:
         return McpCapabilities(http=own.http or bridged.http, sse=own.sse or bridged.sse)
 
     def _info(self, ours: Implementation | None) -> Implementation:
-        """Who the agent says it is; what the command line says wins."""
+        """Return the agent's name, title and version; options take precedence."""
         theirs = self.remote.info
         given = self._options
         name = given.name or (theirs.name if theirs is not None else self.words.split()[0])
@@ -174,7 +174,7 @@ class Relay:
 
 
 class _Accepting(Agent):
-    """An agent that takes these blocks in its prompts."""
+    """An agent that accepts these blocks in its prompts, to compute capabilities from."""
 
     def __init__(self, accepts: Any) -> None:
         self.accepts = accepts
@@ -203,9 +203,9 @@ class RelayedLogins(Logins):
 
 
 def relayed_auth_method(method: AuthMethod, words: str) -> AuthMethod | None:
-    """The authentication method that the editor is told of; None for one that this version does not know.
+    """Convert an authentication method for the editor; None for a type that this version does not know.
 
-    Who logs in in a terminal runs our command, which ends with the `words`, with the method's own behind it.
+    A login in a terminal runs our command, which ends with the `words`, followed by the method's arguments.
     """
     match method:
         case AuthMethodTerminal(env=env):
@@ -218,9 +218,9 @@ def relayed_auth_method(method: AuthMethod, words: str) -> AuthMethod | None:
 
 
 class RelayOffer(ClientOffer):
-    """What the relayed agent is offered: files, terminals, and elicitations if the editor takes them.
+    """The capabilities offered to the relayed agent: files, terminals, and the editor's elicitations.
 
-    Only an agent for which somebody has said so is offered fewer files.
+    File access is "write" unless `files` restricts it.
     """
 
     def __init__(

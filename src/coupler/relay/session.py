@@ -70,7 +70,7 @@ STOP_REASONS: tuple[str, ...] = get_args(StopReason)
 FORGOTTEN = "The agent was started again and does not remember the conversation so far."
 
 MOST_CHARACTERS = 64 * 1024
-"""How much of the conversation is handed over."""
+"""Characters of the conversation that a new remote session is given, at most."""
 
 LONGEST_ANSWER = 8 * 1024
 """Characters of one message; the middle of a longer one is left out."""
@@ -91,7 +91,7 @@ Declared = TypeVar("Declared")
 
 
 class RelayedSession(Agent):
-    """The agent of one session. Its state names the remote session, and which of ours that belongs to."""
+    """The agent of one session. Its state has the remote session's id, and that of the one it belongs to."""
 
     def __init__(self, relay: Relay, session: Session) -> None:
         takes = relay.remote.capabilities.prompt_capabilities
@@ -126,18 +126,18 @@ class RelayedSession(Agent):
         return self._was_prompted and self.session.editor.offers(gate)
 
     def editor_made(self, terminal_id: str) -> None:
-        """The editor has made a terminal. It can show it also when it is released."""
+        """Record a terminal that the editor has made. It can still show it after the release."""
         self.editor_terminals.add(terminal_id)
         self._shown_terminals.add(terminal_id)
 
     def show_output(self, terminal_id: str, text: str) -> None:
-        """Show what was written in a terminal of ours, which the editor does not know."""
+        """Show the output of one of our terminals, which the editor does not know."""
         self._outputs[terminal_id] = text
         if self.mirror is not None:
             self.mirror.refresh(terminal_id)
 
     async def open(self) -> None:
-        """Open the remote session, before ours is there, and declare what it offers."""
+        """Open the remote session before ours is announced, and declare its modes, options and commands."""
         await self._open_remote()
         self.modes = modes_of(self._remote.settings)
         self.options = options_of(self._remote.settings)
@@ -150,7 +150,7 @@ class RelayedSession(Agent):
             await self._restore_settings()
 
     async def moved(self, session: Session) -> None:
-        """Other directories or servers can only be given to a session when it is opened."""
+        """Open the remote session again, because directories and servers are set only when one is opened."""
         await self._leave_remote()
         await self._reopen()
 
@@ -205,7 +205,7 @@ class RelayedSession(Agent):
 
     @staticmethod
     def remote_of(session_id: str, state: Any) -> str | None:
-        """The remote session that belongs to the one with this state alone; None if that is only a copy."""
+        """Return the remote session in a state; None if the state was copied from another session."""
         if not isinstance(state, dict) or state.get("session") != session_id:
             return None
         remote = state.get("remote")
@@ -226,7 +226,7 @@ class RelayedSession(Agent):
         self.session.state = {"session": self.session.id, "remote": self._remote.id}
 
     async def _opened_again(self, id: str) -> RemoteSession | None:
-        """Open the earlier remote session again, where the agent can; None if there has to be another one."""
+        """Load, resume or fork the earlier remote session; None if the agent needs a new one."""
         relay, options = self._relay, self._options()
         # A copy of a session has the original's state: the two must not share one remote session.
         is_copy = self.remote_of(self.session.id, self.session.state) is None
@@ -248,7 +248,7 @@ class RelayedSession(Agent):
         return None
 
     async def _reopen(self) -> None:
-        """The agent or its session is gone, while ours is still open."""
+        """Open the remote session again for a session that is still open."""
         self._relay.unregister(self._remote.id)
         await release(self)
         try:
@@ -281,7 +281,7 @@ class RelayedSession(Agent):
             log.warning("the agent's session could not be closed: %s", error.message)
 
     async def _restore_settings(self) -> None:
-        """Set the remote session to what ours is set to; what it refuses stays as it says."""
+        """Set the remote session to our mode and options; what it refuses keeps its value."""
         session, settings = self.session, self._remote.settings
         try:
             if session.mode is not None and settings.mode not in (None, session.mode):
@@ -382,7 +382,7 @@ def transcript_of_turns(latest_first: Iterable[str]) -> str | None:
 
 
 def marked(transcript: str) -> str:
-    """Put the transcript between two marks that nobody who spoke in it could know."""
+    """Enclose the transcript in two random marks that nothing in it can imitate."""
     mark = f"transcript-{os.urandom(8).hex()}"
     return "\n\n".join([BEGINNING.format(mark=mark), transcript, END.format(mark=mark)])
 
@@ -444,7 +444,7 @@ def _written_out(block: EmbeddedResource) -> ContentBlock:
 
 
 def modes_of(settings: RemoteSettings) -> tuple[Mode, ...]:
-    """The agent's modes, the current one first: a session begins in the first.
+    """Return the agent's modes, the current one first: a session begins in the first.
 
     What the agent says is not trusted to be well-formed, here and below: an entry that could not be declared
     is left out, with a warning.
@@ -454,7 +454,7 @@ def modes_of(settings: RemoteSettings) -> tuple[Mode, ...]:
 
 
 def options_of(settings: RemoteSettings) -> tuple[Option, ...]:
-    """The agent's options, without the mode where there are modes; legacy models become an option."""
+    """Return the agent's options, without the mode where there are modes; legacy models become an option."""
     told = [option for option in settings.options if not (settings.modes and _id_of(option) == MODE)]
     options: tuple[Option, ...] = _declared(told, _option, _option_id)
     if settings.models is None or settings.model_option is not None:
@@ -463,7 +463,7 @@ def options_of(settings: RemoteSettings) -> tuple[Option, ...]:
 
 
 def values_of(settings: RemoteSettings) -> dict[str, OptionValue]:
-    """The values that the agent says its options are set to."""
+    """Return the current values of the agent's options."""
     values: dict[str, OptionValue] = {}
     for option in settings.options:
         if isinstance(option, SessionConfigSelect | SessionConfigBoolean):
@@ -474,7 +474,7 @@ def values_of(settings: RemoteSettings) -> dict[str, OptionValue]:
 
 
 def commands_of(commands: Sequence[AvailableCommand]) -> tuple[Command, ...]:
-    """The agent's slash commands."""
+    """Return the agent's slash commands."""
     return _declared(commands, _command, lambda command: command.name)
 
 
