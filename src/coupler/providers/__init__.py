@@ -1,4 +1,4 @@
-"""Agents that do not speak ACP: vendors' command lines and model servers, each as a Coupler `Agent`.
+"""Runs agents that do not speak ACP: vendors' command lines and model servers, each as an `Agent`.
 
 A provider takes a turn and emits events like any other agent: `connect(Claude())` drives it, `serve` offers
 it to an editor, and cancellation, persistence and redaction work as for every agent. `command_line` runs a

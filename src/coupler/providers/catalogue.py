@@ -1,4 +1,4 @@
-"""Knows all agents by name: how each is started, installed and configured.
+"""Lists all agents by name, with the ways to start, install and configure each.
 
 `ENTRIES` are the providers of this package, `known_agents` the agents that everybody may mean by a name,
 `entries` these with what `coupler.toml` adds. `resolve` chooses the form of an agent that can be started
@@ -53,18 +53,18 @@ class Package(Struct, frozen=True):
 
 
 class CatalogueEntry(Struct, frozen=True, kw_only=True):
-    """How an agent can be started. One that cannot be started in any of these ways has to be installed."""
+    """The ways to start an agent. One that cannot be started in any of them has to be installed."""
 
     name: str
     title: str
     programs: tuple[tuple[str, ...], ...] = ()
     """Command lines of its ACP form; the first whose program is installed is used."""
     package: Package | None = None
-    """How the ACP form is downloaded if none of them is installed."""
+    """The package that provides the ACP form if none of them is installed."""
     native: str | None = None
     """The provider that drives the same agent without ACP."""
     install: str = ""
-    """What to do if it is missing, as a sentence."""
+    """A sentence that says what to do if it is missing."""
     login: str | None = None
     """The command to log in with, where the agent itself offers no better way."""
     env: Mapping[str, str] = {}
@@ -73,7 +73,7 @@ class CatalogueEntry(Struct, frozen=True, kw_only=True):
     """The default of `files=` for its ACP form; None for the default of every agent."""
     quirks: Quirks | None = None
     origin: Origin | None = None
-    """Where it was configured; None if it is only known to the catalogue."""
+    """The place where it was configured; None if it is only known to the catalogue."""
 
     @property
     def command(self) -> tuple[str, ...] | None:
@@ -91,7 +91,7 @@ class ChosenForm(NamedTuple):
     command: tuple[str, ...] = ()
     """The command line of the ACP form."""
     is_fetched: bool = False
-    """Whether the command may download the agent first."""
+    """True if the command may download the agent first."""
 
 
 class Provider(NamedTuple):
@@ -102,7 +102,7 @@ class Provider(NamedTuple):
     program: str | None
     """The program that it runs; None if it talks to a server over HTTP."""
     install: str
-    """What to do if that is missing, as a sentence."""
+    """A sentence that says what to do if that is missing."""
     acp: str | None
     """The command line of the same agent's ACP form, which is better where it is installed."""
     home: str
@@ -209,7 +209,7 @@ def choose_form(entry: CatalogueEntry, form: str | None = None) -> ChosenForm:
 
 
 def is_native_available(entry: CatalogueEntry) -> bool:
-    """Whether the native form can be started here."""
+    """Return whether the native form can be started here."""
     if entry.native is None:
         return False
     program = ENTRIES[entry.native].program
@@ -217,7 +217,7 @@ def is_native_available(entry: CatalogueEntry) -> bool:
 
 
 def is_installed(program: str) -> bool:
-    """Whether a program can be started by this name; Coupler itself always can."""
+    """Return whether a program can be started by this name; Coupler itself always can."""
     return program == "coupler" or shutil.which(os.path.expanduser(program)) is not None  # noqa: PTH111
 
 
@@ -275,7 +275,7 @@ def _standing(
     known: Mapping[str, CatalogueEntry],
     above: tuple[str, ...] = (),
 ) -> CatalogueEntry:
-    """Return the entry of a table, on top of the agent that it is based on."""
+    """Make the entry of a table, with the agent that it is based on."""
     table = tables[name]
     if table.agent is None:
         return _configured(table, known.get(name))
@@ -356,7 +356,7 @@ def coder_command(profile: str) -> tuple[str, ...]:
 
 
 def is_coder(entry: CatalogueEntry) -> bool:
-    """Whether this is Coupler's own coding agent, or one of its profiles."""
+    """Return whether this is Coupler's own coding agent, or one of its profiles."""
     return entry.programs == (coder_command(entry.name),)
 
 

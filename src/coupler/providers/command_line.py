@@ -63,7 +63,7 @@ MODES = {
 """The modes of a session, from the least permission on."""
 
 LONGEST_ARGUMENT = 100_000
-"""Bytes of one argument: Linux takes 128 KiB."""
+"""Bytes of one argument, at most: Linux takes 128 KiB."""
 
 LEFT_RUNNING_GRACE = 1.0
 """Seconds that processes have which the program left running when it ended by itself."""
@@ -72,7 +72,7 @@ EXIT_TIMEOUT = 5.0
 """Seconds in which a program must exit after its final message."""
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,255}")
-"""A program's session id that may go on a command line: nothing that could be taken for an option."""
+"""Pattern of session ids that may go on a command line: none could be taken for an option."""
 
 DEFAULT_MODEL = "default"
 """The choice of a model that leaves it to the program."""
@@ -92,7 +92,7 @@ class TurnRequest(NamedTuple):
     resume: str | None
     """The program's own session to continue."""
     is_briefed: bool
-    """Whether that session got the system prompt in an earlier prompt."""
+    """True if that session got the system prompt in an earlier prompt."""
     model: str | None
     mode: str
     directories: tuple[str, ...]
@@ -107,7 +107,7 @@ class ProgramInvocation(NamedTuple):
 
     arguments: Sequence[str]
     input: bytes = b""
-    """What it reads from stdin."""
+    """The bytes that it reads from stdin."""
     env: Mapping[str, str | None] = {}
     """Changes to the session's environment; None removes a variable."""
 
@@ -143,9 +143,9 @@ class CommandLineAgent(Agent):
     has_allowed_tools: ClassVar[bool] = True
     has_output_schema: ClassVar[bool] = False
     confinement: Confinement
-    """Which mode enforces which policy, because its permission prompts cannot be answered from outside."""
+    """The mode that enforces each policy, because its permission prompts cannot be answered from outside."""
     counts_whole_session: ClassVar[bool] = False
-    """Whether the tokens in its stream are those of all turns so far."""
+    """True if the tokens in its stream are those of all turns so far."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class CommandLineAgent(Agent):
         program: str | None = None,
         env: Mapping[str, str | None] | None = None,
     ) -> None:
-        """`mode` is the first mode of sessions whose client names no policy.
+        """Configure the agent; `mode` is the first mode of sessions whose client names no policy.
 
         It replaces `deny_asks`, and `read_only` for our own `connect`. `allowed_tools` may be used without
         asking in any mode. `options` are those of `flags`; `arguments` go to the program as they are.
@@ -396,10 +396,10 @@ class ProviderState:
     def __init__(self) -> None:
         self.session: str | None = None
         self.is_briefed = False
-        """Whether the system prompt is part of the conversation."""
+        """True if the system prompt is part of the conversation."""
         self.cost = 0.0
         self.tokens: TokenCounts | None = None
-        """Those of the whole session, for programs that count so."""
+        """Tokens of the whole session, for programs that count so."""
 
     @classmethod
     def of(cls, state: object) -> ProviderState:
@@ -509,7 +509,7 @@ class TurnPresenter:
 
     def __init__(self, turn: Turn, *, cost_before: float = 0.0) -> None:
         self.has_answer = False
-        """Whether anything was shown that answers the prompt: text, or a tool call."""
+        """True if anything was shown that answers the prompt: text, or a tool call."""
         self._turn = turn
         self._cost = cost_before
         self._usage = Usage(0, 0)

@@ -49,10 +49,10 @@ LONGEST_WAIT = 30.0
 """Seconds that a server may ask us to wait before the next try."""
 
 MOST_CALLS = 128
-"""Tool calls in one message."""
+"""Tool calls in one message, at most."""
 
 LONGEST_ARGUMENTS = 10 * 1024 * 1024
-"""Characters of one call's arguments."""
+"""Characters of one call's arguments, at most."""
 
 CONNECT_LIMIT = 30.0
 """Seconds in which a server must take the connection."""
@@ -61,13 +61,13 @@ SILENCE_LIMIT = 300.0
 """Seconds without a byte after which a server is given up."""
 
 HEAD_LIMIT = 64 * 1024
-"""Bytes of one line of the response's head, or of a chunk's size."""
+"""Bytes of one line of the response's head, or of a chunk's size, at most."""
 
 HEADERS_LIMIT = 200
-"""Lines of the response's head."""
+"""Lines of the response's head, at most."""
 
 BODY_LIMIT = 64 * 1024 * 1024
-"""Bytes of a response's body."""
+"""Bytes of a response's body, at most."""
 
 READ_BYTES = 64 * 1024
 
@@ -109,7 +109,7 @@ class ModelServer(NamedTuple):
 
 
 class OpenAI(Agent):
-    """A model behind an address. An instance may be shared: each session's conversation is its own state."""
+    """A model of an OpenAI-compatible server. An instance may be shared: conversations are session state."""
 
     name = "openai"
     title = ENTRIES["openai"].title
@@ -129,7 +129,7 @@ class OpenAI(Agent):
         headers: Mapping[str, str] | None = None,
         max_rounds: int = MOST_ROUNDS,
     ) -> None:
-        """Arguments that are left out are read from OPENAI_MODEL, OPENAI_BASE_URL and OPENAI_API_KEY.
+        """Configure the agent; what is left out comes from OPENAI_MODEL, OPENAI_BASE_URL and OPENAI_API_KEY.
 
         `tools` are Python functions; those named in `allowed_tools` are called without asking. `options` are
         parameters of the request, such as `temperature`. `output_schema` is the JSON Schema of the answer.
@@ -332,7 +332,7 @@ class ModelTools:
             return f"Error: {text}" if result.is_error else text
 
     def _fresh(self, id: str) -> str | None:
-        """Return the model's id for a call, made unique: some servers count from zero in every turn."""
+        """Return the model's id for a call, None if it is taken: some servers count from 0 in every turn."""
         return None if self._turn.session.outlet.ledger.knows(id) else id
 
     async def _use_server(self, tool: Tool, arguments: Any) -> str:
@@ -355,7 +355,7 @@ class ChatHistory:
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
         self.cost = 0.0
-        """What all turns before this one have cost, in US dollars."""
+        """Cost of all turns before this one, in US dollars."""
         self.cost_of_turn = 0.0
         self.open_calls: list[RequestedCall] = []
 

@@ -103,7 +103,7 @@ class LooseObject:
         return next((value for name in names if (value := self.members.get(name)) is not None), None)
 
     def is_true(self, name: str) -> bool:
-        """Whether the value is true."""
+        """Return whether the value is true."""
         return self.members.get(name) is True
 
 
@@ -185,16 +185,16 @@ class TurnOutcome:
         """The program's own session, to be continued by the next turn."""
         self.tokens: TokenCounts | None = None
         self.cost: float | None = None
-        """What the turn cost, in US dollars."""
+        """Cost of the turn, in US dollars."""
         self.stop_reason: str | None = None
         self.error: str | None = None
-        """Why the turn failed, if the stream says that it did."""
+        """The reason for which the turn failed, if the stream says that it did."""
         self.warning: str | None = None
         """The last thing that went wrong without ending the turn: an explanation if it ends badly."""
         self.structured: Any = UNSET
         """The answer in the form that was asked for, where that is not the text itself."""
         self.is_final = False
-        """Whether the stream has said its last word."""
+        """True if the stream has sent its final message."""
 
 
 class StreamParser:
@@ -210,7 +210,7 @@ class StreamParser:
         self.garbage = 0
         """Lines that are no JSON objects."""
         self._calls: dict[str, bool] = {}
-        """The tool calls that were announced; whether they are over."""
+        """The tool calls that were announced, by id; True for those that have ended."""
         self._numbers = count(1)
 
     @staticmethod
