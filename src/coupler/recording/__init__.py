@@ -1,4 +1,4 @@
-"""Records what a client and an agent say to each other, and replays it.
+"""Records the messages between a client and an agent, and replays them.
 
 `coupler record` puts a tap (`coupler.wire.tap`) between two peers; it feeds `writer`, a process of its own
 that cuts the bytes into lines, validates and masks them (`masking`) and writes a trace. `traces` holds a

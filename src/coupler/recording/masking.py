@@ -25,7 +25,7 @@ CHUNK_UPDATES = frozenset({"agent_message_chunk", "agent_thought_chunk", "user_m
 """The updates that are chunks of one text."""
 
 PAIR_LISTS = frozenset({"env", "headers"})
-"""Where messages name secrets: lists of objects with a name and a value."""
+"""Keys of messages that may hold secrets: lists of objects with a name and a value."""
 
 MOST_LEARNED_SECRETS = 1000
 """Secrets that messages may name before no more are learned."""
@@ -85,7 +85,7 @@ class ChunkedText:
         return masker.finder.find(whole).unfinished == len(whole)
 
     def release(self, masker: Masker) -> list[str]:
-        """Return the chunks as they may be shown; the mark stands in the chunk where the secret begins."""
+        """Return the chunks with secrets masked; the mask stands in the chunk where the secret begins."""
         whole = self._before + "".join(self._texts)
         regions = masker.finder.find(whole).regions
         first = position = len(self._before)

@@ -33,7 +33,7 @@ GRACE = 1.0
 """Seconds to finish playing after a client has closed its input, as far as nothing more is needed from it."""
 
 LANE = "replay"
-"""All messages use one lane, so that they arrive in the order in which they are played."""
+"""The lane of all messages, so that they arrive in the order in which they are played."""
 
 PROMPT = "session/prompt"
 CANCEL = "session/cancel"
@@ -61,7 +61,7 @@ class ReplayStep(NamedTuple):
 
 @dataclass
 class ReplayScript:
-    """What the agent did from a request to its answer; without a request, what it sent at the very start.
+    """The agent's messages from a request to its answer; without a request, those at the very start.
 
     An agent's messages belong to the exchange that caused them: to the running turn of their session, else to
     another open request there, else to the last answered one. So each script can be played when its request
@@ -79,7 +79,7 @@ class ReplayScript:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the client cancelled it."""
+        """True if the client cancelled it."""
         return any(step.action == "await cancel" for step in self.steps)
 
     @property
@@ -182,7 +182,7 @@ class ReplayedAgent:
     """Plays the agent's side of one recording to one client."""
 
     def __init__(self, trace: Trace, transport: Transport, *, pace: float = 0.0, say: ShowMessage) -> None:
-        """`pace` multiplies the recorded times; 0 is as fast as possible."""
+        """Prepare to serve a client; `pace` multiplies the recorded times, and 0 is as fast as possible."""
         self._scripts = scripts_of(trace)
         self._unplayed = self._scripts[1:]
         self._recorded_answers = {
@@ -372,7 +372,7 @@ class _Play:
 
     @property
     def _is_cut_short(self) -> bool:
-        """Whether the client cancelled what was not cancelled in the recording."""
+        """True if the client cancelled what was not cancelled in the recording."""
         return self._cancelled.is_set() and not self.script.is_cancelled and self._request is not None
 
     async def _wait(self, seconds: float) -> None:
@@ -436,11 +436,11 @@ class ReplayedClient:
     """
 
     def __init__(self, trace: Trace, link: Link, *, timeout: float) -> None:
-        """`timeout` is how many seconds the agent may take for an answer."""
+        """Prepare to drive an agent, which has `timeout` seconds for each answer."""
         self.trace = Trace(trace.label)
-        """What is said this time."""
+        """The trace of the replayed conversation."""
         self.stopped_because = ""
-        """Why the recording was not played to its end."""
+        """The reason why the recording was not played to its end."""
         self._recorded = trace
         self._link = link
         self._timeout = timeout
@@ -568,7 +568,7 @@ class ReplayedClient:
             request.answer(Raw(msgspec.json.encode(answer.message.get("result"))))
 
     def notification_received(self, method: str, params: Raw) -> None:
-        """Do nothing: it is in the trace."""
+        """Do nothing: the notification is in the trace."""
 
     def disconnected(self, error: RpcError) -> None:
         self._is_gone = True
@@ -600,7 +600,7 @@ class ReplayedClient:
         return sum(entry.sender == "agent" for entry in self._recorded.entries[:before])
 
     async def _calm(self) -> None:
-        """Wait for surplus messages, so that they are seen."""
+        """Wait until no more messages come, so that surplus ones are recorded too."""
         while True:
             count = self._count()
             if not await self._until(lambda count=count: self._count() > count, SETTLE_SECONDS):  # type: ignore[misc]

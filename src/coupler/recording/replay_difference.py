@@ -78,7 +78,7 @@ class IdNumbering:
         self._standing: dict[tuple[Any, str], Any] = {}
 
     def is_repeated(self, saying: AgentMessage, session: Any) -> bool:
-        """Whether an update repeats the last state of a session."""
+        """Return whether an update repeats the last state of a session."""
         if saying.kind not in STATE_UPDATES:
             return False
         before = self._standing.get((session, saying.kind))
@@ -166,7 +166,7 @@ def _saying(entry: TraceEntry, ids: IdNumbering) -> AgentMessage:
 
 
 def _continues(text: AgentMessage, saying: AgentMessage) -> bool:
-    """Whether it is the next chunk of the same text."""
+    """Return whether a message is the next chunk of the same text."""
     if saying.kind != text.kind or not _has_text(saying):
         return False
     rests = [{**each.content, "content": {**each.content["content"], "text": ""}} for each in (text, saying)]

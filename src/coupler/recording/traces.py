@@ -140,7 +140,7 @@ class TraceExchange:
 
 
 class Trace:
-    """A growing list of lines; whoever judges it sees it as it is by then."""
+    """The lines of a recorded conversation, indexed as they are added."""
 
     def __init__(self, label: str = "") -> None:
         self.label = label
@@ -150,7 +150,7 @@ class Trace:
         self.stderr = ""
         self.exit_code: int | None = None
         self.missing = 0
-        """Lines that whoever recorded it had to leave out."""
+        """Lines that the recorder had to leave out."""
         self._exchanges: list[TraceExchange] = []
         self._open: dict[tuple[Side, str], TraceExchange] = {}
 

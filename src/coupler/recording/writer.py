@@ -1,7 +1,7 @@
 """Writes a recording: a process that reads what a `RecordingFeed` noted and writes a trace to stdout.
 
-It outlives whoever feeds it by as much as it needs to write the rest. If they died without a word, it also
-ends what they had started: an agent whose editor is gone is of no use.
+It outlives the feeding process until the rest is written. If that process was killed, it also ends what that
+had started: an agent whose editor is gone is of no use.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class RecordingHeader(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def main() -> int:
-    """Write until nothing more comes."""
+    """Write a recording until the feed on stdin ends."""
     for name in ("SIGINT", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
