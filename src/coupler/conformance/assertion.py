@@ -23,7 +23,7 @@ from coupler.recording.traces import Side, Trace, TraceEntry
 
 
 class Level(Enum):
-    """How much an assertion matters. Only a mandatory one decides whether the candidate passes."""
+    """The weight of an assertion; only mandatory ones decide whether the candidate passes."""
 
     MUST = "M"
     SHOULD = "S"
@@ -33,14 +33,14 @@ class Level(Enum):
 MUST, SHOULD, ROBUST = Level
 
 NEAREST = 3
-"""How many similar ids are suggested for an unknown one."""
+"""Number of similar ids that are suggested for an unknown one."""
 
 PLAIN_TURN = "plain-turn"
-"""The scenario that every client must be able to go through; it comes first."""
+"""Name of the scenario that every client must be able to go through; it is played first."""
 
 
 class Fault(Exception):  # noqa: N818
-    """The assertion fails. `level` is for one whose parts matter differently."""
+    """Raised when an assertion fails. `level` is for one whose parts matter differently."""
 
     def __init__(self, message: str, *entries: TraceEntry, level: Level | None = None) -> None:
         super().__init__(message)
@@ -57,7 +57,7 @@ class UnknownAssertionError(LookupError):
 
 
 class Skip(Exception):  # noqa: N818
-    """The assertion does not apply, with the reason."""
+    """Raised when an assertion does not apply, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def require(condition: object, message: str, *entries: TraceEntry, level: Level 
 
 
 def fault_unless(condition: object, message: str, *entries: TraceEntry) -> Case:
-    """Return a rule's case: None if the condition holds."""
+    """Return a rule's case: None if the condition holds, otherwise a fault."""
     return None if condition else RuleFinding(message, entries)
 
 
@@ -163,7 +163,7 @@ def _merged(one: Assertion, other: Assertion) -> Assertion:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a scripted agent does to a client. `look` tells a person at the screen what to do or see.
+    """Steps of a scripted agent that provoke a client; `look` tells a person at the screen what to do or see.
 
     `needs_connection`: it changes the handshake or ends the agent, so it cannot be one turn of a chat.
     `needs_person`: only somebody who sees the screen can judge it.

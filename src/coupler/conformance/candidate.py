@@ -35,7 +35,7 @@ BASICS = ("initialize", "session/new", "session/prompt")
 """The requests that nearly every assertion needs, each after the one before it."""
 
 GREETING_SECONDS = 0.3
-"""Seconds in which an agent that sends something first has done so."""
+"""Seconds to wait for what an agent sends unasked in a new session."""
 
 AGENT_WORD = "{agent}"
 AGENT_WORDS = "{agent...}"
@@ -45,14 +45,14 @@ STDOUT_LIMIT = 1024 * 1024
 """Bytes of the end of a client's output that are kept."""
 
 CLIENT_PATIENCE = 3
-"""How many times longer a client may take for a whole scenario than for one answer."""
+"""Time limit of a whole scenario for a client, as a multiple of the timeout of one answer."""
 
 KILLED = -9
 """The exit code noted for a client that did not end by itself, however it was ended."""
 
 
 class Candidate:
-    """The agent under test: starts a fresh process for each conversation, and keeps the traces."""
+    """The agent under test, with a fresh process for each conversation and the traces of all of them."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class Candidate:
         self.greets = bool(client.trace.updates(session, *CONVERSATION_UPDATES))
 
     async def take_turn(self, client: ScriptedClient, session: str, text: str | None = None) -> ScriptedTurn:
-        """Send a prompt and wait for its end, without any other demand."""
+        """Send a prompt and wait for its answer, whatever that is."""
         text = self.prompt if text is None else text
         return await self._basic("session/prompt", client.prompt(session, text))
 
@@ -170,14 +170,14 @@ class Candidate:
 
     @property
     def obstacle(self) -> str:
-        """Explain why whole parts of the protocol were out of reach; empty if they were not."""
+        """Reason why whole parts of the protocol were out of reach; empty if they were not."""
         for what in BASICS:
             if what in self._broken:
                 return f"{what} does not work: {self._broken[what]}"
         return ""
 
     def need_working(self, what: str) -> None:
-        """Skip if this is known not to work, instead of waiting for it again."""
+        """Skip if this request is known not to work, instead of waiting for it again."""
         if what in self._broken:
             raise Skip(f"needs {what}, and {self._broken[what]}")
 
@@ -186,7 +186,7 @@ class Candidate:
         self._broken["session/prompt"] = f"the prompt got {describe(answer)}; pass a --prompt that works"
 
     async def do_once(self, deed: CandidateAction) -> None:
-        """Do what several assertions need only once; later calls end as the first did."""
+        """Perform an action that several assertions need, once; later calls raise what the first raised."""
         async with self._doing:
             if deed not in self._done:
                 self._done[deed] = await self._trouble_with(deed)
@@ -202,7 +202,7 @@ class Candidate:
         return None
 
     async def _basic(self, what: str, answer: Coroutine[Any, Any, T]) -> T:
-        """Wait for a request that nearly every probe needs."""
+        """Await a basic request; skips one that is known not to work, and notes one that fails."""
         try:
             self.need_working(what)
             return await answer
@@ -228,7 +228,7 @@ def need(client: ScriptedClient, capability: str) -> None:
 
 
 def advertises(client: ScriptedClient, capability: str) -> bool:
-    """Whether a flag is true, or an object is there; null and everything else mean no."""
+    """True if the agent advertises a capability: its flag is true, or its object is there."""
     value: Any = client.introduction.get("agentCapabilities")
     for name in capability.split("."):
         value = value.get(name) if isinstance(value, dict) else None
@@ -243,7 +243,7 @@ def describe(answer: RequestAnswer) -> str:
 
 
 class ClientCandidate:
-    """The client under test.
+    """The client under test, which is started once for each scenario.
 
     `folder` is empty, and is kept by whoever made it; `timeout` is in seconds, for one answer.
     """
@@ -286,7 +286,7 @@ class ClientCandidate:
 
 
 def fill_in(command: Sequence[str], agent: Sequence[str], project: Path) -> list[str]:
-    """Insert the agent's command into the client's, to be started in another directory."""
+    """Fill in the placeholders of the client's command, and make its relative file names absolute."""
     joined = subprocess.list2cmdline(agent) if os.name == "nt" else shlex.join(agent)
     words: list[str] = []
     for word in command:

@@ -21,10 +21,10 @@ from coupler.runtime.environment import SpawnError
 from coupler.wire.transport import Transport
 
 AT_A_TIME = 2
-"""How many scenarios run at once."""
+"""Number of scenarios that run at once."""
 
 PERSON_PATIENCE = 600.0
-"""Seconds in which a person answers a question."""
+"""Seconds that a person has to answer a question."""
 
 FOR_EVER = 7 * 24 * 3600.0
 
@@ -132,7 +132,7 @@ class Chat:
                 self._agent.pipe.close()
 
     def report(self) -> ConformanceReport:
-        """Return what was found so far."""
+        """Return the results so far."""
         results = [judge_scenarios(assertion, self._traces) for assertion in self._assertions]
         hello = next(iter(self._traces[0].exchanges("initialize")), None)
         info = hello.params.get("clientInfo") if hello is not None else None

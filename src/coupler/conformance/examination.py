@@ -1,7 +1,7 @@
-"""Examines an agent: every chosen assertion once, whatever the agent does, and a report of it.
+"""Examines an agent: runs every chosen assertion once, whatever the agent does, and reports the results.
 
-Probes come first, each with fresh processes. Rules then judge everything that was said meanwhile; if no probe
-was chosen, a plain conversation is held for them.
+A plain conversation is held first. Probes follow, each with fresh processes, and then rules judge all that
+was said.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from coupler.conformance.report import AssertionResult, ConformanceReport, Resul
 from coupler.recording.traces import Trace, TraceEntry
 
 PATIENCE = 12
-"""How many times the candidate's own timeout an assertion may take in all."""
+"""Time limit of a probe, as a multiple of the candidate's timeout; the startup timeout is added."""
 
 OWN_FAULT = "the kit itself failed"
 
@@ -28,13 +28,13 @@ Progress = Callable[[AssertionResult], None]
 
 
 class CannotStart(Exception):  # noqa: N818
-    """The command does not start, so there is nothing to examine."""
+    """The candidate cannot be examined: its command does not start, or it says nothing."""
 
 
 async def examine(
     candidate: Candidate, assertions: Iterable[Assertion], progress: Progress = lambda result: None
 ) -> ConformanceReport:
-    """Judge an agent."""
+    """Run the assertions against an agent; raises CannotStart if its command does not start."""
     began = time.monotonic()
     chosen = [*assertions]
     report = ConformanceReport(" ".join(candidate.command), "agent")
@@ -112,7 +112,7 @@ def _worse(probed: AssertionResult, judged: AssertionResult) -> AssertionResult:
 
 
 def _cases(assertion: Assertion, trace: Trace) -> tuple[list[Case], str | None]:
-    """Return the rule's cases, and whether the rule itself failed on the way."""
+    """Return the rule's cases, and a message if the rule itself failed on the way."""
     assert assertion.rule is not None
     cases: list[Case] = []
     try:
@@ -124,7 +124,7 @@ def _cases(assertion: Assertion, trace: Trace) -> tuple[list[Case], str | None]:
 
 
 def _own_fault(error: Exception) -> str:
-    """Report a failure of the kit itself, which is nobody else's fault; the rest goes on."""
+    """Return the message about a failure of the kit itself, for which the candidate is not to blame."""
     return f"{OWN_FAULT}, please report it: {type(error).__name__}: {error}"
 
 

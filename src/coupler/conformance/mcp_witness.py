@@ -31,7 +31,7 @@ def main(file: Path, arguments: list[str]) -> None:
 
 
 def testify(file: Path, arguments: list[str]) -> None:
-    """Write the file at once as a whole: whoever looks for it finds it complete."""
+    """Write the notes in one step, so that whoever waits for the file finds it complete."""
     draft = file.with_suffix(f".{os.getpid()}")
     draft.write_text(json.dumps({"arguments": arguments, "variable": os.environ.get(VARIABLE)}))
     draft.replace(file)

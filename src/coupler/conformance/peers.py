@@ -37,7 +37,7 @@ LINE_LIMIT = 64 * 1024 * 1024
 
 FLOOD_LINES = 100_000
 FLOOD_BYTES = 256 * 1024 * 1024
-"""The bytes that one peer may write in all before it counts as a flood and is read no more."""
+"""Lines and bytes that a peer may write in all; what exceeds them is a flood and is dropped."""
 
 FULL_CAPABILITIES: dict[str, Any] = {
     "fs": {"readTextFile": True, "writeTextFile": True},
@@ -212,7 +212,7 @@ class ClientServices:
         return [terminal for terminal in self.terminals if terminal != "released"]
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the answer's message, or None to let the agent wait."""
+        """Return the answer's message, or None to leave the request open."""
         service = self.services.get(str(request.get("method")))
         params = request.get("params")
         try:
@@ -278,12 +278,12 @@ class ClientServices:
 
 
 def allow(params: dict[str, Any]) -> dict[str, Any]:
-    """Allow it once, or in whatever way is offered."""
+    """Select the option to allow once, or else always; cancelled if neither is offered."""
     return _select(params, "allow_once", "allow_always")
 
 
 def reject(params: dict[str, Any]) -> dict[str, Any]:
-    """Reject it."""
+    """Select the option to reject once, or else always; cancelled if neither is offered."""
     return _select(params, "reject_once", "reject_always")
 
 
@@ -293,12 +293,12 @@ def cancel(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def decline(params: dict[str, Any]) -> dict[str, Any]:
-    """Decline a form."""
+    """Decline an elicitation."""
     return {"action": "decline"}
 
 
 def hold(params: dict[str, Any]) -> dict[str, Any]:
-    """Leave it unanswered."""
+    """Leave a request unanswered."""
     raise Unanswered
 
 

@@ -23,7 +23,7 @@ LOGGED_IN = "logged-in"
 
 
 def command_of(scenario: Scenario, folder: Path, timeout: float) -> list[str]:
-    """Return the command of this program. -P keeps the client's directory off the module path."""
+    """Return the command that plays a scenario; -P keeps the client's directory off the module path."""
     words = ["--scenario", scenario.name, "--folder", str(folder), "--timeout", f"{timeout:g}"]
     return [sys.executable, "-P", "-m", MODULE, *words]
 
@@ -69,7 +69,7 @@ def _next_number(folder: Path) -> int:
 
 
 def _log_in(folder: Path) -> int:
-    """Succeed only if the client set the environment variable that the login method asks for."""
+    """Note the login and return 0; 1 if the client did not set the variable that the method asks for."""
     if os.environ.get(LOGIN_VARIABLE) != "1":
         return 1
     (folder / LOGGED_IN).touch()

@@ -1,4 +1,7 @@
-"""Reads traces in which any JSON value may stand anywhere. What is absent or of another type is None."""
+"""Reads values from traces, in which any JSON value may stand anywhere.
+
+What is absent or of another type is None.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,7 @@ OPTIONAL_UPDATES = {
     "session_message": "subagents",
     "session_message_chunk": "subagents",
 }
-"""The updates that need a client capability, by that capability."""
+"""Updates that need a client capability, with that capability."""
 
 
 class RequestSpan(NamedTuple):
@@ -66,7 +69,7 @@ class RequestSpan(NamedTuple):
     exchange: TraceExchange
 
     def holds(self, update: TraceUpdate) -> bool:
-        """Whether an update of this session came in this time."""
+        """True if an update of this session came between the request and its answer."""
         return update.session == self.session and self.begin < update.entry.number < self.end
 
 
@@ -88,7 +91,7 @@ def value_at(value: Any, path: str) -> Any:
 
 
 def items(value: Any) -> list[Any]:
-    """Return the items of an array."""
+    """Return the items of an array; none for any other value."""
     return value if isinstance(value, list) else []
 
 
@@ -104,7 +107,7 @@ def text_of_chunks(updates: list[TraceUpdate], kind: str) -> str:
 
 
 def is_null_for_nothing(answer: TraceEntry, trace: Trace) -> bool:
-    """Whether null stands for an empty object, as on the protocol's own pages and with many peers."""
+    """True if an answer has null for an empty result, as on the protocol's own pages and with many peers."""
     if answer.message.get("result", {}) is not None:
         return False
     asker: Side = "client" if answer.sender == "agent" else "agent"
@@ -113,12 +116,12 @@ def is_null_for_nothing(answer: TraceEntry, trace: Trace) -> bool:
 
 
 def is_absolute(path: Any) -> bool:
-    """Whether this is an absolute path, on whatever system the trace was made."""
+    """True if this is an absolute path on POSIX or on Windows, as the trace may come from either."""
     return isinstance(path, str) and (
         PurePosixPath(path).is_absolute() or PureWindowsPath(path).is_absolute()
     )
 
 
 def is_count(value: Any) -> bool:
-    """Whether this is an integer that is not negative; true and false are none."""
+    """True if this is an integer that is not negative; true and false are none."""
     return type(value) is int and value >= 0

@@ -21,7 +21,7 @@ from coupler.conformance.assertion import Assertion, Level
 from coupler.conformance.report import AssertionResult, ConformanceReport, ReportFrame
 
 Standing: TypeAlias = Literal["failed", "warned", "passed", "skipped"]
-"""How a result counts: a failure that is not mandatory is a warning."""
+"""The outcome of a result, with failures that are not mandatory as warnings."""
 
 LEVEL_WORDS = {Level.MUST: "must", Level.SHOULD: "should", Level.ROBUST: "robust"}
 
@@ -31,15 +31,15 @@ _PAGE = re.compile(r"[a-z][a-z0-9-]*(#[a-z0-9-]+)?")
 
 FRAMES_BEFORE = 4
 FRAMES_AFTER = 1
-"""How many messages are shown around those that a failure is about, unless all are wanted."""
+"""Messages shown before and after the last that a failure is about, unless all are wanted."""
 
 CAUSES = 3
-"""How many of the messages that a failure is about are shown, at least."""
+"""Number of the messages that a failure is about, from the first, that are always shown."""
 
 MESSAGE_LINES = 6
 CAUSE_LINES = 5
 STDERR_LINES = 5
-"""How many lines a message may take, a cause, and the agent's stderr; another frame takes one."""
+"""Most lines of a failure's message, of a message it is about, and of stderr; other frames take one."""
 
 NARROWEST = 20
 """Columns that text is given even if the terminal has fewer."""
@@ -59,7 +59,7 @@ FORMAT_VERSION = 1
 ORDER: tuple[Standing, ...] = ("failed", "warned", "passed", "skipped")
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""Even if something got through the escaping, a browser would load and run nothing."""
+"""Content security policy: a browser loads and runs nothing, even if something got through the escaping."""
 
 
 def print_report(report: ConformanceReport, console: Console, *, is_verbose: bool = False) -> None:
@@ -108,7 +108,7 @@ def _print_failure(console: Console, result: AssertionResult, is_verbose: bool) 
 
 
 def _print_section(console: Console, section: str) -> None:
-    """Print it on one line, however long: a terminal opens an address only if it is whole."""
+    """Print the section's address on one line, however long: terminals open one only if it is whole."""
     console.print(Text(f"     {section_address(section) or section}", "dim"), soft_wrap=True)
 
 
@@ -416,7 +416,7 @@ def _page(report: ConformanceReport) -> Iterator[str]:
 
 
 def _filters(report: ConformanceReport) -> Iterator[str]:
-    """Return radio buttons, next to the articles that they hide by style alone."""
+    """Yield radio buttons that filter the articles by style alone."""
     counts, noted = report.count(), sum(bool(result.notes) for result in report.results)
     numbers = {"all": len(report.results), **{str(name): counts[name] for name in ORDER}, "noted": noted}
     for name, number in numbers.items():
@@ -469,7 +469,7 @@ def _text(text: str) -> str:
 
 
 def standing(result: AssertionResult) -> Standing:
-    """Return how a result counts; the names are those of `ConformanceReport.count`."""
+    """Return the standing of a result; the names are those of `ConformanceReport.count`."""
     if result.outcome == "failed" and not result.is_mandatory_failure:
         return "warned"
     return result.outcome
@@ -481,7 +481,7 @@ def legible(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Make the text legible and remove line ends."""
+    """Make the text legible, with line ends and tabs escaped."""
     return legible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 

@@ -13,7 +13,7 @@ ResultOutcome: TypeAlias = Literal["passed", "failed", "skipped"]
 
 SHOWN_ENTRIES = 40
 SHOWN_CHARACTERS = 2_000
-"""How many messages of a failure are shown, and how much of each."""
+"""Most messages of a failure that are shown, and most characters of each."""
 
 
 @dataclass(frozen=True)
@@ -59,22 +59,22 @@ class ConformanceReport:
 
     @property
     def has_judged(self) -> bool:
-        """Whether anything was judged at all."""
+        """True if anything was judged at all."""
         return any(result.outcome != "skipped" for result in self.results)
 
     @property
     def fails(self) -> bool:
-        """Whether a mandatory assertion fails."""
+        """True if a mandatory assertion fails."""
         return any(result.is_mandatory_failure for result in self.results)
 
     @property
     def is_obstructed(self) -> bool:
-        """Whether something was skipped because whole parts of the protocol were out of reach."""
+        """True if something was skipped and whole parts of the protocol were out of reach."""
         return bool(self.obstacle) and any(result.outcome == "skipped" for result in self.results)
 
     @property
     def passes(self) -> bool:
-        """Whether everything wanted was within reach, something was judged, and nothing mandatory fails."""
+        """True if everything wanted was within reach, something was judged, and nothing mandatory fails."""
         return self.has_judged and not self.fails and not self.is_obstructed
 
     def count(self) -> dict[str, int]:

@@ -28,7 +28,7 @@ CLIENT_PID = "client.pid"
 """The file in which the kit leaves the client's process id, for `interrupt`."""
 
 STAYING = 600.0
-"""Seconds without a prompt after which a client whose script is over is left."""
+"""Seconds to wait for another prompt when the script is over."""
 
 ENDING_PATIENCE = 5.0
 """Seconds that the scripts have to end when the host is closed."""
@@ -151,7 +151,7 @@ class ScriptedAgent:
         return await self.answer_to(self.ask(method, {"sessionId": self.session_id, **params}), within)
 
     async def quiet(self, seconds: float) -> None:
-        """Let time pass in which something might come that should not."""
+        """Wait that long, for what should not come to be traced; ends early when the client is gone."""
         await self.pipe.quiet(seconds)
 
     def interrupt(self) -> None:
@@ -299,7 +299,7 @@ class AgentHost:
             agent.pipe.close()
 
     async def _knows_token(self, connection: socket.socket) -> bool:
-        """Whether this is our relay, and not another program on this machine."""
+        """True if the connection sends our token: it is our relay, and no other program on this machine."""
         said = b""
         while not said.endswith(b"\n") and len(said) <= len(self._token):
             piece = await self._loop.sock_recv(connection, 1)
@@ -310,5 +310,5 @@ class AgentHost:
 
 
 def is_about_leaving(error: Exception) -> bool:
-    """Whether a script ended because its client left, which need not be a fault."""
+    """True if a script ended because its client left, which need not be a fault."""
     return isinstance(error, ScriptError) and error.kind == "gone"

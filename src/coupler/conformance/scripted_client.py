@@ -22,7 +22,7 @@ from coupler.recording.traces import Trace, TraceEntry, TraceUpdate
 from coupler.runtime.environment import Environment
 
 TURN_PATIENCE = 6
-"""How many times longer a turn may take than any other answer."""
+"""Time limit of a turn, as a multiple of the timeout of any other answer."""
 
 T = TypeVar("T")
 
@@ -120,7 +120,7 @@ class ScriptedClient:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the agent has closed its output."""
+        """True if the agent has closed its output."""
         return self._pipe.has_ended
 
     def write(self, data: bytes) -> None:
@@ -218,7 +218,7 @@ class ScriptedClient:
                 self._serve_desk(exchange.request)
 
     async def quiet(self, seconds: float) -> None:
-        """Let time pass in which something might come that should not."""
+        """Wait that long, for what should not come to be traced; ends early when the agent is gone."""
         await self._pipe.quiet(seconds)
 
     def close_input(self) -> None:

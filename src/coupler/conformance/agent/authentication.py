@@ -37,7 +37,7 @@ def terminal_login(trace: Trace) -> Iterator[Case]:
 
 @probe(*TERMINAL_LOGIN)
 async def terminal_login_unasked(agent: Candidate) -> None:
-    """Initialize without a terminal; the rule then looks at what was offered."""
+    """Initialize as clients without auth.terminal; the rule then judges what was offered."""
     for capabilities in ({}, {"auth": {"terminal": False}}):
         async with agent.start(capabilities) as client:
             await agent.say_hello(client)

@@ -84,7 +84,7 @@ async def cancelled_request(agent: Candidate) -> None:
 
 
 def take_back(params: dict[str, Any]) -> dict[str, Any]:
-    """Answer as cancelled, as a client may when its agent cancels a request."""
+    """Refuse a request as cancelled (-32800), as a client may when its agent cancels a request."""
     raise RequestRefused(CANCELLED, "the request was cancelled")
 
 

@@ -22,7 +22,7 @@ LITTLE_OFFERED: tuple[dict[str, Any], ...] = (
     {"elicitation": {}},
     {"elicitation": {"url": {}}, "fs": {"readTextFile": True}},
 )
-"""Capabilities that are easily misread: an empty object offers nothing, nor does the other half of a pair."""
+"""Capabilities that are easily misread: an empty object offers nothing, nor does one of a pair the other."""
 
 RELEASING = 1.0
 """Seconds after a turn in which its terminals must be released."""
@@ -55,7 +55,7 @@ def only_what_is_offered(trace: Trace) -> Iterator[Case]:
 
 @probe("A56", MUST, ONLY_OFFERED, "file-system, terminals, elicitation")
 async def little_is_offered(agent: Candidate) -> None:
-    """Make the traffic that the rule then judges."""
+    """Run a turn with each of LITTLE_OFFERED, for the rule to judge."""
     for capabilities in LITTLE_OFFERED:
         async with agent.conversation(capabilities) as (client, session):
             await agent.take_turn(client, session)
@@ -159,7 +159,7 @@ def _offers(capabilities: dict[str, Any], gate: str) -> bool:
 
 
 def _end_of_turn_around(exchange: TraceExchange, trace: Trace) -> TraceEntry | None:
-    """Return the answer that ended the turn in which a request was made."""
+    """Return the answer that ended the turn in which a request was made; None if there is none."""
     for turn in trace.exchanges("session/prompt"):
         is_same = turn.params.get("sessionId") == exchange.params.get("sessionId")
         if is_same and turn.answer and turn.request.number < exchange.request.number < turn.answer.number:
@@ -168,12 +168,12 @@ def _end_of_turn_around(exchange: TraceExchange, trace: Trace) -> TraceEntry | N
 
 
 def _goes_on(trace: Trace, end: TraceEntry) -> bool:
-    """Whether the trace is long enough after the end of a turn to show what the agent did then."""
+    """True if the trace goes on for RELEASING seconds after the end of a turn."""
     return trace.entries[-1].at - end.at >= RELEASING
 
 
 async def _require_releases(client: ScriptedClient) -> None:
-    """Require the release of every terminal, which may come just after the turn."""
+    """Require that every terminal is released, which may happen just after the turn."""
     if client.desk.terminals:
         await client.request_of_agent("terminal/release")
     if client.desk.open_terminals:
@@ -204,7 +204,7 @@ def _play_endless_command(client: ScriptedClient) -> None:
 
 
 async def _wait_for_terminal(client: ScriptedClient, prompt: int) -> None:
-    """Wait until the agent waits for its command, or has had a second to begin with that."""
+    """Wait for a terminal, and up to a second for a request about it; skips if none is created."""
     reason = "the prompt made the agent create no terminal; pass a --prompt that does"
     try:
         created = await client.request_in_turn(prompt, "terminal/create")

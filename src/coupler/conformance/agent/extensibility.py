@@ -1,4 +1,4 @@
-"""Asserts that agents tolerate `_meta` and unknown fields, and add nothing elsewhere."""
+"""Asserts that agents tolerate `_meta` and unknown fields, and send no keys or updates of their own."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def _greet_with_extras(agent: Candidate, client: ScriptedClient) -> None:
 async def _accepted(
     client: ScriptedClient, method: str, params: dict[str, Any], within: float | None = None
 ) -> dict[str, Any]:
-    """Return the result of a request that has extra fields."""
+    """Send a request with extra fields and return its result; a refusal is a fault."""
     answer = await client.call(method, params | EXTRAS, within)
     refused = f"{method} with extra fields was answered with {describe(answer)}"
     require(isinstance(answer.result, dict), refused, answer.entry)

@@ -122,7 +122,7 @@ async def _turn_with(agent: Candidate, capabilities: dict[str, Any]) -> Trace:
 
 
 def _edit_past_the_client(trace: Trace) -> TraceEntry | None:
-    """Return the end of a tool call that edited a file, if none was written by the client."""
+    """Return the end of a completed edit, if the agent wrote no file through the client."""
     if trace.exchanges("fs/write_text_file", "agent"):
         return None
     calls = trace.updates(None, "tool_call", "tool_call_update")
@@ -134,7 +134,7 @@ def _edit_past_the_client(trace: Trace) -> TraceEntry | None:
 
 
 async def _say_hello(agent: Candidate, client: ScriptedClient, params: dict[str, Any]) -> None:
-    """Initialize with just these params, and log in."""
+    """Initialize with exactly these params, and log in."""
     agent.need_working("initialize")
     answer = await client.call("initialize", params, within=agent.startup_timeout)
     require(isinstance(answer.result, dict), f"initialize was answered with {describe(answer)}", answer.entry)
@@ -187,7 +187,7 @@ async def _method_as_advertised(
 
 
 def _harmless_calls(agent: Candidate) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Return a call for each capability; `logout`, which may do harm, has its own assertion."""
+    """Return a method with harmless params for each capability; `logout` has an assertion of its own."""
     session = {"sessionId": NO_SUCH_SESSION}
     setup = {**session, "cwd": str(agent.project), "mcpServers": []}
     return {

@@ -25,7 +25,7 @@ from coupler.conformance.scripted_client import RequestAnswer, ScriptedClient
 from coupler.recording.traces import TraceUpdate
 
 REOPENING = {"session/load": "loadSession", "session/resume": "sessionCapabilities.resume"}
-"""The methods that open a session again, and the capability of each."""
+"""The methods that open a session again, each with its capability."""
 
 LIST = "sessionCapabilities.list"
 
@@ -189,7 +189,7 @@ def _before_and_after(
 
 
 def _is_new(late: list[TraceUpdate], stored: Stored) -> bool:
-    """Whether this is no replay, but something that the agent says now, such as a welcome."""
+    """True if the late updates are no replay, but new words of the agent, such as a welcome."""
     words = _squeezed(text_of_chunks(late, "agent_message_chunk"))
     speaks = all(update.kind == "agent_message_chunk" for update in late)
     return speaks and words not in _squeezed(stored.agent_text)
@@ -198,7 +198,7 @@ def _is_new(late: list[TraceUpdate], stored: Stored) -> bool:
 def _require_conversation(
     replay: list[TraceUpdate], prompt: str, agent_text: str, answer: RequestAnswer
 ) -> None:
-    """Require the prompt and then the agent's text; how it is cut into chunks may differ.
+    """Require the prompt and then the agent's text in the replay, however it is cut into chunks.
 
     The protocol lets an agent speak before the first prompt, and then this comes first in the replay too.
     """
@@ -215,7 +215,10 @@ def _require_conversation(
 
 
 async def _require_both_turns(agent: Candidate, stored: Stored) -> None:
-    """Require both turns: context is invisible, but a session that lost its first turn cannot replay it."""
+    """Load the session once more; a replay that shows only one of its two turns is a fault.
+
+    The context of a resumed session is invisible, but one that lost its first turn cannot replay it.
+    """
     async with agent.ready() as client:
         answer = await reopen(client, "session/load", stored.session)
         replay = client.trace.updates(stored.session, *CONVERSATION_UPDATES)
@@ -236,13 +239,13 @@ async def _require_unknown(client: ScriptedClient, method: str, session: str) ->
 
 @contextmanager
 def _new_directory() -> Iterator[Path]:
-    """Return a directory in which no session has been yet."""
+    """Make a temporary directory, in which no session has been yet."""
     with TemporaryDirectory() as directory:
         yield Path(directory).resolve()
 
 
 async def _require_list_of(client: ScriptedClient, directory: Path, most: float = float("inf")) -> list[Any]:
-    """Return the ids of the sessions of a directory, all of which must be listed, and at most so many."""
+    """Return the ids listed for a directory; more than `most`, or one of another directory, is a fault."""
     pages = await _pages(client, directory)
     entries = [entry for page in pages for entry in objects(page.result["sessions"])]
     strange = next((entry for entry in entries if entry.get("cwd") != str(directory)), None)
@@ -252,7 +255,7 @@ async def _require_list_of(client: ScriptedClient, directory: Path, most: float 
 
 
 async def _pages(client: ScriptedClient, directory: Path) -> list[RequestAnswer]:
-    """Return the list of a directory, each page of which must be valid."""
+    """Return the pages of a directory's list of sessions, each of which must be valid."""
     return [_checked(page) async for page in pages_of(client, directory)]
 
 
@@ -281,7 +284,7 @@ class Stored(NamedTuple):
 
 
 async def store_session(agent: Candidate, capability: str) -> Stored:
-    """Run one turn in a process and let that end, so that the session is stored."""
+    """Run one turn in a process and let it end, so that the session is stored; skips if that cannot be."""
     async with agent.ready() as client:
         need(client, capability)
         session = await agent.open_session(client)
@@ -335,7 +338,7 @@ async def hold_bare_conversation(agent: Candidate) -> None:
 
 
 async def _converse(agent: Candidate) -> None:
-    """Run a session, a turn and a changed option; then, if supported, a load and a resume elsewhere."""
+    """Run a turn and set an option to its own value; if advertised, load and resume in new processes."""
     async with agent.conversation({}) as (client, session):
         await agent.take_turn(client, session)
         result = client.trace.exchanges("session/new")[-1].result

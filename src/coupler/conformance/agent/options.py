@@ -27,10 +27,10 @@ from coupler.conformance.scripted_client import RequestAnswer, ScriptedClient
 from coupler.recording.traces import INVALID_PARAMS, Trace, TraceEntry
 
 NEWS = 2.0
-"""Seconds in which a change must be reported."""
+"""Seconds in which a change of the mode must be reported."""
 
 TRIED_OPTIONS = 5
-"""How many of an agent's options are changed for a test."""
+"""Most options of an agent that are changed for a test."""
 
 
 class OfferedSettings(NamedTuple):
@@ -99,7 +99,7 @@ A37 = (
 
 @probe(*A37)
 async def shows_options_to_a_bare_client(agent: Candidate) -> None:
-    """Make the traffic that the rule then judges."""
+    """Hold a conversation as a client without capabilities, for the rule to judge."""
     await hold_bare_conversation(agent)
 
 
@@ -202,7 +202,7 @@ def _change(session: str, option: dict[str, Any], value: Any) -> dict[str, Any]:
 
 
 async def _require_unchanged(client: ScriptedClient, settings: OfferedSettings) -> None:
-    """Require the earlier values. Only a change shows the options, so one of them is set to its own value."""
+    """Require the earlier values; as only a change shows them, one option is set to its own value."""
     last = settings.options[-1]
     answer = await _set(client, settings.session, last, last["currentValue"])
     values = _values_in(answer)
@@ -215,7 +215,7 @@ async def _require_unchanged(client: ScriptedClient, settings: OfferedSettings) 
 async def _require_news(
     client: ScriptedClient, session: str, begin: int, kind: str, option: dict[str, Any], mode: str
 ) -> None:
-    """Wait for an update since `begin` that reports the mode; one may come that still reports the old."""
+    """Wait for an update since `begin` that reports the mode; those before may still report the old one."""
     deadline = time.monotonic() + NEWS
     try:
         while True:
@@ -230,7 +230,7 @@ async def _require_news(
 
 
 def _lists_of_options(trace: Trace) -> Iterator[tuple[TraceEntry, list[dict[str, Any]]]]:
-    """Return every list of options that the agent sent, in an answer or in an update."""
+    """Yield every list of options that the agent sent, in an answer or in an update."""
     for exchange in trace.exchanges():
         options = value_at(exchange.result, "configOptions")
         if exchange.answer is not None and isinstance(options, list):
@@ -240,7 +240,7 @@ def _lists_of_options(trace: Trace) -> Iterator[tuple[TraceEntry, list[dict[str,
 
 
 def _is_known(option: dict[str, Any]) -> bool:
-    """Whether the kit knows the values of this option; other types may come."""
+    """True if the option is of a type whose values the kit knows; other types may come."""
     return (
         isinstance(option.get("id"), str)
         and option.get("type") in ("select", "boolean")
@@ -258,13 +258,13 @@ def _values_of(option: dict[str, Any]) -> list[Any]:
 
 
 def _alternatives(option: dict[str, Any]) -> list[Any]:
-    """Return one value besides the current one, and one from the last group or the end of the list."""
+    """Return the first and the last of the values besides the current one."""
     others = [value for value in _values_of(option) if value != option["currentValue"]]
     return others[:1] + others[1:][-1:]
 
 
 def _other(option: dict[str, Any]) -> Any:
-    """Return another value if there is one."""
+    """Return a value other than the current one if there is one, else the current one."""
     return next(iter(_alternatives(option)), option["currentValue"])
 
 

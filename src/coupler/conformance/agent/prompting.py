@@ -1,4 +1,4 @@
-"""Asserts what agents take in prompts, how turns end, and which chunks belong to one message."""
+"""Asserts which blocks agents accept in prompts, how turns end, and which chunks belong to one message."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ GATED_BLOCKS: dict[str, dict[str, Any]] = {
     "audio": {"type": "audio", "data": SILENCE, "mimeType": "audio/wav"},
     "embeddedContext": {"type": "resource", "resource": {"uri": "file:///notes.txt", "text": "A note."}},
 }
-"""A block for each capability that allows it."""
+"""A content block for each prompt capability, which must be advertised to allow it."""
 
 BEGINNING = 1.0
-"""Seconds after which a turn counts as running, whether it shows or not."""
+"""Seconds to wait for the first update of a turn, after which it counts as running."""
 
 BAD_BLOCKS: tuple[dict[str, Any], ...] = ({"type": "text"}, {"type": "nope"})
 
 SENTENCE_ENDS = (".", "!", "?", ":", ";", "…")
 
 ENOUGH_SPLITS = 2
-"""How many sentences must be split over two ids before it is no accident."""
+"""Sentences that must be split over two ids before it counts as no accident."""
 
 CHUNKS = ("user_message_chunk", "agent_message_chunk", "agent_thought_chunk")
 
@@ -135,7 +135,7 @@ def says_all_before_the_answer(trace: Trace) -> Iterator[Case]:
 
 
 def _prompt_before(update: TraceUpdate, times: list[RequestSpan]) -> RequestSpan | None:
-    """Return the prompt that was over when this came.
+    """Return the last prompt before an update, if it was over by then.
 
     None if it came in a prompt, or since a load or resume.
     """
@@ -147,7 +147,7 @@ def _prompt_before(update: TraceUpdate, times: list[RequestSpan]) -> RequestSpan
 
 
 def _is_of_a_change(update: TraceUpdate, prompt: RequestSpan, changes: list[RequestSpan]) -> bool:
-    """Whether it reports a setting that the client itself has changed since."""
+    """True if the update reports a mode or options, and the client has changed some since the prompt."""
     return update.kind in ("current_mode_update", "config_option_update") and any(
         change.session == update.session and prompt.end < change.begin < update.entry.number
         for change in changes
@@ -180,14 +180,14 @@ async def begin_slow_turn(agent: Candidate, client: ScriptedClient, session: str
 
 
 async def cancel_turn(client: ScriptedClient, session: str, prompt: int) -> None:
-    """End a turn in an orderly way, so that its end is not blamed on the end of the process."""
+    """Cancel a turn and wait for its end, so that this is not blamed on the end of the process."""
     client.notify("session/cancel", {"sessionId": session})
     with suppress(ScriptError):
         await client.answer(prompt)
 
 
 def is_over(client: ScriptedClient, prompt: int) -> bool:
-    """Whether a prompt has been answered."""
+    """True if a prompt has been answered."""
     return any(
         exchange.request.message["id"] == prompt and exchange.answer is not None
         for exchange in client.trace.exchanges("session/prompt")
@@ -195,12 +195,12 @@ def is_over(client: ScriptedClient, prompt: int) -> bool:
 
 
 def too_short(what: str) -> str:
-    """Explain why an assertion about a running turn is skipped."""
+    """Return why an assertion about a running turn is skipped."""
     return f"the turn ended before {what}; pass --slow-prompt with a text that keeps the agent busy"
 
 
 def _link_in(directory: Path) -> dict[str, Any]:
-    """Return a link to a file that exists, because an agent may look."""
+    """Create a file and return a link to it, because an agent may look."""
     file = directory / "linked.txt"
     file.write_text("This file is linked in a prompt.\n")
     return {"type": "resource_link", "uri": file.as_uri(), "name": file.name}
@@ -276,7 +276,7 @@ def _use_of_id(
 
 
 def _changes_of_id(joints: list[tuple[TraceUpdate, TraceUpdate]]) -> Iterator[Case]:
-    """Judge where two chunks of one kind meet. They may be two messages, even if they read like one.
+    """Judge changes of the id between adjacent chunks, which may be two messages even if they read like one.
 
     Only an agent that never gives two such chunks one id shows that it does not know what a message is.
     """
@@ -301,7 +301,7 @@ def _share_an_id(joint: tuple[TraceUpdate, TraceUpdate]) -> bool:
 
 
 def _read_like_one(last: TraceUpdate, update: TraceUpdate) -> bool:
-    """Whether nothing but a space is between the words of two chunks."""
+    """True if the second chunk goes on with a sentence: a space is between, and no end of one before it."""
     before, after = value_at(last.body, "content.text"), value_at(update.body, "content.text")
     if not isinstance(before, str) or not isinstance(after, str):
         return False

@@ -103,7 +103,7 @@ def _is_inside(path: str, directory: Path) -> bool:
 
 
 def _paths_named(trace: Trace) -> Iterator[tuple[str, str, TraceEntry]]:
-    """Return every absolute path that the agent named, and what for."""
+    """Yield every absolute path that the agent named, with its use and the message."""
     for entry in trace.entries:
         params = entry.params if entry.sender == "agent" and isinstance(entry.params, dict) else {}
         for path, use in _places(entry.method, params):
@@ -112,7 +112,7 @@ def _paths_named(trace: Trace) -> Iterator[tuple[str, str, TraceEntry]]:
 
 
 def _places(method: str | None, params: dict[str, Any]) -> list[tuple[Any, str]]:
-    """Return where a message may hold a path."""
+    """Return the values of a message that may be paths, each with its use."""
     match method:
         case "fs/read_text_file" | "fs/write_text_file":
             return [(params.get("path"), f"the path of {method}")]
@@ -172,7 +172,7 @@ async def server_started(agent: Candidate) -> None:
 
 
 def _require_tolerance(answer: RequestAnswer) -> None:
-    """Require an answer.
+    """Require that session/new works with a bad entry beside a good one.
 
     The newest schema leaves it to the agent what a bad entry does; to lose all servers serves nobody.
     """
@@ -190,7 +190,7 @@ def _witness(file: Path) -> dict[str, Any]:
 
 
 async def _testimony(client: ScriptedClient, session: str, file: Path) -> Any:
-    """Read what the witness wrote; skips if it wrote nothing, and nothing shows that the agent uses tools."""
+    """Wait for what the witness writes; skips if it writes nothing and the agent showed no tool call."""
     uses_tools = bool(client.trace.updates(session, "tool_call"))
     try:
         async with asyncio.timeout(client.timeout if uses_tools else UNUSED_SERVER_LIMIT):
@@ -263,7 +263,7 @@ async def _reopen_without_roots(
 
 
 async def _listed_roots(client: ScriptedClient, session: str) -> Any:
-    """Return the additional directories of a session, as a list of sessions tells them."""
+    """Return a session's additional directories as session/list shows them; skips if it is not listed."""
     async for page in pages_of(client, client.directory):
         for each in objects(value_at(page.result, "sessions")):
             if each.get("sessionId") == session:

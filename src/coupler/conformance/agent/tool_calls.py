@@ -122,7 +122,7 @@ def tool_names_are_names(trace: Trace) -> Iterator[Case]:
 
 
 def _tool_calls(trace: Trace) -> Iterator[tuple[TraceEntry, dict[str, Any]]]:
-    """Return all that describes a tool call, in updates and in permission requests."""
+    """Yield every description of a tool call, in updates and in permission requests."""
     for update in trace.updates(None, *TOOL_CALLS):
         yield update.entry, update.body
     for exchange in trace.exchanges(PERMISSION, "agent"):
@@ -132,13 +132,13 @@ def _tool_calls(trace: Trace) -> Iterator[tuple[TraceEntry, dict[str, Any]]]:
 
 
 def _call_of(session: Any, body: Any) -> tuple[str, str] | None:
-    """Return a tool call's id with that of its session, within which it is unique."""
+    """Return a tool call's id with that of its session, as it is unique only within the session."""
     call = value_at(body, "toolCallId")
     return (session, call) if isinstance(session, str) and isinstance(call, str) else None
 
 
 def _first_permissions(trace: Trace) -> dict[tuple[str, str], int]:
-    """Return the entry in which permission was first asked for, by tool call."""
+    """Return the number of the entry in which permission was first asked for, by tool call."""
     found: dict[tuple[str, str], int] = {}
     for exchange in trace.exchanges(PERMISSION, "agent"):
         call = _call_of(exchange.params.get("sessionId"), exchange.params.get("toolCall"))
@@ -165,7 +165,7 @@ def _unsettled(answer: TraceEntry, statuses: dict[str, tuple[Any, TraceEntry]]) 
 
 
 def _is_in_another(prompt: RequestSpan, prompts: list[RequestSpan]) -> bool:
-    """Whether another prompt of the session was running when this one ended, with calls of its own."""
+    """True if another prompt of the session was running when this one ended, as calls may belong to that."""
     return any(
         other is not prompt and other.session == prompt.session and other.begin < prompt.end < other.end
         for other in prompts
@@ -186,7 +186,7 @@ def _absolute(path: Any, where: str, entry: TraceEntry) -> Case:
 
 
 async def begin_asking(agent: Candidate, client: ScriptedClient, session: str) -> int:
-    """Prompt the agent until it asks for permission; returns the prompt's id."""
+    """Send a prompt and return its id once the agent asks for permission; skips if it does not ask."""
     prompt = client.ask_prompt(session, agent.prompt)
     try:
         question = await client.request_in_turn(prompt, PERMISSION)
@@ -200,7 +200,7 @@ async def begin_asking(agent: Candidate, client: ScriptedClient, session: str) -
 
 
 def signs_of_running(trace: Trace, question: TraceExchange) -> list[TraceEntry]:
-    """Return what the agent sent after the answer that shows that the tool in question ran.
+    """Return the messages after the answer which show that the tool in question ran.
 
     Other tools may go on meanwhile, so only what belongs to this one counts.
     """
@@ -221,14 +221,14 @@ def _completes(entry: TraceEntry, call: Any) -> bool:
 
 
 def _writes(entry: TraceEntry, call: Any) -> bool:
-    """Whether this changes a file that the call names."""
+    """True if this writes a file that the call names."""
     named = [each.get("path") for name in ("locations", "content") for each in objects(value_at(call, name))]
     path = value_at(entry.params, "path")
     return entry.method == "fs/write_text_file" and path is not None and path in named
 
 
 def _runs(entry: TraceEntry, call: Any, before: list[TraceEntry]) -> bool:
-    """Whether this starts a command, while no other call was reported that it could belong to."""
+    """True if this starts a command for the call: no other call was reported since the answer."""
     if entry.method != "terminal/create" or value_at(call, "kind") != "execute":
         return False
     reported = [value_at(each.params, "update.toolCallId") for each in before]

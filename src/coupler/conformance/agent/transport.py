@@ -66,7 +66,7 @@ def only_messages(trace: Trace) -> Iterator[Case]:
 
 
 def _flaw(entry: TraceEntry) -> str | None:
-    """Say what keeps a line from being a JSON-RPC message."""
+    """Return what keeps a line from being a JSON-RPC message; None if nothing does."""
     message = entry.message
     try:
         entry.line.decode()
@@ -87,7 +87,7 @@ def _flaw(entry: TraceEntry) -> str | None:
 
 @probe(*ONLY_MESSAGES)
 async def only_messages_on_errors(agent: Candidate) -> None:
-    """Provoke errors; the rule then looks at what the agent wrote."""
+    """Provoke errors; the rule then judges what the agent wrote."""
     async with agent.conversation() as (client, session):
         for method, params in (
             ("session/prompt", {"sessionId": session, "prompt": 5}),
@@ -175,7 +175,7 @@ def _require_own_id(client: ScriptedClient, name: Any) -> None:
 
 
 def _may_be_rounded(name: Any) -> bool:
-    """Whether JavaScript, in which many agents are written, cannot hold this number."""
+    """True if JavaScript, in which many agents are written, cannot hold this number exactly."""
     return isinstance(name, int | float) and abs(name) > LARGEST_SAFE
 
 
@@ -193,7 +193,7 @@ def no_answer(trace: Trace) -> Iterator[Case]:
 
 
 def _unasked_answers(trace: Trace) -> list[TraceEntry]:
-    """Return the agent's answers to nothing, but for errors about a line that was no message."""
+    """Return the agent's answers to no open request, except errors about a line that was no message."""
     garbage = [entry for entry in trace.entries if entry.sender == "client" and _is_garbage(entry)]
     found: list[TraceEntry] = []
     for stray in trace.stray_answers:
@@ -214,7 +214,7 @@ def _is_garbage(entry: TraceEntry) -> bool:
 
 
 def _may_complain(stray: TraceEntry, line: TraceEntry) -> bool:
-    """Whether this is an error about that line: with the id null, or with one that can be read in it."""
+    """True if the answer is an error about that line: its id is null, or can be read in the line."""
     given = stray.message.get("id")
     is_about_it = given is None or json.dumps(given).encode() in line.line
     return "error" in stray.message and stray.number > line.number and is_about_it
@@ -241,7 +241,7 @@ async def malformed_notifications(agent: Candidate) -> None:
 
 
 async def _serves_on(client: ScriptedClient, after: str) -> None:
-    """Require an answer after what should have no effect; once it is there, all before it was read."""
+    """Require that session/new works; once it is answered, everything that was sent before was read."""
     try:
         answer = await client.new_session()
     except ScriptError as error:
@@ -286,7 +286,7 @@ async def _session_meanwhile(client: ScriptedClient, turn: int) -> RequestAnswer
 
 
 def _seconds(exchange: TraceExchange) -> float:
-    """Return how long a request waited for its answer."""
+    """Return the seconds that a request waited for its answer; infinite without one."""
     return math.inf if exchange.answer is None else exchange.answer.at - exchange.request.at
 
 
@@ -313,7 +313,7 @@ async def end_of_input(agent: Candidate) -> None:
 
 
 async def _orphans(children: set[ProcessIdentity]) -> set[ProcessIdentity]:
-    """Return the processes that still live after their time to end."""
+    """Wait for processes to end, and return those that still live after ORPHAN_LIMIT seconds."""
     try:
         async with asyncio.timeout(ORPHAN_LIMIT):
             # No system call waits for a process that is not one's own child.

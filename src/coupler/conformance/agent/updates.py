@@ -72,7 +72,7 @@ N02 = ("N02", MUST, "notices are given only to a client with session.notices", "
 
 @probe(*N01)
 async def compacts_for_a_bare_client(agent: Candidate) -> None:
-    """Make the traffic that the rule then judges."""
+    """Hold a conversation as a client without capabilities, for the rule to judge."""
     await hold_bare_conversation(agent)
 
 
@@ -83,7 +83,7 @@ def compaction_is_asked_for(trace: Trace) -> Iterator[Case]:
 
 @probe(*N02)
 async def gives_notice_to_a_bare_client(agent: Candidate) -> None:
-    """Make the traffic that the rule then judges."""
+    """Hold a conversation as a client without capabilities, for the rule to judge."""
     await hold_bare_conversation(agent)
 
 
@@ -136,7 +136,7 @@ def _is_plan_entry(entry: Any) -> bool:
 
 
 def _is_patch(entries: list[Any], before: list[Any]) -> bool:
-    """Whether one entry of several is sent again as its status changed, and others were dropped undone."""
+    """True if the plan is one entry of the plan before with a new status, and others were dropped undone."""
     if len(entries) != 1 or len(before) < 2:
         return False
     dropped = [entry for entry in before if entry["content"] != entries[0]["content"]]
@@ -165,7 +165,7 @@ def _unasked(trace: Trace, capability: str) -> Iterator[Case]:
 
 
 def _is_unknown_update(entry: TraceEntry) -> bool:
-    """Whether this is an update of a kind that the schema lacks, which has an assertion of its own."""
+    """True if this is an update of a kind that the schema lacks, which another assertion judges."""
     kind = value_at(entry.params, "update.sessionUpdate")
     return (
         entry.method == "session/update"

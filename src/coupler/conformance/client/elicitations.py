@@ -14,7 +14,7 @@ from coupler.recording.traces import INVALID_PARAMS, METHOD_NOT_FOUND, Trace
 
 UNKNOWN_MODE = "hologram"
 PREFETCHED = "_coupler/prefetched"
-"""The agent's note that a URL was fetched before the user had consented."""
+"""Notification by which the agent notes in the trace that a URL was fetched without consent."""
 
 FORM: dict[str, Any] = {
     "mode": "form",

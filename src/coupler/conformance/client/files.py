@@ -22,7 +22,7 @@ INSIDE, LINK, MISSING, OUTSIDE = (
     "coupler-check-outside.txt",
 )
 ON_DISK = "_coupler/on_disk"
-"""The agent's note that a write left something else on the disk: the path, and what is there."""
+"""Notification by which the agent notes in the trace that a write left something unexpected on the disk."""
 
 
 @scenario(
@@ -140,7 +140,10 @@ def _asked(trace: Trace, method: str, name: str) -> list[TraceExchange]:
 
 
 def _keeps_out(exchange: TraceExchange) -> bool:
-    """Judge a write to a link, which may also replace the link by a file; the disk shows whether it did."""
+    """True if a file outside of the roots was kept out of reach.
+
+    A write to a link may also succeed by replacing the link with a file: then the disk shows whether it did.
+    """
     if exchange.method == "fs/write_text_file" and str(exchange.params.get("path")).endswith(LINK):
         return exchange.answer is not None
     return exchange.error is not None

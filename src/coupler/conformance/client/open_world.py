@@ -137,7 +137,10 @@ async def begin(agent: ScriptedAgent) -> HeldPrompt:
 
 
 async def finish(agent: ScriptedAgent, turn: HeldPrompt, stop_reason: str = "end_turn") -> None:
-    """Say the last words and end the turn. A client in a chat does not end: it is asked whether it lives."""
+    """Say the last words and end the turn.
+
+    A client in a chat does not exit, so it is asked first whether it still answers.
+    """
     turn.say(LAST_WORDS)
     if agent.is_watched:
         await agent.answer_to(agent.ask(BARRIER, {}))
@@ -145,7 +148,7 @@ async def finish(agent: ScriptedAgent, turn: HeldPrompt, stop_reason: str = "end
 
 
 def survives(trace: Trace, label: str, what: str) -> Iterator[Case]:
-    """Yield a case if this is the scenario: good if the client ended well and showed all that was said."""
+    """Yield cases if this is the scenario: the client ended well and printed all, or still answers."""
     if trace.label != label:
         return
     if trace.exit_code is None:

@@ -29,10 +29,10 @@ PAGES: dict[Any, tuple[str, str | None]] = {
     "päge/2 + ==": ("session_b", '{"offset": 20}'),
     '{"offset": 20}': ("session_c", None),
 }
-"""The sessions by the cursor that leads to them, with the next cursor."""
+"""Pages of the list by their cursor: the session on the page, and the next cursor."""
 
 MOST_PAGES = 3 * len(PAGES)
-"""A client may list its sessions more than once. One that asks for more pages than these does not stop."""
+"""Most pages that a client may ask for; it may list its sessions more than once, but has to stop."""
 
 
 @scenario(
@@ -121,7 +121,10 @@ def _judge_paging(trace: Trace) -> Iterator[Case]:
 
 
 def _judge_cursor(exchange: TraceExchange, given: list[Any], unused: list[Any], ended: list[Any]) -> Case:
-    """Judge a cursor: none begins a list. A used one may show its page again, but not on from the last."""
+    """Judge the cursor of a request: it must have been given, and not ask on from the last page.
+
+    A request without a cursor begins a list. Pages before the last may be asked for again.
+    """
     cursor, request = exchange.params.get("cursor"), exchange.request
     if cursor is None:
         return None
@@ -155,7 +158,7 @@ def answers_once(trace: Trace) -> Iterator[Case]:
 
 
 def _was_waited_for(exchange: TraceExchange, trace: Trace) -> bool:
-    """Whether the client had its time: it was there when the agent gave up, or hung until it was killed.
+    """True if the client had time to answer: it outlived the agent's patience, or hung until killed.
 
     A client that leaves owes no answer. A permission that is open at a cancel is judged by C07.
     """

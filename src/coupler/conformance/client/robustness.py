@@ -1,4 +1,4 @@
-"""Asserts that clients cope with noisy, hasty, huge and dead agents."""
+"""Asserts that clients cope with noise on stdout, early updates, bursts, huge lines, crashes and errors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from coupler.conformance.scripted_agent import ScriptedAgent
 from coupler.recording.traces import INTERNAL_ERROR, Trace
 
 BURST = 2_000
-"""Updates in one write."""
+"""Number of updates in one write."""
 
 HUGE = 20 * 1024 * 1024
-"""Characters in one line."""
+"""Characters of the text in one line."""
 
 
 @scenario(

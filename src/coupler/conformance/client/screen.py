@@ -1,4 +1,4 @@
-"""Asserts what only a person at the screen can judge: the scenario shows it and asks."""
+"""Asserts how clients show updates, which only a person at the screen can judge and is asked about."""
 
 from __future__ import annotations
 

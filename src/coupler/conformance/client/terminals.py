@@ -15,7 +15,7 @@ from coupler.recording.traces import Trace, TraceExchange
 
 OUTPUT = "begin" + "€" * 400 + "end"
 LIMIT = 100
-"""Bytes. The euro has three, so that the cut falls inside of one unless the client takes care."""
+"""Bytes of output to keep; a euro sign has three, so that a careless cut falls inside of one."""
 
 WRITES = f"import sys; sys.stdout.buffer.write({OUTPUT!r}.encode())"
 SLEEPS = "import time; print('awake', flush=True); time.sleep(60)"
@@ -25,7 +25,7 @@ TELLS = (
 )
 TOLD = "an argument set here"
 DIRECTORY = "coupler-check-directory"
-"""Not the one in which the client itself runs, which a command gets by default."""
+"""Name of the directory for a command, other than the client's own, which is the default."""
 
 SOON = 2.0
 """Seconds in which a terminal is created, however long its command runs."""

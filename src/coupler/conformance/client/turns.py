@@ -123,7 +123,7 @@ def _cancels(trace: Trace) -> list[TraceEntry]:
 
 
 def _is_pending(exchange: TraceExchange, cancel: TraceEntry) -> bool:
-    """Whether it was open when the cancel came, or closed because of it just before."""
+    """True if the request was open when the cancel came, or answered as cancelled just before."""
     if exchange.request.number > cancel.number:
         return False
     answer = exchange.answer
