@@ -27,7 +27,7 @@ from coupler.recording.traces import AUTH_REQUIRED, Trace
 from coupler.runtime.process import ProcessIdentity, processes_below, still_alive
 
 CAPABILITIES = {"auth": {"terminal": True}}
-"""Nothing but logins in a terminal: an agent under examination touches nothing through us."""
+"""Client capabilities: only logins in a terminal, so that an examined agent changes nothing through us."""
 
 PROMPT = f"Call the tool {mcp_probe.TOOL} once if you have it, then answer with the single word: ready"
 SLOW_PROMPT = "Count slowly from 1 to 1000, one number a line. Use no tools."
@@ -40,21 +40,21 @@ EDITOR_START_LIMIT = 20.0
 
 SHOWN_LINES = 3
 LATE_UPDATE_WINDOW = 0.3
-"""Seconds in which updates come that are too late."""
+"""Seconds to wait for updates that come too late."""
 
 FIRST_UPDATE_LIMIT = 10.0
 """Seconds in which a turn that is to be cancelled has begun to show something."""
 
 PROBE_START_LIMIT = 2.0
-"""Seconds that the probe has to be started in after a turn, by agents that do so late."""
+"""Seconds to wait for the start of the probe after a turn, for agents that start it late."""
 
 LONGEST_SENTENCE = 400
-"""Characters of what an agent says about an error."""
+"""Characters of an agent's error message that are shown."""
 
 
 @dataclass(frozen=True)
 class ExaminedAgent:
-    """An agent to examine: how it is started, and what it is asked."""
+    """An agent to examine: its command, and the prompts for it."""
 
     subject: str
     command: Sequence[str]
@@ -78,7 +78,7 @@ class Diagnosis(DoctorFindings):
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds that each part of the start took."""
     agent: dict[str, Any] | None = None
-    """What it calls itself."""
+    """The name and version that it reports of itself."""
     capabilities: dict[str, Any] = field(default_factory=dict)
     auth_methods: list[dict[str, Any]] = field(default_factory=list)
     stderr: str = ""
@@ -102,7 +102,7 @@ async def examine_agent(agent: ExaminedAgent) -> Diagnosis:
 
 
 class _Examination:
-    """One start of the agent, and the conversation with it."""
+    """Starts the agent once, and examines the conversation with it."""
 
     def __init__(self, agent: ExaminedAgent, diagnosis: Diagnosis) -> None:
         self._agent = agent
@@ -344,7 +344,7 @@ class _Examination:
             )
 
     async def _leave(self) -> None:
-        """Closes its input, as every client does that ends."""
+        """Closes the agent's input, as clients do at their end, and checks that it exits."""
         diagnosis, client = self._diagnosis, self._client
         assert client.pid is not None
         children = processes_below(client.pid)

@@ -1,4 +1,4 @@
-"""What commands make of AGENT, --permissions, --allow, --deny and --mcp.
+"""Parses the arguments AGENT, --permissions, --allow, --deny and --mcp of commands.
 
 AGENT is a name of the catalogue or a command line; the options about permissions become a policy.
 """
@@ -25,7 +25,7 @@ PERMISSIONS = ("allow-reads", "allow-all", "deny-all", "ask")
 
 
 class Startable(NamedTuple):
-    """An agent's command, and its entry in the catalogue."""
+    """An agent's name, command and environment, and its entry in the catalogue."""
 
     name: str
     command: tuple[str, ...]
@@ -52,7 +52,7 @@ def startable_agent(agent: str, program: str) -> Startable:
 
 
 def agent_command(agent: str, cwd: str) -> str | Sequence[str]:
-    """The command of a name or a command line; a session belongs to one form of an agent."""
+    """The command line of an agent; a native form, which has none, gets a text of its own."""
     from coupler.client_api import resolve_name
 
     meant = resolve_name(agent, cwd=cwd)

@@ -32,7 +32,7 @@ READY_WORDS = {
     "native": "native form",
     "missing": "not installed",
 }
-"""How it is said that an agent can be started here."""
+"""Texts for the ways in which an agent can be started here."""
 
 FILES_WORDS = {
     "none": "is offered no files through Coupler: it works on the disk itself",

@@ -42,7 +42,7 @@ AGENT_OPTIONS = ("auth", "prompt", "slow_prompt", "env", "timeout", "save_traces
 """Options about a command that is started."""
 
 DEFAULT_TIMEOUT = 10.0
-"""Seconds that any answer may take."""
+"""Seconds that an answer may take, unless another limit is given."""
 
 PROJECT = {
     "README.md": "# Coupler's conformance kit\n\nA project for an agent to look at while it is checked.\n",

@@ -46,10 +46,10 @@ To have it in every new shell, write it where fish looks for it:
 }
 
 DescribedName: TypeAlias = tuple[str, str | None]
-"""A name, and its description if that is wanted."""
+"""A name, and its description for shells that show one."""
 
 MOST_NAMES = 100
-"""Runs and sessions, the newest ones."""
+"""Runs or sessions that are offered, the newest ones."""
 
 BEGINNING = 8192
 """Bytes of a workflow in which its name is looked for."""
@@ -331,7 +331,7 @@ BY_METAVAR: Mapping[str, Completable] = {
     "DIRECTORY": DIRECTORY,
     "EDITOR": Completable(editor_names),
 }
-"""By the word that stands for them in the help, wherever that is."""
+"""Completions by the word that stands for an argument in the help."""
 
 BY_PARAMETER: Mapping[tuple[str, str], Completable] = {
     ("workflows show", "name"): Completable(workflow_names, is_file=True),
@@ -344,4 +344,4 @@ BY_PARAMETER: Mapping[tuple[str, str], Completable] = {
     ("models install", "name"): Completable(known_model_names),
     ("models remove", "names"): Completable(installed_model_names),
 }
-"""By command and parameter, where the word in the help says too little."""
+"""Completions by command and parameter, where the word in the help is not enough."""

@@ -38,7 +38,7 @@ from coupler.cli.serve import is_workflow
 
 PROGRAM = "coupler editor"
 COMMAND = "coupler.editor.command"
-"""Where the words behind `--` are kept, which click would take for arguments."""
+"""Key in click's context for the words after `--`, which click would take for arguments."""
 
 CODER_TITLE = "Coupler"
 FILE_ENDINGS = (".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".jar", ".sh", ".json", ".toml", ".yaml", ".yml")
@@ -46,7 +46,7 @@ FILE_ENDINGS = (".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".jar", ".sh", ".jso
 
 HOME_VARIABLE = "COUPLER_HOME"
 CACHES = ("archive-v0", "environments-v2", "builds-v0")
-"""Directories of caches that run programs without installing them."""
+"""Directories of uv's cache, from which programs run without being installed."""
 
 ALIASES = {
     "nvim": "neovim",
@@ -323,7 +323,7 @@ def _plain(name: str) -> str:
 
 
 class CannotServeError(Exception):
-    """There is nothing of this kind to serve."""
+    """The target or agent that was asked for does not exist."""
 
 
 class ServeRequest(NamedTuple):
@@ -513,7 +513,7 @@ def _command(words: Sequence[str]) -> ServedCommand:
 
 
 def _absolute(word: str) -> str:
-    """Makes an argument that is a file of this directory absolute."""
+    """Makes an argument that is a path absolute, if the file exists."""
     path = Path(word).expanduser()
     is_path = os.sep in word or word.endswith(FILE_ENDINGS)
     if word.startswith("-") or not is_path or not path.exists():

@@ -1,4 +1,4 @@
-"""The settings of each editor: where the file is, and how an agent is written into it.
+"""Finds each editor's settings file, and writes agents into it.
 
 Zed, JetBrains and Visual Studio Code have JSON; Neovim and Emacs have code in a file for each agent. The
 paths are those of each editor's manual and source, for Linux, macOS and Windows.
@@ -48,7 +48,7 @@ class ServedCommand(NamedTuple):
     words: tuple[str, ...]
     env: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()
-    """What people should know about it."""
+    """Notes for the user about it."""
 
     @property
     def command(self) -> str:
@@ -98,7 +98,7 @@ class JsonSettings(NamedTuple):
 
     member: str
     kind: Mapping[str, str]
-    """What each agent has besides its command."""
+    """Members of each agent's entry besides its command."""
     indent: str
     next_step: str
     is_for_shell: bool = False
@@ -190,7 +190,7 @@ class LuaSettings:
         )
 
     def _codecompanion(self, served: ServedCommand) -> str:
-        """On top of OpenCode's adapter, because that one asks for no login and sets nothing else."""
+        """Extends OpenCode's adapter, because that one asks for no login and sets nothing else."""
         env = f"    env = {_lua_table(served.env)},\n" if served.env else ""
         return (
             f"function()\n"
@@ -204,7 +204,7 @@ class LuaSettings:
         )
 
     def _avante(self, served: ServedCommand) -> str:
-        """With all variables: by itself it gives an agent the PATH and no other."""
+        """Passes all variables, because Avante gives an agent only the PATH by itself."""
         env = "vim.fn.environ()"
         if served.env:
             env = f'vim.tbl_extend("force", {env}, {_lua_table(served.env)})'
@@ -279,7 +279,7 @@ class SettingsFile(NamedTuple):
     is_there: bool
     """True if the editor has been used here: its directory exists."""
     variant: str | None = None
-    """Which member of a family it belongs to."""
+    """The editor of a family, such as vscodium, that it belongs to."""
     is_sandboxed: bool = False
     """True if the editor's programs run in a sandbox."""
 
@@ -395,7 +395,7 @@ def _command_of_entry(entry: Mapping[str, Any]) -> str:
 
 
 def _indented(text: str, spaces: int) -> str:
-    """Moves all lines but the first to the right."""
+    """Indents all lines but the first."""
     return text.replace("\n", "\n" + " " * spaces)
 
 

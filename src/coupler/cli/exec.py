@@ -1,7 +1,7 @@
 """`coupler exec`: sends one prompt to any agent, from a shell or a script, and prints the answer.
 
-The agent is started, asked, heard and ended, whoever interrupts it. Its session is a new one, or the one
-that is stored under a name, which this run then holds alone.
+The agent is started, prompted and ended, whoever interrupts it. Its session is a new one, or the one that is
+stored under a name, which this run then locks.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 
 
 MOST_INTERRUPTS = 3
-"""After so many, whatever the program waits for is waited for no longer."""
+"""Interrupts after which the program stops waiting for anything."""
 
 OpenSession = Callable[["RemoteAgent"], Awaitable["RemoteSession"]]
 
@@ -347,7 +347,7 @@ class ExecRun:
         return DENIED if code == DONE and reply.denied and self._options.fail_on_denial else code
 
     def _in_words_of_options(self, error: AgentError) -> AgentError:
-        """Words the error by --timeout: the prompt had only what starting had left of it."""
+        """Rephrases a deadline error with --timeout: the prompt only had what the start had left of it."""
         timeout = self._options.timeout
         if error.kind != "deadline" or timeout is None:
             return error
@@ -384,9 +384,9 @@ def _failure_message(failure: AgentError, agent: str) -> str:
 
 @asynccontextmanager
 async def session_opener(options: ExecOptions, policy: Policy) -> AsyncIterator[OpenSession]:
-    """Gives the function that opens the session.
+    """Yields the function that opens the session.
 
-    A name is held from before the agent starts until it has ended.
+    The session's name is locked from before the agent starts until it has ended.
     """
     wanted = _opening_options(options, policy)
     if options.session is None:

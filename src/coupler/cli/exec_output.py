@@ -2,8 +2,8 @@
 
 Output is a stream of text, one JSON object, events, or the answer alone. For programs every object has
 `event`; parts of messages and of tool calls are as ACP spells them, the rest is documented in the manual
-and only grows. An agent's words come from strangers: a terminal obeys nothing of them. In a pipe they are
-as they came.
+and only grows. An agent's text is not trusted: control characters are removed for a terminal. In a pipe it
+is unchanged.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 
 MARKS = {"completed": "x", "in_progress": ">"}
-"""How the steps of a plan are marked; the others are left open."""
+"""Marks of a plan's entries by status; others have none."""
 
 
 class Output(Protocol):
@@ -82,7 +82,7 @@ class Output(Protocol):
         """Handles the result."""
 
     def aside(self, line: str) -> None:
-        """Tells the person at the terminal something, if there is one."""
+        """Shows a line to the person at the terminal, if there is one."""
 
 
 def output_for(format: str, *, has_schema: bool) -> Output:
@@ -201,7 +201,7 @@ class TextOutput:
                 self._stderr.write(f"{PROGRAM}: {one_line(_denial_in(denied))}\n")
 
     def _tell(self, line: str) -> None:
-        """Tells something that must be known, with or without a terminal."""
+        """Writes a message that must be seen to stderr, with or without a terminal."""
         if self._has_company:
             self.aside(line)
         else:
@@ -233,7 +233,7 @@ class TextOutput:
         self._newlines = ends + (self._newlines or 0) if ends == len(text) else ends
 
     def _tell_plan(self, plan: Plan) -> None:
-        """Only what is new in it: agents send the whole of it again with every step."""
+        """Shows the entries of a plan that have changed: agents send all of it with every update."""
         for entry in plan.entries:
             if self._steps.get(entry.content) != entry.status:
                 self._steps[entry.content] = entry.status
@@ -281,7 +281,7 @@ def _denied(what: str, remedy: str | None) -> str:
 
 
 def _forgive(stream: Any) -> None:
-    """A character that the stream cannot show is escaped, instead of ending the program."""
+    """Makes a stream escape characters that it cannot encode, instead of ending the program."""
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="backslashreplace")
 
@@ -449,7 +449,7 @@ def _state_received(
 
 
 def _present(**members: Any) -> JsonObject:
-    """The members that have a value."""
+    """Returns the members that are not None."""
     return {name: value for name, value in members.items() if value is not None}
 
 
@@ -507,7 +507,7 @@ PROGRAM = "coupler exec"
 FORMATS = ("text", "json", "ndjson", "quiet")
 
 BUDGETS = {"tokens": int, "cost": float, "turns": int}
-"""What can be limited, and in what kind of number."""
+"""The limits of --budget, and the type of each."""
 
 
 @dataclass(frozen=True)
@@ -559,7 +559,7 @@ def prompt_of(words: Sequence[str], files: Sequence[str]) -> str:
 
 
 def has_company(words: Sequence[str], files: Sequence[str]) -> bool:
-    """True if somebody can be asked at the terminal: stdin is not where the prompt comes from."""
+    """True if somebody can be asked at the terminal, and stdin is not the prompt."""
     is_read = STDIN in (*words, *files) or not (words or files)
     streams = (sys.stdin, sys.stderr)
     return not is_read and all(stream is not None and stream.isatty() for stream in streams)

@@ -1,4 +1,4 @@
-"""The exit codes of all commands, and how a command ends with one.
+"""Defines the exit codes of all commands, and ends a command with one.
 
 `coupler run` and `coupler resume` have the codes of runs, `coupler exec` and `coupler chat` those of turns;
 every other command needs only a few, which mean the same in all of them. Imports next to nothing, because
@@ -20,7 +20,7 @@ IN_USE = 11
 TIMEOUT, INTERRUPTED, BROKEN_PIPE, TERMINATED = 124, 130, 141, 143
 
 WRONG_INPUT, INVALID_WORKFLOW, STEP_FAILED, SYSTEM, PARKED = range(1, 6)
-"""Of `coupler run` and `coupler resume`, which also use DONE and INTERRUPTED."""
+"""Exit codes of `coupler run` and `coupler resume`, which also use DONE and INTERRUPTED."""
 
 AUTH_REQUIRED = -32000
 """The code of the error by which an agent asks for a login."""
@@ -94,7 +94,7 @@ TABLES: dict[tuple[str, ...], tuple[ExitCode, ...]] = {
     ("exec", "chat"): EXIT_CODES,
     ("all others",): COMMON_EXIT_CODES,
 }
-"""The one table of all commands: whose codes they are, and the codes; `coupler record` ends as its agent."""
+"""The exit codes by command; `coupler record` ends with its agent's."""
 
 
 def code_of_stop(reason: str) -> int:

@@ -34,7 +34,7 @@ NONE = "none"
 """The answer for no agent, and for no model."""
 
 EXAMPLE = "overview"
-"""The name of the workflow."""
+"""The name of the example workflow."""
 
 _PROJECT_HEADER = """\
 # Coupler's settings for this project. They hold for every agent that works here through Coupler: in an
@@ -274,18 +274,18 @@ def _config(target: InitTarget, *, is_forced: bool) -> Config:
 
 
 class Discovery(NamedTuple):
-    """Things on this machine for a new project. Nothing was started, and no key's value was read."""
+    """Agents, keys, models and editors found on this machine. Nothing is started, and no key is read."""
 
     agents: tuple[str, ...]
-    """Those that are installed, by their names in the catalogue."""
+    """Installed agents, by their names in the catalogue."""
     keys: tuple[str, ...]
     """Variables that hold a provider's key."""
     model: str | None
-    """The coder's model, if somebody has set one."""
+    """The coder's model, if one is set."""
     suggested: str | None
     """A model for which there is a key, or one of this machine, if none is set."""
     editors: tuple[tuple[str, str], ...]
-    """Name and title of those that have been used here."""
+    """Name and title of the editors that have been used here."""
 
     def ready(self, model: str | None) -> tuple[str, ...]:
         """Agents that could work now; the coder with this model, or with the one that is set."""
@@ -327,7 +327,7 @@ def _local_models() -> Sequence[str]:
 
 
 def _installed(config: Config) -> Sequence[str]:
-    """The installed agents; not those that `npx` would fetch: that is everything, and takes its time."""
+    """The installed agents, without those that `npx` would fetch: that would be all of them, and slow."""
     from coupler.client.errors import AgentError
     from coupler.providers.catalogue import choose_form, is_coder, merged_entries
 
@@ -345,7 +345,7 @@ def _installed(config: Config) -> Sequence[str]:
 
 
 def _has_program(entry: CatalogueEntry) -> bool:
-    """True if a native form is a program, and no part of Coupler that is always there."""
+    """True if the native form needs a program, and is not always available in Coupler."""
     from coupler.providers.catalogue import ENTRIES as PROVIDERS
 
     return entry.native is not None and PROVIDERS[entry.native].program is not None
@@ -433,13 +433,13 @@ class TemplateValues(NamedTuple):
     """The values for the templates of the files."""
 
     agent: str | None
-    """Who works in the example."""
+    """The agent of the example workflow."""
     model: str | None
-    """What the coder is set to; None leaves it as it is."""
+    """The model to set for the coder; None leaves it as it is."""
     current_model: str | None
-    """What it is set to elsewhere."""
+    """The model that is set for the coder elsewhere."""
     agents: Sequence[str]
-    """Those that are installed."""
+    """The installed agents."""
     keys: Sequence[str]
     is_users: bool
 
@@ -493,7 +493,7 @@ class FileOutcome(NamedTuple):
     path: Path
     state: str
     content: bytes | None = None
-    """What was written; None if nothing was."""
+    """The bytes that were written; None if nothing was."""
 
 
 def write_all(target: InitTarget, values: TemplateValues, *, is_forced: bool) -> list[FileOutcome]:

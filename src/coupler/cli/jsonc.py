@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
 MAX_DEPTH = 200
-"""Objects and lists inside of each other."""
+"""Levels of nested objects and lists, at most."""
 
 _GAP = re.compile(r"(?:[ \t\r\n\ufeff]|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
@@ -35,13 +35,13 @@ class JsonNode(NamedTuple):
     start: int
     end: int
     value: Any
-    """As Python has it; members that are hidden by later ones of the same name are not in it."""
+    """The decoded value, without members that later ones of the same name override."""
     members: dict[str, JsonNode] | None = None
-    """Of an object."""
+    """The members of an object; None for any other value."""
     last: int | None = None
-    """Where the last member ends."""
+    """The position of the last member's end."""
     comma: int | None = None
-    """Where the comma stands that follows the last member."""
+    """The position of the comma after the last member."""
 
 
 class JsoncDocument:

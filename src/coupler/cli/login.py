@@ -123,7 +123,7 @@ def _offer_terminal_logins(remote: RemoteAgent) -> None:
     from coupler.schema.v1 import AuthCapabilities, ClientCapabilities
 
     class TerminalLogins(ClientOffer):
-        """What is offered to an agent that somebody logs in to: this terminal."""
+        """Client capabilities for a login: this terminal."""
 
         def capabilities(self) -> ClientCapabilities:
             return structs.replace(super().capabilities(), auth=AuthCapabilities(terminal=True))
@@ -217,7 +217,7 @@ class CoderLoginOptions(NamedTuple):
     model: str | None
     base_url: str | None
     provider: str | None
-    """In the place of an agent's METHOD."""
+    """The provider, given in place of an agent's METHOD."""
     is_checked: bool
 
 

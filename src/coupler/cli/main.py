@@ -58,10 +58,10 @@ SECTIONS = {
         "replay": "coupler.cli.replay:replay",
     },
 }
-"""Every command by its name, as the help lists them, and where it is."""
+"""The import path of every command by its name, in the sections of the help."""
 
 IMPORT_PATHS = {name: place for section in SECTIONS.values() for name, place in section.items()}
-"""Where each command is defined."""
+"""The import path of each command."""
 
 DAY = 86_400.0
 

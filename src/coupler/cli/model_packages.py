@@ -35,10 +35,10 @@ CHUNK_SIZE = 1 << 20
 """Bytes that are copied at once."""
 
 STAGING_PREFIX = ".fetching-"
-"""How the names of staging directories begin."""
+"""Prefix of the names of staging directories."""
 
 STALE_AFTER = 86_400.0
-"""Seconds after which such a directory belongs to nobody any more."""
+"""Seconds after which a staging directory is removed as left over."""
 
 DISK_MARGIN = 16 << 20
 """Bytes that are left free on the disk."""
@@ -360,6 +360,6 @@ def _chunks(read: Callable[[int], bytes]) -> Iterator[bytes]:
 
 
 def _move_into_place(finished: Path, target: Path) -> None:
-    """Moves a finished file to its name: nobody sees a part of it."""
+    """Renames a finished file to its final name, so that a partial one is never seen."""
     finished.chmod(0o644)
     finished.replace(target)

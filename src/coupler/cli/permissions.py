@@ -25,7 +25,7 @@ MOST_NAMED = 10
 """Choices that are named before they are forgotten."""
 
 ANSWERS = {"allow": "allow", "deny": "reject"}
-"""What an answer is called in the question that it was given to."""
+"""Words for a remembered effect, as in the question that was answered."""
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 

@@ -19,10 +19,10 @@ from coupler.config.lookup import ConfigError, project_files, user_file
 from coupler.runtime.directories import cache_directory, home_directory
 
 LARGEST_FILE = 1024 * 1024
-"""Bytes of a file; no larger one is sound, or worth remembering."""
+"""Bytes of a file; a larger one is neither valid nor cached."""
 
 NO_SETTINGS = ("COUPLER_HOME", "COUPLER_LOG")
-"""Variables of ours that stand for no key of a `coupler.toml`."""
+"""Variables of Coupler that correspond to no key of a `coupler.toml`."""
 
 
 class PreflightCache:
@@ -36,7 +36,7 @@ class PreflightCache:
         cache = cache_directory()
         self._directory = None if cache is None else os.path.join(cache, "sound")
         self.needs_look = self._files is None or bool(self._files or self._variables or workflow)
-        """True if there is anything that could be wrong."""
+        """True if there is a file or variable to check."""
         self._circumstances = [__version__, sys.version, cwd, home_directory(environ), workflow]
 
     @property

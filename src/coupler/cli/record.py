@@ -44,7 +44,7 @@ it, 2 for wrong usage, 127 if the agent cannot be started.
 PROGRAM = "coupler record"
 
 CANNOT_START = 127
-"""As of a shell: the program stands in the agent's place."""
+"""The exit code of a shell for a missing program: this command stands in the agent's place."""
 
 
 class RecordArguments:

@@ -63,7 +63,7 @@ PATIENCE = 30.0
 CANCEL_POLL = 0.05
 
 LOG_POLL = 0.1
-"""Seconds between two looks at the store."""
+"""Seconds between two reads of the store."""
 
 MOST_INSIDE = 20
 """Steps inside of another one that are shown, unless all are wanted; those that failed are always shown."""
@@ -204,7 +204,7 @@ def run_lines(record: RunRecord, runs: BlockingRuns, *, is_full: bool) -> Iterat
 
 
 def _without_texts(happening: AnyHappening) -> AnyHappening:
-    """Leaves out what programs wrote: it may be long, and is not shown here."""
+    """Leaves out the output of programs: it may be long, and is not shown here."""
     if not isinstance(happening, StepFinished):
         return happening
     bare = msgspec.structs.replace(
@@ -722,7 +722,7 @@ def _summary(record: RunRecord) -> dict[str, Any]:
 
 
 def _text(path: str) -> str:
-    """A path as text, whatever its bytes are."""
+    """The path with undecodable bytes replaced."""
     return path.encode("utf-8", "replace").decode()
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "coupler serve"
 CODER = "coder"
-"""What is served without a target; also part of its key in the cache of early answers."""
+"""The agent that is served without a target; also part of its key in the cache of early answers."""
 
 HELP = """\
 Usage: coupler serve [OPTIONS]
@@ -73,10 +73,10 @@ OPTIONS = (
 FLAGS = ("--no-store", "--no-workflows")
 
 LOGIN_VARIABLE = "COUPLER_RELAY_LOGIN"
-"""Set by editors that run the command to log in; the same as `coupler.relay.relay` names it."""
+"""Variable set by editors that run the command to log in; the same as in `coupler.relay.relay`."""
 
 BY_NAME = "by name"
-"""The value of it if the command is a name of the catalogue."""
+"""Its value if the command is a name of the catalogue."""
 
 
 def main(arguments: list[str]) -> None:
@@ -128,7 +128,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Splits off the command of another agent behind `--`."""
+    """Splits the arguments at `--`, behind which another agent's command stands."""
     if "--" not in arguments:
         return arguments, []
     place = arguments.index("--")
@@ -267,7 +267,7 @@ def _options(given: dict[str, str]) -> ServeOptions:
 
 
 def _check_log_settings(level: str | None, file: str | None) -> None:
-    """Checks them early: a program that answers the editor and then refuses to work confuses it."""
+    """Checks the log settings early: a program that answers and then refuses to work confuses editors."""
     from coupler.runtime.logs import LogSettingError, check_log_file, log_level
 
     try:

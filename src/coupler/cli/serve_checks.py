@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class StartError(NamedTuple):
-    """An error code, what it means, and what to do about it."""
+    """An error code, its meaning, and its remedy."""
 
     code: str
     sentence: str
@@ -26,7 +26,7 @@ class StartError(NamedTuple):
 
 
 class CannotStartError(Exception):
-    """Serving is not possible; the message names the place and says what to do."""
+    """The agent cannot be served; the message names the place and says what to do."""
 
     def __init__(self, error: StartError, problem: str) -> None:
         super().__init__(f"{error.code}: {problem}")

@@ -65,7 +65,7 @@ HEAD, TAIL = 6, 4
 """Lines of a tool's output that are shown at its beginning and its end."""
 
 LONGEST_LINE = 200
-"""Characters of a line of it, and of what the tool was given."""
+"""Characters of a line of a tool's output or input."""
 
 MARKS = {"completed": "[x]", "in_progress": "[>]", "pending": "[ ]"}
 
@@ -471,7 +471,7 @@ def _confirm(chosen: Sequence[SessionRecord], *, is_sure: bool) -> None:
 
 
 def _delete(store: BlockingStore, chosen: Sequence[SessionRecord], filters: Sequence[SessionFilter]) -> int:
-    """Deletes those that still fit, for a question may have stood for hours; returns how many failed."""
+    """Deletes the sessions that still fit, since the answer may have taken hours; returns how many failed."""
     from coupler.store.errors import HeldError
 
     deleted = problems = 0

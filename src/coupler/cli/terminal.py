@@ -1,4 +1,4 @@
-"""What several commands share to write to a terminal, ask on it, and read and write the user's files.
+"""Writes safely to a terminal, asks on it, and reads and writes the user's files, for all commands.
 
 Text may come from a model, from the output of a program or from a file of somebody else. `clean` and
 `one_line` keep it from moving the cursor, changing colours or reordering a line of the terminal that it is
@@ -25,7 +25,7 @@ from typing import Any
 from coupler.cli.exit_codes import refuse
 
 SESSION_PREFIX = "sess_"
-"""How every session's id begins; what follows is random."""
+"""The prefix of every session's id; the rest is random."""
 
 SHORT_ID_LENGTH = 8
 """Characters of an id that tell sessions apart well enough."""
@@ -52,10 +52,10 @@ LONGEST_LINE = 4096
 STDIN = "-"
 
 BACKUP_SUFFIX = "before-coupler"
-"""How the name of a backup ends; those after the first have a number besides."""
+"""The suffix of a backup's name; those after the first also have a number."""
 
 LARGEST_FILE = 10_000_000
-"""Bytes of a file: no settings are larger."""
+"""Bytes of a file, at most: no settings are larger."""
 
 
 def clean(text: str) -> str:

@@ -559,7 +559,7 @@ class Row(NamedTuple):
     state: Literal["ready", "not trusted", "broken"]
     file: str
     description: str
-    """What it does, or the first thing that is wrong with it."""
+    """The workflow's description, or the first problem with it."""
 
 
 def rows_of(library: Library, trust: TrustedFiles | None) -> list[Row]:

@@ -311,7 +311,7 @@ class ChatConversation:
     """A conversation with one agent, through a front, with one session at a time."""
 
     def __init__(self, agent: RemoteAgent, chat_sessions: ChatSessions, front: ChatFront, name: str) -> None:
-        """`name` is what the agent was called on the command line."""
+        """Prepares a conversation; `name` is the agent as it was given on the command line."""
         self._agent = agent
         self._sessions = chat_sessions
         self._front = front
@@ -366,7 +366,7 @@ class ChatConversation:
                 return leave.code
 
     async def _ended(self) -> None:
-        """Waits for the cancels and the end that were begun."""
+        """Waits for the cancels and the shutdown that were begun."""
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     async def _take_line(self) -> None:
@@ -419,7 +419,7 @@ class ChatConversation:
             self._front.show(error_remark(error, self._name))
 
     def _explain_early(self) -> None:
-        """Says that the agent is gone while somebody may be typing, once."""
+        """Reports once that the agent is gone, while somebody may be typing."""
         if self._explaining is None:
             self._explaining = asyncio.get_running_loop().create_task(self._explain_and_advise())
             self._ending.append(self._explaining)
@@ -430,7 +430,7 @@ class ChatConversation:
             self._tell("What you send next starts it again, if you like.")
 
     async def _explain(self, error: AgentError) -> None:
-        """Says why the agent is gone, as far as it left word."""
+        """Reports why the agent is gone, with its exit code and stderr."""
         explained = await self._sessions.session.with_exit_details(error)
         self._front.show(error_remark(explained, self._name))
 
@@ -528,7 +528,7 @@ class ChatConversation:
         return now - before < SECOND_INTERRUPT_WINDOW
 
     def _leave_at_once(self) -> None:
-        """Handles Ctrl-C while the agent starts or opens a session."""
+        """Cancels everything, for Ctrl-C while the agent starts or opens a session."""
         self._is_left_at_once = True
         if self._task is not None:
             self._task.cancel()
@@ -587,7 +587,7 @@ class ChatSessions:
         self._front.refresh()
 
     async def first(self, resume: str | None, latest: bool) -> list[Remark]:
-        """Opens the session to begin with; remarks tell what is not as it was wanted."""
+        """Opens the first session; the remarks say what is different from what was asked for."""
         if resume is not None:
             return await self.earlier(resume)
         if not latest:
@@ -684,7 +684,7 @@ class ChatSessions:
         raise AgentError("session", "the agent cannot go on with earlier sessions")
 
     async def _go_on(self, id: str) -> None:
-        """Opens the session whose history stands on the screen already."""
+        """Opens the session again whose history is on the screen already."""
         transcript = self._front.transcript
         transcript.is_muted = True
         try:

@@ -1,4 +1,4 @@
-"""What a line of the user can be: its completion, files it mentions, and chat's own slash commands.
+"""Parses a line that the user types: completions, mentioned files, and chat's own slash commands.
 
 Chat's own commands are told from the agent's and from plain text; what they list is made here. A file that
 is mentioned with an @ is attached in the richest form that the agent accepts.

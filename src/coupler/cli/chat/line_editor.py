@@ -51,7 +51,7 @@ PROMPT = "> "
 
 MOST_ENTRIES = 1_000
 MOST_BYTES = 4 * 1024 * 1024
-"""Above this the file is written anew with its last entries."""
+"""Bytes of the history file above which it is rewritten with its last entries."""
 
 
 class TerminalFront:
@@ -304,7 +304,7 @@ class InputHistory:
     """The lines typed in one directory. What cannot be read or written costs nobody the conversation."""
 
     def __init__(self, file: Path | None) -> None:
-        """Without a file nothing is kept."""
+        """Prepares a history; without a file nothing is stored."""
         self._file = file
 
     @classmethod

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 PLAN_MARKS = {"completed": "x", "in_progress": ">"}
 
 ASKS = "The agent asks"
-"""How a question begins, so that nobody takes an agent's words for another program's."""
+"""The beginning of a question, so that it is not taken for another program's."""
 
 
 class PlainFront:

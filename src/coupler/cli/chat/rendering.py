@@ -58,13 +58,13 @@ if TYPE_CHECKING:
 
 
 MOST_IN_TAIL = 16_384
-"""Characters of open text that are looked at for the tail."""
+"""Characters of unfinished text that the tail shows, at most."""
 
 SMALL = 8_192
 """Characters up to which the open text is parsed again for each new line."""
 
 GROWTH = 1.25
-"""What is larger is parsed again when it has grown by this factor, so that all of it costs little."""
+"""Growth after which a longer text is parsed again, so that the total effort stays small."""
 
 STOPS = {
     "cancelled": "The turn was cancelled.",
@@ -74,15 +74,15 @@ STOPS = {
 }
 
 PREVIEW = 5
-"""Lines of a tool's output that are shown of a collapsed call."""
+"""Lines of a tool's output that a collapsed call shows."""
 
 DIFF_PREVIEW = 16
-"""The same, of a diff."""
+"""Lines of a diff that a collapsed call shows."""
 
 THOUGHT_PREVIEW = 2
 
 MOST_LINES = 2_000
-"""Lines of one output that are shown at all."""
+"""Lines of one output that are shown, at most."""
 
 MOST_PLACES = 3
 """Places of a call that are named behind it."""
@@ -223,7 +223,7 @@ class Transcript:
         self.mode: str | None = None
         """The mode that the user knows of; another one is remarked upon."""
         self.is_muted = False
-        """True while a session is opened again whose history stands on the screen already."""
+        """True while a session is opened again whose history is on the screen already."""
         self._done: list[Part] = []
         self._answer = StreamedMarkdown()
         self._answer_id: str | None = None
@@ -805,7 +805,7 @@ class LastLines:
 
 
 class _LeftHeading(Heading):
-    """A heading that stands where the text stands."""
+    """A heading that is aligned to the left."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         self.text.justify = "left"

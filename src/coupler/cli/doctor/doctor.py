@@ -54,7 +54,7 @@ MOST_INDENT = 24
 NARROWEST = 60
 
 Level: TypeAlias = Literal["ok", "note", "problem"]
-"""As it should be; worth knowing; does not work, or disturbs."""
+"""Levels of a finding: as it should be; worth knowing; does not work, or disturbs."""
 
 
 class Subject(NamedTuple):
@@ -77,7 +77,7 @@ SUBJECTS = (
     Subject("servers", "MCP servers", "services"),
     Subject("model", "The coder's model", "services"),
 )
-"""In the order of the page; what may take long comes last."""
+"""The sections in the order of the page; those that may take long come last."""
 
 
 @click.command(
@@ -370,17 +370,17 @@ class DoctorSection(DoctorFindings):
     """The findings about one subject, which another thread may read before it is done."""
 
     name: str
-    """For programs."""
+    """The name in the JSON output."""
     title: str
     facts: dict[str, Any] = field(default_factory=dict)
-    """The same for programs, as far as they need more than sentences."""
+    """Details for the JSON output, beyond the sentences of the findings."""
     seconds: float | None = None
-    """How long it took; None if it is not over."""
+    """Seconds that it took; None if it is not over."""
     began: float = field(default_factory=time.monotonic)
     _over: threading.Event = field(default_factory=threading.Event, repr=False)
 
     def close(self) -> None:
-        """Ends the section; called before what takes time is tidied up, which nobody has to wait for."""
+        """Ends the section; called before a slow clean-up, which nobody has to wait for."""
         if not self._over.is_set():
             self.seconds = time.monotonic() - self.began
             self._over.set()

@@ -40,7 +40,7 @@ PURPOSES = {
     "workflows": "workflows",
 }
 MOST_NAMED = 3
-"""Packages that are named."""
+"""Missing packages that a sentence lists."""
 
 OWN_PACKAGE = "coupler"
 
@@ -48,7 +48,7 @@ LEAST_SPACE = 200_000_000
 """Bytes that should be free: a store's log alone may grow to 256 MiB."""
 
 PATIENCE = 3.0
-"""Seconds that a program has to tell its version."""
+"""Seconds that a program has to print its version."""
 
 LONGEST_VERSION = 60
 """Characters of what a program says of its version."""
@@ -65,7 +65,7 @@ class Program(NamedTuple):
     name: str
     title: str
     use: str
-    """What is missing without it, as a sentence."""
+    """The end of a sentence that says what does not work without it."""
     install: str
 
 

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 LONGEST_VALUE = 70
-"""Characters of a value."""
+"""Characters of a value that are shown."""
 
 MOST_NAMED = 12
 MOST_PROBLEMS = 5
 
 OWN_VARIABLES = ("COUPLER_API_KEY", "COUPLER_DELEGATED", "COUPLER_HOME", "COUPLER_LOG", "COUPLER_RELAY_LOGIN")
-"""Those that stand for no key of a coupler.toml."""
+"""Variables of Coupler that correspond to no key of a coupler.toml."""
 
 
 class SettingValue(NamedTuple):
@@ -33,7 +33,7 @@ class SettingValue(NamedTuple):
     text: str
     origin: Origin
     over: Origin | None = None
-    """The weaker origin whose value does not count because of this one."""
+    """The origin of lower priority whose value this one overrides."""
 
 
 def examine_settings(section: DoctorSection, context: DoctorContext) -> None:
@@ -183,7 +183,7 @@ def _variables(config: Config) -> Iterator[Mapping[str, str]]:
 
 
 def _look_at_variables(section: DoctorSection) -> None:
-    """Reports variables of ours that nobody reads."""
+    """Reports COUPLER_ variables that nothing reads."""
     from difflib import get_close_matches
 
     from coupler.config.keys import SCHEMA

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("coupler.cli")
 
 MOST_INTERRUPTS = 3
-"""After so many, whatever the program waits for is waited for no longer."""
+"""Interrupts after which the program stops waiting for anything."""
 
 CANCELLING = "cancelling; Ctrl-C again ends it at once"
 
@@ -145,14 +145,14 @@ class RunExecution:
 
 
 def _problem_lines(error: InvalidWorkflowError) -> Iterator[str]:
-    """Each problem, with its file as it would be typed here."""
+    """Formats each problem, with its file relative to this directory."""
     from coupler.cli.workflows import problem_line
 
     return (problem_line(problem, ".") for problem in error.problems)
 
 
 def _flushed(code: int, program: str) -> int:
-    """Flushes stdout: a closed pipe does not change how the run ended; what is lost on a full disk does."""
+    """Flushes stdout: a closed pipe leaves the exit code as it is, a full disk does not."""
     from coupler.cli.exec_output import silence_stdout
 
     try:

@@ -37,7 +37,7 @@ log = logging.getLogger("coupler.cli")
 LEAST_LINES = 4
 
 TAIL_LINES = 3
-"""Lines of what a running step said last."""
+"""Lines of a running step's latest output."""
 
 MOST_SHOWN_CALLS = 4
 """Tool calls of a running step that are shown."""
@@ -46,7 +46,7 @@ MOST_STEPS = 20
 """Steps of one list that are shown; those that run or have failed always are."""
 
 FEW_STEPS = 3
-"""The same where there is little room."""
+"""Steps of one list that are shown where there is little room."""
 
 LEAST_WIDTH = 20
 """Characters of a line that its name and title need before there is anything on the right."""
@@ -56,10 +56,10 @@ FRAMES_PER_SECOND = 10
 """Frames of the spinner a second."""
 
 MOST_PENDING = 1_000
-"""What happened and is not shown yet, before no more of it is read from the log."""
+"""Events that wait to be shown, before no more are read from the log."""
 
 LONGEST_TAIL = 4_000
-"""Characters of what a step said last that are kept."""
+"""Characters of a step's latest output that are kept."""
 
 MOST_KEPT_CALLS = 50
 """Tool calls of a step that are kept; the oldest that are over go first."""
@@ -124,7 +124,7 @@ class ProgressScreen:
         self._shown = 0
         self._is_over = False
         self.failure: OSError | None = None
-        """Why what was shown could not be written, as on a full disk."""
+        """The error of writing the display, as on a full disk."""
 
     async def follow(self, log: RunLog, start: int) -> None:
         """Shows what happens, until the run is over; `start` is the log's last entry when it began."""
@@ -203,7 +203,7 @@ def _show(happened: Sequence[Logged], display: Display) -> None:
 
 
 def _is_new(logged: Logged, start: int) -> bool:
-    """True if it happened since the run was started or resumed, which is told just before it goes on."""
+    """True if it happened since the run was started or resumed; the resumption itself counts."""
     return logged.seq > start or (logged.seq > start - 2 and isinstance(logged.happening, RunResumed))
 
 
@@ -261,7 +261,7 @@ class LiveDisplay:
         return DrawingArea(self._console.width, time.time(), self._is_plain)
 
     def _news(self) -> list[Text]:
-        """Notes that were not told yet."""
+        """Notes that were not shown yet."""
         return [Text(f"  {one_line(note)}", "yellow") for note in self._tree.notes[self._told :]]
 
     def _footer(self, area: DrawingArea) -> Text:
@@ -412,13 +412,13 @@ class StepView:
     title: str = ""
     status: str = "running"
     note: str = ""
-    """What it waits for, or why it failed."""
+    """The question that it waits for, or the error that it failed with."""
     began: float = 0.0
     duration: float = 0.0
     attempt: int = 1
     attempts: int = 1
     errors: str = ""
-    """The end of what it wrote to stderr, and below of everything that can be read."""
+    """The end of its stderr; `tail` is the end of all its readable output."""
     tail: str = ""
     calls: dict[str, CallView] = field(default_factory=dict)
     inside: list[StepView] = field(default_factory=list)

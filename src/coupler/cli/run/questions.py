@@ -169,7 +169,7 @@ class CommandFront(FrontEnd):
 
     @asynccontextmanager
     async def _dialogs(self) -> AsyncIterator[Dialogs | None]:
-        """The dialogs for what an agent asks; None if nobody is there."""
+        """Yields dialogs for an agent's questions; None if there is no terminal."""
         if self._terminal is None:
             yield None
             return
@@ -196,7 +196,7 @@ class CommandFront(FrontEnd):
 
 
 class RehearsalFront(FrontEnd):
-    """Answers in a dry run, in which nobody is asked: what would be asked is told by the steps."""
+    """Answers in a dry run, which asks nobody: approvals are given, and other questions park the run."""
 
     async def approve(
         self, place: Place, question: str, default: bool | None, wish: PermissionQuestion | None = None
@@ -314,10 +314,10 @@ class PermissionDetails(NamedTuple):
     """The details of a question about an agent's tool call."""
 
     changes: str = ""
-    """What it would change in files."""
+    """The changes to files, as diffs."""
     always: str | None = None
     never: str | None = None
-    """What a yes or a no for good would mean; None if there is none."""
+    """The meanings of a yes and of a no for good; None if they are not offered."""
 
 
 async def ask_approval(

@@ -50,7 +50,7 @@ PROGRAM = "coupler run"
 RESUME_PROGRAM = "coupler resume"
 
 BUDGETS = {"tokens": int, "cost": float}
-"""What can be limited besides time, and in what kind of number."""
+"""The limits of --budget besides time, and the type of each."""
 
 TAIL_LINES = 10
 """Lines of what a failed step wrote last that are shown."""
@@ -74,7 +74,7 @@ class RunCommand(click.Command):
             raise WrongUsageError(error.format_message(), error.ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Ends with the same code for Ctrl-C before it is handled as afterwards."""
+        """Exits with the code for Ctrl-C also before it is handled."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -330,7 +330,7 @@ class RunOptions:
     time: float | None = None
 
     def limiting(self, bundle: Bundle) -> Bundle:
-        """The bundle with these limits in the place of the workflow's own; its digest stays."""
+        """The bundle with these limits instead of the workflow's own; its digest stays."""
         given = {"tokens": self.tokens, "cost": self.cost, "time": self.time}
         given = {name: limit for name, limit in given.items() if limit is not None}
         return _limited(bundle, given) if given else bundle
