@@ -68,7 +68,7 @@ class StepError(WorkflowError):
         self.kind: ErrorKind = kind
         self.exit_code = exit_code
         self.result = result
-        """What there is of it all the same: what was written until then, and such."""
+        """The partial result of the failed step, such as what it wrote."""
         self.step = step
         """The step inside of it that failed, if it is made of others."""
         self.retry_after = retry_after
@@ -83,7 +83,7 @@ class UnknownNameError(StepError):
 
 
 class Parked(BaseException):
-    """Nobody is there to answer: the run waits, and can be resumed with the answer.
+    """Raised when nobody is there to answer: the run waits, and is resumed with the answer.
 
     No Exception: only whoever runs the whole workflow may catch it.
     """

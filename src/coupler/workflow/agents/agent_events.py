@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 MOST_SHOWN = 64 * 1024
-"""Characters of what one tool call shows, takes or returns; of more, the beginning and the end are kept."""
+"""Most characters of what one tool call shows, takes or returns; a longer text loses its middle."""
 
 LONGEST_LINE = 1000
 """Characters of a title, a path or an id."""
@@ -56,19 +56,19 @@ MOST_LISTED = 100
 """Paths of a call, and entries of a plan."""
 
 MOST_SAID = 64 * 1024 * 1024
-"""Characters of all that an agent says and thinks in one prompt; who says more is stopped."""
+"""Most characters that an agent may say and think in one prompt; one that says more is stopped."""
 
 MOST_DONE = 256 * 1024 * 1024
-"""Characters of all tool calls and plans in one prompt, shown or not: the session holds them."""
+"""Most characters of all tool calls and plans in one prompt, shown or not: the session holds them."""
 
 UPDATE_COST = 100
-"""Characters that each update of the agent counts for besides: also the shortest needs room."""
+"""Characters that each update counts for besides its text, as even the shortest takes memory."""
 
 LEFT_OPEN = "it was not ended when the agent's turn was over"
 
 
 class Telling:
-    """Records one prompt. `name_call` makes an agent's id of a call one that is unique in the run."""
+    """Records one prompt as events. `name_call` turns an agent's id of a call into one unique in the run."""
 
     def __init__(self, emit: Callable[[Happening], None], name_call: Callable[[str], str]) -> None:
         self._emit = emit
@@ -87,12 +87,12 @@ class Telling:
 
     @property
     def is_too_much(self) -> bool:
-        """Whether the agent's output is over its limit: nobody reads that, and memory has an end."""
+        """True if the agent's output is over its limit, so that it must be stopped."""
         return self._text.length + self._thoughts.length > MOST_SAID or self._done > MOST_DONE
 
     @property
     def excess(self) -> str:
-        """Which limit was passed."""
+        """Message about the limit that was exceeded."""
         if self._done > MOST_DONE:
             return "the agent's messages, tool calls and plans were too many, and it was stopped"
         return f"the agent said more than {MOST_SAID:,} characters, and was stopped"
@@ -179,7 +179,7 @@ class Telling:
 
 
 class _Call:
-    """A call as far as it was told."""
+    """A tool call, with what was recorded of it so far."""
 
     def __init__(self, name: str, event: ToolCall) -> None:
         self.name = name
@@ -218,7 +218,7 @@ class _Call:
         return tuple(change for change in self._changes if change not in told)
 
     def _news(self, event: ToolCall) -> str | None:
-        """What the call shows that was not told yet."""
+        """Return the text of the call that was not recorded yet, at most MOST_SHOWN characters in all."""
         shown = _shown_text(event)
         news = shown[len(self._text) :] if shown.startswith(self._text) else shown
         self._text = shown
@@ -284,7 +284,7 @@ def _length(value: Any) -> int:
 
 
 def _changes_in(event: ToolCall) -> tuple[Change, ...]:
-    """What a call changes in files, as far as that is short enough to be kept."""
+    """Return the changes of files by a call, as far as they are short enough to be kept."""
     changes: list[Change] = []
     room = MOST_SHOWN
     for item in event.content[:MOST_LISTED]:
@@ -301,7 +301,7 @@ def _change(diff: Diff) -> Change:
 
 
 def _shown_text(event: ToolCall) -> str:
-    """What a call shows, as text; of changes in files those that are too long to be told whole."""
+    """Return the text that a call shows, with a line for each change that is too long to be kept."""
     shown: list[str] = []
     told = _changes_in(event)
     for item in event.content:
@@ -342,7 +342,7 @@ class Spent(msgspec.Struct, frozen=True):
     """The usage that is kept of a turn."""
 
     total: Usage
-    """Of the whole run, up to this turn."""
+    """The usage of the whole run up to this turn."""
     session: str
     cost: float | None = None
     """The cost of the session since its beginning, as its agent counts."""
@@ -350,7 +350,7 @@ class Spent(msgspec.Struct, frozen=True):
 
 
 class Spending:
-    """The usage of one run. What earlier processes have used is in their journal."""
+    """Adds up the usage of one run; that of earlier processes comes from the journal."""
 
     def __init__(self, limits: Limits | None, journal: AgentSessionJournal) -> None:
         limits = limits or Limits()
@@ -360,7 +360,7 @@ class Spending:
         }
         self._of_sessions = {each.session: each for each in sorted(earlier, key=_order)}
         self.total: Usage | None = max(earlier, key=_order).total if earlier else None
-        """Of all steps together; None if no agent was asked."""
+        """The usage of all steps together; None if no agent was asked."""
         self.budget = Budget(tokens=limits.tokens, cost=limits.cost)
         if self.total is not None:
             self.budget.spent_tokens = self.total.total_tokens
@@ -423,7 +423,7 @@ class StepBudget(Budget):
         return None if of_run is None else f"{of_run}: see `budget` of the workflow"
 
     def refuse_if_exceeded(self) -> None:
-        """Raise if more was used than there was; using up just all of it is no fault."""
+        """Raise AgentError if more was used than the budget has; to use exactly all of it is no fault."""
         for budget, whose in ((self, "step"), (self._run, "workflow")):
             if budget.tokens is not None and budget.spent_tokens > budget.tokens:
                 used = f"{budget.spent_tokens} tokens were used of {budget.tokens}"
@@ -462,7 +462,7 @@ def added(one: Usage, other: Usage) -> Usage:
 
 
 def _order(spent: Spent) -> tuple[int, float]:
-    """What a run has spent only grows: the more it is, the later it was."""
+    """Sort key: the usage of a run only grows, so a larger total is a later one."""
     return spent.total.total_tokens, spent.total.cost or 0.0
 
 

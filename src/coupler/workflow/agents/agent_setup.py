@@ -118,7 +118,7 @@ async def _configuration(cwd: str) -> Config:
 
 
 def _with_what_goes_on(step: Agent | Converse, workflow: Workflow) -> Agent | Converse:
-    """The step with the settings of the session that it goes on with, below its own."""
+    """Return the step with its settings over those of the session that it continues."""
     names: list[str] = []
     set_up, name = step.set_up, step.set_up.continues
     while name is not None and name not in names and (before := _step_before(name, step, workflow)):
@@ -261,7 +261,7 @@ def _servers(set_up: AgentSettings, attempt: Attempt, config: Config) -> tuple[M
 
 
 def _tell_replaced(names: Iterable[str], attempt: Attempt) -> None:
-    """Say once in a run that a server is not the one that its workflow means."""
+    """Report once in a run that the editor's server is used instead of the workflow's."""
     told = attempt.agents.replaced_servers
     for name in names:
         if name not in told:
@@ -290,7 +290,7 @@ def _server(server: McpServerEntry, attempt: Attempt) -> McpServer:
 
 
 def _program(program: str, attempt: Attempt) -> str:
-    """A name stays one; a path starts where the workflow is."""
+    """Return a program's name as it is, and a relative path from the workflow's directory."""
     path = Path(program).expanduser()
     if len(path.parts) < 2 or path.is_absolute():
         return str(path)

@@ -69,7 +69,7 @@ Render = Callable[[TemplateText], str]
 
 
 class LiteralText(str):
-    """A text of `coupler.toml`, in which braces are braces: only workflows have templates."""
+    """A text of `coupler.toml`, which is never rendered: only workflows have templates."""
 
     __slots__ = ()
 
@@ -204,7 +204,7 @@ class RenderedPrompt(NamedTuple):
 
 
 def render_prompt(set_up: AgentSettings, attempt: Attempt) -> RenderedPrompt:
-    """Render what a step tells its agent; raises `StepError` for templates, and files that cannot be read.
+    """Render a step's instructions, prompt and schema; raises `StepError` for templates and unreadable files.
 
     Prompts are texts and nothing else: no shell ever sees them.
     """
@@ -285,7 +285,7 @@ class NativeSettings(NamedTuple):
 
 
 class AgentStart(NamedTuple):
-    """All that tells one agent's process from another; steps that agree in it share one."""
+    """Everything that distinguishes agents' processes from each other; steps with equal ones share one."""
 
     agent: str
     """As in the journal: a catalogue name with its form, a command line, or a Python target."""
@@ -293,16 +293,19 @@ class AgentStart(NamedTuple):
     env: tuple[tuple[str, str], ...] = ()
     files: FileAccess | None = None
     store: str | None = None
-    """The file that keeps its sessions, for agents that leave that to us."""
+    """The file for its sessions, if the agent does not store them itself."""
     native: NativeSettings | None = None
     asks: bool = True
-    """Whether it asks before it uses a tool; the command lines of vendors do not."""
+    """True if it asks before it uses a tool; the command-line agents of vendors do not."""
     words: tuple[str, ...] = ()
-    """Arguments behind its command."""
+    """Arguments after its command."""
 
     @property
     def name(self) -> str:
-        """The agent, whatever its form: sessions of one form cannot be opened by the other."""
+        """The agent's name without its form.
+
+        The form is a part of `agent` because sessions of one form cannot be opened by the other.
+        """
         name, _, form = self.agent.partition(":")
         return name if form in AGENT_FORMS else self.agent
 
@@ -321,7 +324,7 @@ class AgentRequest(NamedTuple):
 
 
 def resolve_start(wanted: AgentRequest) -> AgentStart:
-    """Find out what to start; raises `AgentError` for agents that are not there. May wait for a disk."""
+    """Resolve what to start; raises `AgentError` for agents that are not there. May block on the disk."""
     start = AgentStart(wanted.agent, wanted.cwd, tuple(sorted(wanted.env.items())), wanted.files)
     target = _python_target(wanted)
     if target is not None:

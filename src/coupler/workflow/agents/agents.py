@@ -1,4 +1,4 @@
-"""The agents of a run: started when a step needs them, shared by steps that need the same, ended with it.
+"""Keeps the agents of a run: starts them when a step needs them, shares them between steps, ends them.
 
 Sessions that a later step goes on with are kept open. One that is gone is opened again where its agent can do
 that; else there is a new one, which is sent a transcript.
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("coupler.workflow")
 
 MOST_IDLE = 4
-"""Agents without users that are kept; the one that was used longest ago is ended first."""
+"""Most agents without users that are kept; the one that was used longest ago is ended first."""
 
 MOST_WAITING = 8
-"""Agents kept only for sessions of later steps, where they can open these again."""
+"""Most agents that are kept only for sessions which later steps continue, if those can be reopened."""
 
 CLOSE_LIMIT = 5.0
 """Seconds that an agent has to close a session that nobody needs any more."""
@@ -83,13 +83,13 @@ class SessionRequest(NamedTuple):
     is_intercepted: bool = False
     earlier: EarlierSession | None = None
     is_kept: bool = False
-    """Whether a later step may go on with it."""
+    """True if a later step may continue it."""
     transcript: str | None = None
     """The text of the earlier session, if that is not in the journal as steps have it."""
 
     @property
     def opening(self) -> tuple[AgentStart, tuple[McpServer, ...], bool]:
-        """What is settled when a session is opened."""
+        """The parts of the request that cannot be changed once the session is open."""
         return self.start, self.servers, self.is_intercepted
 
 
@@ -102,13 +102,13 @@ class HeldSession:
     """The request that it was opened for."""
     connected: ConnectedAgent
     told: str | None = None
-    """A digest of the instructions that it was given before a prompt."""
+    """Digest of the instructions that were sent to it before a prompt."""
     after: str | None = None
-    """The session in whose place it was opened."""
+    """The session that it replaces."""
     transcript: str | None = None
-    """The transcript of that one, until it has been sent."""
+    """Transcript of the replaced session, until it has been sent."""
     reason: str | None = None
-    """Why it is not the session that was wanted."""
+    """Reason why it is not the session that was wanted."""
     exchange: PromptExchange | None = None
     """The prompt that runs."""
     interception: Interception | None = None
@@ -143,7 +143,7 @@ class ConnectedAgent:
         await self.agent.__aenter__()
 
     def release(self) -> None:
-        """Count one user less."""
+        """Note that a step does not use the agent any more."""
         self.users -= 1
         self.last_used = time.monotonic()
 
@@ -244,7 +244,7 @@ class Agents:
             agent.kill()
 
     def _end(self, start: AgentStart) -> asyncio.Future[None]:
-        """End an agent; who does not wait for that until the end leaves it to `close`."""
+        """Start to end an agent; `close` waits for those that nobody else has waited for."""
         agent = self._connected.pop(start).agent
         ending = asyncio.ensure_future(agent.close())
         self._ending[ending] = agent
@@ -292,7 +292,7 @@ class Agents:
 
     @asynccontextmanager
     async def _alone(self, earlier: EarlierSession | None) -> AsyncIterator[None]:
-        """Let steps that go on with one session do so one after the other."""
+        """Let steps that continue the same session do so one after the other."""
         if earlier is None:
             yield
             return
@@ -312,7 +312,7 @@ class Agents:
         return await self._again(order, order.earlier)
 
     async def _again(self, order: SessionRequest, earlier: EarlierSession) -> HeldSession:
-        """Open the session of an earlier step again; or a new one that is sent a transcript."""
+        """Reopen the session of an earlier step; if that fails, open a new one with its transcript."""
         if earlier.agent != order.start.agent:
             reason = f"its session is one of {earlier.agent}, which {order.start.agent} cannot open"
         else:
@@ -335,7 +335,7 @@ class Agents:
         return await self._on(order, None)
 
     async def _on(self, order: SessionRequest, session_id: str | None) -> HeldSession:
-        """Open a session of the agent that is needed: a new one, or one that it is to open again."""
+        """Open a session of the needed agent: a new one, or the one with this id."""
         connected = await self._start(order.start)
         interception: Interception | None = None
         try:
@@ -429,7 +429,7 @@ async def _set(session: RemoteSession, options: OpeningOptions) -> None:
 
 
 def _short(id: str) -> str:
-    """An id that can be shown; agents may make theirs of anything."""
+    """Return an id that can be shown: a long one is cut, with a digest."""
     if len(id) <= LONGEST_LINE:
         return id
     return f"{id[:50]}…{hashlib.sha256(id.encode(errors='replace')).hexdigest()}"

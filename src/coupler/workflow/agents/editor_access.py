@@ -114,7 +114,7 @@ async def diff_for_write(
 
 
 async def _found(opened: OpenFiles, path: str, session: RemoteSession) -> SessionPath | None:
-    """The file that is meant, if it is one of the open ones; raises what the agent is told else."""
+    """Return the file if it is open in the editor, else None; raises the error that the agent is told."""
 
     def find() -> SessionPath | None:
         found = find_inside(path, session.cwd, session.roots)
@@ -162,7 +162,10 @@ async def open_page(page: UrlRequest, call: str | None, attempt: Attempt) -> boo
 
 
 def _problem_of(form: FormRequest) -> str | None:
-    """Why nobody is shown a form: what is filled in is kept with the run, and passes models and logs."""
+    """Return why a form is not shown; None if it is.
+
+    What is filled in is kept with the run, and passes models and logs: forms are no place for secrets.
+    """
     # Of a form that is one text, the question is the label.
     is_text = len(form.fields) == 1 and isinstance(form.fields[0], TextField)
     if any(map(asks_secret_field, form.fields)) or (is_text and asks_for_secret(form.message)):

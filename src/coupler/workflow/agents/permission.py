@@ -58,11 +58,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("coupler.workflow")
 
 GiveUp = Callable[[Parked | Stopped], None]
-"""Ends the agent's turn for a reason that is not the agent's."""
+"""Ends the agent's turn, because the run is parked or stopped."""
 
 
 class Judging:
-    """Decides for one prompt, and only while its turn runs: `is_in_turn` is its exchange's to set."""
+    """Decides about the tool calls of one prompt, while its turn runs (the exchange sets `is_in_turn`)."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Judging:
         give_up: GiveUp,
     ) -> None:
         self.is_in_turn = False
-        """What the agent asks outside of it, maybe right behind its answer, is no step's any more."""
+        """True while the turn runs; what the agent asks outside of it belongs to no step."""
         self._session = session
         self._attempt = attempt
         self._rules = rules
@@ -98,7 +98,7 @@ class Judging:
                 return judgement == "allow"
 
     async def may_call(self, request: PermissionRequest) -> bool:
-        """Decide about a call to an MCP server. The agent was given it: what no rule is against may pass."""
+        """Decide about a call to an MCP server of the agent's; it may pass unless a rule is against it."""
         judgement = await self._judged(request)
         return judgement in ("allow", "undecided") or (
             judgement == "ask" and await self._ask_meanwhile(request)
@@ -132,7 +132,7 @@ class Judging:
             asking.cancel()
 
     def remedy(self, request: PermissionRequest) -> str | None:
-        """Return what would have allowed a call; who has said no knows. May wait for a disk."""
+        """Return what would have allowed a call, unless the user has rejected it. May block on the disk."""
         return None if request.tool_call.id in self._answered else self._rules.remedy(request)
 
     def _request(self, call: ToolCall) -> PermissionRequest:
@@ -142,7 +142,7 @@ class Judging:
         return await in_thread(lambda: self._rules.judge(request)) if self.is_in_turn else "deny"
 
     async def _chosen(self, request: PermissionRequest) -> bool:
-        """What the user has chosen earlier about something that no rule decides, or chooses now."""
+        """Decide what no rule decides: by an earlier choice of the user, or by asking now."""
         verdict = await self._by_choice(request)
         if verdict.decision != "ask":
             return verdict.decision == "allow"
@@ -159,7 +159,7 @@ class Judging:
         return await in_thread(lambda: self._rules.judge_by_choice(request, self._choices))
 
     async def _settled(self, request: PermissionRequest) -> bool | None:
-        """Whether it was decided while another question was open; None if it was not."""
+        """Return the decision by a choice that was made while another question was open, if there is one."""
         decision = (await self._by_choice(request)).decision
         return None if decision == "ask" else decision == "allow"
 
@@ -176,7 +176,7 @@ class Judging:
         return await diff_for_write(path, text, self._session, self._attempt.front.files)
 
     def _is_granted(self, action: Action) -> bool:
-        """Whether somebody has allowed just this in this turn."""
+        """True if an action on these paths was allowed in this turn; for a write, one that is no read."""
         return any(
             set(action.paths) <= set(granted.paths)
             and (action.kind == "read" or granted.kind not in READING_KINDS)
@@ -184,7 +184,7 @@ class Judging:
         )
 
     async def _ask_meanwhile(self, request: PermissionRequest) -> bool:
-        """Ask about what is no request for permission, and is taken back by nobody else."""
+        """Ask about something that is no permission request; the question is withdrawn when the turn ends."""
         asking = asyncio.ensure_future(self._ask_as_ruled(request))
         self._open.add(asking)
         try:
@@ -226,7 +226,7 @@ class Judging:
         return approval.approved
 
     def _announced(self, call: ToolCall) -> str | None:
-        """The call's name in the run, which is told of it now if the agent has not done so."""
+        """Return the call's name in the run, and record the call if the agent has not reported it."""
         if not call.id:
             return None
         if not self._telling.knows(call.id):
@@ -246,11 +246,11 @@ class Judging:
 
 
 def _too_late(reason: Parked | Stopped) -> None:
-    """Ignores what somebody gives up when the turn is over: its step has ended in another way."""
+    """Ignore a reason to end the turn, because the turn is over."""
 
 
 CHANGING = frozenset({"edit", "delete", "move", "execute"})
-"""The kinds of rules that an agent breaks by nothing that only reads."""
+"""Kinds of rules that an agent which only reads cannot break."""
 
 Judgement = Literal["allow", "deny", "ask", "undecided"]
 
@@ -384,11 +384,11 @@ DENIED = "this call was denied"
 
 
 class Interception:
-    """Stands between an agent and its MCP servers: each call is recorded, judged by rules, and passed on.
+    """Proxies an agent's MCP servers: each call is recorded, judged by rules, and passed on.
 
-    The agent sees servers of the same names with the same tools. What else a server has, such as prompts, it
-    has not: only what can be seen and judged passes. One task opens and closes all of it, because context
-    managers want that.
+    The agent sees servers of the same names with the same tools, and nothing else that a server has, such as
+    prompts: only what can be recorded and judged passes. One task opens and closes everything, because
+    context managers require that.
     """
 
     def __init__(self, servers: Sequence[McpServer], cwd: str, *, over_http: bool) -> None:
@@ -399,7 +399,7 @@ class Interception:
         )
         self._over_http = over_http
         self._told: set[str] = set()
-        """The agent's own calls behind which one of ours stands."""
+        """Ids of the agent's reported calls that a call to a server was matched with."""
         self._is_open = False
         self._ended = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
@@ -463,7 +463,7 @@ class Interception:
         return result
 
     def _call(self, server: str, tool: str, arguments: dict[str, Any], meta: Mapping[str, Any]) -> ToolCall:
-        """The call as the agent knows it, if it tells of just this one by that id; else as one of ours."""
+        """Return the call under the agent's id if the agent reports it, else under an id of our own."""
         known = [each for each in meta.values() if isinstance(each, str) and self._tells_of(each, tool)]
         self._told.update(known[:1])
         return ToolCall(

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 
 class _GivenUp(Exception):  # noqa: N818 - it is no failure
-    """Ends the turn; the reason for that is raised instead of it."""
+    """Ends the turn; whoever catches it raises the reason instead."""
 
 
 async def perform_agent(step: Agent, attempt: Attempt) -> Result:
-    """Ask the step's agent; raises `StepError`, which has what came of its answer."""
+    """Ask the step's agent; raises `StepError` with the part of the answer that came."""
     setup = await set_up_agent(step, attempt)
     if setup.rendered.prompt is None or not setup.rendered.prompt.strip():
         raise StepError("template", "the prompt is empty: see `prompt` and `prompt_file`")
@@ -126,7 +126,7 @@ class _Conversation:
         )
 
     def interrupted(self, answer: Result | None) -> Result:
-        """Return the result of a failed conversation, with what had come of the last answer."""
+        """Return the result of a failed conversation, with the part of the last answer that came."""
         result = self.result("failed")
         if answer is None:
             return result
@@ -158,7 +158,7 @@ class _Conversation:
         return message
 
     async def _answer(self, number: int, message: str) -> None:
-        """The agent's answer, which may be kept already."""
+        """Get the agent's answer, from the journal if it is recorded there."""
         what = f"reply-{number}"
         kept = self._attempt.decision(what)
         if kept is UNSET:
@@ -224,7 +224,7 @@ class PromptExchange:
     async def ask(
         self, prompt: str, *, system: str | None = None, schema: Any = None, repairs: int | None = None
     ) -> Reply:
-        """Return the agent's whole answer; raises `StepError`, which has what had come, if there is none."""
+        """Return the agent's whole answer; raises `StepError` with the part that came."""
         text = self._opening(prompt, system)
         stop_listening = self._session.on_event(self._notice)
         self._session.policy = Policy(self.judging.permit, self.judging.remedy)
@@ -243,13 +243,13 @@ class PromptExchange:
             self.telling.settle()
 
     def keep(self, prompt: str | None) -> None:
-        """Record what a later step needs to go on; a conversation records what was said itself."""
+        """Record what a later step needs to continue the session; `prompt` is None in a conversation."""
         held = self._held
         value = asked_decision(self._session.id, prompt, after=held.after, told=held.told)
         self._attempt.emit(Decided(what=ASKED, value=value))
 
     def result(self, reply: Reply | None) -> Result:
-        """Return the result of a step so far; it counts as failed until its performer is content."""
+        """Return the result of a step so far; its status is failed until its performer sets another."""
         return Result(
             status="failed",
             text=self.telling.text if reply is None else reply.text,
@@ -277,7 +277,7 @@ class PromptExchange:
         return None if call is None else self.telling.call_named(call.id)
 
     def _opening(self, prompt: str, system: str | None) -> str:
-        """The prompt, after a transcript and instructions that the session needs before it."""
+        """Return the prompt after the transcript and the instructions that the session still needs."""
         held = self._held
         if held.transcript is not None:
             prompt = f"{held.transcript}\n\n{prompt}"
@@ -347,7 +347,7 @@ class PromptExchange:
 
 
 def _name_of(call: str, attempt: Attempt) -> str:
-    """What a call of the agent is called in the run: ids are shown and kept, too."""
+    """Return the name of an agent's call in the run; secrets in the id are redacted, as ids are shown."""
     return attempt.agents.name_call(attempt.mask(call), str(attempt.place))
 
 

@@ -41,7 +41,7 @@ NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
 """A regular expression for the name of an input."""
 
 ARGUMENTS = "arguments"
-"""Names text that may hold the secret of any input, in what is kept of a prompt."""
+"""Name, in what is stored of a prompt, of text that may hold the secret of any input."""
 
 FORM_CAPABILITY = "elicitation.form"
 """The client capability of editors that show forms."""
@@ -94,7 +94,7 @@ class PromptText(NamedTuple):
     text: str
     blocks: tuple[ContentBlock, ...] = ()
     starts: tuple[int, ...] = ()
-    """Where each block begins in the text."""
+    """The position of each block in the text."""
 
     @classmethod
     def of(cls, blocks: Iterable[ContentBlock]) -> PromptText:
@@ -127,7 +127,7 @@ class PromptText(NamedTuple):
         return self._meant(self.text, declared, cwd) if is_mentioned and is_wanted else None
 
     def hidden(self, workflow: Workflow | None) -> dict[str, str]:
-        """Return what must not be stored of it, by names; all of it if the workflow is not known."""
+        """Return the texts that must not be stored, by name; all of them if the workflow is not known."""
         spans = [(ARGUMENTS, 0, len(self.text))] if workflow is None else secret_spans(self.text, workflow)
         found = [each for name, start, end in spans for each in self._texts(name, start, end)]
         return {f"{name}.{number}" if number else name: text for number, (name, text) in enumerate(found)}
@@ -160,7 +160,7 @@ class PromptText(NamedTuple):
         return self.blocks[number] if number < len(self.blocks) else TextContent("\ufffd")
 
     def _texts(self, name: str, start: int, end: int) -> Iterator[tuple[str, str]]:
-        """A part of the text, as the blocks have it that it is made of."""
+        """Yield a part of the text as the texts of its blocks, each with this name."""
         for block, begins in zip(self.blocks, self.starts, strict=True):
             if isinstance(block, TextContent):
                 yield name, block.text[max(start - begins, 0) : max(end - begins, 0)]
@@ -282,14 +282,14 @@ def _is_half_quoted(match: re.Match[str]) -> bool:
 
 
 def _as_options(words: list[ArgumentWord]) -> list[str]:
-    """The inputs, each behind its option; an option that nothing follows stays alone, to be complained of."""
+    """Return the inputs as `--input=` options; an option that nothing follows stays, to be reported."""
     inputs = [_unquoted(match) for match, kind in words if kind == "input"]
     alone = [match[0] for match, kind in words[-1:] if kind == "option"]
     return [*(word if word.startswith("--input=") else f"--input={word}" for word in inputs), *alone]
 
 
 def _named(match: re.Match[str]) -> tuple[str, int]:
-    """The name in an input, and where its value begins in the text; without a name all of it is value."""
+    """Return the name in an input and where its value begins; without a name all of it is the value."""
     found = _NAME.match(_unquoted(match).removeprefix("--input="))
     if found is None:
         return "", match.start()

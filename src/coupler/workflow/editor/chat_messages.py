@@ -210,7 +210,7 @@ class CallOrigin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The step's place in the run, as in `fixes[2].fix`."""
     branch: int | None = None
     iteration: int | None = None
-    """Both count from 0, and are those of the step itself."""
+    """The branch or iteration that the step itself is, counted from 0."""
     attempt: int = 1
     parent: str | None = None
     """The id of the tool call around this one: that of a block for its steps, of a step for its agent's."""
@@ -221,7 +221,7 @@ class CallOrigin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def with_outcome(meta: Meta, outcome: str) -> Meta:
-    """Return the `_meta` of a call whose end means something else than its status says."""
+    """Return the `_meta` of a call with an outcome that its status cannot express."""
     return {"coupler": {**meta["coupler"], "outcome": outcome}}
 
 
@@ -270,7 +270,7 @@ def _how_to_go_on(run: str) -> str:
 
 
 def _outputs_text(outputs: Mapping[str, Json]) -> str:
-    """One text as it is; several values behind their names."""
+    """Return the outputs as text: a single text as it is, several values behind their names."""
     if len(outputs) == 1 and isinstance(value := next(iter(outputs.values())), str):
         return value
     return "\n".join(_output(name, value) for name, value in outputs.items())

@@ -47,7 +47,7 @@ WATCH_INTERVAL = 1.0
 """Seconds between two scans of the files, at least."""
 
 WATCH_REST_FACTOR = 10
-"""How many times as long as a scan the time is until the next one, at least."""
+"""Least time between two scans, as a multiple of the time that a scan takes."""
 
 FIRST_SCAN_TIMEOUT = 0.5
 """Seconds that a new session waits for its commands, so that they come with it."""
@@ -262,7 +262,7 @@ def _broken_note(name: str, problems: list[str]) -> str:
 
 
 def _files_in(place: str) -> list[FileState]:
-    """Files of any suffix: scripts and prompts beside a workflow belong to it, too."""
+    """Return the states of all files of a directory: scripts and prompts beside a workflow count as well."""
     try:
         # What has no state is being replaced, or a link to nothing.
         return [state for path in Path(place).iterdir() if (state := file_state(str(path))) is not None]

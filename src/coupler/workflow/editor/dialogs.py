@@ -1,4 +1,4 @@
-"""Answers what a workflow asks in an editor: by dialogs for a yes or no, by the next prompt for all else.
+"""Answers a workflow's questions in an editor: by dialogs for a yes or no, else by the next prompt.
 
 A turn cannot wait for what the user writes next. So a question parks the run, the turn ends, and the next
 prompt is the answer: the run is resumed, reaches the question again, and gets it. An agent in the midst of
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("coupler.workflow")
 
 FORM_ATTEMPTS = 3
-"""How often a question is shown as a form if the answers do not fit."""
+"""Most times that a question is shown as a form, if the answers do not fit."""
 
 URL_CAPABILITY = "elicitation.url"
 """The client capability of editors that open pages."""
@@ -87,7 +87,7 @@ class PromptReply(NamedTuple):
     place: str
     text: str
     typed: PromptText
-    """The same, with the files that are mentioned in it."""
+    """The reply with the files that are mentioned in it."""
 
 
 class PendingQuestion(NamedTuple):
@@ -97,9 +97,9 @@ class PendingQuestion(NamedTuple):
     kind: QuestionKind
     question: str
     problem: str = ""
-    """Why the last answer would not do."""
+    """Reason why the last answer was not accepted."""
     default: str = ""
-    """What no answer means."""
+    """The answer that counts if none is given."""
 
 
 class EditorFrontEnd(FrontEnd):
@@ -107,12 +107,12 @@ class EditorFrontEnd(FrontEnd):
 
     def __init__(self, turn: Turn, reply: PromptReply | None = None) -> None:
         self.projection: RunProjection | None = None
-        """What shows the run, once it is begun."""
+        """Shows the run, once it has begun."""
         self.waiting: PendingQuestion | None = None
         self._turn = turn
         self._reply = reply
         self._completing: set[asyncio.Future[None]] = set()
-        """One for each page that is open; they end with the turn."""
+        """A future for each page that is open; they end with the turn."""
 
     @property
     def is_present(self) -> bool:
@@ -196,7 +196,7 @@ class EditorFrontEnd(FrontEnd):
         return self._read(reply.text if mentioned is None else mentioned, answer)
 
     def _read(self, text: str, answer: Input) -> QuestionAnswer:
-        """What was written as the answer that it means; raises InputError."""
+        """Parse the user's text as an answer; an empty one is the default. Raises InputError."""
         if not text.strip() and answer.default not in (msgspec.UNSET, None):
             return QuestionAnswer(value_as_text(answer.default), answer.default, "default")
         return QuestionAnswer(text, parse_input(answer, text, self._turn.session.cwd), "user")
@@ -228,7 +228,7 @@ class EditorFrontEnd(FrontEnd):
         return permission_tool_call(wish, projection.mask(question), *known)
 
     async def _scope(self, place: Place, call: str | None) -> dict[str, Any]:
-        """To what a question of the step's agent belongs, once the editor was shown that."""
+        """Return the session and, once the editor knows it, the tool call that an elicitation belongs to."""
         known = (await self._shown_projection()).known_call(place, call)
         return {"session_id": self._turn.session.id, "tool_call_id": UNSET if known is None else known[0]}
 
@@ -243,18 +243,18 @@ class EditorFrontEnd(FrontEnd):
         return response
 
     async def _tell_completed(self, page: UrlRequest, known_as: str) -> None:
-        """Pass on that a page has done what it was opened for; if that comes in this turn."""
+        """Tell the editor that a page has done its work, if that happens in this turn."""
         await page.completed.wait()
         self._turn.editor.tell(CompleteElicitationNotification(known_as), self._turn.session.id)
 
     async def _shown_projection(self) -> RunProjection:
-        """What shows the run, with all that has happened by now."""
+        """Return the projection, once it has shown everything so far."""
         assert self.projection is not None
         await self.projection.until_shown()
         return self.projection
 
     def _taken(self, place: Place) -> PromptReply | None:
-        """What was written for this step, once."""
+        """Return the user's reply if it is for this step; each reply is returned once."""
         if self._reply is None or self._reply.place != str(place):
             return None
         reply, self._reply = self._reply, None
@@ -267,7 +267,7 @@ class EditorFrontEnd(FrontEnd):
 
 
 def _approval(chosen: str, options: Sequence[PermissionOption]) -> Approval:
-    """The answer that an option stands for; one that was never offered is a no."""
+    """Return the approval that an option stands for; one that was not offered is a rejection."""
     kind = next((option.kind for option in options if option.option_id == chosen), "reject_once")
     return Approval(kind in ALLOWING, "user", is_for_good=kind.endswith("_always"))
 
@@ -323,7 +323,7 @@ def _option(offer: Offer) -> PermissionOption:
 
 
 def _shown(call: ToolCall) -> Iterator[ToolCallContent]:
-    """What the agent shows, as far as an editor can show it."""
+    """Yield the content of a call, shortened to what an editor can show."""
     for item in call.content[:MOST_LISTED]:
         match item:
             case Diff(path=path, new_text=new, old_text=old):

@@ -219,7 +219,7 @@ class RunProjection:
             self._ledger.update(known_as, status=status, title=title)
 
     def _show_changes(self, known_as: str, diffs: list[Diff]) -> None:
-        """Show what a call does to files; what it was said to do to the same ones before is outdated."""
+        """Show the changes of files by a call, in place of earlier ones of the same files."""
         paths = {diff.path for diff in diffs}
         before = self._ledger.content(known_as)
         kept = [item for item in before if not (isinstance(item, Diff) and item.path in paths)]
@@ -268,10 +268,10 @@ class AgentMessages:
         self._speaker: Place | None = None
         self._message: tuple[MessageType, str] | None = None
         self._named: Place | None = None
-        """Who spoke last, and needs no name again."""
+        """The step whose agent spoke last, so that its name need not be repeated."""
         self._last_word = 0.0
         self._held: dict[Place, list[tuple[MessageType, list[str]]]] = {}
-        """What others have said meanwhile; pieces of one text are sent as one."""
+        """Texts of other agents that wait for their turn; the pieces of one text are sent as one."""
         self._timer: asyncio.TimerHandle | None = None
 
     def notice(self, started: StepStarted) -> None:
@@ -314,7 +314,7 @@ class AgentMessages:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """End the message, and let the agent speak that waits longest."""
+        """End the message, and send the texts of the agent that has waited longest."""
         self._end_message()
         waiting = next(iter(self._held), None)
         if waiting is not None:
@@ -354,7 +354,7 @@ class AgentMessages:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
 
     def _look(self) -> None:
-        """Hand over if the agent that speaks has paused while others wait."""
+        """Let another agent speak if the current one has paused while others wait."""
         self._timer = None
         if not self._held or not self._turn.is_alive:
             return

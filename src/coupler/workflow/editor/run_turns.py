@@ -39,7 +39,7 @@ LAST_DISPLAY_TIMEOUT = 1.0
 """Seconds in which the end of a cancelled run is shown."""
 
 STATE_KEY = "run"
-"""The key of a session's state that it is kept under; other agents of the session have their own."""
+"""Key of the session's state that holds the run; other agents of the session have their own keys."""
 
 
 class UnfinishedRun(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class UnfinishedRun(msgspec.Struct, frozen=True):
 
     run: str
     given: str
-    """How its workflow was named."""
+    """Name or path by which the user called its workflow."""
     place: str | None = None
     """The step that waits for the user; None: it was cancelled, has failed, or its process died."""
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 IDENTITY = "workflows"
-"""Identifies the sessions in the store, with the path of the file behind it."""
+"""Prefix of the identity of stored sessions, before the path of the file."""
 
 
 class ServedWorkflow:
@@ -29,7 +29,7 @@ class ServedWorkflow:
         self._file = str(Path(file).absolute())
 
     def blueprint(self, options: ServeOptions) -> AgentFactory:
-        """How each session gets its agent."""
+        """Return the factory that makes an agent for each session."""
         name = Path(self._file).stem
         told = options._replace(
             name=options.name or name,

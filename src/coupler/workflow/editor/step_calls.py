@@ -57,10 +57,10 @@ ALWAYS_SHOWN = frozenset({"agent", "converse", "approve", "ask"})
 """Kinds of steps that are calls of their own however often they come."""
 
 MOST_PARTS_OF_BLOCK = 100
-"""Branches or iterations of one step that are calls of their own; the others are lines in its call."""
+"""Most branches or iterations of a step with calls of their own; the others are lines in the step's call."""
 
 MOST_PARTS_OF_TURN = 1000
-"""The same of all steps in one turn."""
+"""Most branches or iterations with calls of their own in one turn."""
 
 LONGEST_ENTRY = 120
 """Characters of an entry of the plan."""
@@ -72,7 +72,7 @@ A plan is always sent whole, and there is one for each step that begins or ends:
 """
 
 MOST_STEPS_BEFORE = 20
-"""Entries before that step, if there are more."""
+"""Most plan entries before that step."""
 
 _UNKNOWN = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
 """Expressions whose values are not known before the step begins."""
@@ -93,17 +93,17 @@ class StepCall:
     kind: str
     origin: CallOrigin
     around: StepCall | None
-    """What it is inside of."""
+    """The call of the step, branch or iteration that contains it."""
     locations: tuple[ToolCallLocation, ...] = ()
     id: str = ""
-    """Empty: it was not announced."""
+    """Id of the tool call; empty before it is announced."""
     is_started: bool = False
-    """Whether it was said to run."""
+    """True if it was shown as running."""
     is_asked: bool = False
     is_denied: bool = False
     is_over: bool = False
     is_part: bool = False
-    """Whether it is a branch or an iteration."""
+    """True if it is a branch or an iteration."""
 
     def is_in_sight(self) -> bool:
         """Tell whether the step around it was announced."""
@@ -282,7 +282,7 @@ class StepCalls:
         )
 
     def _tell(self, call: StepCall) -> None:
-        """Announce a call and those around it, unless that is done."""
+        """Announce a call, and those that contain it, unless they are announced already."""
         if call.id:
             return
         if call.around is not None:
@@ -355,10 +355,10 @@ class StepPlan:
         """The number of the step that has begun or ended last."""
         self._statuses: dict[str, PlanEntryStatus] = dict.fromkeys(self._titles, "pending")
         self._marks: dict[str, Status] = {}
-        """How steps ended that did not end well: for a plan they are completed, so words have to tell it."""
+        """Statuses of steps that did not end well, to be told in words: in a plan they are completed."""
         self._of_agents: dict[Place, tuple[PlanEntry, ...]] = {}
         self._denied: set[Place] = set()
-        """Steps that somebody said no to: one that ends the run by that was not merely cancelled."""
+        """Steps that somebody rejected, so that they are not shown as merely cancelled."""
 
     def __bool__(self) -> bool:
         return bool(self._titles)
@@ -408,7 +408,7 @@ class StepPlan:
         return True
 
     def _leave_out(self) -> bool:
-        """Mark steps as skipped that a successful run did without: after a `goto` or a `stop`."""
+        """Mark the steps that a successful run left out, by a `goto` or a `stop`, as skipped."""
         left = [step for step, status in self._statuses.items() if status == "pending"]
         self._statuses.update(dict.fromkeys(left, "completed"))
         self._marks.update(dict.fromkeys(left, "skipped"))
@@ -430,7 +430,7 @@ class StepPlan:
             yield from entries_beside
 
     def _sum_of(self, steps: Sequence[str], which: str) -> Iterator[PlanEntry]:
-        """One entry for steps that have none."""
+        """Yield one entry that stands for these steps, if there are any."""
         if steps:
             is_done = all(self._statuses[step] == "completed" for step in steps)
             status: PlanEntryStatus = "completed" if is_done else "pending"

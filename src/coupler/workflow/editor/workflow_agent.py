@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 FORCE = "--force"
-"""Resumes a run although its files have changed."""
+"""Option that resumes a run although its files have changed."""
 
 RESUME_COMMAND = Command(RESUME, "Go on with a run that was interrupted or has failed", hint="[run]")
 SECRETS_COMMAND = Command(RESUME, "Give the run that waits its secret inputs again", hint="name=value")
@@ -67,7 +67,7 @@ class ResumeRequest(NamedTuple):
     inputs: str = ""
     """The secret inputs that are given again, with names."""
     is_forced: bool = False
-    """Whether to go on although its files have changed since it began."""
+    """True if the run is resumed although its files have changed since it began."""
 
     @classmethod
     def of(cls, typed: PromptText) -> ResumeRequest:
@@ -99,7 +99,7 @@ class WorkflowAgent(Agent):
 
     def __init__(self, file: str | None, store_path: str | None) -> None:
         self.others: tuple[Command, ...] = ()
-        """Commands of whoever answers the prompts that are for no workflow; a workflow's name goes first."""
+        """Commands for prompts that are for no workflow; a workflow of the same name takes precedence."""
         self._file = file
         self._store_path = store_path
         self._store: Store | None = None
@@ -195,7 +195,7 @@ class WorkflowAgent(Agent):
     async def _let_go(
         self, turn: Turn, waiting: UnfinishedRun, record: RunRecord | None, typed: SlashCommand | None
     ) -> UnfinishedRun | None:
-        """Forget a run that was answered or ended in a terminal: the prompt is for it only by mistake."""
+        """Forget a run that was answered or ended in a terminal, and tell the user so."""
         from coupler.workflow.editor.chat_messages import waits_no_more
 
         can_go_on = record is not None and record.status != "success"
@@ -321,7 +321,7 @@ class WorkflowAgent(Agent):
 
     @contextlib.contextmanager
     def _keeping(self, secrets: dict[str, Json], session: Session) -> Iterator[None]:
-        """Remember the secret inputs of a run as long as it can go on: nothing else does."""
+        """Keep the secret inputs of a run as long as it can be resumed; they are stored nowhere else."""
         try:
             yield
         finally:

@@ -1,4 +1,4 @@
-"""One attempt at one step: what it needs of the run around it, and the names that its expressions see."""
+"""Holds one attempt at a step: its access to the run, and the names that its expressions see."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Attempt:
     mask: Callable[[str], str] = str
     """Redacts secrets for people; before a text is cut, because nobody recognises the half of one."""
     interrupted: list[Result] = field(default_factory=list)
-    """Partial results of a step that is cancelled, from its performer: its time may just be up."""
+    """Partial results that the performer of a cancelled step leaves, in case its time was up."""
 
     @property
     def name(self) -> str:
@@ -89,7 +89,7 @@ class StepScope:
 
     def __init__(self, constants: Mapping[str, object], around: StepScope | None = None) -> None:
         self.steps: dict[str, Result] = {}
-        """What became of the steps of this list, and of the branches in it."""
+        """Results of the steps of this list, and of the branches in it, by id."""
         self.vars: dict[str, Json] = {}
         self._last_round: dict[str, Result] = {}
         self._around = around
@@ -252,7 +252,7 @@ class StepFailed(BaseException):
 
 
 class NotReached(BaseException):
-    """A finished step is gone through again for its results, and from here on there are none."""
+    """Raised where the results of a finished step end, when they are collected from the journal."""
 
 
 class StepsExhausted(BaseException):

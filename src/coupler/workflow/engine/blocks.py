@@ -55,7 +55,7 @@ class BlockRun:
 
     def __init__(self, lists: ListRunner, scope: StepScope, attempt: Attempt, context: ListContext) -> None:
         self.iterations: list[dict[str, Result]] | None = None
-        """Of loops: what became of the steps of each round."""
+        """Results of the steps of each round of a loop, by their ids."""
         self._lists = lists
         self._scope = scope
         self._attempt = attempt
@@ -123,7 +123,7 @@ class BlockRun:
         await self._concurrently(len(items), run_iteration, step.wait, step.max_concurrent)
 
     async def _items(self, step: ForEach) -> Sequence[Json]:
-        """The items of the loop: decided once, whatever becomes of what they were computed from."""
+        """Return the items of the loop; they are recorded, so that a resumed run has the same."""
         decided = self._attempt.decision("items")
         if decided is not UNSET:
             return list(decided)
@@ -205,7 +205,7 @@ async def run_concurrently(
 
 
 async def _in_turn(branch: Branch, room: asyncio.Semaphore) -> StepFailed | Parked | None:
-    """How a branch ended; a `Stopped` ends the branches beside it as well, and is raised."""
+    """Run a branch when there is room, and return its failure or parking, if any; a `Stopped` is raised."""
     async with room:
         try:
             await branch()
@@ -239,7 +239,7 @@ async def _until_decided(
 
 
 async def _as_they_end(tasks: Sequence[asyncio.Task[StepFailed | Parked | None]]) -> AsyncIterator[int]:
-    """Their numbers, in the order of the list if they end together: so a resumed run decides alike."""
+    """Yield the numbers of tasks as they end, sorted if they end together: a resumed run decides alike."""
     ended: asyncio.Queue[int] = asyncio.Queue()
     for number, task in enumerate(tasks):
         task.add_done_callback(lambda _, number=number: ended.put_nowait(number))  # type: ignore[misc]

@@ -53,7 +53,7 @@ LONGEST_TITLE = 80
 LINE_CHARACTERS = frozenset("\n\t")
 """Control characters that lay out text."""
 JOINERS = frozenset("\u200c\u200d")
-"""Parts of words and of signs in many scripts: they hide nothing."""
+"""Joiners inside of words and emoji of many scripts, which hide nothing."""
 
 _UNDESCRIBED = {
     "parallel": re.compile(r"\d+ branches"),
@@ -63,7 +63,7 @@ _UNDESCRIBED = {
 """The titles that `_title_of_block` gives to steps with branches or iterations."""
 
 AnsweredBy = Literal["user", "option", "default", "timeout", "rule", "nobody"]
-"""Who or what has answered a question."""
+"""The source of an answer to a question."""
 
 
 class Approval(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ class Approval(msgspec.Struct, frozen=True):
     approved: bool
     by: AnsweredBy
     is_for_good: bool = False
-    """Whether not to ask again: the answer was one of the question's `offers`."""
+    """True if the user chose one of the question's `offers`, so that it is not asked again."""
 
 
 class QuestionAnswer(msgspec.Struct, frozen=True):
@@ -108,17 +108,17 @@ class FrontEnd(Protocol):
 
     @property
     def is_present(self) -> bool:
-        """Whether somebody is there to ask about what agents do and no rule decides."""
+        """True if somebody can be asked about tool calls that no rule decides."""
         return False
 
     @property
     def shows_forms(self) -> bool:
-        """Whether agents can have forms filled in."""
+        """True if the user can be shown forms of agents."""
         return False
 
     @property
     def shows_pages(self) -> bool:
-        """Whether agents can have pages opened."""
+        """True if the user can be asked to open pages for agents."""
         return False
 
     @property
@@ -172,21 +172,21 @@ class ListContext:
     """The context of a list of steps in a run: its path, directory, variables and limits."""
 
     cwd: str
-    """Where its steps work, unless they say otherwise."""
+    """Working directory of its steps, unless they set another."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """What the programs of its steps get besides our own environment."""
+    """Environment variables for the programs of its steps, besides those of this process."""
     prefix: str = ""
-    """What the paths of its steps begin with."""
+    """Prefix of the paths of its steps."""
     parent: Place | None = None
     """The step around it."""
     part: BlockPart | None = None
     """The branch or the iteration that it is, if it is one."""
     is_afterwards: bool = False
-    """Whether it runs when all is over, whatever is left of the run's limits."""
+    """True for hooks that run at the end, whatever is left of the run's limits."""
     budget: Budget | None = None
     """The budget of the workflow that is called here; None: that of the whole run."""
     is_over: bool = False
-    """The step around it is over: nothing in here runs, results are collected from the journal."""
+    """True if the step around it is over: nothing runs, and results are collected from the journal."""
 
     def place(self, step: Step, visit: int) -> Place:
         """Return the place of a step in the run."""

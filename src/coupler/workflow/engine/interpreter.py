@@ -78,7 +78,7 @@ CANCEL_HOOK_TIMEOUT = 5.0
 """Seconds that hooks have after a cancel."""
 
 END_HOOK_TIME = 60.0
-"""Seconds that each step of an end hook has at least: they clean up, also when all time is spent."""
+"""Seconds that each step of an end hook has at least: hooks clean up even if the run's time is over."""
 
 _NO_DEFAULTS = Defaults()
 _NO_HOOKS = Hooks()
@@ -133,11 +133,11 @@ class RunState:
     secrets: Mapping[str, str]
     most_steps: int
     pause: Pause | None = None
-    """Asked before each step that works, when the run goes step by step."""
+    """Called before each step that works, if the run goes step by step."""
     deadline: float | None = None
     """The end of the run's time, by the monotonic clock."""
     tries_failures: bool = False
-    """Whether to try again the failures that ended a list of steps before this process."""
+    """True if failures that ended a list of steps in an earlier process are tried again."""
     mask: Callable[[str], str] = str
     """Redacts the run's secrets for people."""
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -145,7 +145,7 @@ class RunState:
     _steps_afterwards: int = 0
 
     def count_step(self, *, is_afterwards: bool = False) -> None:
-        """Count a step; what is done when all is over has a count of its own."""
+        """Count a step; raises `StepsExhausted` beyond the limit. Hooks at the end are counted apart."""
         if is_afterwards:
             self._steps_afterwards += 1
         else:
@@ -154,7 +154,7 @@ class RunState:
             raise StepsExhausted(f"the run took {self.most_steps} steps: see `max_steps`")
 
     def time_left(self, *, is_afterwards: bool = False) -> float | None:
-        """Return the seconds left; what is done when all is over has some in any case."""
+        """Return the seconds left of the run's time; hooks at the end have at least END_HOOK_TIME."""
         if self.deadline is None:
             return None
         return max(END_HOOK_TIME if is_afterwards else 0.0, self.deadline - time.monotonic())
@@ -217,7 +217,7 @@ class Interpreter:
             raise Stopped(**result.output)
 
     def _next(self, step: Step, place: Place, result: Result) -> Goto | None:
-        """Return where it goes on, None for the next step; raises if a failure is not handled."""
+        """Return the `goto` to follow, None for the next step; raises StepFailed for an unhandled failure."""
         if result.status != "failed" or result.error is None:
             return step.goto if result.status == "success" else None
         match self._handling(step, result.error):
@@ -263,7 +263,7 @@ class Interpreter:
             raise StepsExhausted(f"{self._workflow.name} took {self._taken - 1} steps: see `max_steps`")
 
     def _has_another_chance(self, step: Step, place: Place, context: ListContext, kept: Result) -> bool:
-        """Tell whether to do a failure over: it had ended its list, as several may have concurrently."""
+        """True if a recorded failure that ended its list is to be tried again; records that it is."""
         if not self._state.tries_failures or context.is_over or kept.error is None:
             return False
         if kept.status != "failed" or self._handling(step, kept.error) != "fail":
@@ -284,7 +284,7 @@ class Interpreter:
         return msgspec.structs.replace(kept, results=passage.results)
 
     async def _left_undone(self, step: Step, scope: StepScope, place: Place, context: ListContext) -> Result:
-        """Return the result of a step that was cancelled when the one around it was over."""
+        """Return the result of a step that was cancelled because the step around it was over."""
         cancelled = self._memory.cancelled(place)
         if cancelled is None:
             if not self._memory.has_begun(place):
@@ -301,7 +301,7 @@ class Interpreter:
         return result
 
     async def _try(self, step: Step, scope: StepScope, place: Place, context: ListContext) -> Result:
-        """Make as many attempts as it takes and as are allowed."""
+        """Attempt a step until it succeeds or no retry is left."""
         retry = step.retry or self._defaults_of(step).retry
         number = 1
         if (decided := self._memory.decision(place, "attempt")) is not UNSET:
@@ -449,7 +449,7 @@ class Interpreter:
         raise StepError("budget", "the time of the whole run is spent: see `budget`", result=there_is)
 
     def _defaults_of(self, step: Step) -> Defaults:
-        """The workflow's defaults hold for steps that work, and not for those that ask or hold others."""
+        """Return the workflow's defaults for `run` and `agent` steps, and none for others."""
         return self._workflow.defaults if isinstance(step, Run | Agent) else _NO_DEFAULTS
 
 
@@ -459,7 +459,7 @@ def step_kind(step: Step) -> str:
 
 
 def _agent_of(step: Step, attempt: Attempt) -> str | None:
-    """The agent that a step names, if that can be told before it runs."""
+    """Return the name of the agent that a step uses; None if it has none, or it cannot be rendered."""
     if isinstance(step, Agent | Converse):
         with suppress(StepError):
             return attempt.text(step.agent)

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 FILES_OF_COMMAND = 5
-"""Files that are open here for a command that runs: the ends of its pipes, and some while it starts."""
+"""Files that this process has open for each running command: the ends of its pipes, and some at its start."""
 
 OTHER_FILES = 40
 """Those that a run needs besides."""
@@ -169,7 +169,7 @@ def _prompt(set_up: AgentSettings, attempt: Attempt) -> str:
 
 
 def _unknown(id: str) -> Result:
-    """The result of a step that was not run; of typed outputs there is nothing to show."""
+    """Return the result of a step in a dry run: marks in place of its texts, and no outputs."""
     stdout, stderr, text = (unknown(id, field) for field in ("stdout", "stderr", "text"))
     return Result(status="success", exit_code=0, approved=True, stdout=stdout, stderr=stderr, text=text)
 
@@ -196,7 +196,7 @@ def _content(name: str, file: Path) -> str:
 
 
 def _mocked(step: Step, content: str) -> Result:
-    """The file's text in the place of what the step would have written, said or been answered."""
+    """Return a result with the file's text as the step's output or answer."""
     match step:
         case Run():
             from coupler.workflow.steps.run import parsed_output
@@ -280,7 +280,7 @@ async def begin_once(step: Step, attempt: Attempt) -> None:
 
 
 def note_waiting(step: Step, attempt: Attempt) -> None:
-    """Record that a step waits for somebody and was not interrupted: with `once`, it goes on all the same."""
+    """Record that a `once` step only waits for somebody, so that it may go on after a restart."""
     if step.once:
         attempt.emit(Decided(what="began", value=0))
 

@@ -53,7 +53,7 @@ DONE, FAILED, BROKEN, PARKED, CANCELLED = 0, 3, 4, 5, 130
 """The exit codes of runs; a `stop` may set another one."""
 
 CANCEL_GRACE = (3.0, 1.3, 0.2)
-"""Seconds of each stage after a cancel from outside: an editor is told within six that all is over.
+"""Seconds of each stage after a cancel from outside; an editor learns within six that all is over.
 
 First until what still runs is killed, then until the cancel hooks are ended, then until these are killed.
 """
@@ -68,7 +68,7 @@ class EngineOptions:
 
     front: FrontEnd
     is_rehearsal: bool = False
-    """Nothing is started; what each step would do is told."""
+    """True for a dry run: nothing is started, and each step reports what it would do."""
     mocks: Mapping[str, Path] = field(default_factory=dict)
     """Files whose contents stand for the results of steps, by the steps' ids or paths."""
     pause: Pause | None = None
@@ -89,7 +89,7 @@ class EngineOptions:
 
 @dataclass(frozen=True)
 class StartedRun:
-    """A run that this process holds: its engine runs it, its log tells it."""
+    """A run that this process holds, with the engine that runs it."""
 
     run: OpenRun
     engine: Engine
@@ -345,7 +345,7 @@ class WorkflowRun:
         raise StepError("budget", f"{self._workflow.name} took longer than {seconds:g} s: see its `budget`")
 
     def _check_secret(self, inputs: Mapping[str, Json]) -> None:
-        """Refuse secret inputs whose values nothing redacts, because nobody knew of them."""
+        """Refuse secret inputs whose values are no secrets of the run, because nothing would redact them."""
         for name, declared in self._workflow.inputs.items():
             given = str(inputs[name] or "")
             if declared.secret and given and self._state.mask(given) == given:

@@ -36,7 +36,7 @@ LONGEST_NAME = 60
 
 
 class Evaluation:
-    """One evaluation. Belongs to whoever asked for it, and ends with the answer."""
+    """One evaluation of a template or expression, with its own limits."""
 
     def __init__(self, names: Mapping[str, object]) -> None:
         self.bounds = Bounds()
@@ -44,7 +44,7 @@ class Evaluation:
         self._scope: Scope = ChainMap({}, names)  # type: ignore[arg-type]
 
     def render(self, body: list[nodes.Node], show: Show) -> Iterator[str]:
-        """The pieces of text that statements give."""
+        """Yield the pieces of text that statements make."""
         return self._render(body, self._scope, show)
 
     def value(self, node: nodes.Expr) -> object:
@@ -56,7 +56,7 @@ class Evaluation:
         return value
 
     def part(self, item: object, path: str) -> object:
-        """A part inside of a value, as `a.b.0`, for filters that take a path."""
+        """Return a part inside of a value by its path, such as `a.b.0`, for filters that take one."""
         for name in str(path).split("."):
             item = self._look_up(item, int(name) if name.isdecimal() else name, "an item")
         return item
@@ -144,7 +144,7 @@ class Evaluation:
     # Expressions
 
     def _value(self, node: nodes.Node, scope: Scope) -> Any:
-        """What an expression gives; whatever is not there is refused."""
+        """Return the value of an expression; raises MissingNameError for a name that is not there."""
         return self.known(self._maybe(node, scope))
 
     def _maybe(self, node: nodes.Node, scope: Scope) -> object:
@@ -298,7 +298,7 @@ _EVALUATE: dict[type[nodes.Node], Callable[[Evaluation, Any, Scope], object]] = 
 
 
 def _loop_names(items: list[object], index: int) -> Mapping[str, object]:
-    """`loop` inside of a `for`."""
+    """Return the fields of `loop` inside of a `for`."""
     length = len(items)
     names: dict[str, object] = {
         "index": index + 1,
@@ -352,6 +352,6 @@ def _path(node: nodes.Node) -> str:
 
 
 def _shown(key: object) -> str:
-    """A key, unless it is long: a part of it could be a part of a secret, which nobody recognises then."""
+    """Return a short key itself, and of others only the type: a part of one could be part of a secret."""
     is_short = isinstance(key, str | int | float) and len(str(key)) <= LONGEST_NAME
     return str(key) if is_short else kind_of(key)

@@ -66,7 +66,7 @@ class Expressions:
             return "".join(_counted(evaluation.render(parsed.body, written)))
 
     def value(self, template: Json, names: Names) -> Json:
-        """Texts are rendered, one whole `{{ }}` keeps its type; lists and mappings are gone through."""
+        """Render all texts in lists and mappings; a text that is one whole `{{ }}` becomes its value."""
         match template:
             case str():
                 return self._value_of_text(template, names)
@@ -172,9 +172,9 @@ class Reference(NamedTuple):
 
     names: ReferencePath
     line: int
-    """Of the template, from 1."""
+    """Line in the template, from 1."""
     guarded: bool = False
-    """Whether it may be undefined: it stands before `is defined` or `default(…)`."""
+    """True if it may be undefined, because `is defined` or `default(…)` follows."""
 
 
 def references(template: str) -> list[Reference]:
@@ -261,14 +261,14 @@ def _path(node: nodes.Getattr | nodes.Getitem, guarded: bool) -> Iterator[Refere
 
 
 MOST_ITEMS = 100_000
-"""How many items a `for_each` may go through."""
+"""Most items of a `for_each`."""
 
 
 class FlowExpressions(Expressions):
-    """Evaluates what loops and conditions ask, in a run that really runs."""
+    """Evaluates the expressions of loops and conditions in a real run."""
 
     goes_back = True
-    """Whether a `goto` to an earlier step is followed."""
+    """True if a `goto` to an earlier step is followed."""
 
     def items(self, items: str | Sequence[Json], names: Mapping[str, object]) -> list[Json]:
         """Return the items of a `for_each`."""
@@ -285,7 +285,7 @@ class FlowExpressions(Expressions):
 
 
 class RehearsedExpressions(FlowExpressions):
-    """Evaluates what loops and conditions ask, in a rehearsal.
+    """Evaluates the expressions of loops and conditions in a dry run.
 
     Nothing runs, so what a step would give is not known: a mark stands for it, and what cannot be decided is
     taken as it was written, as true, and as one item or one round.
@@ -330,7 +330,7 @@ class RehearsedExpressions(FlowExpressions):
 
 
 def _is_undecided(expression: str, names: Mapping[str, object]) -> bool:
-    """Whether it asks for the result of a step that was not run."""
+    """True if the expression uses the result of a step that was not run."""
     steps = names.get("steps")
     if not isinstance(steps, Mapping):
         return False
@@ -343,5 +343,5 @@ def _names_a_step(names: tuple[str | int, ...]) -> bool:
 
 
 def unknown(id: str, field: str) -> str:
-    """Return the mark for what a step would have given."""
+    """Return the mark that stands for a field of a step that was not run."""
     return f"«steps.{id}.{field}»"

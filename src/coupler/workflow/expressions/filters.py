@@ -68,7 +68,7 @@ def _on_value(function: Callable[..., object]) -> Filter:
 
 
 def _operation(function: Callable[..., object]) -> Filter:
-    """A filter that is an operation on texts, too."""
+    """Return a filter made of an operation on texts."""
 
     def filtered(evaluation: Evaluation, value: object, *arguments: object, **named: object) -> object:
         return function(evaluation.bounds, as_text(value, evaluation.bounds), *arguments, **named)
@@ -77,7 +77,7 @@ def _operation(function: Callable[..., object]) -> Filter:
 
 
 def _default(evaluation: Evaluation, value: object, instead: object = "", boolean: bool = False) -> object:
-    """Also for null when the second argument is true, as for everything that counts as false."""
+    """Return `instead` for a missing value; with `boolean`, also for one that counts as false."""
     return instead if isinstance(value, Unknown) or (boolean and not value) else value
 
 
@@ -86,7 +86,7 @@ def _json(evaluation: Evaluation, value: object, indent: int | None = None) -> s
 
 
 def _lines(evaluation: Evaluation, value: object) -> list[str]:
-    """The lines of a text without their ends; what a last end is followed by is no line."""
+    """Return the lines of a text without their ends; nothing follows the last line end."""
     text = as_text(value, evaluation.bounds)
     lines = operations.split(evaluation.bounds, text, "\n")
     if lines and not lines[-1]:
@@ -286,7 +286,7 @@ def _groupby(
 
 
 def _key(evaluation: Evaluation, attribute: str | None, case_sensitive: bool) -> Callable[[Any], Any]:
-    """What items are compared by: themselves, or parts of them, several with commas between."""
+    """Return the key to compare items by: themselves, or parts named by `attribute`, separated by commas."""
     if attribute is None:
         return _folding(evaluation, lambda item: item, case_sensitive)
     paths = attribute.split(",")
@@ -311,7 +311,7 @@ def _part(evaluation: Evaluation, item: object, attribute: str) -> object:
 
 
 def _map(evaluation: Evaluation, value: object, *arguments: object, **named: object) -> list[object]:
-    """`map(attribute="a.b", default=…)`, or `map("filter", arguments …)`."""
+    """Apply `map(attribute="a.b", default=…)` or `map("filter", arguments …)`."""
     items = iterable(value)
     attribute = named.get("attribute")
     if not arguments and isinstance(attribute, str):
@@ -326,7 +326,7 @@ def _map(evaluation: Evaluation, value: object, *arguments: object, **named: obj
 
 
 def _choose(wanted: bool) -> Filter:
-    """`select("test", arguments …)` and its opposite."""
+    """Return the filter `select("test", arguments …)`, or its opposite."""
 
     def chosen(evaluation: Evaluation, value: object, *arguments: object) -> list[object]:
         return _chosen(evaluation, iterable(value), lambda item: item, arguments, wanted)
@@ -335,7 +335,7 @@ def _choose(wanted: bool) -> Filter:
 
 
 def _choose_by(wanted: bool) -> Filter:
-    """`selectattr("a.b", "test", arguments …)` and its opposite."""
+    """Return the filter `selectattr("a.b", "test", arguments …)`, or its opposite."""
 
     def chosen(evaluation: Evaluation, value: object, path: str, *arguments: object) -> list[object]:
         return _chosen(

@@ -216,7 +216,7 @@ def _fill(name: str) -> Callable[..., str]:
 
 
 def _plain_method(name: str) -> Callable[..., object]:
-    """A method whose result is not larger than the text, or but a little."""
+    """Return a method whose result is hardly larger than the text."""
 
     def called(bounds: Bounds, text: str, *arguments: object) -> object:
         made = getattr(text, name)(*arguments)

@@ -22,9 +22,9 @@ from jinja2.parser import Parser
 from coupler.workflow.expressions.filters import FILTERS, TESTS
 
 MOST_TOKENS = 10_000
-"""Words and signs inside of all tags of one template."""
+"""Most words and signs inside of all tags of one template."""
 LONGEST_TEMPLATE = 4 * 1024 * 1024
-"""Characters."""
+"""Most characters of a template."""
 
 
 class ParseError(Exception):
@@ -71,7 +71,7 @@ _ENVIRONMENT = Environment(
 
 _BRACES = re.compile(r"\s*(\$?\{\{)")
 _SIGN = re.compile(r"""(?:unexpected(?: char)?|got|ends before) (["'`])(.)\1""")
-"""The sign at which Jinja2 gives up."""
+"""Matches the sign at which Jinja2 gives up, in its message."""
 _OPEN_QUOTE = "a quote is opened and not closed: write the same quote at the end of the text"
 _ADVICE = {
     "&": "write `and`, not `&&`",
@@ -82,7 +82,7 @@ _ADVICE = {
     "'": _OPEN_QUOTE,
     '"': _OPEN_QUOTE,
 }
-"""What people write who know other languages, and what is written here."""
+"""Advice about signs of other languages, by the sign."""
 
 _STATEMENTS = (nodes.Output, nodes.If, nodes.For, nodes.Assign, nodes.With)
 _EXPRESSIONS = (
@@ -216,7 +216,7 @@ def _check_known(what: str, name: str, known: Mapping[str, object], line: int) -
 
 
 def _sources(template: str, parsed: nodes.Template) -> dict[int, str]:
-    """What each `{{ }}` says, by the node that was made of it: both come in the order of the text."""
+    """Return the source of each `{{ }}`, by the id of the node made of it: both are in the text's order."""
     texts: list[str] = []
     is_inside = False
     for _, kind, text in _ENVIRONMENT.lex(template):

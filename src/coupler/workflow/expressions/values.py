@@ -149,12 +149,12 @@ class Bounds:
         self._memory = MOST_MEMORY
 
     def tick(self) -> None:
-        """Called at every operation; each of them is short, so that time is up soon after its end."""
+        """Raise if the time is up; called at every operation, as each of them is short."""
         if thread_time() > self._end:
             raise EvaluationError(f"it takes more than {MOST_SECONDS} seconds: do this work in a `run` step")
 
     def charge(self, size: int) -> None:
-        """Bytes that were made, or are about to be."""
+        """Charge bytes that were made, or are about to be; raises if the memory is used up."""
         self._memory -= size
         if self._memory < 0:
             raise EvaluationError(
@@ -167,7 +167,7 @@ class Bounds:
         return made
 
     def items(self, made: Iterable[object]) -> list[object]:
-        """A list of what was made one by one; its items have been charged for."""
+        """Collect values that are made one by one into a list; the items themselves are charged already."""
         kept: list[object] = []
         for item in made:
             if len(kept) >= MOST_ITEMS:
@@ -179,7 +179,7 @@ class Bounds:
         return kept
 
     def texts(self, made: Sequence[str]) -> list[str]:
-        """The parts of a text that was split."""
+        """Return the parts of a text that was split, and charge them."""
         if len(made) > MOST_ITEMS:
             raise EvaluationError(f"the text has more than {MOST_ITEMS:,} parts: make it shorter")
         self.tick()
@@ -187,7 +187,7 @@ class Bounds:
         return list(made)
 
     def weigh(self, *values: object) -> None:
-        """Refuse what is larger than it looks: a value that holds another many times over."""
+        """Refuse values that are too large when everything in them is counted as often as it occurs."""
         waiting = list(values)
         parts, characters = 0, 0
         while waiting:

@@ -36,7 +36,7 @@ END_HOOKS = ("hooks.error.", "hooks.end.", "hooks.cancel.")
 
 
 class RunJournal:
-    """The journal of one run. What it has forgotten stays in the log."""
+    """The results and decisions of one run; what is forgotten here stays in the log."""
 
     def __init__(self, log: RunLog) -> None:
         self._log = log
@@ -144,7 +144,7 @@ class RunJournal:
         self._noted.append(event)
 
     def _forget(self, places: Sequence[Place]) -> None:
-        """Forget results and the decisions on the way to them, but not which attempt a block is at."""
+        """Forget the results of these steps, and the decisions of the innermost; approvals and usage stay."""
         inner = innermost(places)
         self._relearn(
             noted
@@ -191,7 +191,7 @@ def _readable(entry: RunEntry) -> Happening:
 
 
 def _is_permission(noted: Happening) -> bool:
-    """Whether somebody has said yes to a step: that holds for another attempt at it."""
+    """True if a step was approved, which also holds for another attempt at it."""
     return isinstance(noted, Decided) and noted.what == "approved" and noted.value is True
 
 
@@ -214,7 +214,7 @@ def innermost(places: Sequence[Place]) -> set[Place]:
 
 
 def _is_around(place: Place, step: str | None) -> bool:
-    """Whether a step is the one at this place, or inside of it."""
+    """True if a step is the one at this place, or inside of it."""
     if step is None or not step.startswith(str(place)):
         return False
     rest = step[len(str(place)) :]
@@ -222,7 +222,7 @@ def _is_around(place: Place, step: str | None) -> bool:
 
 
 def _is_hook_of(step: str | None, place: Place) -> bool:
-    """Whether a place is that of a hook of the agent which a step uses."""
+    """True if a place is a hook of the agent that a step uses."""
     return step is not None and place.path.startswith(f"{step}.hooks.")
 
 

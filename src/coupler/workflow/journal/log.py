@@ -331,7 +331,7 @@ class RecentEntries:
 
     @property
     def start(self) -> int:
-        """The number after which everything is here."""
+        """The number of the entry before the first that is in memory."""
         return self._batches[0].start
 
     def add(self, logged: Logged, size: int) -> None:
@@ -446,5 +446,5 @@ class PieceJoiner:
 
 
 def _line_of(piece: TextPiece) -> str:
-    """What tells the texts of a step apart."""
+    """Return the stream or kind of a piece, by which the texts of a step are told apart."""
     return piece.stream if isinstance(piece, Wrote) else kind_of(piece)

@@ -84,7 +84,7 @@ class StepStarted(Happening, frozen=True, kw_only=True, tag="step_started"):
     iteration: int | None = None
     agent: str | None = None
     position: SourcePosition | None = None
-    """Where it is written."""
+    """Position of the step in its file."""
 
 
 class StepFinished(Happening, frozen=True, kw_only=True, tag="step_finished"):
@@ -104,9 +104,9 @@ class PartStarted(Happening, frozen=True, kw_only=True, tag="part_started"):
     branch: int | None = None
     iteration: int | None = None
     attempt: int = 1
-    """At the step that it is a part of."""
+    """Number of the attempt at the step that it is a part of."""
     total: int | None = None
-    """How many parts there are, if that is known before the last one."""
+    """Number of parts, if it is known before the last one."""
     title: str = ""
     """The item of a loop; the names of a branch's steps."""
 
@@ -126,7 +126,7 @@ class RetryPlanned(Happening, frozen=True, kw_only=True, tag="retry_planned"):
     """An attempt has failed, and there will be another."""
 
     attempt: int
-    """The one that comes next."""
+    """Number of the next attempt."""
     attempts: int
     delay: float
     error: Failure
@@ -141,7 +141,7 @@ class Decided(Happening, frozen=True, kw_only=True, tag="decided"):
 
     @property
     def is_for_good(self) -> bool:
-        """Whether it counts even if the step is done over: money is not spent less by that."""
+        """True if it counts even if the step is done over, as money that was spent does."""
         return self.what == SPENT
 
 
@@ -345,7 +345,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _AS_JSON = b"\xc1"
-"""The one byte that no MessagePack begins with: what follows is JSON, for what MessagePack cannot hold."""
+"""Marks a body as JSON, for what MessagePack cannot hold; no MessagePack begins with this byte."""
 
 _encoder = msgspec.msgpack.Encoder()
 

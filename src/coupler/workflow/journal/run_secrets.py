@@ -117,7 +117,7 @@ class RunSecrets:
         return "".join(pieces)
 
     def _references_for(self, text: str, region: SecretRegion) -> Iterator[str]:
-        """One for a secret; for several that overlap, of each what the one before it does not have."""
+        """Yield the references for a region: one for a secret, several in a row for secrets that overlap."""
         whole = self._references.get(text[region.start : region.end])
         if whole is not None:
             yield _reference(*whole)
@@ -193,7 +193,7 @@ def _walked(value: Any, change: TextChange, levels: int) -> Any:
 
 
 def _decoded(raw: msgspec.Raw) -> Any:
-    """JSON that nobody has looked into, as agents' tool calls have it."""
+    """Decode raw JSON, as in agents' tool calls; as text if it is invalid."""
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

@@ -17,7 +17,7 @@ from coupler.workflow.language.yaml_source import YamlList, YamlMapping, YamlNod
 _STEP_LISTS = ("steps", "parallel", "start", "end", "error", "cancel")
 """Keys whose values are lists of steps, wherever something in them can be wrong."""
 _MADE_ID = re.compile(r"[a-z0-9_]+_[0-9]+")
-"""As steps without an id have it; what kind of step it would have been is not known."""
+"""Matches an id that a step without one gets, whatever kind of step it is."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class RemovedParts:
     has_lost_steps: bool = False
 
     def hide(self, name: str) -> bool:
-        """Tell whether something of this name may have been removed."""
+        """True if something of this name may have been removed."""
         return name in self.words or (self.has_lost_steps and _MADE_ID.fullmatch(name) is not None)
 
     def take(self, *nodes: YamlNode) -> None:
@@ -58,7 +58,7 @@ class ErrorRecovery:
         return self._fields(root)
 
     def _node(self, node: YamlNode, *, has_steps: bool) -> YamlNode:
-        """What is left of a node; what an alias repeats stays one node."""
+        """Return a node without its faulty parts; one that an alias repeats stays the same node."""
         if id(node) not in self._mended:
             match node:
                 case YamlScalar():

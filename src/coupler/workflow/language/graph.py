@@ -76,7 +76,7 @@ class _Chart:
     def _list(
         self, steps: Sequence[Step], before: str | None, after: str | None, indent: str
     ) -> Iterator[str]:
-        """Steps and the ways between them; `before` and `after` are what stands around the list, if drawn."""
+        """Yield steps and the edges between them; `before` and `after` are nodes around the list, if any."""
         names = [self._name(step) for step in steps]
         for step, name in zip(steps, names, strict=True):
             yield from self._step(step, name, indent)

@@ -131,7 +131,7 @@ def inputs_usage(workflow: Workflow) -> str:
 
 
 def _words(words: Sequence[str], problems: list[str]) -> Iterator[tuple[str, bool]]:
-    """Each word that may be an input, and whether an option says that it is one."""
+    """Yield each word that may be an input, and whether an option marks it as one."""
     waiting = iter(words)
     for word in waiting:
         if word == "--":
@@ -205,7 +205,7 @@ def _is_same(value: Json, choice: Json) -> bool:
 
 
 def _nearest(declared: Input, item: Json) -> str:
-    """The end of a sentence about a value that is no choice: the one that is spelled nearly so."""
+    """Return a hint to the nearest choice, as the end of a sentence; empty for a secret input."""
     choices = {str(choice).casefold(): str(choice) for choice in declared.enum or ()}
     near = get_close_matches(str(item)[:60].casefold(), choices, n=1)
     return f"; did you mean `{printable(choices[near[0]], 60)}`?" if near and not declared.secret else ""
@@ -224,7 +224,7 @@ def _check_pattern(declared: Input, text: str) -> None:
 
 
 def _check_size(declared: Input, value: Json) -> None:
-    """Numbers by their value, texts, lists and objects by their length."""
+    """Raise InputError unless a number's value, or the length of anything else, is within its bounds."""
     is_number = declared.type in ("integer", "number")
     size, unit = (value, "") if is_number else (len(value), " long")
     if declared.min is not None and size < declared.min:
@@ -238,7 +238,7 @@ def _quoted(declared: Input, value: object) -> str:
 
 
 def _detail(declared: Input, error: Exception) -> str:
-    """What the reader of a type has said; that of JSON repeats nothing of the text."""
+    """Return the reason why a value cannot be parsed, for types whose errors repeat nothing of the text."""
     if declared.type in ("boolean", "list", "object", "file") and str(error):
         return f": {error}"
     return ""
@@ -255,7 +255,7 @@ def _spelling(declared: Input) -> str:
 
 
 def _about(declared: Input) -> str:
-    """What an input is for, and what may be given."""
+    """Return an input's description, with notes on what may be given."""
     notes = ["required"] if declared.required and declared.default is msgspec.UNSET else []
     if declared.enum:
         notes.append("one of " + ", ".join(printable(str(choice), 60) for choice in declared.enum))

@@ -43,7 +43,7 @@ SUFFIXES = (".yaml", ".yml")
 """The suffixes of workflow files; a name that ends so is taken for a path."""
 
 DEEPEST_CALLS = 16
-"""How many workflows may call each other in a row."""
+"""Most workflows that may call each other in a row."""
 
 FindWorkflow = Callable[[str, Workflow], Workflow]
 """Reads the workflow that another one calls by a name or a path; raises `WorkflowError`."""
@@ -211,7 +211,7 @@ class Library:
     def _gather(
         self, main: _Placed
     ) -> tuple[dict[str, _Placed], dict[tuple[str, str], Workflow], CheckedWorkflow]:
-        """What a workflow calls, by files and by calls, and whether that is all."""
+        """Collect the workflows that one calls, by file and by call, with the bundle or its problems."""
         placed = {main.reading.workflow.file: main}
         called: dict[tuple[str, str], Workflow] = {}
 
@@ -258,7 +258,7 @@ def read_file_beside(name: str, workflow_file: str) -> str:
 
 
 def _sorted(problems: list[Problem], files: list[str]) -> tuple[Problem, ...]:
-    """Each once, file by file, in the order in which the workflows call each other."""
+    """Return each problem once, by file in the order of the calls, then by position."""
     places = {file: number for number, file in enumerate(files)}
 
     def order(problem: Problem) -> tuple[int, str, int, int]:
@@ -282,7 +282,7 @@ def _read(path: str, root: str | None) -> Reading:
 
 
 def _nearest_file(path: Path) -> str:
-    """The end of a sentence about a file that is not there: one that is called nearly so, if there is one."""
+    """Return a hint to a file of a similar name, as the end of a sentence; empty if there is none."""
     names = {file.stem: file.name for file in map(Path, _files_in(str(path.parent)))}
     near = get_close_matches(path.stem[:60], names, n=1)
     return f"; did you mean `{printable(names[near[0]], 100)}`?" if near else ""
@@ -501,7 +501,7 @@ def _of_project(library: Library) -> Iterator[Workflow]:
 def _untrusted(
     workflows: Iterable[Workflow], library: Library, trust: TrustedFiles | None, consent: str | None
 ) -> list[FileToTrust]:
-    """Each file once, and only those that somebody else may have written."""
+    """Return each untrusted file once, except those of the user's own or below `consent`."""
     needed = {
         file.real_path: file
         for workflow in workflows
@@ -517,7 +517,7 @@ def _untrusted(
 
 
 def _files_of(workflow: Workflow, cwd: str | None) -> Iterator[FileToTrust]:
-    """`cwd` is where Python agents are looked for that are not beside the workflow."""
+    """Yield the files of a workflow; Python agents that are not beside it are looked for in `cwd`."""
     directory = Path(workflow.file).parent
     paths: Sequence[str] = [workflow.file, *(str(directory / file.name) for file in workflow.files)]
     for path in paths:

@@ -37,7 +37,7 @@ ErrorKind = Literal[
 ERROR_KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
 
 MOST_ROUNDS = 100
-"""How often a `while` goes round unless it says otherwise."""
+"""Most rounds of a `while` that sets no limit."""
 
 LONGEST_DURATION = 1e9
 """Seconds, about 31 years: more is a slip of the keyboard."""
@@ -104,7 +104,7 @@ class Goto(msgspec.Struct, frozen=True):
 
     step: str
     most: int | None = None
-    """How often; needed to go back."""
+    """Most times that it is followed; required to go back."""
 
 
 Handling = Literal["fail", "continue"] | Goto
@@ -198,7 +198,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The access to files of the session's directory that the agent has through us."""
     mcp_servers: tuple[McpServerEntry, ...] = ()
     intercept: bool | None = None
-    """Whether the calls to MCP servers pass through Coupler."""
+    """True if the calls to MCP servers pass through Coupler."""
     context: tuple[str, ...] = ()
     """Files whose text goes before the prompt."""
     skills: tuple[str, ...] = ()
@@ -206,7 +206,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     output: Json | None = None
     """A JSON Schema, or the name of a file with one."""
     repairs: int | None = None
-    """How often an answer that does not fit `output` is handed back; twice unless it is said."""
+    """Most times that an answer which does not fit `output` is handed back; two by default."""
     continues: str | None = None
     """`continue`: the step whose session goes on."""
     budget: Limits | None = None
@@ -233,8 +233,10 @@ class Run(StepBase, frozen=True, kw_only=True, tag="run"):
     shell: Literal["sh", "bash"] = "sh"
     stdin: TemplateText | None = None
     output: str | Mapping[str, Json] | None = None
-    """How stdout is read into `steps.x.output`: `json`, `lines`, or a JSON Schema (or the name of a file with
-    one) that its JSON must fit."""
+    """The format of stdout for `steps.x.output`: `json`, `lines`, or a JSON Schema.
+
+    The schema, which the JSON must fit, may also be the name of a file.
+    """
     ok_codes: tuple[int, ...] = (0,)
 
 
@@ -359,7 +361,7 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     defaults: Defaults = Defaults()
     budget: Limits | None = None
     max_steps: int = 10_000
-    """How many steps a run may take at most, those of called workflows included."""
+    """Most steps of a run, with those of called workflows."""
     steps: tuple[Step, ...]
     outputs: Mapping[str, Json] = {}
     hooks: Hooks = Hooks()

@@ -42,9 +42,9 @@ from coupler.workflow.language.yaml_source import (
 )
 
 MOST_ROUNDS = 8
-"""How often faulty parts are removed from a file, before the rest is given up."""
+"""Most rounds in which faulty parts are removed from a file."""
 MOST_FILE_BYTES = 1024 * 1024
-"""Bytes of a file that a workflow names."""
+"""Most bytes of a file that a workflow names."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Reading:
     written: tuple[Written, ...]
     """All templates and expressions of the file, in its order."""
     gaps: RemovedParts | None = None
-    """What was left out, of a file that cannot run; None: it is whole."""
+    """The parts that were removed from a faulty file; None if it is whole."""
 
 
 class PartlyReadError(InvalidWorkflowError):
@@ -117,7 +117,7 @@ def _read(source: bytes | str, path: str) -> Reading:
 
 
 def _partly_read(root: YamlMapping, notes: Notes) -> InvalidWorkflowError:
-    """All problems with the keys of a file; some of them show only when the rest is taken out."""
+    """Return all problems with the keys of a file; some show only when other faulty parts are removed."""
     mending, problems = ErrorRecovery(), [*notes.problems]
     workflow: d.Workflow | None = None
     for _ in range(MOST_ROUNDS):
@@ -153,7 +153,7 @@ def _place(problem: Problem) -> tuple[int, int]:
 
 
 def _setting(root: YamlMapping, notes: Notes) -> Setting:
-    """The settings that steps take from the file around them, also when other things in it are wrong."""
+    """Return the settings for steps, even if other parts of the file are wrong."""
     defaults = root.get("defaults")
     if not isinstance(defaults, YamlMapping):
         return Setting(notes)
@@ -482,7 +482,7 @@ _KIND_KEYS = {"run_file": "run"} | {kind: kind for kind in KINDS}
 
 @dataclass(frozen=True)
 class Setting:
-    """What the steps of a file take from the file around them."""
+    """Defaults of a file that its steps use."""
 
     notes: Notes
     agent: str | None = None
@@ -497,7 +497,7 @@ class Scope:
     places: dict[str, YamlNode] = field(default_factory=dict)
 
     def inside(self, parallel: str) -> Scope:
-        """For branches: unnamed steps in there are called after the step around them."""
+        """Return the scope of branches, whose unnamed steps are called after the step around them."""
         return Scope(f"{parallel}_", self.places)
 
 

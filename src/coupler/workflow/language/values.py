@@ -305,7 +305,7 @@ class Boolean(msgspec.Struct, frozen=True):
 
 
 class Yes(msgspec.Struct, frozen=True):
-    """Only `true`: what is not wanted is left out."""
+    """The value `true`; an option that is not wanted is left out."""
 
     words: str = "true"
 
@@ -435,11 +435,11 @@ class Key(msgspec.Struct, frozen=True):
     name: str
     shape: Shape
     sentence: str
-    """What it does."""
+    """A sentence that says what the key does, for the manual and the schema."""
     example: str
     """A value in YAML."""
     default: str = ""
-    """In words, as Markdown; empty: nothing."""
+    """The default in words, as Markdown; empty if there is none."""
     is_required: bool = False
 
 
@@ -461,7 +461,7 @@ class Record(msgspec.Struct, frozen=True):
         return self.values.get(name, default)
 
     def only(self, *names: str) -> dict[str, Any]:
-        """Those of these keys that were written."""
+        """Return those of these keys that were written, with their values."""
         return {name: self.values[name] for name in names if name in self.values}
 
 
@@ -469,13 +469,13 @@ class Table(msgspec.Struct, frozen=True):
     """The keys of one kind of mapping, and which go together."""
 
     name: str
-    """In the JSON Schema."""
+    """Name in the JSON Schema."""
     title: str
-    """In sentences: "a retry"."""
+    """Title in sentences: "a retry"."""
     keys: tuple[Key, ...]
     rules: tuple[KeyRule, ...] = ()
     sentence: str = ""
-    """What it is for."""
+    """A sentence that says what the mapping is for."""
     elsewhere: Mapping[str, str] = {}
     """Keys of other tables that people write into this one, and the titles of those."""
 
@@ -491,7 +491,7 @@ class Table(msgspec.Struct, frozen=True):
         return isinstance(node, YamlMapping)
 
     def read(self, node: YamlNode, key: str, notes: Notes) -> Any:
-        """A `Record`, or `WRONG`."""
+        """Read a mapping; returns a `Record`, or `WRONG`."""
         if not isinstance(node, YamlMapping):
             return notes.wrong(node, f"`{key}` must be {self.words}, not {type_in_words(node)}")
         keys = {each.name: each for each in self.keys}
@@ -515,7 +515,7 @@ class Table(msgspec.Struct, frozen=True):
         return self._place_for(name) or suggestion(name, self.names, self.names)
 
     def _place_for(self, name: str) -> str | None:
-        """Where a key belongs that other languages have, or that stands at the wrong place."""
+        """Return a hint for a key of another language, or one that belongs elsewhere, if there is one."""
         if meant := key_meant_by(name, self.names):
             return f"did you mean {meant}?"
         if around := next((key.name for key in self.keys if name in _names_inside(key.shape)), None):
@@ -535,7 +535,7 @@ class Table(msgspec.Struct, frozen=True):
         return {"$ref": f"#/$defs/{self.name}"}
 
     def own_schema(self) -> Schema:
-        """The definition that `schema` refers to."""
+        """Return the definition that `schema` refers to."""
         required = [key.name for key in self.keys if key.is_required]
         whole: Schema = {"type": "object"}
         if self.sentence:
@@ -687,11 +687,11 @@ class Shape(Protocol):
 
     @property
     def words(self) -> str:
-        """What it is: "a list of texts"."""
+        """The kind of value in words: "a list of texts"."""
         ...
 
     def is_like(self, node: YamlNode) -> bool:
-        """Whether this is meant, among others that a key may have; it can still be wrong in itself."""
+        """True if a node looks like this shape, among others that a key may have; it can still be wrong."""
         ...
 
     def read(self, node: YamlNode, key: str, notes: Notes) -> Any:

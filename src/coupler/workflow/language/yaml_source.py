@@ -19,7 +19,7 @@ from coupler.workflow.errors import InvalidWorkflowError, Problem
 from coupler.workflow.language.model import Json, SourcePosition
 
 MOST_BYTES = 1024 * 1024
-"""Bytes of a file."""
+"""Most bytes of a file."""
 MOST_CHARACTERS = 4 * MOST_BYTES
 """Characters of all texts, each counted as often as an alias repeats it."""
 MOST_NODES = 20_000
@@ -34,7 +34,7 @@ _INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NO_NUMBER = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _MISPLACED = ("expected <block end>", "did not find expected '-' indicator", "did not find expected key")
-"""What PyYAML says of a line whose indentation fits to none before it; compiled or not."""
+"""Messages of PyYAML, compiled or not, about a line whose indentation fits no line before it."""
 _VALUE = re.compile(r":\s.*")
 _NULL = ("", "~", "null", "Null", "NULL")
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -330,7 +330,7 @@ class _Composer:
         return number
 
     def _indent(self, line: int) -> int:
-        """How far the first line of a block that says something is moved in."""
+        """Return the indentation of the first line from here that is not blank."""
         for written in islice(self.lines, line, None):
             if written.strip():
                 return len(written) - len(written.lstrip(" "))

@@ -97,7 +97,7 @@ async def _run(
 
 @contextlib.contextmanager
 def _script_file(step: Run, script: bytes, watch: SharedGroupGuard) -> Iterator[str]:
-    """A file that only we can read, named so that the shell's messages tell the step."""
+    """Write the script to a private file, whose name makes the shell's messages name the step."""
     try:
         descriptor, file = tempfile.mkstemp(prefix=f"coupler-{step.id[:40]}-", suffix=".sh")
     except OSError as error:
@@ -135,7 +135,7 @@ def _start(shell: str, file: str, attempt: Attempt, stdin: bytes | None) -> Runn
 
 
 class _Ending(NamedTuple):
-    """How a command ended, and what it wrote."""
+    """Exit code and output of a command."""
 
     returncode: int
     stdout: Capture
@@ -143,7 +143,7 @@ class _Ending(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        """As a shell gives it: 128 and the number of the signal, if one has ended it."""
+        """The exit code as a shell gives it: 128 plus the number of the signal that ended the command."""
         return self.returncode if self.returncode >= 0 else 128 - self.returncode
 
     def result(self, status: Literal["success", "failed"]) -> Result:
@@ -155,7 +155,7 @@ class _Ending(NamedTuple):
         )
 
     def in_words(self, mask: Callable[[str], str]) -> str:
-        """How it ended, with the last line that it wrote to stderr."""
+        """Describe how the command ended, with the last line of its stderr."""
         if self.returncode >= 0:
             how = f"The command ended with exit code {self.returncode}"
         else:
@@ -204,7 +204,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def _schema(step: Run) -> Json:
-    """The schema in the workflow, or in a file beside it."""
+    """Return the schema of a step's output, from the workflow or from a file beside it."""
     if not isinstance(step.output, str):
         return step.output
     return _decoded(read_file_beside(step.output, step.position.file), f"The schema {step.output!r}")
@@ -219,7 +219,7 @@ def _fitting(schema: Json, value: Json) -> Json:
 
 @functools.lru_cache(maxsize=64)
 def _shape(schema: bytes) -> Shape:
-    """Looked at once: in a loop the same one comes again and again."""
+    """Parse the schema of a step's output; cached, because loops use the same one again."""
     decoded = msgspec.json.decode(schema)
     if not isinstance(decoded, dict):
         raise StepError("invalid_output", "The step's `output` is no JSON Schema: that is an object.")
@@ -246,7 +246,7 @@ def _decoded(text: str, what: str) -> Json:
 
 
 def _problem(message: str, text: str) -> str:
-    """What is wrong, and where; what ends too early is wrong at its end."""
+    """Return what is wrong with JSON, and at which place of the text."""
     if "truncated" in message:
         return f"it ends too early{_place(text)}"
     found = re.fullmatch(r"JSON is malformed: (.*) \(byte (\d+)\)", message)

@@ -130,7 +130,7 @@ class _Variables:
         return self._names.setdefault(text, f"{self._prefix}{len(self._names) + 1}")
 
     def preamble(self) -> str:
-        """Stands in the first line of the script, so that a shell counts the script's own lines."""
+        """Assignments of the values, for the script's first line, so that line numbers stay the same."""
         return "".join(f"{name}={_single_quoted(text)}; " for text, name in self._names.items())
 
 
@@ -154,7 +154,7 @@ def place_values(
 
 
 class WordReading(NamedTuple):
-    """A way in which a shell reads a word beyond being a word, and the texts that are harmless then."""
+    """A way in which a shell evaluates a word, and the texts that are harmless then."""
 
     harmless: re.Pattern[str]
     problem: str
@@ -266,7 +266,7 @@ class _Scan(MarkedText):
         self.open.pop()
 
     def _piece(self, command: SimpleCommand, char: str) -> None:
-        """A part of a word, or a sign between words."""
+        """Read a part of a word, or a sign between words."""
         starts = command.word_start is None
         match char:
             case "#" if starts:
@@ -343,7 +343,7 @@ class _Scan(MarkedText):
         command.is_target = command.compares_numbers = False
 
     def _comment(self) -> None:
-        """Up to the end of the line."""
+        """Read a comment, up to the end of the line."""
         while self.at < len(self.text) and self.text[self.at] != "\n":
             if self.is_value():
                 self.out.append(self.joined(self.take()))
@@ -374,7 +374,7 @@ class _Scan(MarkedText):
                 self.copy(1)
 
     def _ansi(self) -> None:
-        """`$'…'` of bash."""
+        """Read `$'…'` of bash."""
         self.copy(2)
         while self.until("'"):
             if self.is_value():
@@ -393,7 +393,7 @@ class _Scan(MarkedText):
             self._expanded()
 
     def _expanded(self) -> None:
-        """A character where expansions are done and words are not split."""
+        """Read a character where expansions are done but words are not split."""
         match self.text[self.at]:
             case "\\":
                 self._backslash(is_quoted=True)
@@ -409,7 +409,7 @@ class _Scan(MarkedText):
                 self.copy(1)
 
     def _backslash(self, is_quoted: bool) -> None:
-        """Before a value it quotes nothing more outside of quotes, and is itself inside of them."""
+        """Read a backslash; before a value it is dropped outside of quotes, and is text inside of them."""
         if not self.text.startswith(MARK, self.at + 1):
             self.copy(2)
             return
@@ -420,7 +420,7 @@ class _Scan(MarkedText):
         self.out.append(f"\\\\{joined}" if is_quoted else f'"{joined}"')
 
     def _backquotes(self) -> None:
-        """Taken as a whole, because a backslash in them means something else."""
+        """Read backquotes; a value is refused if backslashes are in there, which mean something else."""
         end = self.at + 1
         while end < len(self.text) and self.text[end] != "`":
             end += 2 if self.text[end] == "\\" else 1
@@ -458,7 +458,7 @@ class _Scan(MarkedText):
             self.copy(1)
 
     def _arithmetic(self, end: str) -> None:
-        """A shell calculates with what stands here, and names in it may run commands."""
+        """Read arithmetic, where a value must be a number: names in it may run commands."""
         depth = 0
         while self.at < len(self.text):
             if depth == 0 and self.text.startswith(end, self.at):
@@ -563,7 +563,7 @@ class _Scan(MarkedText):
     # Values
 
     def _word_value(self, command: SimpleCommand) -> None:
-        """Outside of quotes: one word, or those of a list that stands by itself."""
+        """Read a value outside of quotes: one word, or several for a list that stands alone."""
         start = self.at
         value = self.take()
         self.check(value)
@@ -578,7 +578,7 @@ class _Scan(MarkedText):
         return is_word and not command.is_target and command.words[:1] not in (["case"], ["[["])
 
     def _inner(self, text: str) -> _Scan:
-        """A pass over a part of the text that writes to the same place."""
+        """Return a pass over a part of the text, with the same output."""
         inner = _Scan(text, self.values, self.shell, self.name_of)
         inner.out = self.out
         return inner
@@ -599,11 +599,11 @@ class SimpleCommand:
     words: list[str] = field(default_factory=list)
     word_start: int | None = None
     is_target: bool = False
-    """Whether the word is that of a redirection."""
+    """True if the word is the target of a redirection."""
     is_here_string: bool = False
-    """`<<<`"""
+    """True if the word follows `<<<`."""
     compares_numbers: bool = False
-    """Inside of `[[ ]]` of bash, with an operator that calculates."""
+    """True inside of `[[ ]]` of bash, after an operator that calculates."""
     open_cases: int = 0
 
     def reading(self, word: str) -> WordReading | None:

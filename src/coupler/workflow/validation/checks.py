@@ -135,7 +135,7 @@ def _seen_from(
 
 
 def _file_text(step: Step) -> _Text | None:
-    """A script or a prompt in a file of its own; one that is not there is reported elsewhere."""
+    """Return the text of a step's script or prompt file; None if it has none, or it cannot be read."""
     name = step.file if isinstance(step, Run) else None
     if isinstance(step, Agent | Converse):
         name = step.set_up.prompt_file
@@ -165,7 +165,7 @@ def _can_be_read(text: _Text, findings: ProblemCollector) -> bool:
 
 
 def _warn_of_dollars(text: _Text, findings: ProblemCollector) -> None:
-    """`${{ }}` gives a value with a `$` before it, which hardly anybody means."""
+    """Warn of `${{ }}`, which writes a `$` before the value: hardly anybody means that."""
     from coupler.workflow.expressions.template import lines_with_dollars
 
     for line in lines_with_dollars(text.text) if text.is_template and "${{" in text.text else ():
@@ -185,7 +185,7 @@ def _check_names(
 
 
 def _has_choice(expression: str) -> bool:
-    """Whether a part of an expression may be left out when it is evaluated."""
+    """True if parts of an expression may not be evaluated, because of `and`, `or` or `if`."""
     from jinja2 import nodes
 
     from coupler.workflow.expressions.template import parse_expression
@@ -235,7 +235,7 @@ def _not_a_sibling(id: str, siblings: list[str], views: ScopeViews) -> str:
 
 
 def _check_reached(steps: StepList, findings: ProblemCollector) -> None:
-    """Of several steps in a row that nothing leads to, the first is told."""
+    """Warn of steps that are never reached; of several in a row, of the first."""
     if any(step.position in findings.gaps.mappings for step in steps.steps):
         return  # what was taken out may have been the way
     was_reached = True
@@ -386,7 +386,7 @@ def check_agents(
 def _named_agents(
     workflow: Workflow, views: ScopeViews, findings: ProblemCollector
 ) -> Iterator[tuple[str, SourcePosition]]:
-    """Those that are no profiles, and where they are named."""
+    """Yield the named agents that are no profiles, and the position of each name."""
     default = node_at(findings.root, "defaults", "agent")
     for step, _ in views:
         if isinstance(step, Agent | Converse) and step.agent not in workflow.agents:
@@ -459,7 +459,7 @@ class KnownAgents:
         return None
 
     def _problem_with_file(self, place: str, workflow: Workflow) -> tuple[str, bool] | None:
-        """Files of Python agents are beside the workflow, or in the working directory."""
+        """Return the problem of a Python agent's file that is neither beside the workflow nor in the cwd."""
         if any(Path(start, place).is_file() for start in (Path(workflow.file).parent, self._cwd)):
             return None
         return f"there is no file {printable(place, 100)} with this agent, beside the workflow or here", True

@@ -27,7 +27,7 @@ class ProblemCollector:
     def __init__(self, reading: Reading) -> None:
         self.root = reading.root
         self.gaps = reading.gaps or RemovedParts()
-        """What is missing here because it was wrong, which is told already."""
+        """The faulty parts that were removed from the file, which are reported already."""
         self._problems: dict[Problem, None] = {}
         self._lines = load(reading.workflow.file).decode("utf-8", "replace").splitlines()
         self._steps = {node.position: node for node in _mappings_in(reading.root)}
@@ -39,7 +39,7 @@ class ProblemCollector:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more problems are reported, and so need not be looked for."""
+        """True if no more problems are reported, and so need not be looked for."""
         return len(self._problems) >= MOST_PROBLEMS
 
     def wrong(self, position: SourcePosition, message: str) -> None:

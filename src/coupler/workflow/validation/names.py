@@ -41,7 +41,7 @@ class Viewpoint(NamedTuple):
     rounds: While | None = None
     """The `while` whose test it is: it may name the steps inside, once there was a round."""
     has_choice: bool = False
-    """Whether a part of it may be left out."""
+    """True if parts of it may not be evaluated."""
 
 
 class NameCheck:
@@ -62,7 +62,7 @@ class NameCheck:
             step.id in gaps.words or (step.position in gaps.mappings and step.goto is not None)
             for step, _ in views
         )
-        """Whether nothing was taken out of the file that may have led from one step to another."""
+        """True if nothing was removed that may have led from one step to another."""
 
     def problems(self, references: Sequence[Reference], sight: Viewpoint) -> Iterator[tuple[Reference, str]]:
         """Yield the problem of each name, as seen from a place."""
@@ -77,7 +77,7 @@ class NameCheck:
         return isinstance(name, str) and name not in ROOT_NAMES and self._gaps.hide(name)
 
     def _is_made_up(self, id: str, sight: Viewpoint) -> bool:
-        """Whether a step without an id stands where one was removed."""
+        """True if the step is one that stands in for a removed one, without an id."""
         step = sight.view.find(id)
         is_empty = isinstance(step, Set) and not step.values
         return step is not None and is_empty and not step.is_named and step.position in self._gaps.mappings
@@ -172,7 +172,7 @@ class NameCheck:
         return f"`{id}` cannot have run yet here: use it later, or write `steps.{id} is defined`"
 
     def _fields(self, step: Step, spelled: str, names: ReferencePath) -> str | None:
-        """The problem of a field of a step that such a step does not have."""
+        """Return the problem of a reference to a field that a step of this kind lacks."""
         if not names or step.position in self._gaps.mappings:
             return None
         field, *rest = names

@@ -100,7 +100,7 @@ class WorkflowView:
 
 
 class OpenView(WorkflowView):
-    """The view of what belongs to no step of its own: all that a step that uses it may see."""
+    """The view of templates that belong to no step, such as profiles: everything that some step may see."""
 
     def __init__(self, workflow: Workflow) -> None:
         super().__init__(ENDED_RUN_NAMES)
@@ -141,7 +141,7 @@ class StepList:
         """The step that it belongs to."""
         self.run_names = run_names or around.run_names()
         self.found: dict[str, tuple[int, Step]] = {}
-        """By the ids of its steps, and of those in their branches, which are ordinary ones afterwards."""
+        """The steps by id, each with its number; those of branches count as steps of the list."""
         self.variables: dict[str, list[int]] = defaultdict(list)
         for number, step in enumerate(steps):
             self.found.update((each.id, (number, each)) for each in with_branches(step))
@@ -150,7 +150,7 @@ class StepList:
 
     @property
     def is_round(self) -> bool:
-        """Whether its steps also see those of the round before."""
+        """True if its steps also see those of the round before."""
         return isinstance(self.inside, While)
 
     @property
@@ -217,7 +217,7 @@ class ScopeViews:
         self._of_steps: dict[SourcePosition, list[tuple[Step, ListView]]] = defaultdict(list)
         before = self._enter(workflow.hooks.start, WorkflowView()).end
         self.end = self._enter(workflow.steps, before).end
-        """Where the workflow's outputs are made."""
+        """The view at the end of the steps, from which outputs are computed."""
         self._enter_hooks(workflow.hooks)
         for profile in workflow.agents.values():
             for steps in hook_lists(profile.hooks or Hooks()):
@@ -265,7 +265,7 @@ def with_branches(step: Step) -> Iterator[Step]:
 
 
 def _variables_set_by(step: Step) -> Iterator[str]:
-    """Variables set in the step's own list; branches and the rounds of a `for_each` keep theirs."""
+    """Yield the variables that a step sets in its list; branches and rounds of a `for_each` keep theirs."""
     match step:
         case Set():
             yield from step.values
@@ -374,7 +374,7 @@ class StepSuccession:
 
 
 def _next_of(step: Step, number: int, numbers: Mapping[str, int], defaults: Defaults) -> tuple[int, ...]:
-    """Where it can go on from a step; the list's length is its end."""
+    """Return the numbers of the steps that can follow; the list's length is its end."""
     targets = [target.step for target in targets_of(step)]
     # A target that is not there is told by itself, and does not make the steps after it unreachable.
     goes_straight_on = can_continue(step, defaults) or any(each not in numbers for each in targets)
