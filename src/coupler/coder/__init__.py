@@ -1,4 +1,4 @@
-"""The built-in coding agent: answers `coupler serve` when a prompt is for no workflow.
+"""The built-in coding agent: answers prompts of `coupler serve` that name no workflow.
 
 `served` is what is served, `agent` is one session of it. A session's `setup` is its profile (`profiles`), its
 model (`model`) and the configuration; `assembly` puts the LangChain agent of it together.

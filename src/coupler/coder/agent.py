@@ -40,17 +40,17 @@ MODEL = "model"
 """The id of the option that the model is chosen by, which editors know."""
 
 OWN_CLIENT = "coupler"
-"""How Coupler's own client introduces itself."""
+"""The name of Coupler's own client in `initialize`."""
 
 NO_MODEL = "No model is set: run `coupler login coder` in a terminal, or set COUPLER_MODEL."
 
 ASSEMBLY = "coupler.coder.assembly"
 
 FILES_KEY = "files"
-"""Where the session's state has what the coder has seen in files."""
+"""Key in the session's state for the digests of files that the coder has seen."""
 
 MOST_FILES = 500
-"""Files that are remembered so, the last ones."""
+"""Files that the state has digests of, the last ones."""
 
 
 class CoderAgent(Agent):
@@ -129,7 +129,7 @@ class CoderAgent(Agent):
                 self._resources.remember()
 
     def _looked_at(self, session: Session) -> CoderSetup | None:
-        """Return how the session begins; what is wrong is told when the first prompt needs it."""
+        """Return the setup that the session begins with; an error is reported when a prompt needs it."""
         try:
             return setup_of(session, self._profile, self._model)
         except (ProfileError, ModelError, MissingExtraError):
@@ -171,7 +171,7 @@ class CoderAgent(Agent):
 
 
 def _is_read_by_program(turn: Turn) -> bool:
-    """True if the answer may be a step's or a script's: these must not go on as if it were one."""
+    """True if a workflow or a script reads the answer, which must not take an explanation for one."""
     client = turn.editor.info
     return client is not None and client.name == OWN_CLIENT
 
@@ -182,7 +182,7 @@ def _options(setup: CoderSetup) -> tuple[Option, ...]:
 
 
 class AgentBuild:
-    """Builds the LangChain agent of one setup. `offer` is told its commands.
+    """Builds the LangChain agent of one setup. `offer` gets its slash commands.
 
     LangChain takes seconds to import. So that begins as soon as there is a session, in a thread, and then it
     is known which commands there are. The agent itself is made for the first prompt, or when somebody says
@@ -205,7 +205,7 @@ class AgentBuild:
 
     @property
     def agent(self) -> GraphAgent | None:
-        """The agent, if it is there."""
+        """The agent, if it is built."""
         making = self._making
         is_there = making is not None and making.done() and not making.cancelled() and not making.exception()
         return making.result() if making is not None and is_there else None
@@ -221,7 +221,7 @@ class AgentBuild:
             self._making = asyncio.create_task(self._make())
 
     async def made(self) -> GraphAgent:
-        """The agent, when it is there. Raises why it is not."""
+        """Wait for the agent; raises the error that it could not be built for."""
         self.begin()
         assert self._making is not None
         # Who waits may be cancelled; what is waited for goes on.
@@ -278,7 +278,7 @@ class SessionResources:
         session.known_files.restore(state_value(session, FILES_KEY))
 
     def remember(self) -> None:
-        """Store which files were seen: who goes on with the session elsewhere knows them, too."""
+        """Store digests of the files that were seen, for when the session goes on in another process."""
         if files := self.session.known_files.saved(MOST_FILES):
             set_state_value(self.session, FILES_KEY, files)
 

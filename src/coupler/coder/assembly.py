@@ -53,16 +53,16 @@ if TYPE_CHECKING:
     Middleware: TypeAlias = AgentMiddleware[Any, Any, Any]
 
 ORIGIN = ("coupler.coder", CODER)
-"""What names the agent where LangChain's agents are named by their modules."""
+"""Module and name of the agent, as for LangChain agents that a module defines."""
 
 LONGEST = 30_000
-"""Characters of a result that a model gets whole."""
+"""Characters of a tool's result that a model gets whole."""
 
 HEAD, TAIL = 10_000, 15_000
-"""Characters of the beginning and of the end of a longer one."""
+"""Characters of the beginning and of the end that a model gets of a longer result."""
 
 IN_PARTS = frozenset({"read_file"})
-"""Tools that bound what they return, and say how to go on: a file of a part of a file helps nobody."""
+"""Tools that page their results themselves, so that no whole result is kept in a file."""
 
 
 def assembled(
@@ -103,7 +103,7 @@ class _Assembly:
         resources.sandbox.setting = setup.sandbox
 
     def graph(self) -> Graph:
-        """The agent that talks to the user."""
+        """Build the agent that talks to the user."""
         session = self._resources.session
         talking = [*ask_tools(session), *plan_tools(session)]
         delegating = delegate_tools(self._for_sub_agent, session, self._setup.profile)
@@ -113,7 +113,7 @@ class _Assembly:
         return self._made(self._setup.profile, self._models, tools, own)
 
     def _for_sub_agent(self, sub_agent: SubAgent) -> Graph:
-        """An agent that works for that one."""
+        """Build the agent of a sub-agent."""
         models = self._models_of(sub_agent.profile)
         own = [acp.models(models)]
         return self._made(sub_agent.profile, models, [*self._tools()], own, sub_agent.middleware)
@@ -230,7 +230,7 @@ class JobNews(AgentMiddleware[Any, Any, Any]):
         self._jobs = jobs
 
     async def abefore_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
-        """Add what happened since the last turn to the prompt."""
+        """Add the jobs that have ended since the last turn to the prompt."""
         messages = state["messages"]
         if not messages or not isinstance(messages[-1], HumanMessage):
             return None
@@ -241,7 +241,7 @@ class JobNews(AgentMiddleware[Any, Any, Any]):
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Any:
-        """Add what happened meanwhile to the result."""
+        """Run the tool, and add the jobs that have ended meanwhile to its result."""
         result = await handler(request)
         if not isinstance(result, ToolMessage):
             return result

@@ -34,16 +34,16 @@ GRACE = 2.0
 """Seconds that a job has to end by itself once it is told to."""
 
 LAST_GRACE = 0.5
-"""The same when the session is left: nobody waits for long then."""
+"""Seconds that a job has to end when the session is closed."""
 
 LONGEST_SHOWN = 100
-"""Characters of a command where it only reminds of which one it was."""
+"""Characters of a command where it is only mentioned."""
 
 JOBS_KEY = "jobs"
-"""Where the session's state says which jobs ran when it was stored."""
+"""Key in the session's state for the jobs that ran when it was stored."""
 
 HEAD, TAIL = 8_000, 16_000
-"""Bytes that a model gets at once: errors stand at the end, and what they are about at the beginning."""
+"""Bytes of the beginning and of the end of new output that a model gets at once."""
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
@@ -88,7 +88,7 @@ class BackgroundJobs:
         return "\n".join(f"{job.id}: `{job.in_short}` {job.state}" for job in self._jobs.values())
 
     def take_news(self) -> str:
-        """Return what the model has not been told yet of jobs that have ended."""
+        """Return sentences about jobs that have ended and that the model has not been told of."""
         ended = [
             f"The background job {job.id} (`{job.in_short}`) {job.state}. "
             f'command_output("{job.id}") gives what it wrote last.'
@@ -103,13 +103,13 @@ class BackgroundJobs:
         return "\n".join(news)
 
     async def close(self) -> None:
-        """End all jobs: the session is left."""
+        """End all jobs, because the session is closed."""
         # What is remembered is what ran when the session was left.
         self._is_left = True
         await asyncio.gather(*(job.stop(LAST_GRACE) for job in self._jobs.values()))
 
     def _remember(self) -> None:
-        """The state is stored with every turn: who goes on in another process learns what is gone."""
+        """Store which jobs run, so that a later process can report those that are gone."""
         if self._is_left:
             return
         mask = self._session.secrets.mask
@@ -147,7 +147,7 @@ class BackgroundJob:
         self.id = id
         self.command = command
         self.has_news = False
-        """Whether it has ended by itself, and nobody has been told."""
+        """True if it has ended by itself, and the model was not told."""
         self._job = job
         # If we are killed ourselves, nobody else would end it.
         self._guard = GroupGuard.over(job.pid)
@@ -173,7 +173,7 @@ class BackgroundJob:
 
     @property
     def state(self) -> str:
-        """True if it runs, or how it ended, in words."""
+        """The job's state in words: for how long it runs, or how it ended."""
         if self.is_running:
             return f"runs, for {time.monotonic() - self._begun:.0f} s by now"
         exit_code, signal = self._job.ending
@@ -182,7 +182,7 @@ class BackgroundJob:
 
     @property
     def outcome(self) -> dict[str, Any]:
-        """True if it runs, or how it ended, for programs."""
+        """The job's state as a JSON value."""
         exit_code, signal = self._job.ending
         is_over = not self.is_running
         return {
@@ -193,13 +193,13 @@ class BackgroundJob:
         }
 
     def take_output(self) -> str:
-        """Return what it has written since the last look; who looks has seen how it ended, too."""
+        """Return the output since the last call; the end of the job then counts as reported."""
         if not self.is_running:
             self.has_news = False
         return self._written.take()
 
     async def wait(self, seconds: float) -> None:
-        """Wait for its end, for so many seconds."""
+        """Wait for the job's end, for so many seconds."""
         try:
             async with asyncio.timeout(seconds):
                 await self._over.wait()
@@ -215,7 +215,7 @@ class BackgroundJob:
         await asyncio.wait([self._life])
 
     async def _live(self) -> None:
-        """The one task that hears the command. Cancelled, it kills at once."""
+        """Read the output until the command ends. Cancelled, it kills the command at once."""
         grace = 0.0
         try:
             await self._hear()
@@ -251,7 +251,7 @@ class BackgroundJob:
 
 
 class CommandOutput:
-    """The output of one command as a model is told it: beginning and end, and the whole in a file.
+    """The output of one command for a model: its beginning and end, and all of it in a file.
 
     The file is there only if the output is long. Memory is bounded; whoever made it has to close it.
     """
@@ -297,7 +297,7 @@ class CommandOutput:
 
 
 def terminal_text(text: str) -> str:
-    """Return the text as a terminal shows it at last: without colours, of progress bars the last state."""
+    """Return the text as a terminal finally shows it: no colours, and only the last progress bar."""
     text = _ESCAPES.sub("", text)
     return "\n".join(map(_last_state, text.split("\n"))) if "\r" in text else text
 

@@ -59,28 +59,28 @@ COMMAND = Command(
 )
 
 FULL_SHARE = 0.8
-"""Part of the window from which on the conversation is shortened: answers need room, and counts are rough."""
+"""Share of the window from which on the conversation is compacted: answers need room, counts are rough."""
 
 KEPT_SHARE = 0.2
-"""Part of the window that the last messages may fill, which stay as they are."""
+"""Share of the window for the last messages, which stay as they are."""
 
 WORTHWHILE_SHARE = 0.05
-"""Part of the window that a summary has to free: with a long system prompt it might never be enough."""
+"""Share of the window that a summary has to free to be worth it."""
 
 LARGEST_PART = 0.25
-"""Part of the window that one message may fill."""
+"""Share of the window for one message."""
 
 LARGEST_STEP = 0.5
-"""Part of it for all results of calls that were made together."""
+"""Share of the window for all results of calls that were made together."""
 
 LARGEST_HISTORY = 0.5
-"""Part of the window that the conversation may fill when a summary of it is asked for."""
+"""Share of the window for the conversation when a summary of it is requested."""
 
 CHARACTERS_PER_TOKEN = 3
-"""As few as code has, so that what is cut to so many tokens fits."""
+"""Characters of a token, by which texts are cut to fit; code has as few."""
 
 LONGEST_MESSAGE = 4_000
-"""Characters of one message that the summary is made of."""
+"""Characters of one message in the request for a summary."""
 
 LONGEST_REQUEST = 8_000
 """Characters of the user's last request that are repeated."""
@@ -89,7 +89,7 @@ MOST_FILES = 60
 """Files of each kind that are named."""
 
 COMPACTED = "compacted"
-"""Where the state says what was left out."""
+"""Key in the agent's state for the summary and the messages that it replaces."""
 
 NOTHING = "There is nothing to summarize yet."
 
@@ -175,12 +175,12 @@ class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
         return {"messages": gone, COMPACTED: conversation.change, "jump_to": "end"}
 
     def _window(self) -> int:
-        """The tokens that the model can read, unless its provider has shown that they are fewer."""
+        """The context window in tokens, or less if its provider has refused as much."""
         window, learnt = window_of(self._model), self._learnt
         return window if learnt is None or learnt[0] is not self._model else min(window, learnt[1])
 
     async def _shorten_in_time(self, conversation: _VisibleConversation) -> None:
-        """Without a summary there may be room enough for once; the user was told that it failed."""
+        """Summarize the earlier conversation; errors are logged, because the call may fit without that."""
         try:
             await conversation.shorten(self._model, int(conversation.window * KEPT_SHARE), WORTHWHILE_SHARE)
         except Exception as error:
@@ -194,7 +194,7 @@ class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
         error: Exception,
     ) -> ModelResponse[Any]:
-        """The provider knows better what is too long: shorten to less than that, and ask once more."""
+        """Shorten the conversation below what the provider has refused, and call the model once more."""
         refused = conversation.tokens
         conversation.narrow(refused * 9 // 10)
         self._learnt = self._model, conversation.window
@@ -206,18 +206,18 @@ class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
 
     @property
     def _has_failed(self) -> bool:
-        """True if the turn has seen a summary fail already: it is not tried before each call."""
+        """True if a summary has failed in this turn: it is not tried before each call."""
         served = current()
         return served is not None and self._failed_in is not None and self._failed_in() is served.turn
 
 
 class _VisibleConversation:
-    """The messages that one model call is to see, and how they are made shorter."""
+    """The messages that one model call gets, and their compaction."""
 
     def __init__(self, state: Mapping[str, Any], request: ModelRequest[Any] | None, window: int) -> None:
         self.window = window
         self.change: Compacted | None = None
-        """What has to be written into the state."""
+        """The summary to write into the state."""
         self._state = state
         self._request = request
 
@@ -247,16 +247,16 @@ class _VisibleConversation:
         return self.tokens > self.window * FULL_SHARE
 
     def narrow(self, window: int) -> None:
-        """The model can read no more than this."""
+        """Reduce the window to what the model can read."""
         self.window = max(min(self.window, window), 1)
         self._look_again()
 
     def has_shrunk(self, before: int) -> bool:
-        """True if less is to be seen than there was, because the window is taken to be smaller now."""
+        """True if the messages take fewer tokens than before, because the window is smaller now."""
         return self.tokens < before
 
     async def shorten(self, model: BaseChatModel, keep: int, worth: float = 0.0, remark: str = "") -> bool:
-        """Put a summary in the place of the earlier part; False if there is none that could be shortened.
+        """Replace the earlier part with a summary; False if nothing can be left out.
 
         About `keep` tokens of the last messages stay. The summary has to free the part `worth` of the window.
         """
@@ -303,7 +303,7 @@ class _VisibleConversation:
 
 
 def _typed(served: Current) -> str | None:
-    """Return what stands behind /compact, if the prompt is that."""
+    """Return the text after /compact, if the prompt is that command."""
     typed = find_invocation((COMMAND,), served.turn.blocks)
     return None if typed is None else typed.arguments.strip()
 
@@ -394,7 +394,7 @@ def beginning_to_summarize(messages: Sequence[AnyMessage], keep: int) -> int:
 
 
 def _unseen(messages: Sequence[AnyMessage]) -> int:
-    """Return where that begins which waits for an answer; after all of it, if nothing does."""
+    """Return the index of the first message that waits for an answer; the length if none does."""
     if not messages or isinstance(messages[-1], AIMessage):
         return len(messages)
     at = len(messages) - 1
@@ -436,7 +436,7 @@ def _shortened_part(part: Any, longest: int) -> Any:
 async def write_summary(
     model: BaseChatModel, messages: Sequence[AnyMessage], window: int, remark: str
 ) -> AsyncIterator[str]:
-    """Have the model write what happened, piece by piece. The user's remark says what matters to them."""
+    """Stream the model's summary of what happened. The user's remark says what matters to them."""
     history = get_buffer_string([_bounded(message) for message in messages], format="xml")
     wish = f"\n\nThe user asks to heed this: {remark}" if remark else ""
     room = int(window * LARGEST_HISTORY) * CHARACTERS_PER_TOKEN
@@ -462,7 +462,7 @@ async def _answer(model: BaseChatModel, task: str, history: str, room: int) -> A
 def compacted(
     summary: str, messages: Sequence[AnyMessage], before: Compacted | None, todos: object, seen: str
 ) -> Compacted:
-    """Return the summary with what must not depend on what a model remembers.
+    """Combine the summary with facts that must not depend on a model's memory.
 
     Files that were touched, the to-do list and the user's last request are put behind it word for word.
     """

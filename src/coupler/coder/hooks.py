@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 HookedResult: TypeAlias = ToolMessage | Command[Any]
 
 MOST_OBJECTIONS = 3
-"""How often hooks can send a model on in one turn."""
+"""Times that hooks can make a model continue in one turn."""
 
 LIMIT = 60.0
-"""Seconds that a hook has."""
+"""Seconds that a hook may take."""
 
 LONGEST = 20_000
-"""Characters that a hook can say to the model."""
+"""Characters of a hook's text for the model."""
 
 LARGEST_OUTPUT = 256 * 1024
 OBJECTION_CODE = 2
-"""The exit code that objects."""
+"""The exit code by which a hook objects."""
 
 
 class HooksMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -60,7 +60,7 @@ class HooksMiddleware(AgentMiddleware[Any, Any, Any]):
         self._objections: tuple[ref[Turn] | None, int] = (None, 0)
 
     async def abefore_agent(self, state: Any, runtime: Runtime[Any]) -> None:
-        """Run what is to run when the session begins, or goes on in this process."""
+        """Run the hooks for the beginning of the session, or for its continuation in this process."""
         served = _at_the_top()
         if served is None or self._has_started:
             return
@@ -72,7 +72,7 @@ class HooksMiddleware(AgentMiddleware[Any, Any, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
     ) -> Any:
-        """Tell the model what the hooks of the session's beginning said."""
+        """Add to the prompt what the hooks for the session's beginning said."""
         if not self._context:
             return await handler(request)
         prompt = with_prompt(request.system_message, _said(self._context))
@@ -106,7 +106,7 @@ class HooksMiddleware(AgentMiddleware[Any, Any, Any]):
 
     @hook_config(can_jump_to=["model"])
     async def aafter_agent(self, state: Any, runtime: Runtime[Any]) -> dict[str, Any] | None:
-        """Run what is to run when the agent is done; who objects sends it on."""
+        """Run the hooks for the end of a turn; an objection makes the agent continue."""
         served = _at_the_top()
         if served is None:
             return None
@@ -139,7 +139,7 @@ class HooksMiddleware(AgentMiddleware[Any, Any, Any]):
 
 
 class _Replies:
-    """The replies of all hooks of one event; the first objection ends it."""
+    """Collects the replies of the hooks of one event; the first objection ends it."""
 
     def __init__(self) -> None:
         self.context: list[str] = []
@@ -147,12 +147,12 @@ class _Replies:
 
     @property
     def all(self) -> list[str]:
-        """Everything that the model may read."""
+        """All texts for the model."""
         return [*self.context, *([self.objection] if self.objection is not None else [])]
 
 
 def _at_the_top() -> Current | None:
-    """The prompt that is answered; None inside of a tool call, where a sub-agent begins and ends."""
+    """Return the prompt that is answered; None inside of a tool call, where a sub-agent works."""
     served = current()
     return served if served is not None and served.call_id is None else None
 
@@ -175,7 +175,7 @@ def _said(text: str) -> str:
 
 
 class HookResult(NamedTuple):
-    """The end of a hook: with text for the model, a reason against the call, or a failure of its own."""
+    """The result of a hook: text for the model, an objection with its reason, or a failure."""
 
     kind: Literal["goes on", "objects", "failed"]
     text: str
@@ -214,7 +214,7 @@ async def _run(line: str, session: Session, told: bytes) -> CommandResult:
 
 
 def _context(output: str) -> str:
-    """Return what the hook wants the model to know; what is no JSON was printed for people."""
+    """Return the `context` of a hook's JSON output; any other output is ignored."""
     try:
         told = msgspec.json.decode(output.encode()) if output.strip() else None
     except msgspec.DecodeError:

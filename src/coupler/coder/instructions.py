@@ -44,7 +44,7 @@ PATIENCE = 2.0
 """Seconds that an editor may take for a file; then the disk is read."""
 
 GIVEN_KEY = "coupler_instructions"
-"""Where a tool's message says which files are in it, with digests of their texts."""
+"""Key in a tool message for the instruction files that it has, with digests of their texts."""
 
 NESTED_LEAD = "Instructions for this part of the project:"
 
@@ -104,14 +104,14 @@ async def _instructions_in(reader: InstructionReader, source: InstructionDirecto
 
 
 def _without_agents(claude: str, agents: str) -> str:
-    """Return what CLAUDE.md says besides: it may be the same text, or import it."""
+    """Return CLAUDE.md without what AGENTS.md says: it may be the same text, or import it."""
     if claude.strip() == agents.strip():
         return ""
     return _IMPORT.sub("", claude)
 
 
 def _fitted(found: list[Instruction], room: int, reader: InstructionReader) -> list[Instruction]:
-    """The nearest ones are the most wanted, so the others give way."""
+    """Cut instructions to the room there is; the nearest ones have priority."""
     kept: list[Instruction] = []
     for each in reversed(found):
         if room <= 0:
@@ -151,7 +151,7 @@ class NestedInstructions(AgentMiddleware[Any, Any, Any]):
         return _with_instructions(result, found, served.session.cwd)
 
     def _given(self, state: Any) -> dict[str, str]:
-        """The files that the model has in sight, or gets from a call beside this one, with digests."""
+        """Return the files that the model has or gets from a parallel call, with digests."""
         messages = visible_messages(state)
         latest = next((each.id for each in reversed(messages) if isinstance(each, AIMessage)), None)
         if self._side_by_side[0] != latest or latest is None:
@@ -214,7 +214,7 @@ class InstructionReader:
 
     def __init__(self, turn: Turn) -> None:
         self.notes: list[str] = []
-        """What could not be read, and why."""
+        """The files that could not be read, and why."""
         self._session = turn.session
         self._editor = EditorFiles(turn)
 
@@ -238,7 +238,7 @@ class InstructionReader:
         return text.removeprefix(BYTE_ORDER_MARK)
 
     async def _unsaved(self, path: str) -> str | None:
-        """The text as the editor has it, for files that it can know."""
+        """Return the text as the editor has it, if the file is in the session's directories."""
         if not self._editor.can_read:
             return None
         try:
@@ -271,7 +271,7 @@ def text_on_disk(path: str, bounds: str | None) -> str:
 
 
 def _find(path: str, bounds: str | None) -> SessionPath | None:
-    """The file that the path means, if there is something; raises if that is not to be read."""
+    """Find the file at a path; None if there is none, and raises if it must not be read."""
     if not os.path.lexists(path):
         return None
     place = find_inside(path, os.path.sep, (bounds or Path(path).anchor,))
@@ -328,7 +328,7 @@ def directories_down(directory: Path, roots: Sequence[str]) -> Iterator[Instruct
 
 
 def _down_to(directory: str, home: str | None) -> list[InstructionDirectory]:
-    """Without a repository around it the directory stands for itself; a home is nobody's project."""
+    """Return the directories from the repository's root down; without a repository only the directory."""
     chain = [Path(directory)]
     while not is_repository(str(chain[-1])):
         parent = chain[-1].parent

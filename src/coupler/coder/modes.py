@@ -41,7 +41,7 @@ ASKED_FILES = tuple(
         *(".devcontainer/**", ".envrc", "bitbucket-pipelines.yml"),
     )
 )
-"""What runs something elsewhere or later, unseen: it is asked about also where edits are accepted."""
+"""Rules for files that run something elsewhere or later: they are asked about even if edits are accepted."""
 
 INSTRUCTION_FILES = tuple(
     f"{kind}(**/{name})"
@@ -55,7 +55,7 @@ INSTRUCTION_FILES = tuple(
         ".cursorrules",
     )
 )
-"""What every agent that works here later obeys: who accepts edits has not yet accepted other orders."""
+"""Rules for files that later agents obey: who accepts edits has not accepted other instructions."""
 
 CREDENTIALS = tuple(
     f"execute({words} *)"
@@ -87,7 +87,7 @@ CREDENTIALS = tuple(
         *("ps eww", "ps axeww", "ps auxeww"),
     )
 )
-"""What prints keys and passwords, which a model would have read then."""
+"""Rules for commands that print keys and passwords, which the model would read."""
 
 IRREVERSIBLE = tuple(
     f"execute({words} *)"
@@ -107,7 +107,7 @@ IRREVERSIBLE = tuple(
         *("redis-cli flushall", "redis-cli flushdb", "dropdb", "docker push", "fly apps destroy"),
     )
 )
-"""What changes something elsewhere that nobody can bring back."""
+"""Rules for commands that change something elsewhere and cannot be undone."""
 
 _OWN = tuple(
     f"execute(coupler {name} *)"
@@ -116,17 +116,17 @@ _OWN = tuple(
         "sessions",
     )
 )
-"""What gives an agent more than it has, or starts others."""
+"""Rules for Coupler's own commands that extend an agent's permissions, or start other agents."""
 
 _RUNNERS = (
     *(f"execute({name} run *)" for name in ("uv", "poetry", "pdm", "hatch", "pipenv", "rye", "cargo", "go")),
     *("execute(bundle exec *)", "execute(go generate *)"),
 )
-"""Commands that run what the project itself has, which a rule for all commands does not mean."""
+"""Rules for commands that run the project's own programs, which a rule for all commands does not cover."""
 
 _CHANGES = ("edit", "delete", "move", "execute")
 _SEARCH = "search"
-"""Inside of the session's directories: the coder's own tools leave out what it may not read."""
+"""Rule for searches in the session's directories: the coder's tools leave out what it may not read."""
 
 RULES: Mapping[str, ModeRules] = {
     INTERACTIVE: ModeRules.parse("Ask", allow=(_SEARCH,)),
@@ -139,7 +139,7 @@ RULES: Mapping[str, ModeRules] = {
         "Auto", allow=("*", *_RUNNERS), ask=(*ASKED_FILES, *CREDENTIALS, *IRREVERSIBLE, *_OWN)
     ),
 }
-"""By the mode's id; to ask is what the engine does about all that is in none of them."""
+"""Rules of each mode, by its id; what no rule covers is asked."""
 
 _READ_ONLY_TOOLS = (*(f"{KIND_PREFIX}{kind}" for kind in ("read", "search", "think")), "ask_user")
 _TOOLS = {
@@ -164,7 +164,7 @@ _PLANNING_IN_PROFILE = (
 
 
 class CoderSessionMode(acp.Mode):
-    """A mode of the coder; plans are presented in the one for planning, and nowhere else."""
+    """A mode of the coder; only the planning mode has the tool to present a plan."""
 
     # Where nothing may change, what a server claims of its tools earns them nothing.
     believes_servers = False
@@ -205,7 +205,7 @@ def mode_middleware(
 
 
 def _mode_of(profile: CoderProfile) -> CoderSessionMode:
-    """A profile that is a mode, with what the mode allows that it begins in. Its agent has the rest of it."""
+    """Make the mode of a profile, with the prompt and tools of the mode that the profile begins in."""
     base = profile.mode or INTERACTIVE
     offered = mode_of_profile(profile)
     return CoderSessionMode(

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("coupler.coder")
 
 TaskStatus: TypeAlias = Literal["completed", "stopped", "failed", "cancelled"]
-"""Stopped is an agent that has answered, and would have needed more turns or tokens for it."""
+"""Ends of a task; a stopped agent has answered, but was out of turns or tokens."""
 
 LONGEST_TASK = 2 * 60 * 60.0
 """Seconds that an agent may work on one task."""
@@ -81,7 +81,7 @@ CANCEL_LIMIT = 2.0
 """Seconds that an agent has at most to end its turn when the user cancels; then its processes are ended."""
 
 LONGEST_FILE = 100_000
-"""Characters of a file that an agent is told before its task."""
+"""Characters of a skill or context file that an agent is given before its task."""
 
 LONGEST_TEXT = 100_000
 """Characters of a report that the model gets."""
@@ -154,7 +154,7 @@ def _text_of(path: str) -> str:
 
 
 class RemoteTask:
-    """One task of another agent: started for it, shown below the tool call, ended with it.
+    """Runs one task with another agent: starts it, shows its work in the tool call, and ends it.
 
     The agent works in the session's directories, with the editor's files. What it wants to do, the session's
     engine decides, and the user where that does not. It gets none of the keys that the session withholds. A
@@ -179,7 +179,7 @@ class RemoteTask:
         return self.session.editor.offers(gate)
 
     def editor_made(self, terminal_id: str) -> None:
-        """The editor has made a terminal for the agent, and can show it."""
+        """Record a terminal that the editor has made for the agent."""
         self.editor_terminals.add(terminal_id)
         self._shown_terminals.add(terminal_id)
 
@@ -187,7 +187,7 @@ class RemoteTask:
         """Do nothing: there are no terminals but the editor's."""
 
     async def done(self, task: str) -> TaskOutcome:
-        """Have the task carried out; only a cancel is raised."""
+        """Run the task; only a cancel is raised."""
         try:
             words = await in_thread(lambda: self._other.prompt(task))
             agent = await in_thread(self._connected)
@@ -248,7 +248,7 @@ class RemoteTask:
         return await agent.new(**options)
 
     async def _answered(self, agent: RemoteAgent, remote: RemoteSession, words: str) -> Reply:
-        """The reply. When the user cancels, the agent is told so, and has a moment to end what it does."""
+        """Prompt the agent and return its reply. A cancel is passed on, and it has a moment to end."""
         remote.on_event(self._notice)
         remote.roots = self.session.roots
         asking = asyncio.ensure_future(_reply(remote, words))
@@ -269,7 +269,7 @@ class RemoteTask:
             self.mirror.take(observation.event)
 
     async def _leave(self, agent: RemoteAgent) -> None:
-        """End everything that was begun for the task."""
+        """Settle what is shown, release the terminals, and end the agent."""
         turn, self.turn = self.turn, None
         try:
             await self._shown.finish()
@@ -318,8 +318,8 @@ def _environment(session: Session, own: Mapping[str, str]) -> dict[str, str | No
 class NestedMirror(TurnMirror):
     """Shows one turn of another agent in the call with the key `key`.
 
-    Its text is output of that call, its tool calls are nested in it. Its plan, its thoughts and how full its
-    context is are nobody's: the session shows those of its own agent.
+    Its text is output of that call, its tool calls are nested in it. Its plan, thoughts and context usage are
+    not shown: the session shows those of its own agent.
     """
 
     def __init__(
@@ -333,14 +333,14 @@ class NestedMirror(TurnMirror):
     ) -> None:
         super().__init__(turn, terminal=terminal, overflowed=overflowed)
         self.turns = 0
-        """How often the agent has begun to speak or to act, at first and after tools had ended."""
+        """Times that the agent has begun to speak or act, at first and after its tools had ended."""
         self._model_calls = calls
         self._key = key
         self._is_in_turn = False
         self._has_spoken = False
 
     def settle(self, reason: str) -> None:
-        """End what the agent has left open."""
+        """End the tool calls that the agent has left open."""
         for shown in self._calls.values():
             if self._is_open(shown.id):
                 self._ledger.settle(shown.id, "failed", reason)
@@ -373,7 +373,7 @@ class NestedMirror(TurnMirror):
         self._model_calls.append(self._key, text)
 
     def _aside(self, event: Notice | Compaction | CompactionSummary, gate: str, spoken: str) -> None:
-        """A notice, in words: the editor takes others for the session's own."""
+        """Show a notice as text in the call: sent as one, editors would take it for the session's own."""
         if spoken:
             self._message = None
             self._say(Text, spoken, None)
@@ -383,7 +383,7 @@ class NestedMirror(TurnMirror):
         super()._show_call(msgspec.structs.replace(call, meta=self._nested(call.meta)))
 
     def _nested(self, meta: dict[str, Any] | None) -> dict[str, Any]:
-        """The call's own `_meta`, with the call that it is made in: one of the agent's, or ours."""
+        """Return the call's `_meta` with its parent: a call of the agent's, or ours."""
         own = (meta or {}).get("coupler")
         own = own if isinstance(own, dict) else {}
         parent = own.get("parent")
@@ -394,9 +394,8 @@ class NestedMirror(TurnMirror):
 class DelegatedGuard(RelayPermissions):
     """Decides what an agent may do on a delegated task: what the session allows its own agent, and no more.
 
-    Where it asks, the user sees who does. What it does through us without having asked is asked about as
-    well, unless rules, choices or the mode allow it: that the user has let it work is no word about what it
-    does.
+    Its permission requests name it. What it does through us without a request is asked about as well, unless
+    rules, choices or the mode allow it: permission to start it is no permission for what it does.
     """
 
     def __init__(self, behind: RelayContext, name: str, denials: ProfileDenials) -> None:
@@ -458,7 +457,7 @@ class DelegatedOffer(RelayOffer):
 
 
 class NamedQuestions(RelayedElicitations):
-    """Questions that say whose they are: the user talks to another agent."""
+    """Passes elicitations on with the agent's name, because the user talks to another one."""
 
     def __init__(self, name: str, find: Callable[[str], RelayContext | None]) -> None:
         super().__init__(find)
@@ -472,12 +471,12 @@ class NamedQuestions(RelayedElicitations):
 
 
 class TaskOutcome(NamedTuple):
-    """The way in which a task has ended, and what the agent reports."""
+    """The result of a task: its status, and the agent's report."""
 
     status: TaskStatus
     text: str
     turns: int
-    """How often its model was asked; of another program, how often it spoke or acted after a tool."""
+    """Times that its model was asked; of another program, that it spoke or acted after a tool."""
     stop_reason: str | None = None
 
     @property
@@ -516,5 +515,5 @@ class DelegatedTask(Protocol):
         ...
 
     async def done(self, task: str) -> TaskOutcome:
-        """Have the task carried out; whatever goes wrong is an outcome, and only a cancel is raised."""
+        """Run the task; whatever goes wrong is an outcome, and only a cancel is raised."""
         ...

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("coupler.coder")
 
 LARGEST = 16 * 1024 * 1024
-"""Bytes of a file; of what is longer the beginning and the end are kept."""
+"""Bytes of a file; a longer output keeps its beginning and end."""
 
 LAST = 256 * 1024
-"""Bytes of the end that are kept of what is longer."""
+"""Bytes of the end that are kept of a longer output."""
 
 MOST_OF_SESSION = 128 * 1024 * 1024
 """Bytes of a session's files; the oldest make room."""
@@ -50,29 +50,29 @@ class SessionOutputs:
 
     def __init__(self, session: Session) -> None:
         self.directory = outputs_directory(session.id)
-        """Where the files are. It need not exist."""
+        """The directory of the files; it need not exist."""
         self._secrets = session.secrets
         session.readable_places.add(str(self.directory))
 
     def keep(self, text: str, of: str) -> str | None:
-        """Keep a text that `of`, a tool, has put out; where it is now, or None if it could not be kept."""
+        """Store a tool's output; returns the path, or None if it could not be stored."""
         file = self.begin(of)
         file.append(text.encode("utf-8", "replace"))
         file.close()
         return file.path
 
     def begin(self, of: str) -> OutputFile:
-        """A file for what `of` is going to put out."""
+        """Open a file for the output of a tool."""
         _delete_old_outputs_once()
         return OutputFile(self.directory, of, self._secrets)
 
 
 class OutputFile:
-    """An output that is being written to the disk; whoever began it has to close it."""
+    """An output that is being written to the disk; its creator has to close it."""
 
     def __init__(self, directory: Path, of: str, secrets: SessionRedactor) -> None:
         self.path: str | None = None
-        """Where it is; None if it cannot be kept."""
+        """The file's path; None if it cannot be written."""
         self._secrets = secrets
         self._stream = StreamMasker(secrets.masker or Masker())
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -86,7 +86,7 @@ class OutputFile:
             log.warning("a long output cannot be kept: %s", error)
 
     def append(self, chunk: bytes) -> None:
-        """Keep a piece more."""
+        """Append a piece."""
         if self._descriptor is not None:
             self._put(self._decoder.decode(chunk), is_last=False)
 
@@ -127,7 +127,7 @@ class OutputFile:
             self._give_up()
 
     def _give_up(self) -> None:
-        """Delete the file: what is half there misleads."""
+        """Delete the file, because an incomplete one misleads."""
         assert self._descriptor is not None
         assert self.path is not None
         os.close(self._descriptor)
@@ -161,7 +161,7 @@ def delete_old_outputs() -> None:
 
 @functools.cache
 def _delete_old_outputs_once() -> None:
-    """Once a process is often enough."""
+    """Delete old outputs, once in a process."""
     delete_old_outputs()
 
 

@@ -42,7 +42,7 @@ MODES = (
     Mode(PLANNING, "Makes a plan, and carries it out when you approve it", name="Plan"),
     Mode(AGENTIC, "Works on its own, and asks only where it has to", name="Auto"),
 )
-"""All of them, in the order of lists."""
+"""The coder's modes, in the order of lists."""
 
 
 class CoderProfile(Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class CoderProfile(Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_PROFILE = CoderProfile()
-"""The coder without anything of its own."""
+"""The coder without a profile."""
 
 
 class ProfileError(Exception):
@@ -73,7 +73,7 @@ class ProfileError(Exception):
 
 
 def profile_of(name: str, config: Config) -> CoderProfile:
-    """The profile of this name; raises `ProfileError` if it does not stand on the coder."""
+    """Return the profile of this name; raises `ProfileError` if it is not based on the coder."""
     if name not in profile_names(config):
         raise ProfileError(_no_profile(name, config))
     table = whole_table(name, {table.name: table for table in config[keys.AGENTS]})
@@ -141,5 +141,5 @@ def first_mode(profile: CoderProfile) -> str | None:
 
 
 def mode_of_profile(profile: CoderProfile) -> Mode:
-    """A profile that is offered as a mode."""
+    """Make the mode of a profile that is offered as one."""
     return Mode(profile.name, f"The profile {profile.name}", name=profile.title)

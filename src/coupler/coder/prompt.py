@@ -1,4 +1,4 @@
-"""Writes the system prompt: who the coder is, how it works, and what it knows of its place.
+"""Writes the system prompt: the coder's role and rules, its environment, instructions and skills.
 
 What never changes stands first, what changes with the project after it, and what changes with the day last:
 providers recognize the beginning of what they have read before. It is put together once a turn, so changed
@@ -37,7 +37,7 @@ INSTRUCTIONS_SHARE = 0.6
 """Characters of instructions for each token of the window: about a sixth of it."""
 
 GIT_TIMEOUT = 3.0
-"""Seconds that all of it has."""
+"""Seconds for the commands of git that run at the same time."""
 
 LARGEST_OUTPUT = 64 * 1024
 MOST_CHANGES = 20
@@ -59,13 +59,13 @@ SAFE_GIT_CONFIG = {
     "safe.bareRepository": "explicit",
     "status.submoduleSummary": "false",
 }
-"""Settings that go before the repository's own: with these git runs nothing but itself."""
+"""Git settings that override the repository's own, so that git runs no other program."""
 
 KEPT_VARIABLES = (
     *("PATH", "HOME", "XDG_CONFIG_HOME", "USER", "LOGNAME", "TMPDIR"),
     *("USERPROFILE", "APPDATA", "LOCALAPPDATA", "SYSTEMROOT", "TEMP", "TMP"),
 )
-"""What git gets of the environment: others would lead it to other repositories, or are no business of its."""
+"""Variables that git gets; others could lead it to other repositories, or are not needed."""
 
 _FILTER = re.compile(r"filter\.(.+)\.(?:clean|smudge|process|required)", re.DOTALL | re.IGNORECASE)
 
@@ -156,7 +156,7 @@ class PromptMiddleware(AgentMiddleware[Any, Any, Any]):
         return await handler(request.override(system_message=SystemMessage(whole)))
 
     async def _of_turn(self, turn: Turn, room: int) -> str:
-        """Made once, also for model calls side by side."""
+        """Return the prompt of a turn, made once also for parallel model calls."""
         async with self._writing:
             if self._made is None or self._made[0]() is not turn:
                 self._made = ref(turn), await self._written(turn, room)
@@ -183,14 +183,14 @@ class PromptMiddleware(AgentMiddleware[Any, Any, Any]):
         return "\n\n".join(part for part in parts if part)
 
     async def _where(self, session: Session) -> str:
-        """Return where the session works, looked at once a day: it ends what providers recognize."""
+        """Describe the session's environment, anew once a day: a changed prompt ends the provider's cache."""
         today = datetime.now().astimezone().date()
         if self._place is None or self._place[0] != today:
             self._place = today, await _place(session, today)
         return self._place[1]
 
     async def _tell(self, turn: Turn, notes: Sequence[str]) -> None:
-        """Each note once."""
+        """Show each note to the user once."""
         new = [note for note in dict.fromkeys(notes) if note not in self._told]
         self._told.update(new)
         if new:
@@ -206,7 +206,7 @@ async def _given_file(reader: InstructionReader, path: str, longest: int) -> str
 
 
 async def _place(session: Session, today: date) -> str:
-    """Return where and when the session takes place."""
+    """Describe the session's directories, the system, the date and the state of git."""
     others = session.roots[1:]
     state = await git_state(session.cwd, session.roots, session.env)
     lines = [
@@ -232,7 +232,7 @@ class GitState(NamedTuple):
     commits: tuple[str, ...]
 
     def as_text(self) -> str:
-        """For the model."""
+        """Format it for the model."""
         lines = [f"Branch: {self.branch or 'none (detached)'}"]
         if self.changes is None:
             lines.append("Changes: unknown, because looking took too long")
@@ -280,7 +280,7 @@ async def git_state(cwd: str, roots: Sequence[str], environ: Mapping[str, str | 
 
 
 class _Git:
-    """Runs git in a directory, without what others want to be run."""
+    """Runs git in a directory, without the programs that a repository's settings name."""
 
     def __init__(self, program: str, cwd: str, environ: dict[str, str]) -> None:
         self._program = program
@@ -289,7 +289,7 @@ class _Git:
         self._settings = dict(SAFE_GIT_CONFIG)
 
     def disarm(self, names: str) -> None:
-        """These are the names of all settings of filters: none of them is to run."""
+        """Disable all filters that these settings name, so that none of them runs."""
         for name in names.split("\0"):
             found = _FILTER.fullmatch(name)
             if found is not None:
@@ -298,7 +298,7 @@ class _Git:
                 self._settings[f"filter.{found[1]}.required"] = "false"
 
     async def in_time(self, *words: str) -> str | None:
-        """Run git; None also for what takes too long."""
+        """Run git; None also if it takes too long."""
         try:
             async with asyncio.timeout(GIT_TIMEOUT):
                 return await self.run(*words)
@@ -336,7 +336,7 @@ class _Git:
 
 
 def _lines(text: str) -> tuple[str, ...]:
-    """Lines of git's own making, with names in them that others have chosen."""
+    """Split git's output into lines, and clean the names in them that others have chosen."""
     return tuple(_line(line) for line in text.splitlines() if line.strip())
 
 

@@ -36,7 +36,7 @@ LONGEST_QUESTION = 4000
 
 MOST_OPTIONS = 20
 LONGEST_OPTION = 200
-"""Choices of one question, and the characters of each: what is more nobody reads."""
+"""Choices of one question, and characters of each, at most."""
 
 LONGEST_ANSWER = 20_000
 """Characters of an answer that the model gets."""
@@ -47,10 +47,10 @@ LONGEST_TITLE = 100
 LONGEST_PLAN = 30_000
 """Characters of a plan: nobody reads a longer one before saying yes."""
 LONGEST_REMARK = 4000
-"""Characters of what the user wants to be different."""
+"""Characters of the change that the user asks for."""
 
 WAITING_KEY = "question"
-"""Where the session's state names the call whose question the next prompt answers."""
+"""Key in the session's state for the call whose question the next prompt answers."""
 
 NO_SECRETS = (
     "the question asks for a secret, and what users answer passes models and logs: "
@@ -87,7 +87,7 @@ UNANSWERED = (
 )
 
 _asked_in_chat: WeakKeyDictionary[Turn, str | None] = WeakKeyDictionary()
-"""The call whose question was put into the chat of a turn."""
+"""The call whose question was put into the chat, by turn."""
 
 
 def ask_tools(session: Session | None = None) -> list[BaseTool]:
@@ -154,7 +154,7 @@ async def present_plan(
 
 
 class _Question:
-    """A question within bounds; ValueError tells the model what is wrong with it."""
+    """A checked question; ValueError tells the model what is wrong with it."""
 
     def __init__(self, text: str, options: list[str], multiple: bool) -> None:
         self.text = text.strip()
@@ -224,7 +224,7 @@ def _checked_options(options: list[str]) -> tuple[str, ...]:
 
 
 def _joined(values: dict[str, Any]) -> str:
-    """The answer as one text; a form that was sent off empty is shown again."""
+    """Join the values of a form to one text; raises FormError for an empty form, which is shown again."""
     choice = values.get("choice")
     chosen = [choice] if isinstance(choice, str) else [*(choice or ())]
     written = str(values.get("other") or values.get("answer") or "").strip()
@@ -234,7 +234,7 @@ def _joined(values: dict[str, Any]) -> str:
 
 
 async def _asked(use: ToolUse) -> Permission:
-    """Ask the user about the plan; a rule may be against it."""
+    """Request the user's permission for the plan; a rule may deny it."""
     prompt, call = use.prompt, use.block
     session = prompt.session
     if (key := prompt.call_id) is not None and key in prompt.calls:
@@ -262,12 +262,12 @@ async def _remark(use: ToolUse) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """A plan without a list, as what is shown of it."""
+    """Return the lines of a plan that has no list, as its entries."""
     return [line.strip("#-* ") for line in text.splitlines() if line.strip("#-* ")]
 
 
 async def _ask_now(use: ToolUse, asked: _Question) -> Answer[str] | None:
-    """The answer by a form or a dialog; None if the client can show neither for this question."""
+    """Ask by a form or a dialog; None if the client can show neither for this question."""
     prompt, key = use.prompt, use.prompt.call_id
     has_forms = prompt.turn.editor.offers("elicitation.form")
     form = asked.form() if has_forms else asked.dialog()
@@ -283,7 +283,7 @@ async def _ask_now(use: ToolUse, asked: _Question) -> Answer[str] | None:
 
 
 async def _ask_in_chat(use: ToolUse, asked: _Question) -> Answer[str]:
-    """Say the question and end the turn: raises what LangGraph stops by, until the next prompt is there."""
+    """Put the question into the chat and interrupt the graph until the next prompt."""
     prompt, key = use.prompt, use.prompt.call_id
     if _asked_in_chat.setdefault(prompt.turn, key) != key:
         raise ValueError(ONE_AT_A_TIME)
@@ -309,7 +309,7 @@ def _answer_in_prompt(asked: _Question) -> Answer[str]:
 
 
 def _answered(asked: _Question, answer: Answer[str]) -> str:
-    """Return what the model reads; the call shows it to the user as well."""
+    """Return the answer for the model; the call shows it to the user as well."""
     if answer.accepted and answer.value is not None:
         return _in_words(asked, answer.value.strip()[:LONGEST_ANSWER])
     told = CANCELLED if answer.action == "cancel" else DECLINED
@@ -317,7 +317,7 @@ def _answered(asked: _Question, answer: Answer[str]) -> str:
 
 
 def _in_words(asked: _Question, answer: str) -> str:
-    """The answer; the number of an option, as it is listed in the chat, stands for the option."""
+    """Format the answer; the number of an option, as listed in the chat, is replaced by the option."""
     if answer.isdecimal() and 1 <= int(answer) <= len(asked.options) and answer not in asked.options:
         answer = asked.options[int(answer) - 1]
     return f"The user answered: {answer}" if answer else "The user answered nothing."

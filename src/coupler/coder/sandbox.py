@@ -49,7 +49,7 @@ TOOLS = (
     *(".m2/repository", ".gradle/wrapper", "miniconda3", "miniforge3", "anaconda3"),
     *(".gitconfig", ".config/git/config", ".config/git/ignore"),
 )
-"""What is put back into the home, if it is there: programs, what they need, and how git calls the user."""
+"""Paths of the home that stay visible: programs, what they need, and the user's git settings."""
 
 SECRETS = (
     *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".oci", ".config/gcloud", ".config/gh"),
@@ -60,13 +60,13 @@ SECRETS = (
     *(".gradle/gradle.properties", ".bash_history", ".zsh_history", ".python_history"),
     *(".claude", ".claude.json", ".codex", ".gemini"),
 )
-"""What is taken out of the home where all of it is a directory of the session."""
+"""Paths that are hidden where the home itself is a directory of the session."""
 
 SOCKETS = ("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
-"""Variables that name what is not there."""
+"""Variables that are unset, because the sockets they name are not in the sandbox."""
 
 PROTECTED_GIT_FILES = ("hooks", "config")
-"""What of a repository git runs or obeys, also for the user, who is in no sandbox: it cannot be changed."""
+"""Read-only parts of a repository, because git runs or obeys them also outside of the sandbox."""
 
 TEMPORARY = "/tmp"
 
@@ -78,7 +78,7 @@ class Sandbox:
         self, session: Session, readable: Sequence[Path] = (), *, setting: SandboxSetting = "off"
     ) -> None:
         self.setting = setting
-        """Whether commands run in it: never, where there is one, or only in one."""
+        """The setting: `off`, `auto` for a sandbox where there is one, or `on` to require one."""
         self._session = session
         self._readable = readable
         self._is_looked_for = False
@@ -87,7 +87,7 @@ class Sandbox:
         self._temporary: str | None = None
 
     async def words(self, command: Sequence[str], directory: str) -> list[str]:
-        """The command as it is to be run. Raises `SandboxError` if it must not be run at all."""
+        """Return the command as it is to be run. Raises `SandboxError` if it must not be run at all."""
         if self.setting == "off":
             return [*command]
         if not self._is_looked_for:
@@ -114,7 +114,7 @@ class Sandbox:
             self._temporary = None
 
     async def _looked_for(self) -> str | None:
-        """Return why there is no sandbox, if there is none."""
+        """Check for a sandbox, and return the reason if there is none."""
         if sys.platform != "linux":
             return f"there is no sandbox for {sys.platform}"
         problem = await in_thread(self._hindrance)
@@ -130,7 +130,7 @@ class Sandbox:
         return None
 
     def _program(self) -> str | None:
-        """bubblewrap, but not one that came with the project."""
+        """Find bubblewrap, but not one that came with the project."""
         return find_program_outside("bwrap", self._session.roots)
 
     def _line(self) -> list[str]:
@@ -168,7 +168,7 @@ def _own_directories(variables: Mapping[str, str]) -> list[Path]:
 
 
 async def _trial(words: Sequence[str], session: Session) -> str | None:
-    """Return why the sandbox does not work: containers and hardened systems do not let everybody make one."""
+    """Try the sandbox, and return why it fails: containers and hardened systems may not allow it."""
     try:
         async with asyncio.timeout(PATIENCE):
             result = await run_command(
@@ -185,7 +185,7 @@ async def _trial(words: Sequence[str], session: Session) -> str | None:
 
 
 class SandboxView(Struct, frozen=True, kw_only=True):
-    """The part of the system that the commands of a session see."""
+    """The part of the file system that the commands of a session see."""
 
     roots: Sequence[str]
     """The directories that they can write."""
@@ -197,7 +197,7 @@ class SandboxView(Struct, frozen=True, kw_only=True):
     readable: Sequence[Path] = ()
     """Directories that they can read, even if those are in hidden ones."""
     path: str = ""
-    """Where programs are looked for."""
+    """The PATH that programs are looked for in."""
 
 
 def bubblewrap_arguments(program: str, view: SandboxView) -> list[str]:
@@ -223,7 +223,7 @@ def bubblewrap_arguments(program: str, view: SandboxView) -> list[str]:
 
 
 def _run() -> Iterator[str]:
-    """No sockets of agents and daemons, but names of hosts can be resolved."""
+    """Hide the sockets of agents and daemons in /run, but keep name resolution working."""
     yield from ("--tmpfs", "/run")
     resolver = Path("/etc/resolv.conf").resolve()
     if resolver.is_relative_to("/run"):
@@ -231,13 +231,13 @@ def _run() -> Iterator[str]:
 
 
 def _homes(home: Path | None) -> list[Path]:
-    """The homes of all users."""
+    """Return the directories of all users' homes."""
     places = [Path("/home"), Path("/root"), *([] if home is None else [home])]
     return [place for place in places if place.resolve() != Path("/")]
 
 
 def _empty(places: Iterable[Path]) -> Iterator[str]:
-    """Make these directories empty; what is in one that is empty already need not be told."""
+    """Make these directories empty; those inside of another one are left out."""
     real = [*dict.fromkeys(place.resolve() for place in places if place.is_dir())]
     for place in real:
         if not any(place != other and place.is_relative_to(other) for other in real):
@@ -256,7 +256,7 @@ def _tools(view: SandboxView) -> Iterator[str]:
 
 
 def _writable(root: str, view: SandboxView) -> Iterator[str]:
-    """A directory of the session, but for what is secret, or would do something outside of the sandbox."""
+    """Mount a directory of the session, without secrets and with git's hooks and config read-only."""
     real = Path(root).resolve()
     # Its own name may go by a link in a home that is empty now.
     for place in dict.fromkeys((str(real), root)):
@@ -271,7 +271,7 @@ def _writable(root: str, view: SandboxView) -> Iterator[str]:
 
 
 def _git(root: Path) -> Iterator[str]:
-    """The repository, which is elsewhere if this is a worktree."""
+    """Mount the repository, which is elsewhere if this is a worktree, with hooks and config read-only."""
     git = root / ".git"
     if git.is_file() and (main := _main_repository(git)) is not None:
         git = main
@@ -282,9 +282,9 @@ def _git(root: Path) -> Iterator[str]:
 
 
 def _main_repository(pointer: Path) -> Path | None:
-    """The repository that a worktree's `.git` names, if it knows the worktree.
+    """Return the repository that a worktree's `.git` names, if it knows the worktree.
 
-    The file is the model's to write, and may name anything; what it names is not.
+    The model can write that file, and name any directory in it, so the repository has to name it in turn.
     """
     try:
         named = pointer.read_text().removeprefix("gitdir:").strip()

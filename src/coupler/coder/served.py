@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from coupler.agent.startup.serve_options import ServeOptions
 
 IDENTITY = "coder"
-"""What the sessions are found by in the store, in the editor as in a terminal."""
+"""Identity of the sessions in the store, in the editor as in a terminal."""
 
 
 class CoderCapabilities(Agent):
-    """The coder's capabilities, which are told before there is a session."""
+    """The coder's capabilities, which are advertised before there is a session."""
 
     accepts = ("image", "resource")
 
@@ -37,7 +37,7 @@ class Coder:
         self._has_workflows = has_workflows
 
     def blueprint(self, options: ServeOptions) -> AgentFactory:
-        """Return how each session gets its agent."""
+        """Make the factory of the sessions' agents."""
         is_profile = self._profile != IDENTITY
         told = options._replace(
             name=options.name or "coupler",

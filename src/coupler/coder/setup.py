@@ -1,4 +1,4 @@
-"""Reads how the coder of a session is set up: its profile, its model, and the configuration.
+"""Reads the setup of a session's coder: its profile, its model, and the configuration.
 
 Read again before every prompt, so that a model that was set meanwhile is used. Two setups that are equal make
 the same agent. Besides, what every part of the coder uses: values in the session's state, and notices.
@@ -61,7 +61,7 @@ class CoderSetup(Struct, frozen=True, kw_only=True):
 
 
 def setup_of(session: Session, profile: str, model: str | None) -> CoderSetup:
-    """Return what holds in a session's directory now. Raises `ProfileError`, `ModelError`, or what is wrong.
+    """Read the setup of a session's directory. Raises `ProfileError`, `ModelError` or a config's error.
 
     `profile` is the one that is served; a profile that is the session's mode goes before it.
     """

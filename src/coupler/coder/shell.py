@@ -33,7 +33,7 @@ LONGEST_WAIT = 600.0
 """Seconds that a look at a job waits for its end at most."""
 
 FIRST_MOMENT = 1.0
-"""Seconds in which a job that cannot work usually ends: to be told at once saves the model a look."""
+"""Seconds to wait for a job that fails at once, so that the model is told without another call."""
 
 EDITOR_OUTPUT = 1024 * 1024
 """Bytes of the output that an editor is asked for: it comes in one message, which has a limit."""
@@ -52,7 +52,7 @@ UNATTENDED = {
     "DEBIAN_FRONTEND": "noninteractive",
     "PIP_NO_INPUT": "1",
 }
-"""What tells programs that nobody pages, edits or answers; not `CI`, which changes what some of them do."""
+"""Variables that keep programs from paging, editing or asking; not `CI`, which changes more."""
 
 
 def shell_tools(
@@ -154,7 +154,7 @@ class ShellTools:
         return f"{text}\n({_ending(finished, seconds)})".lstrip("\n"), outcome
 
     async def _show_ending(self, call: ToolUse, finished: Finished, seconds: float) -> None:
-        """Let the user see that a command has failed; an editor's terminal tells all but why it was ended."""
+        """Show that a command has failed; an editor's terminal shows everything but a timeout."""
         has_terminal = call.prompt.turn.editor.offers("terminal")
         if finished.timed_out or (finished.exit_code != 0 and not has_terminal):
             end_of_line = (

@@ -1,4 +1,4 @@
-"""Skills: folders with a SKILL.md that says how a kind of task is done, read when there is such a task.
+"""Finds skills: folders with a SKILL.md that describes a kind of task, read when they are needed.
 
 The model is told their names and descriptions; `use_skill` gives it the rest. They are looked for in the
 project, from where the session works up to the repository's root, among the user's own, and where a profile
@@ -37,7 +37,7 @@ from coupler.runtime.directories import home_directory
 SKILL_FILE = "SKILL.md"
 FOLDERS = (".coupler/skills", ".agents/skills", ".claude/skills")
 OWN_FOLDERS = (".agents/skills", ".claude/skills")
-"""Below the user's home, beside `skills` in Coupler's own directory."""
+"""Folders of skills below the user's home, beside `skills` in Coupler's own directory."""
 
 LONGEST_NAME = 64
 LONGEST_DESCRIPTION = 1024
@@ -56,7 +56,7 @@ COMMAND_LEAD = (
 )
 
 ARGUMENTS = "$ARGUMENTS"
-"""What stands in many skills for the words behind the command."""
+"""Placeholder in skills for the text after the slash command."""
 
 _NAME = re.compile(r"[a-z0-9]+(?:[-_.][a-z0-9]+)*")
 _YES, _NO = ("true", "yes", "on"), ("false", "no", "off")
@@ -94,10 +94,10 @@ class Skills:
         self._of_profile = of_profile
         self._found: dict[str, Skill] = {}
         self.notes: list[str] = []
-        """What is wrong with those that are broken or hidden by others."""
+        """Problems with skills that are broken or hidden by others."""
 
     def look(self) -> None:
-        """Look for the skills that there are now. This blocks: the event loop has threads for it."""
+        """Search for skills. This blocks: call it in a thread."""
         found: dict[str, Skill] = {}
         notes: list[str] = []
         seen: set[str] = set()
@@ -140,7 +140,7 @@ class Skills:
         return "\n".join(f"- {skill.name}: {one_line(skill.description, longest)}" for skill in offered)
 
     def _files(self) -> Iterator[tuple[str, str | None]]:
-        """All that may be skills, the most wanted first."""
+        """Yield all paths that may be skills, those of highest priority first."""
         for path in self._of_profile:
             yield from ((each, None) for each in _of_profile(Path(path)))
         environ, session = self._session.env, self._session
@@ -247,7 +247,7 @@ def _problem(name: str, description: str) -> str | None:
 
 
 def _of_profile(path: Path) -> Iterable[str]:
-    """A skill, a folder of skills, or a file with instructions."""
+    """Return the skills that a profile names: one, a folder of them, or a file with instructions."""
     if not path.is_dir():
         return [str(path)]
     own = path / SKILL_FILE
@@ -324,7 +324,7 @@ def _entries(lines: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _value(first: str, below: list[str]) -> str:
-    """The text of an entry that goes on in these lines."""
+    """Parse the text of an entry that continues in these lines."""
     block = _BLOCK.fullmatch(first)
     if block is not None:
         lines = "\n".join(below).strip()

@@ -64,28 +64,28 @@ log = logging.getLogger("coupler.coder")
 
 Graph: TypeAlias = "Pregel[Any, Any, Any, Any]"
 MakeGraph: TypeAlias = "Callable[[SubAgent], Graph]"
-"""Puts a coder together for a sub-agent."""
+"""Builds the graph of a sub-agent."""
 
 LONGEST_TASK = 20_000
 """Characters of a task."""
 
 LONGEST_SHOWN = 4000
-"""Characters of a task that whoever is asked about it is shown."""
+"""Characters of a task that a permission request shows."""
 
 LONGEST_TITLE = 100
 """Characters of a task in a title."""
 
 LONGEST_DESCRIPTION = 150
-"""Characters of what is told of one agent."""
+"""Characters of one agent's description."""
 
 MOST_AT_ONCE = 4
 """Tasks of one session that are worked on at the same time; others wait."""
 
 MOST_LINES = 40
-"""Agents that the model is told of; others it can name all the same."""
+"""Agents that are listed for the model; others it can name all the same."""
 
 MOST_TURNS = 60
-"""How often the model of a sub-agent is asked for one task."""
+"""Model calls of a sub-agent for one task, at most."""
 
 STEPS_A_TURN = 40
 """Steps of the graph that one turn may take: one for each node, and middleware has some."""
@@ -96,13 +96,13 @@ EXPLORE = "explore"
 CONNECTION_FORMS = ("", "acp", "native")
 
 TOOL_EVENTS: tuple[HookEvent, ...] = ("before_tool", "after_tool")
-"""The events of sub-agents that hooks hear of: sessions and turns are those of who talks to the user."""
+"""Hook events that sub-agents have: sessions and turns belong to the agent that talks to the user."""
 
 NOT_FOR_SUB_AGENTS = frozenset({"delegate", "ask_user", "present_plan"})
-"""Tools of whoever talks to the user."""
+"""Tools that only the agent that talks to the user has."""
 
 READING_KINDS = frozenset({"read", "search", "fetch", "think"})
-"""The kinds of tools of a sub-agent that only looks."""
+"""Kinds of tools that a read-only sub-agent has."""
 
 _OWN_DESCRIPTIONS = {
     CODER: "works as you do, with the same tools and permissions, and knows only the task that you write",
@@ -224,7 +224,7 @@ class _DelegateTool:
 
 
 def _settled(outcome: TaskOutcome, name: str, title: str, prompt: Current) -> tuple[str, Any]:
-    """Return what the model and programs get; a call that failed is ended here, with its report."""
+    """Return the results for the model and for programs; a failed task ends its call and raises."""
     _tell(outcome, name, title, prompt)
     text, key = outcome.for_model(name), prompt.call_id
     if outcome.status != "failed":
@@ -235,7 +235,7 @@ def _settled(outcome: TaskOutcome, name: str, title: str, prompt: Current) -> tu
 
 
 def _tell(outcome: TaskOutcome, name: str, title: str, prompt: Current) -> None:
-    """Show how it went, in the call that is still open."""
+    """Show the outcome in the title and raw output of the open call."""
     key = prompt.call_id
     if key is not None and prompt.turn.is_alive and prompt.calls.is_open(key):
         prompt.session.outlet.ledger.update(
@@ -274,7 +274,7 @@ class Roster:
     """
 
     def __init__(self, config: Config, own: CoderProfile) -> None:
-        """`own` is the profile of whoever gives the tasks."""
+        """Prepare the list for an agent that delegates; `own` is its profile."""
         self._config = config
         self._own = own
         self._tables: Mapping[str, AgentTable] = {table.name: table for table in config[keys.AGENTS]}
@@ -362,7 +362,7 @@ class SubAgentTask:
         return self._limits.turns
 
     async def done(self, task: str) -> TaskOutcome:
-        """Have the task carried out; what stops the graph around this one is raised as well."""
+        """Run the task; what interrupts the graph around this one is raised as well."""
         try:
             await self._run(task)
         except GraphBubbleUp:
@@ -399,7 +399,7 @@ def _last_said(values: Any) -> str:
 
 
 class SubAgent(NamedTuple):
-    """The parts of a sub-agent's graph: the coder's own, and `middleware` behind all of theirs."""
+    """The parts of a sub-agent's graph; `middleware` comes after the coder's own."""
 
     name: str
     profile: CoderProfile
@@ -418,16 +418,16 @@ class SubAgentMiddleware(AgentMiddleware[Any, Any, Any]):
     def __init__(self, *, is_read_only: bool, denials: ProfileDenials, most_turns: int = MOST_TURNS) -> None:
         super().__init__()
         self.turns = 0
-        """How often the model was asked."""
+        """Times that the model was asked."""
         self.is_stopped = False
-        """Whether it was ended before it was done."""
+        """True if it was ended before it was done."""
         self._is_read_only = is_read_only
         self._denials = denials
         self.most_turns = most_turns
 
     @hook_config(can_jump_to=["end"])
     async def abefore_model(self, state: Any, runtime: Runtime[Any]) -> dict[str, Any] | None:
-        """Count the turn; one that goes on after its last is ended."""
+        """Count the turn, and end the sub-agent after its last one."""
         if self.turns >= self.most_turns:
             return {"jump_to": "end"}
         self.turns += 1
@@ -440,7 +440,7 @@ class SubAgentMiddleware(AgentMiddleware[Any, Any, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
     ) -> Any:
-        """Ask the model as a sub-agent, with the tools that it has."""
+        """Call the model with the sub-agent's prompt and tools."""
         tools = [tool for tool in request.tools if self._offers(tool)]
         prompt = f"{PROMPT}\n\n{READ_ONLY_PROMPT}" if self._only_reads else PROMPT
         changes: dict[str, Any] = {
@@ -456,7 +456,7 @@ class SubAgentMiddleware(AgentMiddleware[Any, Any, Any]):
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolResult]]
     ) -> ToolResult:
-        """Run a tool that it has; models call others, too."""
+        """Run a tool if the sub-agent has it; models also call others."""
         served = current()
         call = request.tool_call
         tool = request.tool if served is None else requested_tool(served, request)
@@ -481,7 +481,7 @@ class SubAgentMiddleware(AgentMiddleware[Any, Any, Any]):
 
     @property
     def _only_reads(self) -> bool:
-        """True if it changes nothing: because of what it is, or because the session changes nothing now."""
+        """True if it may change nothing: because it is read-only, or because of the session's mode."""
         served = current()
         return self._is_read_only or (served is not None and served.session.mode in READ_ONLY_MODES)
 
@@ -496,7 +496,7 @@ def _refused(served: Current | None, request: ToolCallRequest, reason: str) -> T
 
 
 def _begin_paragraph(served: Current) -> None:
-    """Show what it says next below what it said before."""
+    """Separate what it says next from what it said before."""
     key = served.call_id
     if key is not None and served.calls.is_open(key):
         served.calls.append(key, "\n\n")

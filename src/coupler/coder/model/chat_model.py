@@ -54,15 +54,15 @@ CHUNK_TIMEOUT, LOCAL_CHUNK_TIMEOUT = 120.0, 600.0
 """Seconds between two pieces of an answer; a machine of one's own may read a long prompt for minutes."""
 
 NO_KEY = "none"
-"""What servers are sent that want no key: the protocol has a place for one."""
+"""The key for servers that want none, because the client needs one."""
 
 OWN_KEY_NAMES: Mapping[str, str] = {"cohere": "cohere_api_key", "perplexity": "pplx_api_key"}
-"""How the classes call their key that do not call it `api_key`."""
+"""The parameter of the key in LangChain classes that do not call it `api_key`."""
 
 QUESTION = "Answer with the one word: ready"
 
 _HOPELESS = frozenset({"auth", "no_model"})
-"""Kinds of trouble that will not pass by themselves."""
+"""Kinds of errors that will not pass by themselves."""
 
 
 def chat_model(choice: ModelChoice, keyring: Keyring | None = None) -> BaseChatModel:
@@ -98,7 +98,7 @@ def model_middleware(
 ) -> list[AgentMiddleware[Any, Any]]:
     """Return the middleware around the models.
 
-    No key and no half character is read, no half call is made, and old text is billed less.
+    It redacts keys, removes lone surrogates, refuses truncated tool calls, and uses Anthropic's prompt cache.
     """
     around: list[AgentMiddleware[Any, Any]] = [WholeCharacters(), UnreadableCalls(), CutCalls()]
     if keyring is not None and keyring.concealed:
@@ -138,7 +138,7 @@ def make_client(choice: ModelChoice, key: str | None) -> BaseChatModel:
 
 
 def _as_openai(choice: ModelChoice, key: str | None, address: str | None) -> BaseChatModel:
-    """A model behind anything that speaks as OpenAI does."""
+    """Make the client of an OpenAI-compatible server."""
     openai = import_extra("langchain_openai", extra="coder", feature=f"The model {choice.name}")
     model: BaseChatModel = openai.ChatOpenAI(**openai_arguments(choice, key, address))
     return model
@@ -176,7 +176,7 @@ def _anthropic(choice: ModelChoice, key: str | None) -> BaseChatModel:
 
 
 def _by_langchain(provider: str, choice: ModelChoice, key: str | None) -> BaseChatModel:
-    """A model of any other provider, by its own package, or without that by an address like OpenAI's."""
+    """Make the client of any other provider by its own package, or else by its OpenAI-compatible address."""
     from langchain.chat_models import init_chat_model
 
     compatible = provider_of(provider).compatible_at
@@ -195,7 +195,7 @@ def _by_langchain(provider: str, choice: ModelChoice, key: str | None) -> BaseCh
 
 
 def _complaint(provider: str, choice: ModelChoice, error: ValueError) -> str:
-    """Return what is wrong with a model, without pydantic's words on values: one of them is the key."""
+    """Describe what is wrong with a model, without pydantic's quotes of values: one of them is the key."""
     if provider not in PROVIDERS and "Unsupported provider" in str(error):
         near = get_close_matches(provider, [*PROVIDERS, *ALIASES], n=1, cutoff=0.6)
         hint = f"Did you mean {near[0]}?" if near else f"Use one of {', '.join(PROVIDERS)}."

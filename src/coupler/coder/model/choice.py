@@ -61,21 +61,21 @@ model = "ollama:qwen3-coder"
 
 
 class ModelChoice(Struct, frozen=True, kw_only=True):
-    """One model, and what is needed to reach it but for the key. Two that are equal make the same client."""
+    """A model and the settings to reach it, except the key. Equal ones make the same client."""
 
     name: str
-    """As it was written: `provider:model`."""
+    """The text that it was set by: `provider:model`."""
     provider: str
-    """As LangChain calls it."""
+    """The provider's name in LangChain."""
     model: str
     base_url: str | None = None
-    """None for the provider's own address."""
+    """The server's address; None for the provider's own."""
     context_window: int | None = None
-    """Tokens that somebody said it takes in."""
+    """Tokens of the context window, if that is set."""
     is_main: bool = True
-    """Whether COUPLER_API_KEY is meant for it: it is where the model is that is set, or nothing else is."""
+    """True if COUPLER_API_KEY is for it: its provider and address are those of the model that is set."""
     stored_at: int = 0
-    """When keys were stored last, so that a client with an older key is not used again."""
+    """Time at which keys were stored last, so that a client with an older key is not reused."""
 
 
 def chosen_model(
@@ -84,7 +84,7 @@ def chosen_model(
     model: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> ModelChoice | None:
-    """Return the model that holds; None if nobody has set one. Raises ModelError for a misspelled one.
+    """Return the model that is in effect; None if none is set. Raises ModelError for a misspelled one.
 
     `model` is that of the command line. What an untrusted project says is not in `config`, so it is not used.
     """
@@ -106,7 +106,7 @@ def named_model(
     model: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> ModelChoice:
-    """Another model that can be chosen: where the one that holds is, if it is of the same provider."""
+    """Return another model to choose; it has the address of the one in effect if the provider is the same."""
     provider, name = parsed_model(text)
     main = chosen_model(config, profile, model, environ)
     address = main.base_url if main is not None and main.provider == provider else None
@@ -115,7 +115,7 @@ def named_model(
 
 
 def parsed_model(text: str) -> tuple[str, str]:
-    """Provider and name of a model; raises ModelError."""
+    """Split a model into provider and name; raises ModelError."""
     if problem := model_problem(text):
         raise ModelError(f"The model {problem}.")
     provider, _, name = text.partition(":")
@@ -124,7 +124,7 @@ def parsed_model(text: str) -> tuple[str, str]:
 
 
 def resolved_model(text: str, base_url: str | None, environ: Mapping[str, str] = os.environ) -> ModelChoice:
-    """A model that is named with its address, and depends on nothing else."""
+    """Return a model that is given with its address, and depends on no other setting."""
     choice = _resolved([_Statement(text, base_url)], environ)
     assert choice is not None
     return choice
@@ -145,14 +145,14 @@ class ModelPreferences(Protocol):
 
 
 class _Statement(NamedTuple):
-    """The model and the address that one origin states."""
+    """The model and the address of one source of settings."""
 
     model: str | None
     base_url: str | None
     is_for_others: bool = False
-    """Whether its address also goes with an `openai:` model that a stronger one names.
+    """True if its address is also for an `openai:` model that a source of higher priority names.
 
-    It is where the user's `openai:` models are; a project's address is for the project's model.
+    The user's own address is for all `openai:` models; a project's address is for the project's model.
     """
 
     def is_for(self, provider: str) -> bool:
@@ -162,7 +162,7 @@ class _Statement(NamedTuple):
 
 
 def _said(config: Config) -> list[_Statement]:
-    """Return what files and variables state. A weaker address than the model may be meant for another."""
+    """Return the settings of files and variables; an address of lower priority may be for another model."""
     model, address = (config.settings.get(key.name) for key in (keys.CODER_MODEL, keys.CODER_BASE_URL))
     if model is None or address is None:
         return [_Statement(config[keys.CODER_MODEL], config[keys.CODER_BASE_URL])]
@@ -173,7 +173,7 @@ def _said(config: Config) -> list[_Statement]:
 
 
 def _resolved(said: list[_Statement], environ: Mapping[str, str]) -> ModelChoice | None:
-    """The strongest model, with the strongest address that can be meant for it."""
+    """Return the model of highest priority, with the first address that can be meant for it."""
     place = next((number for number, each in enumerate(said) if each.model is not None), None)
     if place is None:
         return None
@@ -242,7 +242,7 @@ def how_to_set_up(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def _found(environ: Mapping[str, str]) -> str:
-    """Return what would work with the keys that are there already."""
+    """List the models that would work with keys that are set already."""
     lines = []
     for provider in PROVIDERS.values():
         variable = next((each for each in provider.variables if environ.get(each, "").strip()), None)

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("coupler.coder")
 
 FILE = "credentials.json"
-"""A name that rules know to be sensitive."""
+"""Name of the file; permission rules know it as sensitive."""
 
 LARGEST = 1024 * 1024
-"""Bytes of the file."""
+"""Bytes of the file, at most."""
 
 KEY_VARIABLE = "COUPLER_API_KEY"
-"""The key of the model that is set, whoever offers it."""
+"""Variable with the key of the model that is set, of any provider."""
 
 LOCAL = "local"
 OLLAMA = "ollama"
@@ -68,7 +68,7 @@ class Credentials(Struct, frozen=True):
     base_url: str | None = None
     keys: tuple[StoredKey, ...] = ()
     stored_at: int = 0
-    """When that was, in nanoseconds; 0 if nothing is stored."""
+    """Time of the last change, in nanoseconds; 0 if nothing is stored."""
 
     def key_for(self, provider: str, base_url: str | None) -> str | None:
         """The key that was stored for this."""
@@ -161,11 +161,11 @@ def _credentials(path: Path, content: bytes, stored_at: int) -> Credentials:
 
 
 class ModelKey(Struct, frozen=True):
-    """A key, and where it is from."""
+    """A key, and its source."""
 
     value: str
     source: str
-    """For people: a variable, or `coupler login coder`."""
+    """The source in words: a variable, or `coupler login coder`."""
 
     @property
     def name(self) -> str:
@@ -184,10 +184,10 @@ class Keyring:
     """
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
-        """Without variables, those of the process: sessions run without keys."""
+        """Read keys from these variables, by default those of the process: sessions run without keys."""
         self._environ = os.environ if environ is None else environ
         self.concealed: dict[str, str] = {}
-        """The keys that sessions do not show, by the names that are shown instead."""
+        """The keys to redact in sessions, by the names that are shown instead."""
 
     def key_for(self, choice: ModelChoice) -> ModelKey | None:
         """The key of a model; None if there is none, which is right for many servers."""
@@ -204,7 +204,7 @@ class Keyring:
         return not needs_key or self.key_for(choice) is not None
 
     def conceal(self, session: Session, choices: Sequence[ModelChoice]) -> None:
-        """Show nobody the keys of models in this session, and let nothing that it runs have them.
+        """Redact the keys of models in this session, and withhold them from what it runs.
 
         That holds for the keys of these models, and for what the variables of other providers hold.
         """
@@ -228,7 +228,7 @@ class Keyring:
 
 
 def _model_keys() -> set[str]:
-    """The variables that hold keys of models, whoever's; a general token of a provider is not meant."""
+    """Return the variables that hold keys of models; a provider's general token is not among them."""
     named = {variable for provider in PROVIDERS.values() for variable in provider.variables}
     return {variable for variable in named if variable.endswith("_API_KEY")}
 
@@ -258,11 +258,11 @@ class ModelProvider(NamedTuple):
     name: str
     title: str
     variables: tuple[str, ...] = ()
-    """Where its key usually is; the first that is set counts."""
+    """Variables that usually hold its key; the first that is set counts."""
     address_variables: tuple[str, ...] = ()
-    """Where another address of it usually is."""
+    """Variables that usually hold another address of it."""
     compatible_at: str | None = None
-    """An address that speaks as OpenAI does, for those who have not installed the provider's package."""
+    """An OpenAI-compatible address, for users without the provider's package."""
     example: str | None = None
     """A good model for coding, newest first."""
     needs_key: bool = True
@@ -329,7 +329,7 @@ ALIASES: Mapping[str, str] = {
     "mistral": "mistralai",
     "vertexai": "google_vertexai",
 }
-"""Other names that people use."""
+"""Other names of providers that people use."""
 
 
 def provider_of(name: str) -> ModelProvider:

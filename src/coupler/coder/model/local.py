@@ -2,8 +2,8 @@
 
 The wheel is llama.cpp with its server, which speaks as OpenAI does. It listens on loopback, in a process of
 ours, with a token that only the two know. A model is loaded when it is first asked something: that takes
-seconds to minutes, and holds up nobody else. Sessions with the same model share it; it is let go of when
-nobody has it any more.
+seconds to minutes, and blocks nobody else. Sessions with the same model share it; its process ends when no
+session uses it any more.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("coupler.coder")
 
 TEMPERATURE = 0.2
-"""How far its words may be from the likeliest: small models lose the thread soon."""
+"""Sampling temperature: small models lose the thread at higher ones."""
 
 NOWHERE = "http://127.0.0.1:9/v1"
-"""The address of a server that does not listen yet."""
+"""Placeholder for the address of a server that is not started yet."""
 
 _BROKEN_OFF = (APIConnectionError, httpx.TransportError)
-"""Errors that say nothing; how the model's process ended does."""
+"""Errors of a broken connection, which are replaced by how the model's process ended."""
 
 _servers: WeakValueDictionary[tuple[str, int], LocalServer] = WeakValueDictionary()
 
@@ -82,7 +82,7 @@ def local_model(choice: ModelChoice) -> BaseChatModel:
 
 
 class LocalChat(ChatOpenAI):
-    """A chat client that starts its server before it asks anything."""
+    """A chat client that starts its server before the first request."""
 
     _server: LocalServer = PrivateAttr()
 

@@ -1,4 +1,4 @@
-"""Model files on this machine: which are installed, what each says of itself, and which can be fetched."""
+"""Lists the installed model files, reads their metadata, and knows the models that can be fetched."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ ENGINE_REQUIREMENT = f"{ENGINE}>=2026.4"
 MODEL_SUFFIX = ".gguf"
 
 DEFAULT_MODEL = "smollm2"
-"""The one that is meant if none is named."""
+"""The model to install if none is named."""
 
 MOST_WINDOW = 32_000
-"""Tokens that a model takes in unless another number is set: each costs memory."""
+"""Tokens of a model's window unless another number is set: each costs memory."""
 
 _MAGIC = b"GGUF"
 _OLDEST = 2
-"""The first version of the format whose numbers are as wide as they are now."""
+"""The oldest version of the format that can be read: older ones have narrower numbers."""
 
 _LONGEST_TEXT = 65_536
-"""Bytes of a name or a value; what is longer is none that is looked for."""
+"""Bytes of a name or a value; longer ones are not read."""
 
 _LONGEST_LIST = 1000
-"""Entries of a list that may stand before what is looked for, such as tags and languages."""
+"""Entries of a list that is skipped in search of other metadata, such as tags and languages."""
 
 _MOST_FACTS = 200
-"""Facts that are read in search of those that matter; they stand at the beginning."""
+"""Metadata entries that are read; those that matter stand at the beginning."""
 
 _NUMBERS = {
     0: "<B",
@@ -153,7 +153,7 @@ def _pairs(stream: IO[bytes]) -> Iterator[tuple[str, Any]]:
 
 
 def _skip_list(stream: IO[bytes]) -> None:
-    """Pass over a list; one of words is behind all that is looked for."""
+    """Skip a list; a list of words comes after all that is looked for."""
     kind, length = _number(stream, "<I"), _number(stream, "<Q")
     if length > _LONGEST_LIST:
         raise ValueError("too long for a list of tags")

@@ -1,4 +1,4 @@
-"""Program that holds a model in memory, and answers for it on loopback.
+"""Program that loads a model and serves it on loopback.
 
 It is a process of its own because loading holds Python's lock from beginning to end, for seconds to minutes,
 and because a model that does not fit ends the process. One line of JSON on stdin says what to load; one on
@@ -16,10 +16,10 @@ from typing import Any
 ENGINE = "xllamacpp"
 
 WARNINGS = 2
-"""How much llama.cpp writes to stderr: what is wrong, and not what it does."""
+"""Verbosity of llama.cpp on stderr: warnings and errors only."""
 
 KEPT_PROMPTS_MIB = 512
-"""Memory for what was read in other conversations than the present one."""
+"""Mebibytes for the cached prompts of other conversations."""
 
 _EASY_TO_LIVE_WITHOUT: dict[str, Any] = {
     "n_parallel": 1,  # the window is shared by those who are answered at the same time
@@ -29,11 +29,11 @@ _EASY_TO_LIVE_WITHOUT: dict[str, Any] = {
     "endpoint_slots": False,
     "verbosity": WARNINGS,
 }
-"""Parameters that versions of the engine may not have."""
+"""Parameters that some versions of the engine do not have."""
 
 
 def main() -> None:
-    """Load the model, tell where it listens, and stay until nobody needs it any more."""
+    """Load the model, report its address, and serve until stdin is closed."""
     answers = _own_stdout()
     order = json.loads(sys.stdin.buffer.readline())
     try:
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def loaded(file: str, window: int, token: str) -> Any:
-    """The engine's server with this model; blocks until it is loaded."""
+    """Start the engine's server with this model; blocks until it is loaded."""
     engine = importlib.import_module(ENGINE)
     parameters = engine.CommonParams()
     parameters.model.path = file
@@ -65,7 +65,7 @@ def loaded(file: str, window: int, token: str) -> Any:
 
 
 def _own_stdout() -> int:
-    """A descriptor for answers; what else writes to stdout writes to stderr from now on."""
+    """Return a descriptor for answers, and redirect all other writes to stdout to stderr."""
     answers = os.dup(1)
     os.dup2(2, 1)
     return answers

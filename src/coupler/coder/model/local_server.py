@@ -26,10 +26,10 @@ log = logging.getLogger("coupler.coder")
 PROGRAM = [sys.executable, "-P", "-m", "coupler.coder.model.local_program"]
 
 LAST_WORDS_BYTES = 2048
-"""What is kept of what it writes to stderr."""
+"""Bytes of its stderr that are kept."""
 
 LAST_LINES = 3
-"""Lines of that in an error."""
+"""Lines of its stderr in an error."""
 
 EXIT_TIMEOUT = 1.0
 """Seconds between the end of a process's connections and its own."""
@@ -64,13 +64,13 @@ class LocalServer:
                 raise ModelError(self._complaint(str(error))) from None
 
     def close(self) -> None:
-        """Let go of the model."""
+        """Stop using the model's process."""
         if self._ending is not None:
             self._ending()
         self._running = None
 
     def death(self) -> ModelError | None:
-        """Return why a connection to it broke off; None if it is alive. Waits for one that is dying."""
+        """Return the error for a broken connection; None if it is alive. Waits for an ending process."""
         running = self._running
         if running is None or not running.ends_within(EXIT_TIMEOUT):
             return None
@@ -140,7 +140,7 @@ class _ModelProcess:
         return self._address
 
     def last_words(self) -> str:
-        """Return how it ended, and what it said last."""
+        """Return the exit code or signal, and the last lines of stderr."""
         return _joined(_exit_description(self._process.returncode), self._last_lines())
 
     def end(self) -> None:
@@ -167,7 +167,7 @@ def _order(file: str, window: int, token: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Ours without anybody's keys. Threads that wait sleep: on a busy machine those that spin starve all."""
+    """Return our environment without keys, and with waiting threads asleep: spinning ones take the CPU."""
     keys = {KEY_VARIABLE, *(variable for provider in PROVIDERS.values() for variable in provider.variables)}
     inherited = {name: value for name, value in os.environ.items() if name not in keys}
     return {"OMP_WAIT_POLICY": "passive", **inherited}

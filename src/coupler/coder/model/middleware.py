@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from coupler.schema.v1 import StopReason
 
 CUT_CALLS_KEY = "coupler_cut_calls"
-"""Where the answer's metadata names the calls that break off."""
+"""Key in an answer's metadata for the ids of truncated tool calls."""
 
 MOST_IN_A_ROW = 3
-"""Such answers after which a model is not told any more."""
+"""Broken answers in a row after which the model is not asked again."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -54,7 +54,7 @@ class KeyConcealment(AgentMiddleware[Any, Any, Any]):
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
     ) -> Any:
-        """Ask the model without them: files of instructions may have one."""
+        """Call the model with keys redacted: files of instructions may have one."""
         system = request.system_message
         if system is not None and (content := self._cover.covered(system.content)) is not system.content:
             request = request.override(system_message=system.model_copy(update={"content": content}))
@@ -92,7 +92,7 @@ class KeyRedactingAgent(GraphAgent):
         self._cover = _KeyRedactor(keys)
 
     async def perform(self, turn: Turn) -> StopReason | None:
-        """Hide the keys in what the user has typed or mentioned before anything of it is kept."""
+        """Redact the keys in what the user has typed or mentioned before any of it is stored."""
         turn.blocks = tuple(self._cover.covered([*turn.blocks]))
         return await super().perform(turn)
 
@@ -106,18 +106,18 @@ class KeyRedactingCallback(BaseCallbackHandler):
         self._cover = _KeyRedactor(keys)
 
     def on_llm_error(self, error: BaseException, **_: Any) -> None:
-        """LangChain tells of an error before it raises it."""
+        """Redact the keys in an error, which LangChain reports before it raises it."""
         self._cover.conceal_in(error)
 
 
 class _KeyRedactor:
-    """Puts names in the place of keys."""
+    """Replaces keys with their names."""
 
     def __init__(self, keys: Mapping[str, str]) -> None:
         self._masker = Masker(declared_secrets(keys))
 
     def covered(self, value: Any) -> Any:
-        """A text, or what holds some; the very same if there is nothing to hide."""
+        """Redact a text, or the texts in a value; returns the same object if there is nothing to redact."""
         match value:
             case str():
                 return self._masker.mask(value)
@@ -134,7 +134,7 @@ class _KeyRedactor:
         return value
 
     def conceal_in(self, error: BaseException) -> None:
-        """Mask the words of an error and of those that it came from."""
+        """Redact the texts of an error and of its causes."""
         seen: set[int] = set()
         each: BaseException | None = error
         while each is not None and id(each) not in seen:
@@ -156,7 +156,7 @@ class CutCalls(AgentMiddleware[Any, Any, Any]):
 
     @hook_config(can_jump_to=["end"])
     async def aafter_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
-        """Have the model asked again, unless it goes on like that."""
+        """Have the model asked again, unless there were too many such answers in a row."""
         messages = state["messages"]
         cut = _cut_in(messages[-1]) if messages else []
         if not cut:
@@ -184,10 +184,10 @@ class ToolCallRecorder(BaseCallbackHandler):
         self._written: dict[UUID, list[tuple[int | None, _WrittenCall]]] = {}
 
     def on_chat_model_start(self, *_: Any, **__: Any) -> None:
-        """Do nothing; without this, LangChain would make texts of all messages."""
+        """Do nothing; without this, LangChain would convert all messages to text."""
 
     def on_llm_new_token(self, *_: Any, chunk: Any = None, run_id: UUID, **__: Any) -> None:
-        """Keep the pieces of arguments."""
+        """Collect the pieces of arguments."""
         for piece in getattr(getattr(chunk, "message", None), "tool_call_chunks", None) or ():
             calls = self._written.setdefault(run_id, [])
             index, name, text = piece.get("index"), piece.get("id"), piece.get("args") or ""
@@ -198,7 +198,7 @@ class ToolCallRecorder(BaseCallbackHandler):
                 known.pieces.append(text)
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **_: Any) -> None:
-        """Mark the calls that break off; the answer is the very one that goes on to the agent."""
+        """Mark the truncated calls; the answer is the very object that goes on to the agent."""
         calls = [call for _, call in self._written.pop(run_id, ())]
         for generation in (each for some in response.generations for each in some):
             if isinstance(generation, ChatGeneration) and calls:
@@ -209,19 +209,19 @@ class ToolCallRecorder(BaseCallbackHandler):
                     message.response_metadata = {**message.response_metadata, CUT_CALLS_KEY: broken}
 
     def on_llm_error(self, *_: Any, run_id: UUID, **__: Any) -> None:
-        """Forget what was written."""
+        """Drop the collected arguments."""
         self._written.pop(run_id, None)
 
 
 class _WrittenCall(NamedTuple):
-    """One call of an answer, as it is written piece by piece."""
+    """A tool call of an answer while it is streamed."""
 
     id: str | None
     pieces: list[str]
 
 
 def _is_whole(text: str, is_cut: bool) -> bool:
-    """True if arguments are all there. Some models forget the last bracket of what they have finished."""
+    """True if arguments are complete. Some models forget the last bracket."""
     if not text:
         return not is_cut
     for complete in (text,) if is_cut else (text, f"{text}}}"):
@@ -234,7 +234,7 @@ def _is_whole(text: str, is_cut: bool) -> bool:
 
 
 def _cut_in(message: BaseMessage) -> list[Any]:
-    """The calls of an answer that break off."""
+    """Return the truncated calls of an answer."""
     if not isinstance(message, AIMessage):
         return []
     broken = message.response_metadata.get(CUT_CALLS_KEY, ())
@@ -277,7 +277,7 @@ def _is_unreadable(message: BaseMessage) -> bool:
 
 
 def in_a_row(messages: Sequence[BaseMessage], is_such: Callable[[BaseMessage], object]) -> int:
-    """Return how many answers at the end are such."""
+    """Count the answers at the end of the conversation that the predicate holds for."""
     count = 0
     for message in reversed(messages):
         if isinstance(message, ToolMessage):
@@ -302,7 +302,7 @@ class WholeCharacters(AgentMiddleware[Any, Any, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
-        """Mend what is sent, and what is answered."""
+        """Remove lone surrogates from what the model is sent, and from its answer."""
         messages = [*map(_mended, request.messages)]
         if any(new is not old for new, old in zip(messages, request.messages, strict=True)):
             request = request.override(messages=messages)
@@ -312,7 +312,7 @@ class WholeCharacters(AgentMiddleware[Any, Any, Any]):
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Any:
-        """Mend what a tool returns."""
+        """Remove lone surrogates from what a tool returns."""
         match await handler(request):
             case ToolMessage() as message:
                 return _mended(message)
@@ -323,7 +323,7 @@ class WholeCharacters(AgentMiddleware[Any, Any, Any]):
 
 
 def _mended(message: Any) -> Any:
-    """The message without halves; the very same if there are none."""
+    """Return the message without lone surrogates; the same object if there are none."""
     if not isinstance(message, BaseMessage):
         return message
     names = ["content", "additional_kwargs"]
@@ -335,7 +335,7 @@ def _mended(message: Any) -> Any:
 
 
 def without_surrogates(value: Any) -> Any:
-    """Return a text, or what holds some, with whole characters only; the very same if it has no others."""
+    """Remove lone surrogates from a text, or a value with texts; the same object if there are none."""
     match value:
         case str():
             return _joined(value) if _SURROGATE.search(value) else value
