@@ -11,8 +11,8 @@ import pytest
 
 import forked
 from agent.steps import OBEDIENT, asks, cancel, end_of, final_call, leave, still_serves, text_of, tool_updates
-from process.test_child import gone_within
 from raw_client import COUPLER, PATIENCE, RawClient, is_answer_to, serve, texts
+from runtime.test_child import gone_within
 
 SERVERS = Path(__file__).parent / "servers"
 SECRET = "s3cr3t-t0ken-value"

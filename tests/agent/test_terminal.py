@@ -17,8 +17,8 @@ from agent.steps import (
     tool_updates,
     update_of,
 )
-from process.test_child import gone_within, is_running
 from raw_client import texts
+from runtime.test_child import gone_within, is_running
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="these commands are POSIX programs")
 

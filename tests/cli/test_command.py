@@ -97,7 +97,7 @@ def test_an_unknown_command_is_wrong_usage():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([__file__.replace("test_command.py", "../workflow/everything.yaml"), "x"], "is a workflow"),
+        ([__file__.replace("test_command.py", "../workflow/language/everything.yaml"), "x"], "is a workflow"),
         (["a.py", "b.py"], "there is no file a.py"),
         (["a.py", "--nmae", "x"], "there is no option --nmae; there are --agent, --model, --name"),
         (["a.py", "--name"], "--name needs a value"),

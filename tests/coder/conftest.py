@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import forked
-from bridges.desk import Desk
-from bridges.model_server import ModelServer
 from coder.script import ScriptedModel
 from coder.served_coder import Coder, Coders, loaded
 from coder.workers import Workers
+from labs.langchain.desk import Desk
+from labs.langchain.model_server import ModelServer
 
 HAS_FAILED = pytest.StashKey[bool]()
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from bridges.model_server import ModelServer, Reply, call_deltas, refuses
+from labs.langchain.model_server import ModelServer, Reply, call_deltas, refuses
 
 
 class Use(NamedTuple):

@@ -3,7 +3,7 @@
 import pytest
 
 from agent.steps import text_of, update_of
-from bridges.ordering import accepted, offered, order, stages
+from labs.langchain.ordering import accepted, offered, order, stages
 from raw_client import is_answer_to
 
 __all__ = ["order", "stages"]

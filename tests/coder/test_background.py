@@ -9,10 +9,10 @@ import psutil
 import pytest
 
 from agent.steps import leave
-from bridges.desk import Desk
 from coder.script import use
 from coder.served_coder import KEY, Coder
 from coder.waiting import until
+from labs.langchain.desk import Desk
 
 SLEEPER = "echo $$ > pid; echo ready; exec sleep 600"
 WAITER = "echo $$ > pid; echo ready; while [ ! -e end ]; do sleep 0.05; done; echo over; exit 5"

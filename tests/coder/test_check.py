@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import forked
-from bridges.model_server import says
 from coder.script import Answer, Asked, ScriptedModel, use
 from coder.served_coder import surroundings, write
 from coupler.conformance.assertion import catalogue
 from coupler.conformance.candidate import Candidate
 from coupler.conformance.examination import examine
+from labs.langchain.model_server import says
 from raw_client import COUPLER
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_starts", "unmeasured")]

@@ -8,12 +8,12 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from msgspec import UNSET
 
-from bridges.scripted_model import ScriptedModel, call, fail, used
 from coder.talking import talk
 from coupler import acp
 from coupler.client import remote
 from coupler.coder.compaction import SUMMARY_PROMPT, CompactionMiddleware
 from coupler.events import Compaction
+from labs.langchain.scripted_model import ScriptedModel, call, fail, used
 
 NOTES = "Notes on what was."
 LONG = "word " * 400

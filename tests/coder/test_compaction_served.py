@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bridges.model_server import refuses
 from coder.script import Asked, use
 from coder.served_coder import Coder
+from labs.langchain.model_server import refuses
 from raw_client import texts
 
 KNOWS_COMPACTION = {"session": {"compaction": {}}}

@@ -5,13 +5,13 @@ import json
 import pytest
 
 from agent.steps import cancel, end_of, text_of, update_of
-from bridges.acting import by_id
-from bridges.ordering import order, stages
+from labs.langchain.acting import by_id
+from labs.langchain.ordering import order, stages
 
 __all__ = ["order", "stages"]
 
 SOURCE = """
-from bridges.scripted_model import fail
+from labs.langchain.scripted_model import fail
 from coupler.coder.questions import ask_tools
 from coupler.coder.sub_agents import delegate_tools
 

@@ -9,11 +9,11 @@ import psutil
 import pytest
 
 from agent.steps import cancel, end_of, leave, text_of, update_of
-from bridges.acting import Stage
-from bridges.ordering import TO_ORDER, Order, accepted, selected
-from process.test_child import gone_within
+from labs.langchain.acting import Stage
+from labs.langchain.ordering import TO_ORDER, Order, accepted, selected
 from providers.stub import Stub, path_with
 from raw_client import PATIENCE
+from runtime.test_child import gone_within
 
 AGENT = Path(__file__).parent / "delegated_agent.py"
 

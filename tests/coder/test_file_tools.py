@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from bridges.acting import Stage
-from bridges.desk import Desk
+from labs.langchain.acting import Stage
+from labs.langchain.desk import Desk
 
 READER = '''
 """The obedient agent, in sessions that may read the directory `kept` beside their own."""
 from pathlib import Path
-from bridges.graphs.obedient import agent as graph
+from labs.langchain.graphs.obedient import agent as graph
 from coupler import Session, serve
 
 def agent_for(session: Session):

@@ -12,7 +12,6 @@ from langchain.agents.middleware import TodoListMiddleware
 from langchain_core.tools import tool
 from msgspec import UNSET
 
-from bridges.scripted_model import ScriptedModel, call
 from client.stage import PATIENCE, run, until
 from coder.talking import talk
 from coupler import acp, connect
@@ -21,6 +20,7 @@ from coupler.client import remote as offer
 from coupler.coder import hooks as hook_run
 from coupler.coder.hooks import MOST_OBJECTIONS, HooksMiddleware
 from coupler.events import Notice
+from labs.langchain.scripted_model import ScriptedModel, call
 
 
 class Agent:

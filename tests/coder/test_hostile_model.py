@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bridges.model_server import Reply
 from coder.script import use
 from coder.served_coder import KEY, Coder, tree, write
+from labs.langchain.model_server import Reply
 
 
 def test_half_a_character_does_not_spoil_the_conversation(coder: Coder, project: Path) -> None:

@@ -6,7 +6,6 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core.tools import tool
 
-from bridges.scripted_model import ScriptedModel, call
 from coder.talking import talk
 from coupler.client import files
 from coupler.coder import instructions
@@ -15,6 +14,7 @@ from coupler.coder.instructions import NestedInstructions
 from coupler.coder.prompt import PromptMiddleware
 from coupler.coder.skills import Skills
 from coupler.events import Notice
+from labs.langchain.scripted_model import ScriptedModel, call
 
 
 @tool

@@ -8,12 +8,12 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import TodoListMiddleware
 from langchain_core.messages import HumanMessage
 
-from bridges.scripted_model import ScriptedModel, call
 from coder.talking import talk
 from coupler import acp
 from coupler.coder.prompt import IDENTITY, WORKING_RULES, PromptMiddleware
 from coupler.coder.skills import Skills
 from coupler.events import Notice
+from labs.langchain.scripted_model import ScriptedModel, call
 
 
 class Place:

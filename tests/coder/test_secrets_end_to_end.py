@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import forked
-from bridges.model_server import refuses
 from coder.editor import TERMINALS
 from coder.script import use
 from coder.served_coder import KEY, Coder, Served, tree, write
+from labs.langchain.model_server import refuses
 from raw_client import COUPLER, PATIENCE
 
 TELLING_SERVER = """

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent.steps import asks, cancel, end_of, final_call, text_of
-from process.test_child import gone_within
 from raw_client import PATIENCE
+from runtime.test_child import gone_within
 
 
 def run(at, command, **more):

@@ -6,12 +6,12 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessageChunk
 
-from bridges.scripted_model import ScriptedModel, call
 from coder.talking import talk
 from coupler import acp
 from coupler.coder.prompt import PromptMiddleware
 from coupler.coder.skills import SkillCommands, Skills, read_document, skill_tools
 from coupler.events import Notice
+from labs.langchain.scripted_model import ScriptedModel, call
 
 
 class Place:

@@ -6,11 +6,11 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from bridges.model_server import refuses, says
 from coder.editor import Editor
 from coder.script import use
 from coder.served_coder import Coder, Served, tree, write
 from coder.waiting import is_gone, pid_in, until
+from labs.langchain.model_server import refuses, says
 from raw_client import texts
 
 EDIT = use("edit_file", path="a.py", edits=[{"old_text": "one", "new_text": "two"}])

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import forked
-from bridges.model_server import TOO_LONG, UNAUTHORIZED, Reply, refuses, says
 from coder.script import Asked, use
 from coder.served_coder import KEY, Coder, Served, tree, write
+from labs.langchain.model_server import TOO_LONG, UNAUTHORIZED, Reply, refuses, says
 from raw_client import COUPLER, Frame
 from workflow.served_project import write_workflow
 

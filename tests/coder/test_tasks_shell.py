@@ -9,7 +9,7 @@ from coder.editor import Editor
 from coder.script import Asked, Use, use
 from coder.served_coder import Coder, tree, write
 from coder.waiting import is_gone, pid_in
-from process.test_child import is_running
+from runtime.test_child import is_running
 
 SAYS_BEGUN = "echo $$ > pid; echo begun $((2 * 3))"
 BEGUN = "begun 6"

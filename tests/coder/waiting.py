@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from process.test_child import gone_within
+from runtime.test_child import gone_within
 
 PATIENCE = 20.0
 """Seconds after which a test that waits has failed."""

@@ -10,7 +10,7 @@ import pytest
 
 import forked
 from agent.steps import leave
-from bridges.conftest import say_hello
+from labs.langchain.acting import introduced
 from raw_client import RawClient, serve
 
 HERE = Path(__file__).parent
@@ -44,7 +44,7 @@ class Workers:
         (home / "coupler.toml").write_text(config)
         with self._loaded.used():
             client = serve(WORKER, env={"COUPLER_HOME": str(home), **(env or {})})
-        say_hello(client, **capabilities)
+        introduced(client, **capabilities)
         return client, home
 
     def close(self) -> None:

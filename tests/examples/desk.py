@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bridges.acting import by_id
+from labs.langchain.acting import by_id
 from raw_client import Frame, RawClient, is_answer_to, texts
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

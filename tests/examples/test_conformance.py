@@ -17,11 +17,11 @@ import pytest
 
 import coupler
 import forked
-from bridges.model_server import ModelServer, Reply, calls, says
 from coupler.conformance.assertion import chosen
 from coupler.conformance.candidate import Candidate
 from coupler.conformance.examination import examine
 from examples.desk import EXAMPLES
+from labs.langchain.model_server import ModelServer, Reply, calls, says
 from raw_client import COUPLER
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_starts", "unmeasured")]

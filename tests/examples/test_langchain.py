@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from agent.steps import leave
-from bridges.acting import introduced
-from bridges.model_server import ModelServer, calls, says
 from examples.desk import EXAMPLES, Desk, chooses
+from labs.langchain.acting import introduced
+from labs.langchain.model_server import ModelServer, calls, says
 from raw_client import RawClient, serve
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]

@@ -19,10 +19,10 @@ import msgspec
 import pytest
 
 import forked
+from agent.sessions.steps import conversation, reopen
 from agent.steps import leave
 from coupler.providers.catalogue import ENTRIES, provider
 from raw_client import COUPLER, RawClient
-from sessions.steps import conversation, reopen
 
 EARLIER = Path(__file__).parent / "earlier"
 PROJECT = "/earlier/project"

@@ -16,7 +16,6 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessageChunk, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 
-from bridges.scripted_model import ScriptedModel
 from coupler import acp
 from coupler.agent.agent import Agent
 from coupler.coder.assembly import JobNews, KeptOutputs
@@ -27,6 +26,7 @@ from coupler.coder.shell import shell_tools
 from coupler.coder.web import fetch_tools
 from coupler.langchain.graph_agent import GraphAgent
 from coupler.langchain.messages import DisplayOptions
+from labs.langchain.scripted_model import ScriptedModel
 
 
 def obey(messages):

@@ -1,0 +1,52 @@
+"""The manual as `make docs` builds it: read from the disk, without a server and without a network."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FETCHED = re.compile(r"<(?:script|img|iframe)\b[^>]*\bsrc=\"?([^\" >]+)|<link\b[^>]*\bhref=\"?([^\" >]+)")
+FOLLOWED = re.compile(r"<a\b[^>]*\bhref=\"?([^\" >#]+)")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("manual") / "site"
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(directory)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return directory
+
+
+def test_every_page_is_built_and_gets_nothing_from_elsewhere(site: Path) -> None:
+    pages = [*site.rglob("*.html")]
+    fetched = {one or other for page in pages for one, other in FETCHED.findall(page.read_text())}
+
+    assert len(pages) > len([*(ROOT / "docs").rglob("*.md")])
+    assert any(each.endswith(".css") for each in fetched) and any(each.endswith(".js") for each in fetched)
+    assert [each for each in fetched if re.match(r"(?:https?:)?//", each)] == []
+
+
+def test_links_lead_to_files_so_that_no_server_is_needed(site: Path) -> None:
+    links = {
+        (page, target)
+        for page in site.rglob("*.html")
+        if page.name != "404.html"
+        for target in FOLLOWED.findall(page.read_text())
+        if ":" not in target
+    }
+
+    assert len(links) > 500
+    assert [(page.name, target) for page, target in links if not (page.parent / target).is_file()] == []

@@ -1,0 +1,587 @@
+"""Interrupts of served graphs: reviews of tool calls in both forms, and questions with and without forms."""
+
+import json
+
+import pytest
+from langgraph.types import Interrupt
+
+from agent.steps import asks, cancel, final_call, text_of, update_of
+from coupler.langchain.graph_run import MOST_INVALID_ANSWERS
+from coupler.langchain.interrupts import answer_in_prompt
+from labs.langchain.acting import by_id
+from labs.langchain.ordering import accepted, offered, selected
+from raw_client import is_answer_to, texts
+
+WRITE = ("write_file", {"path": "a.txt", "content": "x"})
+LOOKUP = ("lookup", {"topic": "tea"})
+
+
+@pytest.mark.parametrize("form", ["batched", "per_call"])
+class TestReviews:
+    def order(self, order, form, allowed="True", **more):
+        return order(
+            "agent = agent_with(HumanInTheLoopMiddleware("
+            f'{{"write_file": {allowed}, "lookup": True}}, interrupt_mode="{form}"))',
+            **more,
+        )
+
+    def test_each_call_is_asked_about_under_its_own_id_and_runs_after_a_yes(self, order, form):
+        at = self.order(order, form)
+
+        answers = at.does(WRITE, LOOKUP)
+
+        assert answers == [["success", "wrote 'x' to a.txt with 420"], ["success", "about tea"]]
+        ids = {question["params"]["toolCall"]["toolCallId"] for question in at.asked}
+        assert ids == {"call_1_0", "call_1_1"}
+        assert [call["status"] for call in at.calls.values()] == ["completed", "completed"]
+        assert list(at.calls) == ["call_1_0", "call_1_1"]
+
+    def test_a_no_is_an_error_that_the_model_reads_and_the_sibling_runs(self, order, form):
+        at = self.order(order, form)
+
+        answers = at.does(
+            WRITE,
+            LOOKUP,
+            reply=lambda frame: (
+                "reject_once" if frame["params"]["toolCall"]["toolCallId"] == "call_1_0" else "allow_once"
+            ),
+        )
+
+        by_status = dict(answers)
+        assert by_status["success"] == "about tea"
+        assert "not permitted by the user" in by_status["error"]
+        assert at.calls["call_1_0"]["status"] == "failed"
+
+    def test_the_call_runs_as_the_user_edits_it(self, order, form):
+        at = self.order(order, form, forms=True)
+
+        ((status, content),) = at.does(
+            WRITE,
+            reply=lambda frame: (
+                "edit" if "options" in frame["params"] else accepted(path="b", content="y", mode=1)
+            ),
+        )
+
+        assert status == "success"
+        assert content.endswith("wrote 'y' to b with 1")
+        assert at.calls["call_1_0"]["rawInput"] == {"path": "b", "content": "y", "mode": 1}
+
+    def test_the_user_answers_in_the_tool_s_place(self, order, form):
+        at = self.order(order, form, forms=True)
+
+        answers = at.does(
+            WRITE, reply=lambda frame: "respond" if "options" in frame["params"] else accepted(value="by me")
+        )
+
+        assert answers == [["success", "by me"]]
+        assert at.calls["call_1_0"]["status"] == "completed"
+
+    def test_only_decisions_that_the_review_allows_are_offered(self, order, form):
+        at = self.order(order, form, '{"allowed_decisions": ["approve", "edit"]}', forms=True)
+
+        at.does(WRITE, reply="approve")
+
+        assert set(offered(at.asked[0])) == {"approve", "edit", "allow_always"}
+
+    @pytest.mark.parametrize("allowed", ['["approve", "edit"]', '["edit"]'])
+    def test_a_no_that_the_review_has_no_word_for_is_an_error_that_the_model_reads(
+        self, order, form, allowed
+    ):
+        at = self.order(order, form, f'{{"allowed_decisions": {allowed}}}', forms=True)
+
+        answers = at.does(
+            WRITE,
+            LOOKUP,
+            reply=lambda frame: (
+                {"action": "decline"}
+                if "options" not in frame["params"]
+                else "edit"
+                if frame["params"]["toolCall"]["toolCallId"] == "call_1_0"
+                else "approve"
+            ),
+        )
+
+        by_status = dict(answers)
+        assert by_status["success"] == "about tea"
+        assert "was not run: not permitted by the user" in by_status["error"]
+        assert at.calls["call_1_0"]["status"] == "failed"
+
+    def test_it_holds_in_the_agent_of_a_tool_as_well(self, order, form):
+        at = order(
+            f"""
+review = HumanInTheLoopMiddleware(
+    {{"lookup": {{"allowed_decisions": ["approve", "edit"]}}}}, interrupt_mode="{form}"
+)
+inner = agent_with(review, tools=[lookup])
+
+@tool
+async def delegate(task: str) -> str:
+    "Delegate."
+    return (await inner.ainvoke({{"messages": [("user", task)]}}))["messages"][-1].text
+
+agent = agent_with(tools=[delegate])
+""",
+            forms=True,
+        )
+
+        ((_, content),) = at.does(
+            ("delegate", {"task": json.dumps([LOOKUP])}),
+            reply=lambda frame: "edit" if "options" in frame["params"] else {"action": "decline"},
+        )
+
+        ((status, told),) = json.loads(content)
+        assert at.asked[0]["params"]["toolCall"]["toolCallId"] == list(at.calls)[1]
+        assert status == "error"
+        assert "was not run: not permitted by the user" in told
+
+    def test_what_was_always_allowed_is_not_asked_again(self, order, form):
+        at = self.order(order, form)
+
+        at.does(LOOKUP, reply="allow_always")
+        assert at.does(LOOKUP) == [["success", "about tea"]]
+        assert at.asked == []
+
+    def test_a_cancel_while_a_review_stands_leaves_a_session_that_works(self, order, form):
+        at = self.order(order, form)
+        prompt = at.client.prompt_request(at.id, '[["lookup", {"topic": "a"}]]')
+        at.client.send(prompt)
+        at.client.read_until(asks("session/request_permission"))
+
+        at.client.send(cancel(at.id))
+        assert at.client.answer_to(prompt)["result"]["stopReason"] == "cancelled"
+
+        at.client._held.clear()
+        assert at.does(LOOKUP) == [["success", "about tea"]]
+
+    def test_the_user_is_asked_about_all_calls_before_one_is_answered(self, order, form):
+        at = self.order(order, form)
+        prompt = at.client.prompt_request(at.id, json.dumps([WRITE, LOOKUP]))
+        at.client.send(prompt)
+
+        asked = [at.client.read_until(asks("session/request_permission"))[-1] for _ in range(2)]
+
+        assert {each["params"]["toolCall"]["toolCallId"] for each in asked} == {"call_1_0", "call_1_1"}
+        for each in asked:
+            at.client.send({"id": each["id"], "result": selected("allow_once")})
+        assert at.client.answer_to(prompt)["result"]["stopReason"] == "end_turn"
+
+    @pytest.mark.parametrize("allowed", ["True", '{"allowed_decisions": ["approve"]}'])
+    def test_a_rule_of_coupler_toml_rejects_unasked(self, order, form, tmp_path, allowed):
+        (tmp_path / "coupler.toml").write_text('[permissions]\ndeny = ["tool:write_file"]\n')
+        at = self.order(order, form, allowed)
+
+        assert at.does(WRITE)[0][0] == "error"
+        assert at.asked == []
+
+
+def test_a_tool_that_asks_in_the_middle_is_permitted_once_and_gets_its_answer(order):
+    at = order(
+        """
+class Reply(BaseModel):
+    sure: bool
+
+@tool
+async def confirm(what: str) -> str:
+    "Confirm."
+    return f"{what}: {interrupt('Really?', response_schema=Reply).sure}"
+
+agent = agent_with(acp.permissions({"confirm": "ask"}), tools=[confirm, lookup])
+""",
+        forms=True,
+    )
+
+    answers = at.does(
+        ("confirm", {"what": "it"}),
+        LOOKUP,
+        reply=lambda frame: "allow_once" if "options" in frame["params"] else accepted(sure=True),
+    )
+
+    assert answers == [["success", "it: True"], ["success", "about tea"]]
+    assert [frame["method"] for frame in at.asked] == ["session/request_permission", "elicitation/create"]
+    assert [call["status"] for call in at.calls.values()] == ["completed", "completed"]
+
+
+@pytest.mark.parametrize(
+    "asking_first",
+    [
+        'acp.permissions({"confirm": acp.Rule("ask", decisions=("approve", "edit", "reject"))})',
+        'acp.permissions({"confirm": "ask"}), HumanInTheLoopMiddleware({"confirm": True})',
+    ],
+)
+def test_a_tool_that_asks_in_the_middle_is_changed_once(order, asking_first):
+    at = order(CONFIRMS.replace("agent_with(", f"agent_with({asking_first}, "), forms=True)
+
+    ((status, content),) = at.does(
+        ("confirm", {"what": "a"}),
+        reply=lambda frame: (
+            "edit"
+            if "options" in frame["params"]
+            else accepted(value="yes")
+            if "value" in frame["params"]["requestedSchema"]["properties"]
+            else accepted(what="b")
+        ),
+    )
+
+    asked = [frame["params"].get("message", "permission") for frame in at.asked]
+    assert asked == ["permission", "Confirm: a", "And b?"]
+    assert (status, content.splitlines()[-1]) == ("success", "yes")
+
+
+def test_two_questions_at_once_are_two_forms_and_each_gets_its_own_answer(order):
+    at = order(
+        """
+@tool
+async def confirm(what: str) -> str:
+    "Confirm."
+    return interrupt(f"And {what}?")
+
+agent = agent_with(tools=[confirm])
+""",
+        forms=True,
+    )
+
+    answers = at.does(
+        ("confirm", {"what": "a"}),
+        ("confirm", {"what": "b"}),
+        reply=lambda frame: accepted(value=frame["params"]["message"].upper()),
+    )
+
+    assert answers == [["success", "AND A?"], ["success", "AND B?"]]
+
+
+CONFIRMS = """
+@tool
+async def confirm(what: str) -> str:
+    "Confirm."
+    return interrupt(f"And {what}?")
+
+agent = agent_with(tools=[confirm, lookup])
+"""
+
+
+@pytest.mark.parametrize(
+    ("forms", "reason"), [(True, "the agent stopped before"), (False, "goes on with the next prompt")]
+)
+def test_a_call_whose_question_has_no_answer_was_not_carried_out(order, forms, reason):
+    at = order(CONFIRMS, forms=forms)
+    request = at.client.prompt_request(at.id, json.dumps([("confirm", {"what": "a"}), LOOKUP]))
+    at.client.send(request)
+    if forms:
+        *_, form = at.client.read_until(asks("elicitation/create"))
+        at.client.send({"id": form["id"], "result": {"action": "decline"}})
+
+    frames = at.client.read_until(lambda frame: is_answer_to(frame, request["id"]))
+
+    ended = final_call([update_of(frame) for frame in frames if is_about(frame, "call_1_0")])
+    assert ended["status"] == "failed"
+    assert reason in text_of(ended)
+
+
+def is_about(frame, call_id):
+    return frame.get("params", {}).get("update", {}).get("toolCallId") == call_id
+
+
+ASKS = """
+from langchain_core.messages import AIMessage
+from langgraph.graph import END, START, MessagesState, StateGraph
+
+class Settings(BaseModel):
+    size: Literal["small", "large"]
+    count: int = 1
+
+def ask(state):
+    answer = interrupt({value!r}{schema})
+    return {{"messages": [AIMessage(repr(answer))]}}
+
+agent = StateGraph(MessagesState).add_node(ask).add_edge(START, "ask").add_edge("ask", END).compile()
+"""
+
+
+def asking(value, schema=""):
+    return ASKS.format(value=value, schema=schema)
+
+
+def test_a_question_with_a_schema_is_a_form(order):
+    at = order(asking("Which one?", ", response_schema=Settings"), forms=True)
+
+    answer = at.says("go", reply=accepted(size="large", count=3))
+
+    assert answer == "Settings(size='large', count=3)"
+    (form,) = at.asked
+    assert form["params"]["message"] == "Which one?"
+    assert set(form["params"]["requestedSchema"]["properties"]) == {"size", "count"}
+
+
+def test_a_question_without_a_schema_asks_for_a_text(order):
+    at = order(asking({"question": "Who?", "about": "tea"}), forms=True)
+
+    assert at.says("go", reply=accepted(value="me")) == "'me'"
+    assert at.asked[0]["params"]["message"] == 'Who?\n\n{\n  "about": "tea"\n}'
+
+
+def test_choices_in_the_value_are_a_dialog_for_a_client_without_forms(order):
+    at = order(asking({"question": "Which?", "options": ["red", "blue"]}))
+
+    assert at.says("go", reply="choice_2") == "'blue'"
+
+
+def test_a_schema_that_no_form_can_show_is_answered_with_json(order):
+    schema = {"type": "array", "items": {"type": "integer"}}
+    at = order(asking("Which?", f", response_schema={schema}"), forms=True)
+    replies = iter([accepted(value="no json"), accepted(value="[1, 2]")])
+
+    assert at.says("go", reply=lambda frame: next(replies)) == "[1, 2]"
+    assert '"items"' in at.asked[0]["params"]["message"]
+
+
+def test_an_answer_that_may_be_left_out_is_asked_for_as_what_it_is(order):
+    at = order(asking("Who?", ", response_schema=str | None"), forms=True)
+
+    assert at.says("go", reply=accepted(value="me")) == "'me'"
+    assert at.asked[0]["params"]["message"] == "Who?"
+
+
+def test_a_question_whose_answers_never_fit_is_told_of_and_ends_the_turn(order):
+    at = order(asking("How many?", ", response_schema=int"), forms=True)
+
+    answer = at.says("go", reply=accepted(value="many"))
+
+    assert "The agent's question has no answer" in answer
+    assert "whole number" in answer
+
+
+def test_an_answer_that_the_graph_cannot_use_is_asked_for_again(order):
+    at = order(asking("Which?", ", response_schema=list[int]"), forms=True)
+    replies = iter([accepted(value='["one"]'), accepted(value="[1]")])
+
+    assert at.says("go", reply=lambda frame: next(replies)) == "[1]"
+    assert "The answer did not fit" in texts(at.updates)
+
+
+def test_answers_that_the_graph_can_never_use_end_the_turn(order):
+    at = order(asking("Which?", ", response_schema=list[int]"), forms=True)
+    request = at.client.prompt_request(at.id, "go")
+    at.client.send(request)
+    for _ in range(MOST_INVALID_ANSWERS + 1):
+        *_, form = at.client.read_until(asks("elicitation/create"))
+        at.client.send({"id": form["id"], "result": accepted(value='["one"]')})
+
+    assert "valid integer" in at.client.answer_to(request)["error"]["message"]
+
+
+def test_a_secret_is_not_asked_for_however_deep_it_is(order):
+    hidden = {"properties": {"login": {"type": "object", "properties": {"password": {"type": "string"}}}}}
+    at = order(asking("Sign in", f", response_schema={hidden}"), forms=True)
+
+    answer = at.client.call("session/prompt", at.client.prompt_request(at.id, "go")["params"])
+
+    assert "the question asks for a secret" in answer["error"]["message"]
+
+
+def test_without_forms_the_question_is_put_into_the_chat_and_the_next_prompt_answers_it(order):
+    at = order(asking("Who is it?"))
+
+    assert at.says("go").startswith("Who is it?")
+    assert at.says("me") == "'me'"
+
+
+def test_questions_at_once_are_put_into_the_chat_one_by_one(order):
+    at = order(CONFIRMS)
+
+    assert at.says(json.dumps([("confirm", {"what": "a"}), ("confirm", {"what": "b"})])).startswith("And a?")
+    assert at.says("first").startswith("And b?")
+    assert json.loads(at.says("second")) == [["success", "first"], ["success", "second"]]
+
+
+def test_what_is_permitted_beside_a_question_in_the_chat_runs_once(order):
+    review = 'HumanInTheLoopMiddleware({"lookup": True}, interrupt_mode="per_call")'
+    at = order(CONFIRMS.replace("agent_with(", f"agent_with({review}, "))
+
+    at.says(json.dumps([("confirm", {"what": "a"}), LOOKUP]))
+    assert [frame["method"] for frame in at.asked] == ["session/request_permission"]
+    assert at.calls["call_1_1"]["status"] == "completed"
+
+    assert json.loads(at.says("yes")) == [["success", "yes"], ["success", "about tea"]]
+    assert at.asked == []
+
+
+def test_a_call_goes_on_whose_sibling_asks_what_the_user_does_not_answer(order):
+    at = order(CONFIRMS, forms=True)
+    calls = [("confirm", {"what": "a"}), ("confirm", {"what": "b"})]
+    declined = {"action": "decline"}
+
+    replies = {"And a?": declined, "And b?": accepted(value="yes")}
+    request = at.client.prompt_request(at.id, json.dumps(calls))
+    at.client.send(request)
+    for _ in calls:
+        *_, form = at.client.read_until(asks("elicitation/create"))
+        at.client.send({"id": form["id"], "result": replies[form["params"]["message"]]})
+    frames = at.client.read_until(lambda frame: is_answer_to(frame, request["id"]))
+
+    ended = by_id([update_of(frame) for frame in frames[:-1]])
+    assert {key: call["status"] for key, call in ended.items()} == {
+        "call_1_0": "failed",
+        "call_1_1": "completed",
+    }
+
+
+INSIDE = """
+from langchain_core.messages import AIMessage
+from langgraph.graph import START, MessagesState, StateGraph
+
+done = []
+
+def prepare(state):
+    done.append("prepared")
+    return {"messages": [AIMessage("Prepared.")]}
+
+def ask(state):
+    done.append(interrupt("Who?"))
+    done.append(interrupt("When?"))
+    return {"messages": [AIMessage(repr(done))]}
+
+inner = StateGraph(MessagesState).add_sequence([prepare, ask]).add_edge(START, "prepare").compile()
+agent = StateGraph(MessagesState).add_node("inner", inner).add_edge(START, "inner").compile()
+"""
+
+IN_A_TOOL = (
+    INSIDE
+    + """
+@tool
+async def delegate(what: str) -> str:
+    "Delegate."
+    return (await inner.ainvoke({"messages": [("user", what)]}))["messages"][-1].text
+
+agent = agent_with(tools=[delegate])
+"""
+)
+
+
+def test_a_graph_inside_of_the_graph_goes_on_where_it_asked_in_the_chat(order):
+    at = order(INSIDE)
+
+    assert at.says("go").startswith("Who?")
+    assert at.says("me").startswith("When?")
+    assert at.says("now") == "['prepared', 'me', 'me', 'now']"
+    assert "Prepared." not in texts(at.updates)
+
+
+def test_a_graph_inside_of_a_tool_goes_on_there_too_after_a_restart(order):
+    at = order(IN_A_TOOL)
+
+    assert at.says(json.dumps([("delegate", {"what": "it"})])).startswith("Who?")
+    reopen(at)
+    assert at.says("me").startswith("When?")
+    ((status, content),) = json.loads(at.says("now"))
+    assert (status, content.count("prepared")) == ("success", 0)  # that was done before
+    assert content.endswith("'me', 'now']")
+
+
+def reopen(at):
+    assert "result" in at.client.call("session/close", {"sessionId": at.id})
+    params = {"sessionId": at.id, "cwd": str(at.cwd), "mcpServers": []}
+    assert "result" in at.client.call("session/resume", params)
+
+
+def test_an_answer_in_the_chat_survives_a_restart(order):
+    at = order(asking("How many?", ', response_schema={"type": "integer"}'))
+    at.says("go")
+    reopen(at)
+
+    assert at.says("42") == "42"
+
+
+def test_a_question_that_is_declined_ends_the_turn_and_the_next_prompt_begins_anew(order):
+    at = order(asking("Who?"), forms=True)
+    request = at.client.prompt_request(at.id, "go")
+    at.client.send(request)
+    *_, form = at.client.read_until(lambda frame: frame.get("method") == "elicitation/create")
+    at.client.send({"id": form["id"], "result": {"action": "decline"}})
+    answer = at.client.answer_to(request)
+    assert answer["result"]["stopReason"] == "end_turn"
+
+    assert at.says("again", reply=accepted(value="me")) == "'me'"
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "answer"),
+    [
+        (None, " me ", "me"),
+        ({"type": "integer"}, "3", 3),
+        ({"type": "integer"}, "three", None),
+        ({"type": "boolean"}, "Yes", True),
+        ({"type": "string", "enum": ["red", "blue"]}, "BLUE", "blue"),
+        ({"type": "string", "enum": ["red", "blue"]}, "green", None),
+        ({"type": "object", "properties": {"a": {"type": "integer"}}}, '{"a": 1}', {"a": 1}),
+        ({"type": "object", "properties": {"a": {"type": "integer"}}}, "7", {"a": 7}),
+        ({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}, "x", None),
+        ({"type": "array", "items": {"type": "integer"}}, "[1]", [1]),
+        ({"type": "array", "items": {"type": "integer"}}, "one", None),
+    ],
+)
+def test_a_prompt_is_read_as_the_answer_if_it_fits(schema, text, answer):
+    command = answer_in_prompt([Interrupt("?", id="1", response_schema=schema)], "1", text)
+    assert (command and command.resume["1"]) == answer
+
+
+def test_a_prompt_answers_only_what_was_asked_in_the_chat():
+    questions = [Interrupt("?", id="1"), Interrupt("?", id="2")]
+    assert answer_in_prompt(questions, "2", "yes").resume == {"2": "yes"}
+    assert answer_in_prompt(questions, "3", "yes") is None
+
+
+class TestBreakpoints:
+    def test_the_user_is_asked_at_each_and_the_graph_goes_on_where_it_stands(self, order):
+        at = order('agent = agent_with(interrupt_before=["tools"])')
+
+        answers = at.does(LOOKUP, reply="choice_1")
+
+        assert answers == [["success", "about tea"]]
+        assert "before tools" in str(at.asked)
+        assert at.calls["call_1_0"]["status"] == "completed"
+
+    def test_a_no_ends_the_turn_and_the_next_prompt_begins_anew(self, order):
+        at = order('agent = agent_with(interrupt_before=["tools"])')
+
+        assert at.says(json.dumps([LOOKUP]), reply="choice_2") == ""
+        assert at.answer["result"]["stopReason"] == "end_turn"
+        assert at.calls["call_1_0"]["status"] == "failed"
+
+        assert at.does(LOOKUP, reply="choice_1") == [["success", "about tea"]]
+
+    def test_a_client_with_forms_is_asked_by_one(self, order):
+        at = order('agent = agent_with(interrupt_after=["model"])', forms=True)
+
+        assert at.does(LOOKUP, reply=accepted(value="Go on")) == [["success", "about tea"]]
+        # After the last answer nothing is left to go on with.
+        assert [frame["method"] for frame in at.asked] == ["elicitation/create"]
+
+    def test_a_node_of_a_graph_inside_of_the_graph_is_named(self, order):
+        at = order(BREAKS_INSIDE)
+
+        at.says("go", reply="choice_1")
+
+        assert texts(at.updates) == "insideend"
+        assert ["before second" in str(frame) for frame in at.asked] == [True, False]
+        assert "before last" in str(at.asked[1])
+
+
+BREAKS_INSIDE = """
+from langchain_core.messages import AIMessage
+from langgraph.graph import END, START, MessagesState, StateGraph
+
+def saying(text):
+    return lambda state: {"messages": [AIMessage(text)] if text else []}
+
+inner = StateGraph(MessagesState).add_node("first", saying("")).add_node("second", saying("inside"))
+inner = inner.add_edge(START, "first").add_edge("first", "second").compile(interrupt_before=["second"])
+agent = StateGraph(MessagesState).add_node("inner", inner).add_node("last", saying("end"))
+agent = agent.add_edge(START, "inner").add_edge("inner", "last").compile(interrupt_before=["last"])
+"""
+
+
+def test_a_value_that_is_only_like_a_review_is_a_question(order):
+    odd = {"action_requests": [{"name": "x", "args": "not by name"}], "review_configs": []}
+    at = order(asking(odd), forms=True)
+
+    assert at.says("go", reply=accepted(value="me")) == "'me'"
