@@ -14,7 +14,7 @@ from coupler.agent.factory import origin_of
 from coupler.agent.startup.serve_options import NO_OPTIONS, ServeOptions
 
 UNNAMED = "LangGraph"
-"""What LangGraph calls a graph that has no name."""
+"""The name that LangGraph gives to a graph without one."""
 
 
 def adapt(target: Any, options: ServeOptions = NO_OPTIONS) -> FrameworkAgent | None:
@@ -66,7 +66,7 @@ def _adopted(graph: Pregel[Any, Any, Any, Any], target: object, options: ServeOp
 
 
 def _program(graph: Pregel[Any, Any, Any, Any]) -> tuple[str, str]:
-    """Return the program that runs as the origin of a graph that is in no variable of a module."""
+    """Return the running program as the origin of a graph that is in no variable of a module."""
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     stem = Path(file).stem if isinstance(file, str) else "agent"
     return "__main__", stem

@@ -48,7 +48,7 @@ T = TypeVar("T")
 IN_MEMORY = ":memory:"
 
 SUFFIX = ".langgraph"
-"""What the file is called after the store's."""
+"""Suffix of the file's name, after that of the store."""
 
 BUSY_TIMEOUT = 5.0
 """Seconds to wait for another process that writes."""
@@ -57,14 +57,14 @@ CLOSE_TIMEOUT = 2 * BUSY_TIMEOUT
 """Seconds to wait for the thread when the file is closed."""
 
 MOST_LEVELS = 6
-"""Levels of a state that are looked into; what is deeper is kept as it looks."""
+"""Most levels of a state in which single values are replaced; what is deeper is replaced as a whole."""
 
 INTERRUPTED = "This call was interrupted before it returned: it is not known how much of it was done."
 
 SaverWork = Callable[[BaseCheckpointSaver[Any]], T]
 
 _WITH_WARNINGS = frozenset({"langgraph.checkpoint.sqlite"})
-"""Modules whose savers have coroutines that only say which other saver has them."""
+"""Modules whose savers have coroutines that only name the saver to use instead."""
 
 _COLUMNS = {
     "checkpoints": "checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata",
@@ -87,14 +87,14 @@ class SaverPool:
         self._open: dict[str, tuple[BaseCheckpointSaver[Any], int]] = {}
 
     def take(self, path: str | None) -> BaseCheckpointSaver[Any]:
-        """The saver in this file, or one that forgets with the last session that uses it."""
+        """Return the saver of this file, or without a path one in memory that the last session ends."""
         key = path or ""
         saver, users = self._open.get(key) or (_opened(path), 0)
         self._open[key] = (saver, users + 1)
         return saver
 
     async def leave(self, path: str | None) -> None:
-        """One session less uses it."""
+        """Note that a session does not use the saver any more; the last one closes it."""
         key = path or ""
         saver, users = self._open[key]
         if users > 1:
@@ -121,7 +121,7 @@ def _opened(path: str | None) -> BaseCheckpointSaver[Any]:
 
 
 def _create_private(path: str) -> None:
-    """Make the file, if it is new, for its owner's eyes only.
+    """Create the file, if it is new, readable by its owner only.
 
     One that exists is not opened: closing it would drop the locks of another connection in this process.
     """
@@ -155,15 +155,15 @@ class ThreadedSaver(BaseCheckpointSaver[Any]):
         self._saver = saver
 
     def do(self, work: SaverWork[T]) -> T:
-        """Do something with the saver, at once."""
+        """Run a function with the saver and return its result; blocks meanwhile."""
         return work(self._saver)
 
     async def do_aside(self, work: SaverWork[T]) -> T:
-        """Do something with the saver, in a thread."""
+        """Run a function with the saver in a thread."""
         return await asyncio.to_thread(self.do, work)
 
     def prepared(self, value: Any) -> Any:
-        """A part of a state, as it is handed over to be kept."""
+        """Return a part of a state in the form in which it is handed over to be stored."""
         return value
 
     @property
@@ -244,7 +244,7 @@ class ThreadedSaver(BaseCheckpointSaver[Any]):
 
 
 class SessionSaver(ThreadedSaver):
-    """LangGraph's SQLite saver with what sessions need: threads are copied, and do not grow for ever.
+    """LangGraph's SQLite saver for sessions, which also copies threads and removes old checkpoints.
 
     All sessions use one connection, in a thread of its own: what was begun there is done to its end, whoever
     is cancelled meanwhile, and it can be waited for by any loop, and by code that has none.
@@ -260,7 +260,7 @@ class SessionSaver(ThreadedSaver):
         self._thread = StoreThread(self._connect, "coupler-saver")
 
     async def close(self) -> None:
-        """Close the file when all is done."""
+        """Close the file when all pending work is done."""
         await asyncio.to_thread(self._thread.close, CLOSE_TIMEOUT)
 
     def do(self, work: SaverWork[T]) -> T:
@@ -287,7 +287,7 @@ class SessionSaver(ThreadedSaver):
         await self.do_aside(copy)
 
     async def keep_only(self, thread_id: str, checkpoint_id: str) -> None:
-        """Remove what leads to a checkpoint, and what came after it but was never answered.
+        """Remove a thread's other checkpoints: those before this one, and those after it without an answer.
 
         Graphs inside of this one that have a memory of their own (`compile(checkpointer=True)`) keep what
         they knew then: they are named without the task that they ran in, and ids grow with time.
@@ -312,7 +312,7 @@ class SessionSaver(ThreadedSaver):
         return self._thread.submit(do)
 
     def _connect(self) -> sqlite3.Connection:
-        """Open the file, in the thread; if that fails, the next one who wants something tries again."""
+        """Open the file, in the saver's thread; after a failure, the next use tries again."""
         connection = sqlite3.connect(self._path, timeout=BUSY_TIMEOUT)
         self._file.conn, self._file.is_setup = connection, False
         try:
@@ -349,7 +349,7 @@ async def copy_thread(saver: BaseCheckpointSaver[Any], source: str, target: str)
 
 
 class SerializedValue(dict[str, Any]):
-    """A value that is serialized already; of a checkpoint, with the id that is asked for."""
+    """A value that is serialized already; of a checkpoint it has the id, which LangGraph reads."""
 
     def __init__(self, typed: tuple[str, bytes], value: Any) -> None:
         super().__init__(id=value["id"] if isinstance(value, dict) and "id" in value else None)
@@ -365,7 +365,7 @@ class TolerantSerializer(JsonPlusSerializer):
     """
 
     def written(self, value: Any) -> Any:
-        """The value as it is now, whatever becomes of it until it is kept."""
+        """Serialize the value as it is now, because it may change before it is stored."""
         return SerializedValue(self.dumps_typed(value), value)
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
@@ -377,7 +377,7 @@ class TolerantSerializer(JsonPlusSerializer):
             return super().dumps_typed(self._writable(obj, MOST_LEVELS))
 
     def _writable(self, value: Any, depth: int) -> Any:
-        """The value with only those parts replaced that cannot be written."""
+        """Return the value with the parts replaced that cannot be serialized."""
         if self._can_be_written(value):
             return value
         if isinstance(value, BaseMessage):
@@ -403,7 +403,7 @@ def repairs(
     unfinished: str = "",
     more: Sequence[BaseMessage] = (),
 ) -> list[BaseMessage]:
-    """Return the messages that have to be added so that a conversation can go on; none for most.
+    """Return the messages to add so that a conversation can go on; usually none.
 
     Providers refuse a history in which a tool call has no result. A cancel leaves such calls behind; so does
     a limit of steps. They get a message that says what is known of them, and an answer that was cut off gets
@@ -442,7 +442,7 @@ def continuation(messages: Sequence[BaseMessage], inside: Sequence[BaseMessage])
 
 
 def calls_without_result(messages: Sequence[BaseMessage]) -> list[tuple[str, str]]:
-    """The ids and tools of the calls that nobody has answered."""
+    """Return the ids and tools of the calls that have no result."""
     found = (_open_calls(message, messages, at) for at, message in enumerate(messages))
     return [call for calls in found for call in calls]
 
@@ -462,7 +462,7 @@ def _open_calls(message: BaseMessage, messages: Sequence[BaseMessage], at: int) 
 
 
 def pending_results(checkpoint: CheckpointTuple | None) -> list[ToolMessage]:
-    """Return results of tools that have come, although their step was never completed."""
+    """Return the results of tools that are stored although their step was never completed."""
     found: list[ToolMessage] = []
     for _, _, value in (checkpoint.pending_writes if checkpoint is not None else None) or ():
         values = value if isinstance(value, list | tuple) else [value]

@@ -40,7 +40,7 @@ HANDLED_ELSEWHERE = frozenset(
         "server_tool_result",
     }
 )
-"""Blocks that are told in other ways."""
+"""Blocks that are shown in other ways than as content."""
 
 _BEGINNINGS = (
     ("iVBORw0KGgo", "image/png"),
@@ -53,7 +53,7 @@ _BEGINNINGS = (
     ("ZkxhQw", "audio/flac"),
     ("JVBERi0", "application/pdf"),
 )
-"""How bytes of some types begin, as base64."""
+"""Beginnings of files as base64, with their MIME types."""
 
 
 def human_message(blocks: Iterable[ContentBlock]) -> HumanMessage:
@@ -78,7 +78,7 @@ def _for_model(block: ContentBlock) -> dict[str, Any] | None:
 
 
 def _blob(resource: BlobResourceContents) -> dict[str, Any]:
-    """Bytes as what they are; models are told what they are called."""
+    """Convert a blob to a block of its media type, with the name that models are told."""
     mime = resource.mime_type or _guessed(resource.uri) or ANY_BYTES
     kind = mime.partition("/")[0]
     block = {"type": kind if kind in ("image", "audio", "video") else "file", "base64": resource.blob}
@@ -114,7 +114,7 @@ def _media(kind: str, block: Mapping[str, Any]) -> ContentBlock | None:
 
 
 def _linked(kind: str, url: object, block: Mapping[str, Any]) -> ContentBlock | None:
-    """Return a link to something that is elsewhere, and never its bytes."""
+    """Return a link to something that is elsewhere; a `data:` URL becomes inline content."""
     if not isinstance(url, str) or not url:
         return None
     if url.startswith("data:"):
@@ -158,7 +158,7 @@ def citations(block: Mapping[str, Any]) -> list[ResourceLink]:
 
 
 def client_blocks(content: object) -> list[ContentBlock]:
-    """Return what a tool has put out as blocks for the client; unknown blocks as their JSON."""
+    """Convert the output of a tool to blocks for the client; unknown blocks become their JSON."""
     parts = content if isinstance(content, list) else [content]
     return [block for part in parts if (block := _of_tool(part)) is not None]
 
@@ -187,7 +187,7 @@ def _guessed(uri: str) -> str | None:
 
 
 def _path_in(uri: str) -> str:
-    """The path of an address, which a model may have written: nothing if it is none."""
+    """Return the path of a URL, which a model may have written; empty if it cannot be parsed."""
     try:
         return urlsplit(uri).path
     except ValueError:
@@ -195,7 +195,7 @@ def _path_in(uri: str) -> str:
 
 
 def _by_beginning(kind: str, data: str) -> str | None:
-    """Return the type that the first bytes say; some formats of sounds and images begin alike."""
+    """Return the MIME type that the first bytes tell; `kind` decides between formats that begin alike."""
     found = (mime for start, mime in _BEGINNINGS if data.startswith(start))
     return next((mime for mime in found if kind == "file" or mime.startswith(f"{kind}/")), None)
 

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOOP_PATIENCE = 5.0
-"""Seconds that the event loop may take to show that it is not held up."""
+"""Seconds that the event loop may take to show that it is not blocked."""
 
 running_call: ContextVar[str | None] = ContextVar("coupler_running_tool_call", default=None)
-"""The key of the tool call that the running code is in; tasks and threads that it starts are in it too."""
+"""Key of the tool call that the running code belongs to; inherited by tasks and threads that it starts."""
 
 _current: ContextVar[Current | None] = ContextVar("coupler_current_prompt", default=None)
 
@@ -65,21 +65,21 @@ class Current:
         self.sizes = {**sizes}
         """The tokens that models can read, by the names of the models, as far as that is known."""
         self.offers: Callable[[BaseTool], bool] | None = None
-        """Whether the mode that the session is in has a tool; None if there are no modes."""
+        """Returns True if the session's mode has a tool; None if there are no modes."""
         self.namespaces: dict[str, str] = {}
-        """The tool calls in which graphs run, by the name that LangGraph gives the place."""
+        """Keys of the tool calls in which graphs run, by LangGraph's name of the place."""
         self.board = PlanBoard(turn)
-        """What the user is shown of plans."""
+        """Collects the plans of the prompt and shows them to the user."""
         self.asked_in_chat: str | None = None
         """The id of the interrupt whose question was put into the chat: the next prompt may be its answer."""
         self.unanswered: set[str] = set()
         """The ids of interrupts whose questions the user has left without an answer."""
         self.when_retried: Callable[[float], None] | None = None
-        """Called when a model is asked again in so many seconds, without LangChain's knowing of it."""
+        """Called when a provider's client asks a model again after so many seconds, unknown to LangChain."""
         self.loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._asked_in_vain: threading.Event | None = None
-        """What the loop would set if it went on again."""
+        """Event that the loop sets once it is not blocked any more; None if it was not found blocked."""
 
     @property
     def session(self) -> Session:
@@ -125,14 +125,14 @@ class Current:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._owned(work), self.loop))
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `on_loop` from a plain function in a thread; raises `HeldUpError` if it would never end."""
+        """Run `on_loop` from a plain function in a thread; raises HeldUpError if the loop is blocked."""
         if self.is_on_loop or not self._is_served():
             work.close()
             raise HeldUpError
         return asyncio.run_coroutine_threadsafe(self._owned(work), self.loop).result()
 
     async def _owned(self, work: Coroutine[Any, Any, T]) -> T:
-        """A cancel waits for no thread, so what a thread waits for has to be ended with the turn."""
+        """Run work as the turn's own, so that it ends with the turn: a cancel does not wait for threads."""
         try:
             self.turn.check_alive()
         except BaseException:
@@ -141,7 +141,7 @@ class Current:
         return await self.turn.own(work)
 
     def _is_served(self) -> bool:
-        """True if the loop goes on; who waits for one that waits for them would wait for ever."""
+        """True if the event loop reacts; one that waits for this code would block it for ever."""
         if self._asked_in_vain is not None and not self._asked_in_vain.is_set():
             return False
         goes_on = threading.Event()
@@ -152,11 +152,11 @@ class Current:
 
     @property
     def is_on_loop(self) -> bool:
-        """True if the caller runs where the turn's events are told from."""
+        """True if the caller runs in the thread of the turn's event loop."""
         return threading.get_ident() == self._thread
 
     def call_on_loop(self, function: Any, *arguments: Any) -> None:
-        """Call a function that tells something: now, or as soon as the loop can if this is a thread."""
+        """Call a function that reports something: now, or from a thread as soon as the loop can."""
         if self.is_on_loop:
             function(*arguments)
         else:
@@ -164,7 +164,7 @@ class Current:
 
 
 class ProgressReport:
-    """Output that was shown; whoever awaits it waits for room for more."""
+    """Returned after output was shown; to await it waits until more can be sent."""
 
     def __init__(self, current: Current) -> None:
         self._current = current
@@ -174,7 +174,7 @@ class ProgressReport:
 
 
 class HeldUpError(RuntimeError):
-    """Raised where code would wait for the event loop that waits for this code."""
+    """Raised where code would wait for an event loop that is blocked by this code."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from coupler.schema.v1 import StopReason
 
 LONGEST_RETRY_AFTER = 7 * 24 * 3600
-"""Seconds after which a wish to come back later is none."""
+"""Longest wish of a provider to be asked again later, in seconds; longer ones are ignored."""
 
 CLIENT_LOGGERS = (
     "openai._base_client",
@@ -44,7 +44,7 @@ CLIENT_LOGGERS = (
     "groq._base_client",
     "cerebras._base_client",
 )
-"""Loggers of clients that are made in the same way."""
+"""Loggers of providers' clients that are generated alike, and so log their retries alike."""
 
 _RETRY = re.compile(r"Retrying request.* in ([0-9.]+) seconds")
 
@@ -56,7 +56,7 @@ class FailureKind(NamedTuple):
     what: str
     advice: str
     is_passing: bool
-    """Whether the same prompt may work later."""
+    """True if the same prompt may work later."""
 
 
 RATE_LIMIT = FailureKind("rate_limit", "The model's provider limits the rate of requests", "try again", True)
@@ -108,9 +108,9 @@ _BUILT_IN: tuple[tuple[type[BaseException], FailureKind], ...] = (
     (TimeoutError, TIMEOUT),
     (ConnectionError, NETWORK),
 )
-"""What some providers' packages raise as it is, and everybody else as well: so only if a model has."""
+"""Built-in errors that some providers' packages raise; they count only if a model raised them."""
 _NOTHING_CAME = "No generations found in stream"
-"""What LangChain says of a stream without anything in it."""
+"""LangChain's message about an empty stream."""
 _BY_NAME = {
     "AuthenticationError": AUTH,
     "PermissionDeniedError": AUTH,
@@ -145,12 +145,12 @@ _BY_WORD = {
     "request_too_large": CONTEXT,
     "invalid_request_error": REFUSED,
 }
-"""What providers call a failure after an answer has begun, and so with the status of a success."""
+"""Kinds by the names of failures after an answer has begun, which come with the status of a success."""
 _SPENT = ("insufficient_quota", "credit balance is too low", "billing_hard_limit_reached")
-"""What providers say to an account that has used up what it may, some with the status of a rate limit."""
+"""Texts about an account without credit, which some providers send with the status of a rate limit."""
 _TOO_LONG = ("context_length_exceeded", "maximum context length", "prompt is too long", "context window")
 _FILTERED = frozenset({"content_filter", "content_policy_violation"})
-"""What providers call a prompt that they answer with an error because of what it says."""
+"""Codes of errors by which providers refuse a prompt because of its content."""
 _LIMITS = frozenset({"ModelCallLimitExceededError", "ToolCallLimitExceededError"})
 
 _STOPS: dict[str, StopReason] = {
@@ -176,7 +176,7 @@ def stop_of_error(error: BaseException) -> StopReason | None:
 
 
 def stop_of_message(message: BaseMessage) -> StopReason | None:
-    """Return why the model has stopped, if it was not done."""
+    """Return the stop reason of a model's message; None if the model simply finished."""
     metadata = message.response_metadata
     details = metadata.get("incomplete_details")
     reasons = (
@@ -220,7 +220,7 @@ def _told_by(error: BaseException, *, is_of_model: bool) -> FailureKind | None:
 
 
 def is_unreadable_prompt(error: BaseException, of_model: BaseException | None) -> bool:
-    """True if a model, which failed with `of_model` for certain, will fail again at whatever is said next."""
+    """True if the model itself failed in a way that would fail every later prompt as well."""
     if of_model is None or not any(each is of_model for each in _causes(error)):
         return False
     return failure_kind_of(error, of_model) in (None, CONTEXT, REFUSED)
@@ -269,7 +269,7 @@ def _until(date: str) -> float:
 
 
 def _is_garbled(error: BaseException) -> bool:
-    """True if a model failed because what came was not what a model's server sends."""
+    """True if a model failed because its server sent something invalid or nothing."""
     if isinstance(error, JSONDecodeError | UnicodeDecodeError):
         return True
     return isinstance(error, ValueError) and _NOTHING_CAME in str(error)

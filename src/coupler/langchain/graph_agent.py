@@ -54,10 +54,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("coupler.langchain")
 
 MOST_LISTED_THREADS = 1000
-"""Threads, those first that were begun last, of which each listing takes notice."""
+"""Most threads that each listing considers, the last begun first."""
 
 MOST_CHECKPOINTS = 100
-"""Checkpoints, the latest first, among which threads are looked for that have lost their beginnings."""
+"""Most checkpoints, the latest first, that are searched for threads without their first steps."""
 
 FIRST_STEPS = (-1, 0)
 """The steps that a thread begins with: by a run, or by an update from outside."""
@@ -78,7 +78,7 @@ class GraphAgent(FrameworkAgent):
         store: str | None,
         keeps_cut_off: bool = False,
     ) -> None:
-        """`keeps_cut_off`: what a kill has cut off is remembered; the graph can begin in the middle of it."""
+        """`keeps_cut_off`: a turn that a kill cut off is remembered, as the graph can start in its middle."""
         super().__init__(origin, called)
         self.graph = guarded(with_async_saver(graph))
         self.tools = tools_of(graph)
@@ -123,13 +123,13 @@ class GraphAgent(FrameworkAgent):
         begin_mcp(session)
 
     async def closed(self, session: Session) -> None:
-        """Let go of the saver."""
+        """Release the saver."""
         if not self.has_own_saver and self._sessions:
             self._sessions -= 1
             await saver_pool().leave(checkpoint_file(self._store))
 
     async def forget(self, session_id: str, state: Any) -> None:
-        """The session was deleted: delete its thread."""
+        """Delete the thread of a session that was deleted."""
         thread = state.get("thread") if isinstance(state, Mapping) else None
         if thread is None:
             return
@@ -147,7 +147,7 @@ class GraphAgent(FrameworkAgent):
             await saver_pool().leave(path)
 
     async def foreign(self, known: set[str]) -> list[ExternalSession]:
-        """Threads that somebody else has begun in the graph's own checkpointer."""
+        """Return the threads that were begun elsewhere in the graph's own checkpointer, as sessions."""
         if not self.has_own_saver:
             return []
         return await external_threads(self.graph, self._checkpointer, self._shape, self.tools, known)
@@ -255,7 +255,7 @@ async def external_threads(
 
 
 async def _threads(saver: BaseCheckpointSaver[Any]) -> list[str]:
-    """The threads by their beginnings, of which each has few, and they are small.
+    """Return the threads of a saver, found by their first steps, of which each has few and small ones.
 
     Their names are collected before anything else is asked for: some savers are locked as long as they list.
     """
@@ -284,7 +284,7 @@ class _Thread:
         self._cwd = cwd if isinstance(cwd, str) and os.path.isabs(cwd) else os.getcwd()  # noqa: PTH109, PTH117
         self._presentation = Presentation(self._cwd)
         self._calls: dict[str, str] = {}
-        """By the model's ids, the ids of the calls that were made last: some models count from nothing."""
+        """Ids of the latest calls by the models' ids, which some models count from zero again."""
 
     def as_session(self, thread: str) -> ExternalSession:
         """The thread under its own id, at its latest checkpoint."""
@@ -315,7 +315,7 @@ class _Thread:
             yield tuple(turn)
 
     def _told(self, message: BaseMessage) -> Iterator[UserMessage | RecordedEvent]:
-        """Return what a client is told of a message; of those to the model alone nothing."""
+        """Yield what a client is shown of a message; nothing of those for the model alone."""
         key = message.id or ""
         if isinstance(message, HumanMessage):
             blocks = client_blocks(message.content)

@@ -59,15 +59,15 @@ log = logging.getLogger("coupler.langchain")
 Graph = Pregel[Any, Any, Any, Any]
 
 LAST_LOOK_TIMEOUT = 1.0
-"""Seconds that a turn that was cut off may take to find out how far it came."""
+"""Seconds that a turn that was cut off may take to find its last checkpoint."""
 
 MOST_INVALID_ANSWERS = 3
-"""Answers in one prompt that may be of no use to the graph before the prompt fails."""
+"""Most answers in one prompt that the graph cannot use, before the prompt fails."""
 
 MOST_THREADS = 128
 
 PROMPT_KEY = "coupler_prompt"
-"""Where the metadata of checkpoints names their prompt; the last that was answered is in the state."""
+"""Key for the prompt's id in the metadata of checkpoints; the last answered one is in the state."""
 
 WAITS_FOR_ANSWER = "this waits for an answer, and goes on with the next prompt"
 
@@ -77,10 +77,10 @@ ROOT = "__root__"
 """The key of a state that has no keys."""
 
 _PROGRESS = frozenset({"checkpoint", "unfinished", "asked", "below"})
-"""What the agent's state says of how far the conversation has come."""
+"""Keys of the agent's state about how far the conversation has come."""
 
 _NONE: Any = object()
-"""Stands for nothing to go on with: after a breakpoint a graph goes on with `None`."""
+"""Stands for no input at all, as `None` continues a graph after a breakpoint."""
 
 
 class GraphRun:
@@ -132,7 +132,7 @@ class GraphRun:
         return self._projection.stop
 
     async def _go_on(self, given: Any, config: RunnableConfig) -> None:
-        """Run the graph until it ends or asks; an answer that it cannot use leaves its question open."""
+        """Run the graph until it ends or asks; an answer that it cannot use leaves the question open."""
         try:
             await self._stream(given, config)
         except ValidationError as error:
@@ -189,7 +189,7 @@ class GraphRun:
         return self._shape.messages(state.values)
 
     def forget_prompt(self) -> None:
-        """The prompt was refused, or could not be read: it is no part of the conversation.
+        """Remove a prompt that was refused, or that the model cannot read, from the conversation.
 
         Clients know that of refused ones, and the user is told of the others.
         """
@@ -197,7 +197,7 @@ class GraphRun:
         self._session.state = {**rest, "checkpoint": None, **self._before, "answered": self._id}
 
     async def look_where_it_stopped(self) -> None:
-        """The run was cut off: the next one goes on from where it came to."""
+        """Note the checkpoint at which the run was cut off, from which the next one goes on."""
         try:
             async with asyncio.timeout(LAST_LOOK_TIMEOUT):
                 await self._note_checkpoint(self._projection.unfinished())
@@ -233,7 +233,7 @@ class GraphRun:
         }
 
     async def _take_what_was_cut_off(self) -> None:
-        """A kill has ended the turn before: what its user was shown is remembered, as after a cancel."""
+        """Take over the last checkpoint of a turn that a kill has ended, as after a cancel."""
         if self._session.state.pop("forked", False):
             return  # what the other session was in the middle of is not common to both
         newest = await self._saver.aget_tuple(_place(self._config()))
@@ -242,7 +242,7 @@ class GraphRun:
             self._session.state = {**self._session.state, "checkpoint": noted}
 
     async def _drop_what_was_not_answered(self) -> None:
-        """Checkpoints that no answer names: of earlier steps, and of a turn that a kill has cut off."""
+        """Delete checkpoints that no answer names: of earlier steps, and of a turn that a kill has ended."""
         checkpoint = self._session.state.get("checkpoint")
         if checkpoint is None and self._session.state.get("foreign"):
             return  # somebody else may need what is in it
@@ -281,7 +281,7 @@ class GraphRun:
         return repairs(messages, kept, unfinished, [*more.values()])
 
     async def _note_checkpoint(self, unfinished: str = "") -> None:
-        """The turn ends here; its row in the journal says so."""
+        """Note the checkpoint at which the turn ends in the session's state."""
         state = await self._graph.aget_state(_place(self._config()))
         self._values, self._is_waiting = state.values, bool(state.next)
         noted = state.config["configurable"].get("checkpoint_id")
@@ -295,10 +295,11 @@ class GraphRun:
         self._session.state = changed
 
     def _fail_what_was_not_done(self) -> None:
-        """If the graph has stopped in the middle, calls that are open there were not carried out.
+        """Settle the tool calls that were not carried out as failed.
 
-        If it is over, those were not that its tools never ran for and that have no result, as when middleware
-        jumps to the end. Others are its nodes' own matter: a call may be but the choice of a way.
+        If the graph has stopped in the middle, these are all that are open. If it is over, those that its
+        tools never ran for and that have no result, as when middleware jumps to the end. Others are left to
+        its nodes: a call may only stand for a choice.
         """
         calls = self._current.calls
         if self._is_waiting:
@@ -310,7 +311,7 @@ class GraphRun:
                 calls.settle(call_id, "failed", reason=STOPPED)
 
     async def _say_output(self) -> None:
-        """Say what answers the prompt and is no message of a model, if nobody has said it."""
+        """Say an answer that is no message of a model, such as a returned text, unless it was said."""
         # Also a function that takes messages may return a text.
         if self._shape.has_messages and isinstance(self._values, Mapping):
             text = self._direct_answer()
@@ -342,7 +343,7 @@ def _validation_message(error: ValidationError) -> str:
 
 
 def _snapshots_below(state: StateSnapshot) -> Iterator[StateSnapshot]:
-    """The graphs that stand still inside of this one: what they hold comes up only when they are done."""
+    """Yield the states of graphs that have stopped inside of this one, which has their values only later."""
     for task in state.tasks:
         if isinstance(task.state, StateSnapshot):
             yield task.state
@@ -378,7 +379,7 @@ class GraphShape:
         self._is_text = _is_text(schema)
         self._field = None if self.has_messages else _only_text(fields, schema)
         self.context = _context_of(graph)
-        """What the graph is run with beside its input: a prompt brings nothing but what the author preset."""
+        """Context for the graph besides its input: the defaults of its own schema, as prompts have none."""
         self._outputs = [name for name in _names(graph.output_channels) if name != self._field]
         if not (self.has_messages or self._is_text or self._field or _is_list(schema)):
             raise GraphShapeError(
@@ -398,7 +399,7 @@ class GraphShape:
         return [*before, human_message(turn.blocks)]
 
     def messages(self, values: Any) -> list[BaseMessage]:
-        """The conversation in a state."""
+        """Return the messages in a state."""
         found = values.get(MESSAGES) if isinstance(values, Mapping) else values
         return [each for each in found if isinstance(each, BaseMessage)] if isinstance(found, list) else []
 
@@ -464,7 +465,7 @@ def _context_of(graph: Pregel[Any, Any, Any, Any]) -> dict[str, Any] | None:
 
 
 def _only_text(fields: Mapping[str, Any], schema: Any) -> str | None:
-    """The one key that has to be given and is text; or the only text there is, if nothing else has to be."""
+    """Return the only required key if it is text, or the only text if nothing else is required."""
     texts = [name for name, kind in fields.items() if _is_text(kind)]
     required = [name for name in _required(schema, fields) if name in fields]
     if len(required) == 1 and required[0] in texts:

@@ -38,7 +38,7 @@ _CHOICES = ("options", "choices")
 GO_ON, STOP = "Go on", "Stop here"
 
 _NONE: Any = object()
-"""Stands for an answer that there is not."""
+"""Stands for a missing answer."""
 
 
 async def answers_to(interrupts: Sequence[Interrupt[Any]], current: Current) -> Command[Any] | None:
@@ -90,7 +90,7 @@ async def may_continue(state: StateSnapshot, current: Current) -> bool:
 
 
 def _waiting_nodes(state: StateSnapshot) -> Iterator[str]:
-    """The nodes that are next: of a graph inside of this one, its own."""
+    """Yield the nodes that are next; for a graph inside of this one, its own next nodes."""
     inner = {task.name: task.state for task in state.tasks if isinstance(task.state, StateSnapshot)}
     for node in state.next:
         below = inner.get(node)
@@ -113,7 +113,7 @@ async def ask(interrupt: Interrupt[Any], current: Current) -> Any:
 
 
 async def _all(works: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """The results of all, in order; if one fails or the turn is cancelled, none of them goes on."""
+    """Run all concurrently and return their results in order; if one fails, the others are cancelled."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         return await asyncio.gather(*tasks)
@@ -161,7 +161,7 @@ def _is_single(value: object) -> bool:
 
 
 async def _review_batch(value: Mapping[str, Any], current: Current) -> dict[str, Any]:
-    """One decision for each of the requests, which name no call: those that wait are taken in order."""
+    """Return a decision for each request; as they name no call, waiting calls are taken in order."""
     allowed = {
         str(config.get("action_name")): _known(config.get("allowed_decisions") or USUAL_DECISIONS)
         for config in value["review_configs"]
@@ -197,7 +197,7 @@ async def _review(
 
 
 def _own_words(description: str | None) -> str | None:
-    """The description, unless it is the usual one: that only repeats the call."""
+    """Return the description, unless it is the usual one, which only repeats the call."""
     is_usual = description is not None and "\n\nTool: " in description and "\nArgs: " in description
     return None if is_usual else description
 
@@ -205,7 +205,7 @@ def _own_words(description: str | None) -> str | None:
 def _as_told(
     decision: ToolDecision, call: ToolCall, decisions: Sequence[DecisionName], current: Current
 ) -> dict[str, Any]:
-    """The decision as the middleware takes it: its code refuses one that the review does not allow."""
+    """Convert a decision to one that the review allows, because the middleware refuses others."""
     if decision.name == "respond":
         return {"type": "respond", "message": decision.text}
     if decision.name == "reject":
@@ -249,7 +249,7 @@ def _known(decisions: object) -> tuple[DecisionName, ...]:
 
 
 def _posed(interrupt: Interrupt[Any]) -> tuple[str, Any]:
-    """The question as people are asked it, and what is asked for."""
+    """Return the question for the user, and the form or type of its answer."""
     question, spec = _question(interrupt.value), _spec(interrupt)
     try:
         Form.of(spec)
@@ -273,7 +273,7 @@ def _names_in(schema: object) -> Iterator[str]:
 
 
 class _AsJson:
-    """Stands for an answer that is written as JSON."""
+    """Marks an answer that is written as JSON."""
 
 
 def _form(spec: Any) -> Any:
@@ -305,7 +305,7 @@ def _spec(interrupt: Interrupt[Any]) -> Any:
 
 
 def _without_null(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A schema of something or nothing as that of something: who answers with nothing declines."""
+    """Return the schema without null, because the user can decline instead."""
     options = schema.get("anyOf")
     if not isinstance(options, list):
         return schema
@@ -333,7 +333,7 @@ def _as_json(value: object) -> str:
 
 
 def _read(schema: Mapping[str, Any], text: str) -> Any:
-    """A prompt as an answer of this schema: a single value as it is written, more as JSON."""
+    """Parse a prompt as an answer of this schema: a single value as it is written, more as JSON."""
     try:
         form: Form[Any] = Form.of(schema)
     except ValueError:

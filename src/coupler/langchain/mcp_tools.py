@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("coupler.langchain")
 
 NamePrefix = Literal["collision", "always", "never"]
-"""When a tool is called `server_tool` rather than `tool`."""
+"""Condition for calling a tool `server_tool` rather than `tool`."""
 
 START_TIMEOUT = 10.0
 """Seconds that a model call waits for servers that are still starting."""
@@ -84,7 +84,7 @@ _TRANSPORTS = {
     "streamable-http": "http",
     "sse": "sse",
 }
-"""What langchain-mcp-adapters calls the ways to a server, and what `coupler.toml` does."""
+"""Transports of langchain-mcp-adapters, with the names that `coupler.toml` has for them."""
 
 
 def begin_connecting(session: Session) -> None:
@@ -190,7 +190,7 @@ def _table(name: str, server: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def warn_if_unused(turn: Turn) -> None:
-    """Say once, after a turn, if its agent takes no notice of the session's servers."""
+    """Warn once, after a turn, if the agent does not use the session's servers."""
     session = turn.session
     listing = _session_tools.get(session)
     if listing is None or listing.is_wanted:
@@ -219,12 +219,12 @@ class SessionTools:
         self._made: dict[str, tuple[Tool, McpTool]] = {}
         self._turn: Turn | None = None
         self.is_wanted = False
-        """Whether anybody has asked for the tools."""
+        """True if anybody has asked for the tools."""
         self._is_late: set[str] = set()
-        """Servers for which nobody waits any more, until they have tools."""
+        """Servers that are not waited for any more, until they have tools."""
 
     def begin(self) -> None:
-        """Ask each server that is new, or another than before."""
+        """Ask each server that is new or has changed for its tools."""
         entries = dict(self._servers.entries)
         for name in [*self._entries]:
             if entries.get(name) != self._entries[name]:
@@ -345,7 +345,7 @@ class McpTool(BaseTool):
     def _to_args_and_kwargs(
         self, tool_input: str | dict[str, Any], tool_call_id: str | None
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments may be called like anything; as keywords they would meet LangChain's own."""
+        """Pass the arguments as one dictionary: as keywords, their names could clash with LangChain's own."""
         if isinstance(tool_input, str):
             raise ToolException(f"{self.name} takes its arguments by name, not one text")
         return (dict(tool_input), tool_call_id), {}
@@ -410,7 +410,7 @@ class McpTool(BaseTool):
             return result
 
     def _block(self, prompt: Current, arguments: dict[str, Any], key: str | None) -> Call:
-        """The model's own call; code of the graph that uses the tool without a model gets one of its own."""
+        """Return the model's own call; a new one if the graph's code uses the tool without a model."""
         tool = self._tool
         title = f"{printable(tool.server)}: {printable(tool.name)}"
         if key is not None and prompt.calls.is_open(key):
@@ -429,11 +429,11 @@ class McpTool(BaseTool):
 
 
 class _NotUsedError(Exception):
-    """The tool was not used, for a reason that the model may know."""
+    """Raised if the tool was not used, for a reason that the model may know."""
 
 
 def _with_properties(schema: dict[str, Any]) -> dict[str, Any]:
-    """Models' providers want the properties to be named, also if there are none."""
+    """Return the schema with `properties`, which providers require even if there are none."""
     return {"type": "object", "properties": {}, **schema}
 
 
@@ -495,7 +495,7 @@ def _fit(name: str) -> str:
 
 
 def _shortened(beginning: str, whole: str) -> str:
-    """Cut, with a mark that tells it from others that begin in the same way."""
+    """Cut a name, with a digest that distinguishes it from others that begin alike."""
     mark = hashlib.sha256(whole.encode()).hexdigest()[:8]
     return f"{beginning[: LONGEST_NAME - len(mark)]}{mark}"
 

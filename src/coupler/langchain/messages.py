@@ -26,12 +26,12 @@ BlockMapper = Callable[[dict[str, Any]], Any]
 TransformerFactory = Callable[[tuple[str, ...]], Any]
 
 Namespace: TypeAlias = tuple[str, ...]
-"""The namespace of the graph that something is written in: that of the graph around it, and one name more."""
+"""Namespace of the graph that writes something: that of the graph around it, and one more name."""
 
 NO_JSON = "the model wrote arguments that are not JSON, so the call was not made"
 
 INTERNAL_TRANSFORMER = "InternalCallTransformer"
-"""LangChain's own for what middleware asks models beside the conversation, which is not shown anyway."""
+"""LangChain's transformer for internal model calls of middleware, which are not shown anyway."""
 
 _NOTHING = {"content": "", "artifact": None}
 
@@ -68,7 +68,7 @@ class ModelRun:
 
     def __init__(self, turn: Turn, calls: ToolCalls, look: DisplayOptions, parent: str | None) -> None:
         self.has_begun = False
-        """Whether anything came by now."""
+        """True if a part of the answer has come."""
         self.said: list[str] = []
         """The text so far."""
         self.called: list[str] = []
@@ -119,7 +119,7 @@ class ModelRun:
             self._take_block(block)  # type: ignore[arg-type]
 
     def end(self, message: AIMessage) -> None:
-        """The answer is complete: its calls are made with these arguments."""
+        """Announce the calls of the complete answer; those with invalid arguments fail."""
         for call in message.tool_calls:
             if call["id"] is not None:
                 self._announce(call["id"], call["name"], call["args"])
@@ -130,7 +130,7 @@ class ModelRun:
                 self._calls.settle(key, "failed", reason=wrong.get("error") or NO_JSON)
 
     def fail(self, reason: str) -> None:
-        """The answer broke off: what it has called will not be done."""
+        """Settle the open calls of an answer that broke off as failed."""
         for key in self.called:
             if self._calls.is_open(key):
                 self._calls.settle(key, "failed", reason=reason)
@@ -154,7 +154,7 @@ class ModelRun:
                 self._show(block)
 
     def _name(self, id: str | None) -> None:
-        """Begin a message with this id; what a provider calls it may be no name at all."""
+        """Begin a message with this id, or with a new one if a provider's id is unusable."""
         self._named = id
         is_name = id is not None and len(id) <= LONGEST_ID and id.isprintable()
         self._message_id = id if is_name else self._outlet.new_message_id()
@@ -198,7 +198,7 @@ class ModelRun:
                 self._calls.run(key)
 
     def _take_piece_of_call(self, piece: dict[str, Any]) -> None:
-        """A call is known by its index while it is written; its id and name come once."""
+        """Take a piece of a call, which has its id and name only once, and later only its index."""
         index = piece.get("index") if piece.get("index") is not None else piece.get("id")
         call_id = self._by_index.get(index)
         if call_id is None or (piece.get("id") and piece["id"] != call_id and piece.get("name")):
@@ -216,7 +216,7 @@ class ModelRun:
             self._calls.write(self._calls.key(call_id, self._parent), arguments)
 
     def _take_server_result(self, block: dict[str, Any]) -> None:
-        """A tool that the provider runs itself has returned."""
+        """Settle the call of a tool that the provider runs itself."""
         call_id = block.get("tool_call_id") or block.get("id")
         if not call_id:
             return
@@ -243,11 +243,11 @@ class FilteredModelRun(ModelRun):
         self._filters = filters
 
     def take(self, message: BaseMessage) -> bool:
-        """Wait for the rest."""
+        """Show nothing yet: the answer is filtered when it is complete."""
         return True
 
     def take_whole(self, message: BaseMessage) -> None:
-        """Show what may be shown of it."""
+        """Show the answer as the filters leave it."""
         if (shown := self._filters.answer(message)) is not None:  # type: ignore[arg-type]
             super().take_whole(shown)
 
@@ -266,7 +266,7 @@ def stream_filters(graph: Any) -> tuple[TransformerFactory, ...]:
 
 
 class StreamFilters:
-    """Takes out of one prompt's stream what its author wants nobody to see, such as personal data.
+    """Removes from one prompt's stream what the graph's author wants nobody to see, such as personal data.
 
     LangGraph has a place for that: transformers that stand before all others and change what passes by, as
     `PIIMiddleware` has one; they remember what has passed. They are asked about whole answers, because what
@@ -278,7 +278,7 @@ class StreamFilters:
         self._transformers = [factory(()) for factory in factories]
 
     def answer(self, message: AIMessage) -> AIMessage | None:
-        """An answer as it may be shown; None if it may not."""
+        """Return an answer as it may be shown; None if it may not."""
         told = self._passed("messages", (message, {}))
         return None if told is None else told[0]
 
@@ -288,7 +288,7 @@ class StreamFilters:
         return message.model_copy(update=_NOTHING) if told is None else told["output"]
 
     def output(self, id: str, delta: Any) -> Any:
-        """A piece of what a tool puts out; the end of it is held back, because more may belong to it."""
+        """Return a piece of a tool's output as it may be shown; what more may belong to is held back."""
         told = self._passed("tools", {**_event("tool-output-delta", id), "delta": delta})
         return "" if told is None else told["delta"]
 
@@ -349,15 +349,15 @@ class MessageDeduplicator:
         self._places: dict[str, list[Namespace]] = {}
 
     def know(self, messages: Iterable[BaseMessage]) -> None:
-        """Take these messages for known."""
+        """Note these messages as known."""
         self._ids.update(message.id for message in messages if message.id is not None)
 
     def answer(self, text: str) -> None:
-        """A model has said this."""
+        """Note the text of a model's answer."""
         self._answers.add(text)
 
     def has(self, message: BaseMessage, place: Namespace) -> bool:
-        """True if this very message was written before; from now on it was."""
+        """True if this very message was written before; otherwise notes it."""
         # The state gives ids to messages that have none, but only after they were written.
         self.know(self._without_id)
         self._without_id = [each for each in self._without_id if each.id is None]
@@ -381,7 +381,7 @@ class MessageDeduplicator:
         return False
 
     def _hand_up(self, text: str, place: Namespace) -> bool:
-        """True if this was said inside of a graph in this place, which now says it of itself."""
+        """True if the text was said by a graph inside of the one in this place, which is noted for it now."""
         places = self._places.get(text, [])
         for at, each in enumerate(places):
             if len(each) > len(place) and each[: len(place)] == place:

@@ -60,12 +60,12 @@ Snapshots: TypeAlias = Literal["none", "initial", "final", "all"]
 SNAPSHOTS: tuple[str, ...] = get_args(Snapshots)
 
 KEPT = "kept"
-"""Where in the agent's memory of a session the mapped states are, by their ids."""
+"""Key of the agent's state of a session for the kept values, by their ids."""
 
 State: TypeAlias = Mapping[str, Any]
 
 MARK_PREFIX = "coupler_declares_"
-"""How the keys of marks begin."""
+"""Prefix of the keys of marks in a graph's state."""
 
 _made: Counter[str] = Counter()
 
@@ -221,7 +221,7 @@ def names_of(tools: Iterable[BaseTool | dict[str, Any]]) -> set[str]:
 
 
 def _with(found: list[BaseTool], served: Current, request: ModelRequest[Any]) -> ModelRequest[Any]:
-    """The request with those of the tools that the mode has."""
+    """Return the request with those of the tools that the mode has."""
     served.tools.update({tool.name: tool for tool in found})
     offered = [tool for tool in found if served.offers is None or served.offers(tool)]
     return request.override(tools=[*request.tools, *offered]) if offered else request
@@ -463,19 +463,19 @@ def permit_options(
 
 
 def requested_tool(served: Current, request: ToolCallRequest) -> BaseTool | None:
-    """The tool that is called, also one that was added for the session."""
+    """Return the tool that is called, also one that was added for the session."""
     return request.tool or served.tools.get(request.tool_call["name"])
 
 
 def with_decided_arguments(request: ToolCallRequest, decision: ToolDecision) -> ToolCallRequest:
-    """The call with the arguments that it may run with."""
+    """Return the request with the arguments that were decided on."""
     if decision.name != "edit":
         return request
     return request.override(tool_call={**request.tool_call, "args": decision.args})
 
 
 def with_edit_note(result: ToolResult, decision: ToolDecision) -> ToolResult:
-    """The result; the model is told if the user has changed its call, or it would take it for a mistake."""
+    """Return the result, with a note for the model if the user has changed the arguments."""
     if decision.name != "edit" or not isinstance(result, ToolMessage):
         return result
     note = "The user has changed the arguments of this call before it ran."
@@ -509,7 +509,7 @@ class DeclaredSettings(NamedTuple):
 
 
 class SchemaMark:
-    """Marks the schema of a graph's state for the middleware that put it there."""
+    """Marks the schema of a graph's state with the middleware that declares something."""
 
     def __init__(self, middleware: DeclaringMiddleware) -> None:
         self.middleware = middleware
@@ -544,7 +544,7 @@ def declared_in(graph: Pregel[Any, Any, Any, Any]) -> DeclaredSettings:
 
 
 def _mark(annotation: Any) -> SchemaMark | None:
-    """The mark in an annotation, which may be wrapped."""
+    """Return the mark in an annotation, which may be wrapped."""
     for part in getattr(annotation, "__metadata__", ()):
         if isinstance(part, SchemaMark):
             return part

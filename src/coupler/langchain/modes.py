@@ -54,11 +54,11 @@ ModelLike: TypeAlias = "str | BaseChatModel"
 """A model, or its name as `init_chat_model` takes it."""
 
 MODEL_OPTION = "model"
-"""The id of the option, which editors know."""
+"""Id of the option for the model, which editors know."""
 
 
 class Mode(agent_mode.Mode):
-    """A mode of an agent: what it is told, which tools it has, which model answers, and its rules.
+    """A mode of an agent: its prompt, its tools, its model and its rules.
 
     `prompt` is added to the system prompt. `tools` are the patterns of the tools that it offers: names with
     `*`, or `kind:read`; without them it offers all. `permissions` are rules as for `acp.permissions`.
@@ -85,7 +85,7 @@ class Mode(agent_mode.Mode):
         self._tools = None if tools is None else tuple(checked_pattern(each, where) for each in tools)
 
     believes_servers = True
-    """Whether tools of MCP servers are of the kind that their names and servers claim."""
+    """True if the kind of an MCP tool is taken from its name and its server's claims."""
 
     def offers(self, name: str, kind: str) -> bool:
         """True if the mode has a tool of this name and kind."""
@@ -160,7 +160,7 @@ class ModesMiddleware(AgentMiddleware[Any, Any, Any]):
         return DeclaredSettings(modes=(self._default, *others))
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
-        """Call the model as the mode wants it."""
+        """Call the model with the mode's prompt, tools and model."""
         served = current()
         return handler(request if served is None else self._in_mode(served, request))
 
@@ -228,7 +228,7 @@ class ModesMiddleware(AgentMiddleware[Any, Any, Any]):
 
 
 def _missing(mode: Mode, served: Current, request: ToolCallRequest) -> ToolMessage | None:
-    """Return the message for a call of a tool that the mode does not have, if it has none."""
+    """Return the message for a call of a tool that the mode does not have; None if it has the tool."""
     call = request.tool_call
     if _offers(mode, served, call["name"], requested_tool(served, request), call["args"]):
         return None

@@ -60,10 +60,10 @@ DECISION_OPTIONS = {
 NEED_FORMS = frozenset({"edit", "respond"})
 
 KIND_PREFIX = "kind:"
-"""How a pattern begins that means all tools of a kind."""
+"""Prefix of a pattern that means all tools of a kind."""
 
 LONGEST_PROBLEM = 300
-"""Characters of what a tool finds wrong with its arguments."""
+"""Most characters of a tool's complaint about its arguments."""
 
 
 async def permit(
@@ -139,9 +139,9 @@ class ToolDecision(NamedTuple):
 
     name: DecisionName
     args: dict[str, Any]
-    """What the tool is to be called with."""
+    """The arguments that the tool is called with."""
     text: str = ""
-    """Why not, or what the user answers in the tool's place."""
+    """The reason for a refusal, or the user's answer in the tool's place."""
 
     @property
     def runs(self) -> bool:
@@ -189,7 +189,7 @@ def asks_for_itself(tool: BaseTool | None) -> bool:
 
 
 def _is_against(verdict: Verdict, permitting: Permitting) -> bool:
-    """True if somebody wants to be asked, or might: what cannot be judged may be what a rule means."""
+    """True if a rule wants it asked about or denied, or if it cannot be judged and there are such rules."""
     return verdict.is_ruled or (verdict.is_doubtful and permitting.has_restrictions)
 
 
@@ -227,7 +227,7 @@ async def _asked(
 async def _filled_in(
     current: Current, key: str, call: ToolCall, tool: BaseTool | None, option: str | None
 ) -> ToolDecision:
-    """Decide by what the user writes: other arguments, or the result itself."""
+    """Decide by what the user fills in: other arguments, or a result in the tool's place."""
     args, name = dict(call["args"]), call["name"]
     form: Any = str if option == "respond" else arguments_form(tool, args)
     if form is None:
@@ -367,7 +367,7 @@ def matches_pattern(pattern: str, name: str, kind: str) -> bool:
 
 
 def _pattern(pattern: object, where: str) -> str:
-    """Return the pattern, if it can mean something."""
+    """Return the pattern; raises if it is none, or can mean no tool."""
     if not isinstance(pattern, str) or not pattern.strip():
         raise TypeError(
             f"{where}: a pattern is the name of a tool, with `*` for any letters, not {pattern!r:.100}"
@@ -381,7 +381,7 @@ def _pattern(pattern: object, where: str) -> str:
 
 
 def checked_pattern(pattern: object, where: str) -> str:
-    """Return a pattern of a list, if it can mean something."""
+    """Return a pattern of a list; raises if it is none, or can mean no tool."""
     return _pattern(pattern, where)
 
 
@@ -453,7 +453,7 @@ def _schema(tool: BaseTool | None, args: ToolArguments) -> Mapping[str, Any]:
 
 
 def _schema_of(value: object) -> dict[str, Any]:
-    """The schema of a value of a tool that has none, or is not known."""
+    """Return a schema for a value, for tools that have none or are not known."""
     match value:
         case bool():
             return {"type": "boolean"}

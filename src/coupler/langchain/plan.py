@@ -33,7 +33,7 @@ DEFAULT_SOURCES: frozenset[str] = frozenset({"todos", "manual"})
 PlanEntries: TypeAlias = Iterable[str | Mapping[str, Any] | PlanEntry]
 
 PlanBuilder: TypeAlias = Callable[[str, Any], PlanEntries | None]
-"""Makes the entries of what a source has: its name, and a todo list, tool calls, or a text."""
+"""Makes plan entries; takes a source's name, and its todo list, tool calls or text."""
 
 MOST_ENTRIES = 200
 
@@ -41,7 +41,7 @@ LONGEST_ENTRY = 500
 """Characters of one entry."""
 
 FEWEST_STEPS = 2
-"""A list with less is no plan."""
+"""Fewest entries of a list in a text that counts as a plan."""
 
 _STATUSES = frozenset(get_args(PlanEntryStatus))
 
@@ -76,18 +76,18 @@ class PlanBoard:
         self._take("todos", value)
 
     def plan(self, value: Any) -> None:
-        """The state of the graph has another `plan`; what is no list of entries is not meant for people."""
+        """Take a plan from the `plan` in the graph's state; anything but a text or a list is ignored."""
         if isinstance(value, str | list | tuple):
             self._show(plan_steps(value) if isinstance(value, str) else value)
 
     def begin_call(self, call: dict[str, Any]) -> None:
-        """The model calls a tool: a dictionary with `id`, `name`, `args` and `title`."""
+        """Add a tool call to the plan: a dictionary with `id`, `name`, `args` and `title`."""
         if "tool_calls" in self._on:
             self._calls[call["id"]] = {**call, "status": "in_progress"}
             self._take("tool_calls", [*self._calls.values()])
 
     def end_call(self, id: str) -> None:
-        """A tool has returned, in whatever way."""
+        """Mark a tool call as completed in the plan, however it ended."""
         if id in self._calls:
             self._calls[id] = {**self._calls[id], "status": "completed"}
             self._take("tool_calls", [*self._calls.values()])
@@ -101,11 +101,11 @@ class PlanBoard:
         self._show(self._built("answer", text) if self._build is not None else plan_steps(text))
 
     def emit(self, entries: PlanEntries) -> None:
-        """The agent's code shows a plan."""
+        """Take a plan from the agent's code."""
         self._take("manual", entries)
 
     def finish(self) -> None:
-        """The prompt is over: the plan as it stands is sent once more, for who lost sight of it."""
+        """Send the plan once more at the end of the prompt, where users look."""
         if self._entries and not self._is_finished:
             self._is_finished = True
             self._send()

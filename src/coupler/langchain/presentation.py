@@ -53,7 +53,7 @@ LONGEST_TITLE = 200
 KINDS: tuple[str, ...] = get_args(ToolKind)
 
 HARMLESS_KINDS: frozenset[str] = frozenset({"read", "search", "fetch", "think"})
-"""Kinds that leave everything as it is."""
+"""Kinds that change nothing."""
 
 CHANGING_KINDS: frozenset[str] = frozenset({"edit", "delete", "move", "execute"})
 """Kinds that change something."""
@@ -68,7 +68,7 @@ KIND_PATTERNS: tuple[tuple[ToolKind, tuple[str, ...]], ...] = (
     ("search", ("search*", "find*", "grep*", "glob*")),
     ("read", ("read*", "get*", "list*")),
 )
-"""The first pattern that fits counts; a name that fits none is of the kind `other`."""
+"""Kinds with patterns of tool names; the first that matches counts, and no match means `other`."""
 
 KNOWN_TOOL_KINDS: Mapping[str, ToolKind] = {
     "write_todos": "think",
@@ -76,7 +76,7 @@ KNOWN_TOOL_KINDS: Mapping[str, ToolKind] = {
     "shell": "execute",
     "terminal": "execute",
 }
-"""Tools that LangChain and deepagents bring along, and whose names say something else than they do."""
+"""Kinds of tools of LangChain and deepagents whose names suggest another kind."""
 
 KindOverride: TypeAlias = Mapping[str, ToolKind] | Callable[[str, ToolArguments], ToolKind | None]
 TitleOverride: TypeAlias = (
@@ -112,7 +112,7 @@ class Presentation:
         self._overrides: list[Overrides] = []
 
     def prefer(self, overrides: Overrides) -> None:
-        """Take these wishes into account, after those that were there before. Twice is once."""
+        """Add overrides, which count after the earlier ones; adding them twice has no effect."""
         if overrides not in self._overrides:
             self._overrides.append(overrides)
 
@@ -189,7 +189,7 @@ def _without_last(args: ToolArguments) -> Mapping[str, Any]:
 
 
 class Overrides:
-    """The presentation that one `acp.tools(…)` wants; each answer is None where it says nothing.
+    """The presentation that one `acp.tools(…)` wants; methods return None where it says nothing.
 
     Each override is a function, or a mapping from patterns of tool names to what is wanted of these tools. It
     is checked where it is written; what a function returns is checked each time, and whatever is wrong with
@@ -402,7 +402,7 @@ def kind_by_name(name: str) -> ToolKind:
 
 
 def _claimed(annotations: Mapping[str, Any], by_name: ToolKind) -> ToolKind:
-    """A claim goes before the name, which then only says more exactly what is meant by it."""
+    """Return the kind that a server claims; the name only decides between kinds that fit the claim."""
     if annotations.get("read_only") is True:
         return by_name if by_name in HARMLESS_KINDS else "read"
     if annotations.get("destructive") is True:

@@ -50,22 +50,22 @@ INTERRUPT = "__interrupt__"
 MESSAGES = "messages"
 
 RETRY_GRACE = 0.3
-"""Seconds after the failure of a model in which somebody may ask it again before the user is told."""
+"""Seconds after a model's failure in which it may be asked again before the user is told."""
 
 NOT_STREAMED = "nostream"
-"""LangGraph's tag for models whose answers are nobody's business."""
+"""LangGraph's tag for models whose answers are not shown."""
 
 TOKENS_BEFORE_YIELD = 128
-"""Tokens after which others get their turn, also if the model never waits for anything."""
+"""Tokens after which other tasks may run, even if the model never waits."""
 
 SUMMARY_SOURCE = "summarization"
 
 INTERNAL_RUNS = frozenset({"tool_selection", "tool_emulation"})
-"""What LangChain's own middleware asks models for, beside the conversation."""
+"""Sources of model calls by LangChain's own middleware, which are no part of the conversation."""
 
 
 class _Tool(NamedTuple):
-    """A tool that runs, with the call and the writer of the code around it."""
+    """A running tool, with the call and the writer of the code around it."""
 
     key: str
     outer: str | None
@@ -74,7 +74,7 @@ class _Tool(NamedTuple):
 
 
 class RunListener(BaseCallbackHandler):
-    """Hears one run of a graph through LangChain's callbacks, without a queue in between.
+    """Receives LangChain's callbacks of one run of a graph, without a queue in between.
 
     A model's tokens are told to the client in the very call in which LangChain reports them, and a model that
     is faster than its client is held up there. Models stream because the listener has the two `tap` methods:
@@ -92,16 +92,16 @@ class RunListener(BaseCallbackHandler):
         self._thread = threading.get_ident()
         self._tools: dict[UUID, _Tool] = {}
         self._running: dict[str, UUID] = {}
-        """Which of them has a call's key."""
+        """Ids of running tools by the keys of their calls."""
         self._outlet = current.session.outlet
         self._until_breath = TOKENS_BEFORE_YIELD
-        """Tokens that may come before others get their turn."""
+        """Tokens left before other tasks may run."""
         self._next: Callable[..., Awaitable[None] | None] = self._take
-        """What takes the next token on the loop, with or without waiting."""
+        """Handles the next token on the loop, with or without waiting."""
         self._summaries: set[UUID] = set()
 
     def tap_output_aiter(self, run_id: UUID, output: AsyncIterator[T]) -> AsyncIterator[T]:
-        """Make models stream by being there; what they say is heard elsewhere."""
+        """Return the stream as it is; that this method exists makes LangChain stream models."""
         return output
 
     def tap_output_iter(self, run_id: UUID, output: Iterator[T]) -> Iterator[T]:
@@ -130,7 +130,7 @@ class RunListener(BaseCallbackHandler):
 
     @property
     def on_llm_new_token(self) -> Callable[..., Awaitable[None] | None]:
-        """Hears a token. LangChain looks this up for each: only where something is to wait, it can."""
+        """Callback for a token; looked up for each, so that only those that have to wait are awaited."""
         return self._next if threading.get_ident() == self._thread else self._take_in_thread
 
     def _take(
@@ -228,7 +228,7 @@ class RunListener(BaseCallbackHandler):
         return tool
 
     def tell(self, what: Callable[..., object], *arguments: Any) -> None:
-        """Tell something on the loop: now, or from a thread as soon as it can."""
+        """Call a function that reports something on the loop: now, or from a thread as soon as possible."""
         if threading.get_ident() == self._thread:
             self._tell_now(what, arguments)
         else:
@@ -252,7 +252,7 @@ def _answer_in(response: LLMResult) -> AIMessage | None:
 
 
 class TurnProjection:
-    """Tells one prompt's client what models, tools and nodes do.
+    """Reports to one prompt's client what models, tools and nodes do.
 
     Everything here happens on the event loop. Who calls it from a thread has to hop there first, as
     `RunListener` does.
@@ -262,15 +262,15 @@ class TurnProjection:
         self, current: Current, look: DisplayOptions, usage: TokenUsage, filters: StreamFilters | None = None
     ) -> None:
         self.stop: StopReason | None = None
-        """Why the last model at the top has stopped, if it was not done."""
+        """Stop reason of the last model at the top; None if it simply finished."""
         self.interrupts: list[Interrupt] = []
-        """What the run has stopped to ask."""
+        """Interrupts at which the run has stopped."""
         self.is_at_breakpoint = False
-        """Whether the run has stopped without a question."""
+        """True if the run has stopped without an interrupt."""
         self.has_spoken = False
-        """Whether anything was shown that answers the prompt."""
+        """True if something was shown that answers the prompt."""
         self.model_error: BaseException | None = None
-        """What a model has failed with at last."""
+        """The last error of a model."""
         self._current = current
         current.when_retried = self.retry_model
         self._calls = current.calls
@@ -280,7 +280,7 @@ class TurnProjection:
         self._filters = filters
         self._runs: dict[UUID, ModelRun] = {}
         self._last: ModelRun | None = None
-        """Whose token came last. Its id is the same object each time, and ids are slow to compare."""
+        """The model run of the last token, cached with its id because ids are slow to compare."""
         self._last_id: UUID | None = None
         self._deduplicator = MessageDeduplicator()
         self._failed: BaseException | None = None
@@ -289,19 +289,19 @@ class TurnProjection:
 
     @property
     def is_alive(self) -> bool:
-        """True if the client still hears of this."""
+        """True if the turn still goes on, so that the client can be told."""
         return self._turn.is_alive
 
     def know(self, messages: Iterable[BaseMessage]) -> None:
-        """Take these messages for known: they were there before."""
+        """Note messages that were there before, so that they are not shown again."""
         self._deduplicator.know(messages)
 
     def unfinished(self) -> str:
-        """Return what was said in an answer that broke off."""
+        """Return the text of answers that broke off."""
         return "".join(text for run in self._runs.values() if not run.is_nested for text in run.said)
 
     def begin_model(self, run_id: UUID, parent: str | None, model: str | None) -> None:
-        """A model is asked, in this tool call if in any."""
+        """Begin to show the answer of a model, which may be asked inside of a tool call."""
         if parent is None:
             self._usage.begin(model)
         if self._failed is not None:
@@ -313,7 +313,7 @@ class TurnProjection:
             self._runs[run_id] = FilteredModelRun(self._turn, self._calls, self._look, parent, self._filters)
 
     def take(self, run_id: UUID, message: AIMessageChunk) -> bool:
-        """A model has said something more. Returns whether its client takes yet more without waiting."""
+        """Show a piece of a model's answer. Returns whether more can be sent without waiting."""
         if run_id is not self._last_id:
             self._last_id, self._last = run_id, self._runs.get(run_id)
         if self._last is None or not self._turn.is_alive:
@@ -321,7 +321,7 @@ class TurnProjection:
         return self._last.take(message)
 
     def end_model(self, run_id: UUID, message: AIMessage) -> None:
-        """A model has answered."""
+        """End a model's answer: announce its calls, count its usage, and note its stop reason."""
         run, self._last_id = self._runs.pop(run_id, None), None
         if run is None:
             # What nobody is shown was paid for all the same.
@@ -338,7 +338,7 @@ class TurnProjection:
             self.has_spoken = self.has_spoken or bool(run.said or run.called)
 
     def fail_model(self, run_id: UUID, error: BaseException) -> None:
-        """A model has failed; somebody may ask it again."""
+        """End a model's answer as failed; the user is told after RETRY_GRACE seconds."""
         run, self._last_id = self._runs.pop(run_id, None), None
         if run is not None:
             run.fail(describe(error))
@@ -346,13 +346,13 @@ class TurnProjection:
             asyncio.get_running_loop().call_later(RETRY_GRACE, self._tell_wait, error)
 
     def retry_model(self, seconds: float | None, error: BaseException | None = None) -> None:
-        """A model is going to be asked again."""
+        """Tell the user that a model is asked again."""
         whole = round(seconds or 0)
         when = "now" if whole == 0 else "in a second" if whole == 1 else f"in {whole} seconds"
         self._tell_trouble(error, f"It is asked again {when}.")
 
     def _tell_wait(self, error: BaseException) -> None:
-        """Nobody has asked the model again by now, and nobody has given up: somebody may wait for long."""
+        """Tell the user of a model's failure if it was neither asked again nor given up by now."""
         if self._failed is error and self.is_alive:
             self._failed = None
             self._tell_trouble(error, "The agent waits before it tries again, or goes on without it.")
@@ -376,7 +376,7 @@ class TurnProjection:
             self._turn.session.outlet.send(compaction)
 
     def begin_tool(self, key: str, name: str, arguments: dict[str, Any], parent: str | None) -> None:
-        """A tool runs."""
+        """Show a call as running, and announce it if no model has."""
         self._calls.free(key)
         self._calls.withdraw(key, name, arguments)
         if key not in self._calls:
@@ -384,7 +384,10 @@ class TurnProjection:
         self._calls.run(key)
 
     def end_tool(self, key: str, output: Any, *, is_asked_for: bool) -> None:
-        """A tool has returned. One that says that it failed may be tried again, so its message is awaited."""
+        """Settle the call of a tool that has returned.
+
+        One that reports a failure may be tried again, so its message is awaited.
+        """
         message = _message_of(output)
         if message is not None and (message.status != "error" or not is_asked_for):
             self._heard[id(message)] = message
@@ -393,7 +396,7 @@ class TurnProjection:
             self._calls.settle(key, "completed", content=_shown(client_blocks(_plain(output))))
 
     def fail_tool(self, key: str, error: BaseException, *, is_asked_for: bool) -> None:
-        """A tool has raised; what becomes of that, its message tells."""
+        """Note a tool's error if its model gets a message about it; settle any other call as failed."""
         if error is self._failed:
             self._failed = None  # the model of an agent in it: nobody asks that again, and the call tells why
         if is_asked_for:
@@ -403,9 +406,10 @@ class TurnProjection:
             self._calls.settle(key, "failed", reason=describe(error))
 
     def _fail_inside(self, key: str, *, has_failed: bool) -> None:
-        """A call ends: those in it whose tools raised will have no message that says so.
+        """Settle calls inside of one that ends, whose tools raised: no message will follow.
 
-        If it has failed, nothing goes on in it; otherwise its tool may have left something running.
+        If the outer call has failed, nothing goes on in it; otherwise its tool may have left something
+        running.
         """
         for inner in self._calls.open_inside(key):
             error = self._errors.get(inner)
@@ -414,14 +418,14 @@ class TurnProjection:
                 self._calls.settle(inner, "failed", reason=STOPPED if error is None else describe(error))
 
     def output(self, key: str, delta: Any) -> None:
-        """A tool has put out something before its end."""
+        """Show output of a tool that still runs."""
         for block in client_blocks(delta):
             self._calls.append(key, getattr(block, "text", None) or block)
 
     def fail_open(self, reason: str | None) -> None:
-        """The run was broken off: calls whose tool raised are told why, and all others for this reason.
+        """Settle open calls when the run was broken off: with the error of their tool, else with this reason.
 
-        Without one they are left open: whoever is told that the turn has failed will hear it of them, too.
+        Without a reason the others are left open: whoever reports that the turn has failed settles them.
         """
         self._failed = None
         for key, error in self._errors.items():
@@ -431,7 +435,7 @@ class TurnProjection:
             self._calls.settle_open("failed", reason)
 
     def update(self, namespace: tuple[str, ...], update: Mapping[str, Any]) -> None:
-        """Nodes have written this into the state."""
+        """Show what nodes have written into the state."""
         for node, written in update.items():
             if node == INTERRUPT:
                 self._note_interrupts(namespace, written)
@@ -440,13 +444,13 @@ class TurnProjection:
                     self._take_values(namespace, values)
 
     def custom(self, value: Any) -> None:
-        """A node or a tool has written into LangGraph's stream: text there is the output of what runs."""
+        """Show text in LangGraph's custom stream as output of the one tool that runs."""
         running = self._calls.running_ids
         if isinstance(value, str) and len(running) == 1:
             self._calls.append(running[0], value)
 
     def _note_interrupts(self, namespace: tuple[str, ...], interrupts: Any) -> None:
-        """Nodes that run side by side are told of one by one, and asked about together."""
+        """Collect the interrupts of concurrent nodes, which come one by one and are asked about together."""
         if not namespace:
             self.is_at_breakpoint = not interrupts
             known = {each.id for each in self.interrupts}
@@ -472,7 +476,7 @@ class TurnProjection:
                 self._current.board.plan(values["plan"])
 
     def _say_whole(self, message: AIMessage, namespace: tuple[str, ...]) -> None:
-        """A message that no model has streamed: a node has made it."""
+        """Show a message that a node has made, and no model has streamed."""
         if self._deduplicator.has(message, namespace):
             return
         shown = message if self._filters is None else self._filters.answer(message)
@@ -536,7 +540,7 @@ def _messages_in(values: Any) -> Iterator[BaseMessage]:
 
 
 def _made_of(value: Any) -> list[BaseMessage]:
-    """A message that was written as a pair or a dictionary; the state makes one of it as well."""
+    """Convert a message that was written as a pair or a dictionary, as the state does."""
     if not isinstance(value, tuple | dict):
         return []
     try:

@@ -30,24 +30,24 @@ LONGEST_PATH = 4096
 MOST_PATHS = 50
 """Paths of one call that are told."""
 LONGEST_SHOWN = 100
-"""Characters of an argument in a title."""
+"""Most characters of an argument in a title."""
 LONGEST_READ = 10_000
-"""Characters of an argument that are looked at for that."""
+"""Most characters of an argument that are read for a title."""
 LONGEST_OLD_TEXT = 1024 * 1024
 """Bytes of a file whose change is shown as a whole."""
 LAST_LINE = 2**32 - 1
 
 MOST_VALUES = 2_000
-"""Values in the arguments of one call that are looked at."""
+"""Most values in the arguments of one call that are judged."""
 
 UNJUDGEABLE = "\0"
-"""A path that nobody can judge."""
+"""A path that can never be judged, so that it is always asked about."""
 
 KINDS_WITH_TARGETS = frozenset({"edit", "delete", "move"})
 """Kinds of tools whose `source` and `target` are files."""
 
 SHORT_JSON = 200
-"""Characters that LangChain itself may read: it takes no time."""
+"""Most characters of JSON that are left to LangChain's own parser, which is fast enough for them."""
 
 _PATH = re.compile(r"(?:.*_)?(?:path|file|filename|filepath|dir|directory|folder|paths|files|directories)")
 TARGET_NAMES = frozenset({"source", "destination", "src", "dst", "dest", "target", "from", "to"})
@@ -67,7 +67,7 @@ _CLOSING = {"{": "}", "[": "]"}
 
 
 def key_argument(args: ToolArguments, cwd: str) -> str | None:
-    """The argument that tells one call from another, as one short line."""
+    """Return the most telling argument of a call as one short line."""
     for names in (COMMAND_NAMES, _path_names(args), URL_NAMES, _SUBJECTS, tuple(args)):
         for name in names:
             shown = short_text(args.get(name))
@@ -126,7 +126,7 @@ def diffs_in(args: ToolArguments, cwd: str, roots: Sequence[str]) -> tuple[Diff,
 
 
 def _old_text(path: str, roots: Sequence[str]) -> tuple[bool, str | None]:
-    """True if it is known what the file holds, and what; None if there is no such file."""
+    """Return whether a file's text is known, and the text; None if there is no such file."""
     real = os.path.realpath(path)
     if not any(
         real == root or real.startswith(os.path.join(root, "")) for root in map(os.path.realpath, roots)
@@ -202,7 +202,7 @@ class NamedText(NamedTuple):
     name: str
     text: str
     is_file: bool
-    """Whether it is, or is in, something that is called like files."""
+    """True if the argument, or one around it, has a name for files."""
 
 
 class JudgedArguments:
@@ -222,7 +222,7 @@ class JudgedArguments:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The paths; each as it looks, too: after a link `..` leads elsewhere than that."""
+        """The paths, each also without `..`, because after a link that may lead elsewhere."""
         found = [path for named in self._texts if self._is_path(named) for path in _judged_paths(named.text)]
         whole = [unnormalized(path, self._cwd) for path in found]
         judged = [each for path in whole for each in (os.path.normpath(path), path)]

@@ -38,7 +38,7 @@ REPORT_INTERVAL = 0.05
 """Seconds between two reports of arguments that a model is still writing."""
 
 REPORT_GROWTH = 1.5
-"""Times that arguments grow between two reports: so all reports together stay in proportion to the last."""
+"""Factor by which arguments grow between two reports, so that all reports are in proportion to the last."""
 
 LONGEST_PARTIAL = 64 * 1024
 """Characters of arguments that are looked at before they are complete."""
@@ -73,11 +73,11 @@ class ToolCalls:
         self.permitted: set[str] = set()
         """Calls that were decided about already: nobody is asked again."""
         self.approved: set[str] = set()
-        """Calls that the user was asked about and has approved: what one wants to ask, another has asked."""
+        """Calls that the user has approved, so that another question about them is not asked."""
         self.edited: dict[str, EditedCall] = {}
-        """Calls that the user has changed: what is run again, after a question in it, is not asked about."""
+        """Calls that the user has changed; when they run again after an interrupt, nobody is asked again."""
         self.refused: dict[str, str] = {}
-        """Calls that must not run although nobody else stops them, and why."""
+        """Reasons of calls that must not run although nobody else stops them, by key."""
 
     def __contains__(self, id: str) -> bool:
         return id in self._calls
@@ -99,7 +99,7 @@ class ToolCalls:
         return key
 
     def open_key(self, id: str, parent: str | None) -> str:
-        """Return the key of a call that may be made elsewhere: if it is not known there, the only other."""
+        """Return the key of a call in `parent`; if there is none, that of the only open one elsewhere."""
         key = self.key(id, parent)
         if key in self._calls:
             return key
@@ -107,7 +107,7 @@ class ToolCalls:
         return others[0] if len(others) == 1 else key
 
     def reviewed_key(self, id: str, name: str, arguments: dict[str, Any]) -> str:
-        """Return the key of a call of this tool that is reviewed, wherever it is made: the latest."""
+        """Return the key of the latest open call of this tool that a review is about, wherever it is made."""
         alike = [
             each for each in self.open_ids if self._ids.get(each, each) == id and self.name(each) == name
         ]
@@ -115,13 +115,13 @@ class ToolCalls:
         return next(reversed(exact or alike), id)
 
     def withdraw(self, key: str, name: str, arguments: dict[str, Any]) -> None:
-        """The call is made like this: if that is not what was decided about, it has to be decided anew."""
+        """Withdraw the permission of a call that is made otherwise than was decided about."""
         if not self.is_like(key, name, arguments):
             self.permitted.discard(key)
             self.approved.discard(key)
 
     def refuse(self, key: str, reason: str) -> None:
-        """The call must not run, whoever permits it."""
+        """Keep a call from running, whoever permits it."""
         self.permitted.discard(key)
         self.approved.discard(key)
         self.refused[key] = reason
@@ -141,7 +141,7 @@ class ToolCalls:
         return tuple(call_id for call_id, call in self._calls.items() if not call.is_over)
 
     def open_inside(self, id: str) -> tuple[str, ...]:
-        """The keys of those among them that are made in this one."""
+        """Return the keys of open calls that are made inside of this one."""
         around = self._calls[id].client_id
         return tuple(each for each in self.open_ids if self._calls[each].parent == around)
 
@@ -166,7 +166,7 @@ class ToolCalls:
     def announce(
         self, id: str, name: str, arguments: dict[str, Any] | None = None, *, parent: str | None = None
     ) -> None:
-        """Begin a call. Who announces it again only completes what is known of its arguments.
+        """Begin a call; announced again, only its arguments are completed.
 
         `parent` is the call in which this one is made, as by the agent that a tool has started.
         """
@@ -181,7 +181,7 @@ class ToolCalls:
             self.rewrite(id, arguments)
 
     def free(self, id: str) -> None:
-        """A new call is about to be announced, which may have the id of one that is over.
+        """Forget a call that is over, because a new one may have the same id.
 
         Some models count their calls from nothing in every message.
         """
@@ -190,7 +190,7 @@ class ToolCalls:
             self.shown.discard(id)
 
     def write(self, id: str, piece: str) -> None:
-        """The model has written another piece of the arguments, which are JSON."""
+        """Add a piece of the arguments, which are JSON, and report them from time to time."""
         call = self._calls[id]
         call.written += piece
         now = time.monotonic()
@@ -205,14 +205,14 @@ class ToolCalls:
             self._tell_changes(call)
 
     def rewrite(self, id: str, arguments: dict[str, Any]) -> None:
-        """The call is made with these arguments, and no others will follow unless somebody edits them."""
+        """Set the final arguments of a call, which only an edit may change."""
         call = self._calls[id]
         call.arguments, call.is_partial = arguments, False
         self._tell_changes(call)
         self._preview(call)
 
     def run(self, id: str) -> None:
-        """The call is running, the first time or again."""
+        """Show the call as running, for the first time or again."""
         call = self._calls[id]
         if not call.is_running and not call.is_over:
             call.is_running = True
@@ -220,7 +220,7 @@ class ToolCalls:
                 self._ledger.update(call.client_id, status="in_progress")
 
     def wait(self, id: str) -> None:
-        """The call waits again, as for an answer of the user."""
+        """Show the call as pending again, as while the user is asked."""
         call = self._calls[id]
         if call.is_running and not call.is_over:
             call.is_running = False
@@ -228,7 +228,7 @@ class ToolCalls:
                 self._ledger.update(call.client_id, status="pending")
 
     def show(self, id: str) -> str:
-        """Tell the client of the call, whatever is wanted otherwise: the user is asked about it.
+        """Show the call to the client in any case, because the user is asked about it.
 
         Returns the id that the client knows it by.
         """
@@ -238,7 +238,7 @@ class ToolCalls:
         return call.client_id
 
     def locate(self, id: str, places: Sequence[ToolCallLocation]) -> None:
-        """The tool has found that it works in these places: better than what its arguments tell."""
+        """Set the places that the tool itself has found, in place of those from its arguments."""
         call = self._calls[id]
         call.places = tuple(places)
         self._tell_changes(call)
@@ -299,7 +299,7 @@ class ToolCalls:
             self._ledger.update(call.client_id, **changed)
 
     def _preview(self, call: _CallState) -> None:
-        """Show what the call is about to change: who is asked about it wants to see that."""
+        """Show what the call is about to change, so that the user sees what is asked about."""
         if not call.is_told or call.is_over or not self._presentation.results(call.name):
             return
         if shows_own_changes(self._tools.get(call.name)):
@@ -329,7 +329,7 @@ class ToolCalls:
             self._preview(call)
 
     def _changed(self, call: _CallState) -> dict[str, Any]:
-        """Return what the client is told of the call as it stands, but for what it was told before."""
+        """Return the fields of the call that have changed since the client was told of them."""
         tool, arguments = self._tools.get(call.name), self._presentation.arguments(call.arguments)
         told = {
             "title": self._presentation.title(call.name, tool, arguments, call.is_partial),
@@ -356,7 +356,7 @@ class ToolCalls:
         return self._calls[parent].client_id if parent in self._calls else parent
 
     def _free_id(self, id: str) -> str:
-        """Models may count their calls from nothing in every turn, and write anything for an id."""
+        """Return an id that is new in the session and valid, as models may repeat or invent any."""
         if not id or len(id) > LONGEST_ID or not id.isprintable():
             return f"call_{os.urandom(8).hex()}"
         return f"{id}_{os.urandom(4).hex()}" if self._ledger.knows(id) else id
@@ -459,7 +459,7 @@ class JoinedCall(Call):
         self._is_open = False
 
     async def permitted(self, *, deadline: float | None = None) -> bool:
-        """True if the call may go on; it is asked once, here or before."""
+        """True if the call may go on; asks at most once in each call."""
         if self._key in self._calls.refused:
             self._refused = self._calls.refused[self._key]
             return False
@@ -491,7 +491,7 @@ class JoinedCall(Call):
         await self._turn.session.outlet.wait_for_room()
 
     async def _report(self, *, starts: bool = False, **fields: Any) -> None:
-        """Report nothing: how a model's call is presented is decided by `ToolCalls`."""
+        """Report nothing: `ToolCalls` presents the calls of models."""
         self._turn.check_alive()
 
 
@@ -507,7 +507,7 @@ except ImportError:
 
 
 HAS_OUTPUT_WRITER = _writer_variable is not None
-"""Whether LangGraph has the writer where it was; if not, what tools put out comes by the stream."""
+"""True if LangGraph's output writer was found; otherwise the output of tools comes by the stream."""
 
 
 def write_to(writer: OutputWriter | None) -> OutputWriter | None:

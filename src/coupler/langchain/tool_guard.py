@@ -91,14 +91,14 @@ def _guarded_node(node: ToolNode) -> ToolNode:
 
 
 def _is_cancel(error: BaseException, prompt: Current) -> bool:
-    """True if the call itself is cancelled, and not only something that its tool has waited for."""
+    """True if the call itself is cancelled, and not only something that its tool waited for."""
     task = asyncio.current_task()
     is_cancelled = prompt.turn.is_cancelled or (task is not None and task.cancelling() > 0)
     return isinstance(error, asyncio.CancelledError) and is_cancelled
 
 
 def _leaves_errors_open(node: ToolNode) -> bool:
-    """True if nobody has said what becomes of a tool's errors: by default they end the run."""
+    """True if the node has LangGraph's default handling of tools' errors, which ends the run."""
     usual = getattr(tool_node, "_default_handle_tool_errors", None)
     return usual is not None and getattr(node, "_handle_tool_errors", None) is usual
 
@@ -125,7 +125,7 @@ async def permission_callbacks(current: Current) -> list[BaseCallbackHandler]:
 
 
 class _PermissionCallback(BaseCallbackHandler):
-    """Hears of tools before they run, and of nothing else."""
+    """Receives LangChain's callbacks about tools before they run."""
 
     run_inline = True
     raise_error = True
@@ -138,7 +138,7 @@ class _PermissionCallback(BaseCallbackHandler):
     def _call(
         self, serialized: Mapping[str, Any] | None, given: str, told: Mapping[str, Any]
     ) -> ToolCall | None:
-        """The call that a tool is run for; None for one that was decided about, or asks for itself."""
+        """Return the call that a tool is run for; None if it was decided about, or the tool asks itself."""
         about = (told.get("metadata") or {}).get("coupler")
         if isinstance(about, Mapping) and ("server" in about or about.get("asks") is True):
             return None
@@ -166,7 +166,7 @@ class _PermissionCallback(BaseCallbackHandler):
 
 
 class AsyncPermissionCallback(_PermissionCallback):
-    """Asks the user about tools, where code is awaited."""
+    """Asks the user about tools, where callbacks are awaited."""
 
     async def on_tool_start(
         self, serialized: dict[str, Any], input_str: str, *, run_id: UUID, **more: Any
@@ -181,7 +181,7 @@ class AsyncPermissionCallback(_PermissionCallback):
 
 
 class SyncPermissionCallback(_PermissionCallback):
-    """Refuses tools, also where nobody can be asked; it has the last word."""
+    """Refuses tools, also where callbacks are not awaited; it decides last."""
 
     def on_tool_start(self, serialized: dict[str, Any], input_str: str, *, run_id: UUID, **more: Any) -> None:
         call = self._call(serialized, input_str, {"run_id": run_id, **more})
@@ -198,7 +198,7 @@ class SyncPermissionCallback(_PermissionCallback):
 
 
 class ToolNotPermittedError(ToolInvocationError):
-    """Keeps a tool from running; the model is told so, as of arguments that do not fit."""
+    """Keeps a tool from running; the model is told, as it is of invalid arguments."""
 
     def __init__(self, call: ToolCall, reason: str) -> None:
         self.message = refusal_message(call, reason).text

@@ -31,11 +31,11 @@ class TokenUsage:
         self._spent: Counter[str] = Counter()
 
     def begin(self, model: str | None) -> None:
-        """The model of this name is asked at the top."""
+        """Note the context size of the model that is asked at the top."""
         self._size = self._sizes.get(model)
 
     def add(self, message: AIMessage, *, is_nested: bool) -> None:
-        """A model has answered, at the top or inside of a tool call."""
+        """Add the usage of a model's answer, at the top or inside of a tool call, and report it."""
         used = message.usage_metadata
         if not used:
             return

@@ -33,21 +33,21 @@ LONGEST_LINE = 2000
 """Characters of a line that are shown."""
 
 LONGEST_TEXT = 60_000
-"""Characters that a model gets at once."""
+"""Most characters that a model gets at once."""
 
 BLOCK_BYTES = 1024 * 1024
-"""Bytes that are looked at together."""
+"""Bytes that are read at a time while lines are skipped."""
 
 HEAD_BYTES = 8192
-"""Bytes at the beginning of a file by which text is told from other things."""
+"""Bytes at the beginning of a file that decide whether it is text."""
 
 MOST_NAMES = 3
 MOST_ENTRIES = 5000
-"""Names that are suggested, and those of which they are chosen."""
+"""Most names that are suggested, and most entries of a directory that are considered."""
 
 PDF = b"%PDF-"
 PICTURES = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8")
-"""How those files begin, and these, that are no text even if no NUL is in sight."""
+"""Beginnings of PDF files and images, which are no text even without a NUL byte."""
 
 IMAGES = (*PICTURES, b"BM", b"II*\0", b"MM\0*", b"\0\0\1\0")
 ARCHIVES = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"(\xb5/\xfd")
@@ -182,7 +182,7 @@ def shown_line(line: str, length: int, unit: str = "characters") -> str:
 
 
 def lines_from(stream: BinaryIO, first: int, may_go_on: Callable[[], bool]) -> Iterator[str]:
-    """The lines of a file of any size from one on; neither the file nor a line has to fit into memory.
+    """Yield the lines of a file of any size from one on; neither file nor line has to fit into memory.
 
     Bytes that are no UTF-8 are shown as replacement characters. Raises ValueError if there are fewer lines.
     `may_go_on` is asked now and then: nobody may wait for it any more.
@@ -198,7 +198,7 @@ def lines_from(stream: BinaryIO, first: int, may_go_on: Callable[[], bool]) -> I
 
 
 def _skip(stream: BinaryIO, lines: int, may_go_on: Callable[[], bool]) -> int:
-    """Go to the beginning of a line; how many lines there are before it."""
+    """Skip lines, and return how many there were."""
     left = lines
     has_part = False
     while left > 0:
@@ -248,7 +248,7 @@ def check_is_text(head: bytes, size: int, place: SessionPath) -> None:
 
 
 def check_is_editable(place: SessionPath) -> None:
-    """Raise if a file is shown in part or in other letters: to read it once more would not help."""
+    """Raise if a file cannot be edited as text, so that reading it once more would not help."""
     size = size_of(place)
     if size is None:
         return
@@ -269,7 +269,7 @@ def size_of(place: SessionPath) -> int | None:
 
 
 def _near(place: SessionPath) -> Iterator[str]:
-    """Paths beside the first part of the way that is missing, which look like it."""
+    """Yield paths that look like the first missing part of this one."""
     parent = Path(place.root)
     for index, name in enumerate(place.below):
         if (parent / name).exists():

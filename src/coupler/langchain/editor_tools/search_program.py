@@ -24,31 +24,31 @@ MOST_FILES = 1_000_000
 """Files that are looked at to find the newest."""
 
 LARGEST_GITIGNORE = 1_000_000
-"""Bytes of such a file that are read."""
+"""Most bytes of a .gitignore file that are read."""
 
 MOST_CHOICES = 200
-"""Patterns that braces may stand for."""
+"""Most patterns that braces may stand for."""
 
 LARGEST_FILE = 2_000_000
-"""Bytes of a file that is searched, unless it was named itself."""
+"""Most bytes of a file that is searched, unless it was named itself."""
 
 LONGEST_LINE = 300
 """Characters of a line that are shown."""
 
 BEFORE = 100
-"""Characters that are shown before the place that fits, in a line that is longer than that."""
+"""Characters that are shown before the match in a long line."""
 
 LONGEST_READ = 1_000_000
-"""Characters of a line that are looked at."""
+"""Most characters of a line that are searched."""
 
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-"""How files in UTF-16 begin."""
+"""Byte order marks of UTF-16."""
 
 SKIPPED = frozenset(
     {".git", ".hg", ".svn", ".jj", "node_modules", ".venv", "venv", "__pycache__", ".mypy_cache"}
     | {".ruff_cache", ".pytest_cache", ".hypothesis", ".tox", ".nox"}
 )
-"""Directories in which nobody looks for their own work."""
+"""Directories of caches, installed packages and version control, which are not searched."""
 
 
 def main() -> None:
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def files(task: dict[str, Any]) -> tuple[list[HitTuple], int]:
-    """Files with such names, in the order of their names, and how many there are; the newest, if too many."""
+    """Return the files with matching names, sorted, and their number; if there are too many, the newest."""
     found = [*islice(_paths(task), MOST_FILES)]
     if len(found) > task["most"]:
         newest = sorted(found, key=lambda path: _time(path, task["texts"]), reverse=True)
@@ -69,7 +69,7 @@ def files(task: dict[str, Any]) -> tuple[list[HitTuple], int]:
 
 
 def hits(task: dict[str, Any]) -> tuple[list[HitTuple], int]:
-    """Lines that fit, and how many of them there are at least; no more than are wanted."""
+    """Return the matching lines, no more than are wanted, and how many there are at least."""
     expression = re.compile(task["pattern"], re.IGNORECASE if task["ignore_case"] else 0)
     found: list[HitTuple] = []
     count = 0
@@ -98,7 +98,7 @@ def _paths(task: dict[str, Any]) -> Iterator[str]:
 
 
 def _in_order(on_disk: Iterator[str], unsaved: list[str]) -> Iterator[str]:
-    """The files of the disk, with those that only the editor has in their places."""
+    """Yield the files of the disk and those that only the editor has, in one order."""
     left = sorted(unsaved, key=lambda path: path.split(os.sep))
     for path in on_disk:
         place = path.split(os.sep)
@@ -147,7 +147,7 @@ def hits_in(path: str, lines: Iterable[str], expression: re.Pattern[str], contex
 
 
 def shortened(line: str, place: int) -> str:
-    """A line, or what is around a place in it."""
+    """Return a line, or of a long one the part around a place."""
     line = line.replace("\0", "\ufffd")
     if len(line) <= LONGEST_LINE:
         return line
@@ -228,7 +228,7 @@ def _files(directory: str, rules: GitignoreRules) -> Iterator[str]:
 
 
 def _above(rules: GitignoreRules, directory: str) -> GitignoreRules | None:
-    """A repository inside of another one has rules of its own."""
+    """Return the rules that a directory inherits: none if it is the root of a repository."""
     return None if is_repository(directory) else rules
 
 
@@ -243,7 +243,7 @@ class GitignoreRules:
         self._any = re.compile("|".join(texts), re.DOTALL) if self._patterns else None
 
     def __contains__(self, entry: tuple[str, bool]) -> bool:
-        """True if a path, and whether that is a directory's, is left out; no directory above it is."""
+        """True if the rules leave out a path; `entry` also says whether it is a directory's."""
         rules: GitignoreRules | None = self
         while rules is not None:
             verdict = rules._verdict(*entry)
@@ -265,7 +265,7 @@ class GitignoreRules:
 class _Pattern(NamedTuple):
     expression: re.Pattern[str]
     is_against: bool
-    """Whether it takes back what patterns before it have left out."""
+    """True if it includes again what patterns before it have left out."""
     is_for_directories: bool
 
 
@@ -323,7 +323,7 @@ _BRACES = re.compile(r"(\\.|\[[^\]/]*\])|\{([^{}]*)\}", re.DOTALL)
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Return what a person or a model means by a pattern of file names, with names separated by `/`.
+    """Compile a pattern of file names, as people and models write them, with names separated by `/`.
 
     `*` and `?` stay in one directory, `**` does not, `[a-z]` is one of several characters, and `{a,b}` one of
     several texts; .gitignore files have no braces. Raises ValueError if it stands for too much.

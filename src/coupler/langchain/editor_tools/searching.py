@@ -44,16 +44,16 @@ DirectoryArgument = Annotated[
 
 MOST_FILES = 500
 MOST_LINES = 300
-"""Files that are named, and lines that are shown."""
+"""Most files that are named, and most lines that are shown."""
 
 MOST_CONTEXT = 20
-"""Lines around each that fits."""
+"""Most lines around each match."""
 
 MOST_PLACES = 20
-"""Places that an editor is told of."""
+"""Most places that an editor is told of."""
 
 MOST_ENTRIES = 500
-"""Entries that are shown."""
+"""Most entries of a directory that are shown."""
 
 LONGEST_TEXT = 25_000
 """Characters of what was found that a model gets at once."""
@@ -65,20 +65,20 @@ PROGRAM_CODE = (
 )
 
 SEARCH_LIMIT = 30.0
-"""Seconds that a search has."""
+"""Seconds that a search may take."""
 
 LONGEST_OUTPUT = 16 * 1024 * 1024
 
 MOST_UNSAVED = 100
-"""Files that the editor is asked for; those that were touched last."""
+"""Most files that the editor is asked for: those that were touched last."""
 
 AT_ONCE = 8
 
 UNSAVED_LIMIT = 10.0
-"""Seconds that the editor has."""
+"""Seconds that the editor has to return all unsaved texts."""
 
 LONGEST_UNSAVED = 2_000_000
-"""Characters of a file that is searched."""
+"""Most characters of an unsaved text that is searched."""
 
 SAME_IN_RIPGREP = re.compile(
     r"""\( (?: \?: | (?!\?) ) | \| |
@@ -205,9 +205,9 @@ async def list_directory(
 
 @asynccontextmanager
 async def _permitted(verb: str, directory: str) -> AsyncIterator[ToolUse]:
-    """A use that is permitted: what it looks at is only read, and what must not be read is left out.
+    """Open a permitted use of a directory, judged as reading, or as searching if a rule is about that.
 
-    So it is judged as reading, unless somebody has said something about searching.
+    Searching only reads, and leaves out what must not be read.
     """
     prompt = running_prompt()
     session = prompt.session
@@ -219,7 +219,7 @@ async def _permitted(verb: str, directory: str) -> AsyncIterator[ToolUse]:
 
 
 async def _find(prompt: Current, request: SearchRequest, place: SessionPath) -> SearchResult:
-    """Search the disk, and in its place what the editor has not saved; paths are those for people."""
+    """Search the disk, with unsaved texts of the editor in place of files; paths are as shown to people."""
     turn = prompt.turn
 
     async def look() -> SearchResult:
@@ -254,7 +254,7 @@ def _existing(directory: str, prompt: Current) -> SessionPath:
 
 
 def _checked(glob: str, place: SessionPath) -> str:
-    """The glob as one below the place: models also write them from the root on."""
+    """Return the glob relative to the place, as models also write absolute ones; raises if it leads out."""
     glob = glob.removeprefix("./") or "**"
     for start in (place.shown, place.real):
         glob = glob.removeprefix(start.rstrip("/") + "/")
@@ -347,11 +347,11 @@ class SearchRequest(NamedTuple):
     most: int
     ignore_case: bool = False
     context: int = 0
-    """Lines that are wanted around each that fits."""
+    """Number of lines to return around each match."""
     texts: Mapping[str, str] = MappingProxyType({})
-    """Files as they are in the editor, whatever the disk has."""
+    """Texts of files as they are in the editor, by path, in place of those on the disk."""
     walks: bool = True
-    """Whether other files are looked at."""
+    """True if files on the disk are searched as well."""
 
 
 class SearchResult(NamedTuple):
@@ -359,11 +359,11 @@ class SearchResult(NamedTuple):
 
     hits: list[SearchHit]
     total: int
-    """How much there is, or that there is more than `hits` has."""
+    """Number of matches; if it is larger than that of `hits`, there are at least so many."""
 
     @property
     def matches(self) -> int:
-        """The number of lines, or files, that were found and do not only stand near."""
+        """Number of lines or files that match, without the lines around them."""
         return sum(hit.is_match for hit in self.hits)
 
     @property
@@ -399,7 +399,7 @@ class SearchHit(NamedTuple):
     line: int
     text: str
     is_match: bool = True
-    """Whether the line fits, or only stands near one that does."""
+    """True if the line matches, False if it only stands near a match."""
 
 
 def grep_lines(found: SearchResult, context: int) -> list[str]:
@@ -477,7 +477,7 @@ async def run_search_program(request: SearchRequest) -> SearchResult:
 
 
 async def run_to_end(job: RunningCommand, listener: OutputListener) -> int:
-    """Hear a job out and end it, also if it takes too long; returns its exit code."""
+    """Read a job's output until it ends, end it if it takes too long, and return its exit code."""
     try:
         async with asyncio.timeout(SEARCH_LIMIT):
             await job.hear(listener)
@@ -550,7 +550,7 @@ def _arguments(request: SearchRequest) -> Iterator[str]:
 
 
 class _EnoughError(Exception):
-    """As much was found as is wanted."""
+    """Raised when as much was found as is wanted."""
 
 
 class _RipgrepOutput:
@@ -578,7 +578,7 @@ class _RipgrepOutput:
         return SearchResult(hits, total)
 
     async def take(self, chunk: bytes) -> None:
-        """Hear another piece."""
+        """Parse another piece of the output."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         if len(self._rest) > LONGEST_OUTPUT:
             raise ValueError("a line that fits is too long to be shown: use another pattern or glob")

@@ -42,20 +42,20 @@ ERRORS_FOR_MODEL = (
     SpawnError,
     EditorError,
 )
-"""What a model can do something about."""
+"""Errors that a model is told, because it can react to them."""
 
 READING_KINDS = frozenset({"read", "search"})
-"""Kinds of tools that may also look into the session's readable places."""
+"""Kinds of tools that may also use the session's additional readable places."""
 
 ToolAnswer: TypeAlias = str | tuple[str, Any]
-"""What a tool returns: text for the model, and maybe a value that JSON can hold, for programs."""
+"""Result of a tool: text for the model, and optionally a JSON value for programs."""
 
 
 class SessionTool(StructuredTool):
     """A LangChain tool that works in a session."""
 
     title_of: Callable[[TitleArguments], str | None] | None = Field(default=None, exclude=True)
-    """Makes a title for a call of what is known of its arguments."""
+    """Makes a title for a call from the arguments that are known so far."""
 
     def _parse_input(self, tool_input: str | dict[str, Any], tool_call_id: str | None) -> Any:
         # What is left out unseen is not what the model means, and not what its user was shown.
@@ -68,7 +68,7 @@ class SessionTool(StructuredTool):
         return super()._parse_input(tool_input, tool_call_id)
 
     def _run(self, *arguments: Any, config: RunnableConfig, **keywords: Any) -> Any:
-        """Run the tool for agents that a plain function runs: it is in a thread, and can wait for this."""
+        """Run the tool from a plain function, whose thread waits for it."""
         try:
             return running_prompt().wait_for(self._arun(*arguments, config=config, **keywords))
         except HeldUpError as error:
@@ -106,17 +106,17 @@ class ToolUse:
         self._call_id = call_id
 
     async def ask(self) -> None:
-        """Go on only if that is permitted."""
+        """Ask for permission; raises NotPermittedError if it is refused."""
         if not await self.block.permitted():
             raise NotPermittedError(f"it was not done: {self.block.refusal}")
 
     def asks_again(self) -> None:
-        """Have what comes next in the same call judged anew: what was permitted is done."""
+        """Have the next action of the same call judged anew, because the permitted one is done."""
         if self._call_id is not None:
             self.prompt.calls.permitted.discard(self._call_id)
 
     def has_shown(self) -> None:
-        """The result is to be seen already."""
+        """Note that the call shows its result already."""
         if self._call_id is not None:
             self.prompt.calls.shown.add(self._call_id)
 
@@ -183,7 +183,7 @@ async def tool_use(
 async def permitted_use(
     verb: str, kind: ToolKind, path: str, line: int | None = None
 ) -> AsyncIterator[ToolUse]:
-    """Open a `tool_use` for tools that know at once what they want: inside of it, that is permitted."""
+    """Open a `tool_use` and ask for permission at once."""
     async with tool_use(verb, kind, path, line) as use:
         await use.ask()
         yield use
@@ -200,7 +200,7 @@ def readable_path(path: str, session: Session) -> SessionPath:
 
 
 def running_prompt() -> Current:
-    """The prompt that is being answered; a tool has nothing to work with outside of one."""
+    """Return the prompt that is being answered; raises ToolException outside of one."""
     prompt = current()
     if prompt is None:
         raise ToolException("this tool works in an editor's session: serve the agent to use it")

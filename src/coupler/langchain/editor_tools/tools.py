@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from coupler.agent.session import Session
 
 LONGEST_OUTPUT = 100_000
-"""Characters of an output that a model gets at once."""
+"""Most characters of an output that a model gets at once."""
 
 COMMAND_LIMIT = 120.0
 LONGEST_COMMAND = 3600.0
-"""Seconds that a command has, if nothing is said, and at most."""
+"""Seconds that a command may take by default, and at most."""
 
 
 def editor_tools(session: Session | None = None) -> list[BaseTool]:

@@ -32,13 +32,13 @@ LONGEST_SHOWN = 160
 """Characters of a line that is shown."""
 
 MOST_COMPARED = 5000
-"""Lines that are compared by how much they are alike, which takes time."""
+"""Most lines that are compared by similarity, which takes time."""
 
 BYTE_ORDER_MARK = "\ufeff"
-"""What some programs put at the beginning of UTF-8."""
+"""The mark that some programs put at the beginning of UTF-8."""
 
 LINE_NUMBER = re.compile(r"^ *\d+\t", re.MULTILINE)
-"""What the tool that reads puts before a line."""
+"""Matches the line number that `read_file` puts before a line."""
 
 NOTHING_NEAR = "read the file, and copy the text exactly"
 
@@ -113,7 +113,7 @@ async def edit_file(path: FileArgument, edits: Edits) -> tuple[str, dict[str, An
 
 @asynccontextmanager
 async def _alone(use: ToolUse, path: str) -> AsyncIterator[None]:
-    """Models call tools side by side: two changes of one file are made one after the other."""
+    """Lock a file, so that changes by concurrent tool calls are made one after the other."""
     key = asyncio.get_running_loop(), path_in_roots(path, use.prompt.session).real
     lock = _changing.get(key)
     if lock is None:
@@ -134,7 +134,7 @@ async def _change(use: ToolUse, path: str, before: str | None, after: str) -> No
 
 
 async def _known(use: ToolUse, path: str, verb: str) -> str:
-    """The text as the model knows it, with what is not saved in the editor."""
+    """Return the text as the model has read it, with unsaved changes; raises if the model has not read it."""
     place = path_in_roots(path, use.prompt.session)
     await asyncio.to_thread(size_of, place)
     if not use.knows(path):
@@ -184,9 +184,9 @@ class EditedText(NamedTuple):
 
     text: str
     lines: tuple[int, ...]
-    """Where it was changed, in the order of the lines."""
+    """Numbers of the changed lines, in order."""
     replaced: int
-    """How many places were replaced."""
+    """Number of places that were replaced."""
 
 
 def edited(text: str, edits: Sequence[Edit], path: str) -> EditedText:
