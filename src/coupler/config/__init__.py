@@ -1,4 +1,4 @@
-"""The configuration: what users and projects set in `coupler.toml`, found, checked and merged.
+"""Finds, checks and merges the configuration that users and projects write in `coupler.toml`.
 
 `lookup` finds the files that count, `files` reads them with the line and column of every key, `keys` checks
 them against the table of keys, and `config` merges them by precedence with the environment and the command
@@ -25,7 +25,7 @@ _HOMES |= dict.fromkeys(("Config", "IgnoredSetting", "TrustedFiles", "load"), "c
 
 
 def __getattr__(name: str) -> Any:
-    """Load a name when it is first used: where the files are is looked up before an editor's first answer."""
+    """Load a name when it is first used: an editor's first answer needs only where the files are."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

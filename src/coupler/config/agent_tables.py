@@ -59,10 +59,10 @@ AGENT_KEYS: Mapping[str, TableKey] = {
         "a command line, or a list of them.",
     ),
 }
-"""All that a table may have, in the order of the manual."""
+"""The keys of an agent's table, in the order of the manual."""
 
 HookEvent = Literal["session_start", "before_tool", "after_tool", "turn_end"]
-"""When the commands of `hooks` run."""
+"""Events that the commands of `hooks` run at."""
 
 _FILES = ("none", "read", "write")
 _TOOLS = ("allow", "deny")
@@ -83,7 +83,7 @@ class AgentTable(msgspec.Struct, frozen=True):
     env: Mapping[str, str] = {}
     files: Literal["none", "read", "write"] | None = None
     agent: str | None = None
-    """The agent that it stands on: another name."""
+    """The name of the agent that it is based on."""
     system: str | None = None
     model: str | None = None
     mode: str | None = None
@@ -103,7 +103,7 @@ class AgentTable(msgspec.Struct, frozen=True):
 
 
 class AgentTables(msgspec.Struct, frozen=True):
-    """A table for each agent; of two origins' agents with one name, the stronger one's counts whole."""
+    """A table for each agent; of two with one name, the origin of higher precedence replaces the other."""
 
     words: str = "a table for each agent"
 
@@ -154,7 +154,7 @@ def _agent(name: str, table: object, source: ValueSource) -> AgentTable:
 
 
 def _command(name: str, value: object, source: ValueSource) -> tuple[str, ...]:
-    """A command line, or the list of its words; its program may be a path that starts where the file is."""
+    """Parse a command line or the list of its words; a path of the program is relative to the file."""
     words = _split(name, value) if isinstance(value, str) else value
     if not isinstance(words, list):
         message = f"must be a command line or the list of its words, not {type_words(value)}"
@@ -236,7 +236,7 @@ def _texts(name: str, keys: tuple[str, ...], value: object) -> tuple[str, ...]:
 
 
 def _paths(name: str, key: str, value: object, source: ValueSource) -> tuple[str, ...]:
-    """Files, from the directory on that the configuration is in."""
+    """Parse a list of files, which are relative to the configuration's directory."""
     return tuple(_path(path, name, key, source) for path in _texts(name, (key,), value))
 
 
@@ -262,7 +262,7 @@ def _servers(name: str, value: object) -> tuple[str, ...]:
 
 
 def _hooks(name: str, value: object) -> dict[HookEvent, tuple[str, ...]]:
-    """For each event a command line, or a list of them."""
+    """Parse a command line, or a list of them, for each event."""
     if not isinstance(value, dict):
         message = f"must be a table with a command line for each event, not {type_words(value)}"
         raise WrongValueError(message, name, "hooks")
@@ -306,10 +306,10 @@ T = TypeVar("T")
 
 
 def whole_table(name: str, tables: Mapping[str, AgentTable]) -> AgentTable | None:
-    """Merge the table of an agent with those that it stands on; None if it has none itself.
+    """Merge the table of an agent with those that it is based on; None if it has none itself.
 
-    Of texts the nearest counts. Lists are added up, those from below first, and so are tables, in which the
-    nearest entry of a name counts.
+    Of texts the nearest counts. Lists are concatenated, those of the base first; tables are merged, and of
+    entries with one name the nearest counts.
     """
     chain = [*_chain(name, tables)]
     if not chain:
@@ -334,7 +334,7 @@ def whole_table(name: str, tables: Mapping[str, AgentTable]) -> AgentTable | Non
 
 
 def _chain(name: str, tables: Mapping[str, AgentTable]) -> Iterator[AgentTable]:
-    """The table of this name, the one that it stands on, and so on; a circle ends where it began."""
+    """Yield the table of this name, the one that it is based on, and so on; a cycle ends."""
     seen: set[str] = set()
     while name in tables and name not in seen:
         seen.add(name)
@@ -367,14 +367,14 @@ _OF_ADDRESSES = {
     ),
 }
 SERVER_KEYS: Mapping[str, TableKey] = {**_OF_COMMANDS, **_OF_ADDRESSES}
-"""All that a table may have, in the order of the manual."""
+"""The keys of a server's table, in the order of the manual."""
 
 # What a rule such as `mcp:github(create_issue)` can name.
 _SERVER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class ServerTables(msgspec.Struct, frozen=True):
-    """A table for each server; of two origins' servers with one name, the stronger one's counts whole."""
+    """A table for each server; of two with one name, the origin of higher precedence replaces the other."""
 
     words: str = "a table for each server"
 
@@ -465,7 +465,7 @@ def _texts_by_name(name: str, key: str, table: Mapping[str, object]) -> dict[str
 
 
 def _server_command(command: str, name: str, source: ValueSource) -> str:
-    """A program by its name, or a path; relative ones start where the file is, as all paths in it do."""
+    """Parse a program's name or path; relative paths start at the file's directory."""
     if command.startswith("~/"):
         if source.home is None:
             raise WrongValueError("begins with ~, but this user has no home directory", name, "command")

@@ -43,15 +43,15 @@ class IgnoredSetting(msgspec.Struct, frozen=True):
 
 
 class Config(msgspec.Struct, frozen=True, eq=False):
-    """The settings of one session. Never changes: a file that did is read by the next `load`."""
+    """The settings of one session. Immutable: a changed file is read by the next `load`."""
 
     settings: Mapping[str, ConfigSetting]
-    """What somebody has set, by the names of the keys; a list's origin is the strongest that added to it."""
+    """The settings by key; the origin of a list is that of highest precedence that added to it."""
     notes: tuple[IgnoredSetting, ...] = ()
     project: ConfigFile | None = None
     """The project's nearest file, if there is one."""
     untrusted: tuple[ConfigSetting, ...] = ()
-    """What the project's file sets that the user would have to trust first."""
+    """Settings of the project's file that are not used until the user trusts it."""
 
     def __getitem__(self, key: ConfigKey[T]) -> T:
         """A key's value, or its default."""
@@ -171,7 +171,7 @@ def _setting(key: ConfigKey[Any], value: object, source: ValueSource) -> ConfigS
 
 
 def _joined(settings: Iterable[ConfigSetting]) -> Mapping[str, ConfigSetting]:
-    """Merge the settings of all origins, the weakest first, to one for each key."""
+    """Merge the settings of all origins, that of lowest precedence first, to one for each key."""
     joined: dict[str, ConfigSetting] = {}
     for key, value, origin in settings:
         weaker = joined[key.name].value if key.name in joined else key.default

@@ -20,7 +20,7 @@ import msgspec
 from coupler.config.lookup import ConfigError, printable
 
 LARGEST_FILE = 1024 * 1024
-"""Bytes of a file."""
+"""Bytes of a file, at most."""
 
 SETTLED_SECONDS = 2.0
 """Seconds without a change after which a file's date tells two versions apart on every file system."""
@@ -33,13 +33,13 @@ KeyPath = tuple[str | int, ...]
 """A key with its tables; numbers are the places in lists."""
 
 MOST_PARTS = 16
-"""Parts of a dotted key."""
+"""Parts of a dotted key, at most."""
 
 DEEPEST = 32
-"""Lists and tables inside each other."""
+"""Levels of nested lists and tables, at most."""
 
 Layer = Literal["user", "project", "environment", "command line"]
-"""Who can set a value, from the weakest to the strongest."""
+"""Layers that can set a value, from the lowest precedence to the highest."""
 
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _BLANK = re.compile(r"[ \t]*")
@@ -89,7 +89,7 @@ class ListItem(msgspec.Struct, frozen=True):
 
 
 class ConfigFile(msgspec.Struct, frozen=True, eq=False):
-    """A parsed file; what its keys mean is not yet looked at."""
+    """A parsed file, whose keys are not checked yet."""
 
     path: str
     real_path: str
@@ -265,7 +265,7 @@ class TextPositions:
 
 
 class _Scanner:
-    """One walk over a text. Each method starts at `self._at` and leaves it behind what it has read.
+    """Scans a text once. Each method starts at `self._at` and leaves it behind what it has read.
 
     It is tolerant, runs before `tomllib` and checks what that would choke on: `tomllib` needs minutes for a
     key of many thousand parts, and overflows the stack on deep nesting. What the scanner does not understand

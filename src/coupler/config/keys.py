@@ -177,7 +177,7 @@ def read_settings(
 
 
 class _Reading:
-    """One walk over the tables of a file, which gathers problems instead of ending at the first."""
+    """Reads the tables of a file, and collects problems instead of ending at the first."""
 
     def __init__(self, file: ConfigFile, layer: Layer, schema: ConfigSchema, home: str | None) -> None:
         self.problems: list[str] = []
@@ -187,7 +187,7 @@ class _Reading:
         self._home = home
 
     def table(self, table: Mapping[str, Any], path: KeyPath) -> Iterator[ConfigSetting]:
-        """What a table and those in it set."""
+        """Yield the settings of a table and of those in it."""
         for name, value in table.items():
             here = (*path, name)
             full_name = ".".join(map(str, here))

@@ -1,7 +1,7 @@
 """Finds the `coupler.toml` files that count, and the directories of workflows beside them.
 
-Also has the error of this package. What a project's file says is a stranger's text: it is cut and cleaned
-before it stands in a message, and values are never repeated, because the wrong one may be a password.
+Also has the error of this package. A project's file is not trusted: its text is cut and cleaned before it
+stands in a message, and values are never repeated, because the wrong one may be a password.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _TYPE_WORDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 )
 
 Setter = Literal["user", "trusted project", "project"]
-"""Who may set a key: only the user's own file; a project's too, once the user trusted it; any project's."""
+"""Files that may set a key: the user's alone; a project's too, once the user trusts it; any project's."""
 
 
 class TableKey(NamedTuple):
@@ -50,7 +50,7 @@ class WrongValueError(ValueError):
     def __init__(self, message: str, *below: str | int) -> None:
         super().__init__(message)
         self.below = below
-        """Where in the value: the names and numbers that lead there."""
+        """The path in the value: the names and numbers that lead to what is wrong."""
 
 
 class ValueSource(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class ValueSource(msgspec.Struct, frozen=True):
     origin: Origin
     items: Sequence[Origin] = ()
     home: str | None = None
-    """What `~` stands for."""
+    """The directory that `~` stands for."""
 
     def of_item(self, index: int) -> Origin:
         """The origin of one item."""
@@ -84,15 +84,15 @@ class ValueKind(Protocol[T]):
 
 
 class ConfigKey(msgspec.Struct, Generic[T], frozen=True):
-    """One key, declared once: all that is known about it follows from here."""
+    """The declaration of one key, from which its checks and its documentation are made."""
 
     name: str
-    """With its section: "permissions.deny"."""
+    """The name with its section: "permissions.deny"."""
     kind: ValueKind[Any]
     default: T
     setter: Setter
     sentence: str
-    """What it does, for the manual."""
+    """A sentence for the manual about what it does."""
     default_words: str | None = None
     """The default for the manual, where the value itself says too little."""
     variable: str | None = None
@@ -135,7 +135,7 @@ def _dots(name: str) -> list[int]:
 
 
 class TextsKind(msgspec.Struct, frozen=True):
-    """A list of texts; those of all origins hold together."""
+    """A list of texts; those of all origins are combined."""
 
     words: str
 
