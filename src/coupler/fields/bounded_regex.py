@@ -14,11 +14,11 @@ from re import _parser  # type: ignore[attr-defined]
 from typing import Any, NamedTuple, TypeAlias
 
 LONGEST_PATTERN = 1_000
-"""Characters of a pattern."""
+"""Characters of a pattern, at most."""
 LONGEST_MATCHED = 4_096
-"""Characters of a text that is compared with a pattern."""
+"""Characters of a text that is matched, at most."""
 MOST_STATES = 2_000
-"""Places in a pattern, with repetitions written out."""
+"""States of a pattern, with repetitions written out, at most."""
 MOST_STEPS = 250_000
 """Comparisons that one text may take: about a tenth of a second."""
 
@@ -29,7 +29,7 @@ Test: TypeAlias = Callable[[str], bool]
 
 
 class _State(NamedTuple):
-    """A place in the pattern: what has to be true of the next character or of here, and where it leads."""
+    """A state of the automaton: a test of the next character or of the position, and the next states."""
 
     test: Test | None
     position: Callable[[str, int], bool] | None
@@ -71,7 +71,7 @@ class Pattern:
         return False
 
     def _reach(self, places: Iterable[int], text: str, position: int) -> set[int]:
-        """These places and all that can be got to from them without a character."""
+        """Return these states and all that can be reached from them without a character."""
         reached: set[int] = set()
         open_places = list(places)
         while open_places:
@@ -189,7 +189,7 @@ def _one_of(items: list[tuple[Any, Any]]) -> Test:
 
 
 def _category(name: str) -> Test:
-    """As JavaScript has them, because that is what clients check with: digits and words are ASCII."""
+    """Return the test of a character class as JavaScript has it, like clients: digits and words are ASCII."""
     test = _CATEGORIES[name.replace("_NOT_", "_")]
     return (lambda character: not test(character)) if "_NOT_" in name else test
 

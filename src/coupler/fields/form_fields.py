@@ -1,4 +1,4 @@
-"""The fields that a form can have: how each is described to clients, and how answers are checked.
+"""The kinds of fields that a form can have: describes them to clients, and checks answers.
 
 Nothing that a client sends is believed: a value is what its field allows, or a `FormError` says what was
 expected. The value itself is never repeated there, because people mistype secrets into the wrong field.
@@ -21,10 +21,10 @@ from coupler.fields.bounded_regex import LONGEST_MATCHED, Pattern
 from coupler.schema import v1
 
 MOST_FIELDS = 100
-"""Fields of one form: nobody fills in more, and who sends one must not keep others busy with reading it."""
+"""Fields of one form, at most: nobody fills in more, and reading them must not take long."""
 
 EXACT = 2**53
-"""The integers that a JSON number holds exactly, whoever wrote it."""
+"""The largest integer up to which JSON numbers are exact in every implementation."""
 
 
 class FormError(ValueError):
@@ -308,7 +308,7 @@ def pattern_of(source: str | None, name: str) -> Pattern | None:
 
 
 def are_titled(options: Sequence[Option]) -> bool:
-    """Tell whether people are shown something else than what is sent."""
+    """Tell whether any option has a title or a description that differs from the value sent."""
     return any(option.title != option.const or option.description for option in options)
 
 
@@ -366,11 +366,11 @@ FORMATS: dict[str | None, _Format] = {
     "date": _Format("a date such as 2030-12-31", _is_date),
     "date-time": _Format("a date and time such as 2030-12-31T23:59:00Z", _is_date_time),
 }
-"""The formats that ACP knows; any other is a remark that binds nobody."""
+"""The formats that ACP knows; any other is not checked."""
 
 
 LONGEST_URL = 2_048
-"""Characters that every browser takes."""
+"""Characters of a URL that every browser accepts."""
 
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 

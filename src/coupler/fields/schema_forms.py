@@ -28,7 +28,7 @@ from coupler.fields.form_fields import (
 from coupler.fields.type_forms import SINGLE
 
 MOST_REFERENCES = 10
-"""References that lead to one another."""
+"""References that may lead to one another."""
 
 REMARKS = frozenset(
     {
@@ -36,7 +36,7 @@ REMARKS = frozenset(
         *("$comment", "$schema", "$id", "$defs", "definitions", "_meta", "type"),
     }
 )
-"""Keywords that every part of a schema may have and that forbid nothing, and the type."""
+"""Keywords that every part of a schema may have: the type, and those that constrain nothing."""
 
 OBJECT_KEYWORDS = REMARKS | {"properties", "required", "additionalProperties"}
 
@@ -93,13 +93,13 @@ def _field(name: object, part: object, root: Schema, *, is_required: bool) -> Fi
 
 
 def _with_default(field: Field, default: Any) -> Field:
-    """Types use their defaults when nothing came, so those of a schema are used, too."""
+    """Fill in the default, and use it when the field is left out, as types do."""
     filled = field.with_default(default)
     return filled if field.required else replace(filled, absent=filled.read(filled.default))
 
 
 def _resolved(part: object, root: Schema, where: str) -> Schema:
-    """The part with what it refers to; what it says itself goes first."""
+    """Resolve the references of a part; its own keywords take precedence."""
     for _ in range(MOST_REFERENCES):
         if not isinstance(part, Mapping):
             raise ValueError(f"{where} is a schema, that is an object, not {type(part).__name__}")
@@ -130,7 +130,7 @@ def _referred(reference: object, root: Schema, where: str) -> Schema:
 
 
 def _without_null(schema: Schema, root: Schema, where: str) -> tuple[Schema, bool]:
-    """The schema of the value if there is one, and whether there may be none."""
+    """Return the schema of the value without null, and whether null is allowed."""
     if isinstance(kinds := schema.get("type"), list):
         rest = [kind for kind in kinds if kind != "null"]
         if len(rest) != 1:
@@ -211,7 +211,7 @@ def _choices(schema: Schema, common: dict[str, Any], root: Schema, where: str) -
 
 
 def _options(schema: Schema, name: str, where: str) -> tuple[Option, ...] | None:
-    """What can be chosen, or None if the schema is no choice."""
+    """Return the options of a choice, or None if the schema is none."""
     if "const" in schema:
         return (_option(schema["const"], where),)
     if "enum" in schema:
