@@ -1,4 +1,4 @@
-"""ACP's types, and how JSON is decoded into them.
+"""Defines ACP's types, and decodes JSON into them.
 
 `v1` and `unstable` are generated from the protocol's JSON Schema, on the base classes in `base`; `methods`
 says which type belongs to which method. `decoding` reads a message strictly; what fails is read again by

@@ -117,7 +117,7 @@ class DecodingError(ValueError):
         return cls(path, "is required")
 
     def below(self, path: str) -> DecodingError:
-        """The same error, seen from further out."""
+        """Return the same error with its path extended by what encloses it."""
         return DecodingError(join_path(path, self.path), self.problem)
 
 

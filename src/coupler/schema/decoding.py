@@ -114,7 +114,7 @@ def _select_item(value: dict[str, Any]) -> Variant:
 
 
 def _config_value(value: dict[str, Any]) -> Variant:
-    """A string is an id whatever `type` says; only a boolean needs its type."""
+    """Choose the request by its value: a string is an id whatever `type` says, a boolean needs its type."""
     if value.get("type") == "boolean" and not isinstance(value.get("value"), str):
         return v1.SetSessionConfigBooleanRequest
     return v1.SetSessionConfigSelectRequest
