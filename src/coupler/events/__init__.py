@@ -1,4 +1,4 @@
-"""Typed events for what happens in a session: one vocabulary for agents, clients and the store.
+"""Typed events of a session, shared by agents, clients and the store.
 
 An agent emits events, a client receives them. `events` has the types; `v1_codec` converts them to and from
 the updates of protocol version 1, and is the only module that knows how that version spells them; `records`

@@ -56,7 +56,7 @@ class Plan(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True):
-    """The fill of the context, and what the session has cost so far."""
+    """The context usage, and the cost of the session so far."""
 
     used: int
     size: int
@@ -70,7 +70,7 @@ class Commands(Struct, frozen=True):
 
 
 class Mode(Struct, frozen=True):
-    """The session's mode is now this one."""
+    """A change of the session's mode."""
 
     id: str
 
@@ -97,7 +97,7 @@ class Notice(Struct, frozen=True):
 
 
 class Compaction(Struct, frozen=True):
-    """The agent shortens its context, or has done so."""
+    """A compaction of the agent's context, running or over."""
 
     id: str
     status: str
@@ -130,7 +130,7 @@ class Other(Struct, frozen=True):
 
 
 class Stop(Struct, frozen=True):
-    """The turn is over. The reason is one of ACP's, or what a newer agent said."""
+    """The end of a turn. The reason is one of ACP's, or a newer agent's."""
 
     reason: str
     usage: TokenUsage | None = None
@@ -177,7 +177,7 @@ class ToolUpdate(Struct, frozen=True, kw_only=True):
 
 
 class ToolOutput(Struct, frozen=True):
-    """Something more that a tool call shows. Text goes on where the text before it ended, unless `apart`."""
+    """An addition to a tool call's content. Text continues the text before it, unless `apart`."""
 
     id: str
     item: ToolCallContent

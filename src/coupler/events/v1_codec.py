@@ -176,5 +176,5 @@ def _known(value: T | UnsetType | None) -> T | None:
 
 
 def _cleared(value: object) -> UnsetType | None:
-    """Omitted leaves as it was; null and an empty list both clear."""
+    """Convert a field that can be cleared: omitted leaves it unchanged; null and an empty list clear it."""
     return UNSET if value is UNSET else None
