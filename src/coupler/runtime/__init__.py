@@ -1,4 +1,4 @@
-"""The system below everything else: child processes, files, directories, logs and threads.
+"""Runs child processes, and handles files, directories, logs and threads of the system.
 
 `process` starts a child in a process group of its own and ends the whole group; `commands` runs a command to
 its end on top of that; `environment` decides which program runs and which variables it sees; `guard` ends

@@ -34,7 +34,7 @@ class CommandResult(NamedTuple):
     code: int
     output: str
     errors: str
-    """What it wrote to stderr, if that was to be heard apart."""
+    """The text of stderr, if that was captured apart."""
 
 
 async def run_command(

@@ -37,15 +37,15 @@ _putting = threading.Lock()
 
 
 class OutsideRootsError(PermissionError):
-    """The file is not, or not for sure, in one of the session's directories."""
+    """The file is outside of the session's directories, or it is not certain that it is inside."""
 
 
 class FileChangedError(RuntimeError):
-    """Somebody would lose what they wrote: the file is not as the session knows it."""
+    """The file is not as the session knows it: a write would lose somebody's changes."""
 
 
 class UnsuitableFileError(ValueError):
-    """It is no text, too large, or not a file of the ordinary kind."""
+    """The file is no text, too large, or not a regular file."""
 
 
 class SessionPath(NamedTuple):

@@ -29,7 +29,7 @@ for signal in TERM KILL; do
     kill -s $signal -- "-$1" 2>/dev/null
 done
 """
-"""Once we are gone, the group has a second to end by itself, as programs do whose input ends.
+"""Shell script that gives the group a second to end by itself once we are gone, as its input ends.
 
 Then it is asked to end, and a second later it is killed.
 """
@@ -46,7 +46,7 @@ class GroupGuard:
 
     def __init__(self, process: subprocess.Popen[bytes], write_end: int) -> None:
         self.dismiss = weakref.finalize(self, dismiss_guard_shell, process, write_end, os.getpid())
-        """The group has ended, and nobody has to watch over it. A second call does nothing."""
+        """Ends the guard, because the group has ended. A second call does nothing."""
 
 
 SHARED_GUARD_SCRIPT = """
@@ -76,7 +76,7 @@ while [ $tries -lt 20 ]; do
 done
 for group in $groups; do kill -s KILL -- "-$group"; done
 """
-"""Reads from the pipe which groups begin and end.
+"""Shell script that reads from the pipe which groups begin and end.
 
 Once we are gone it asks those that are left to end, removes the files that they were run from, and kills the
 groups a second later.
@@ -138,7 +138,7 @@ class _Shell:
         # Nobody waits for a shell that does not listen.
         os.set_blocking(write_end, False)
         self.dismiss = weakref.finalize(self, dismiss_guard_shell, process, write_end, os.getpid())
-        """A second call does nothing."""
+        """Ends the shell. A second call does nothing."""
 
     def tell(self, change: str) -> bool:
         """Write a line to the shell; False if it does not read any more."""

@@ -482,7 +482,7 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
 
 
 class ProcessIdentity(NamedTuple):
-    """Identifies one process for ever: its number may be given away again, but not with the same start."""
+    """Identifies one process uniquely: its pid may be reused, but not with the same start time."""
 
     pid: int
     started: str

@@ -103,7 +103,7 @@ class BlockingProxy:
 
 
 class Timeout(timeouts.Timeout):  # type: ignore[misc]  # final for those who would change what it does
-    """`asyncio.timeout` of the first releases of Python 3.11, as it is in all later ones.
+    """Backports `asyncio.timeout` of later releases to the first ones of Python 3.11.
 
     There a timeout that runs out in a task which was cancelled before is taken for another cancel. Whoever
     cleans up after a cancel, and takes some seconds for it, is then cut short: commands are killed without
@@ -130,7 +130,7 @@ class Timeout(timeouts.Timeout):  # type: ignore[misc]  # final for those who wo
 
 
 def install_timeout_backport() -> None:
-    """Let `asyncio.timeout` make these.
+    """Make `asyncio.timeout` use `Timeout`.
 
     Connections and child processes call it where it is needed; later releases never import this.
     """
