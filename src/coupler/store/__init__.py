@@ -1,4 +1,4 @@
-"""Keeps what must last in one SQLite file: sessions, runs, permission choices and trust.
+"""Stores sessions, runs, permission choices and trust in one SQLite file.
 
 `store` is what agents and commands use. `journal` gathers what happens in sessions and writes it in batches;
 `sessions`, `runs`, `choices` and `leases` are blocking functions on a given connection; `database` has the

@@ -35,7 +35,7 @@ LARGEST_LOG = 256 * 1024 * 1024
 IN_MEMORY = ":memory:"
 
 APPLICATION_ID = 0x4350_4C52
-"""Says in the file's header that it is Coupler's ("CPLR")."""
+"""Marks the file as Coupler's in its header ("CPLR")."""
 
 Migration = Callable[[sqlite3.Connection], None]
 
@@ -183,7 +183,7 @@ class Database:
             self._thread.submit(_checkpoint if size < LARGEST_LOG else _empty_log, chore=True)
 
     def _open(self) -> sqlite3.Connection:
-        """The inline connection, to a file that exists, is Coupler's and up to date."""
+        """Open the inline connection, to a file that exists, is Coupler's and up to date."""
         try:
             if self.path != IN_MEMORY:
                 _create_private(self.path)
@@ -419,7 +419,7 @@ class StoreThread:
                 self._changed.wait()
 
     def _finish(self, job: _Job) -> None:
-        """Count it as done before anybody hears of it: who hears may write at once again."""
+        """Count the job as done before its result is delivered: the receiver may write at once again."""
         if not job.is_chore:
             with self._changed:
                 self._unfinished -= 1

@@ -27,13 +27,13 @@ READ_BYTES = 512 * 1024
 """Bytes of entries that are read at once; their reader is not the only one to be served."""
 
 ROW_COST = 200
-"""What an entry costs besides its body, in bytes that take as long to write."""
+"""Cost of an entry besides its body, in bytes that take as long to write."""
 
 FLUSH_AFTER = 0.25
-"""Seconds that text waits for more."""
+"""Seconds that text waits for more before it is written."""
 
 FLUSH_AT = 64 * 1024
-"""Bytes, roughly, that are pending before text is written earlier."""
+"""Pending bytes, roughly, at which text is written earlier."""
 
 INLINE_LIMIT = 1024 * 1024
 """Bytes that are written on the event loop, in 2 to 10 ms.
@@ -58,7 +58,7 @@ COLUMNS = frozenset({"title", "updated_at", "turns", "settings", "usage", "state
 """The columns of a session that change while it lives."""
 
 JournalRow = tuple[int, int, int, int, str, str, bytes]
-"""The session's number, and an entry."""
+"""A row of the table: the session's number, and an entry."""
 
 FlushCallback = Callable[[StoreError | None], None]
 
@@ -81,7 +81,7 @@ _WIDTH = len(JournalEntry._fields) + 1
 
 
 class SessionJournal:
-    """Gathers what happens in one session. Used on the event loop's thread only.
+    """Collects the entries of one session. Used on the event loop's thread only.
 
     Text is the hot path: a piece that continues the open message costs an append.
     """
@@ -309,7 +309,7 @@ def read_end(connection: sqlite3.Connection, id: str) -> tuple[int, int, int] | 
 
 
 def _encoded(text: str) -> bytes:
-    """In UTF-8; halves of a surrogate pair are put together, and one that is alone is replaced."""
+    """Encode as UTF-8; surrogate pairs are joined, and lone surrogates are replaced."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -317,7 +317,7 @@ def _encoded(text: str) -> bytes:
 
 
 def _refuse_unstorable(*texts: str) -> None:
-    """Half a surrogate pair would make every later flush fail; better that its author hears of it."""
+    """Raise for lone surrogates, which would make every later flush fail."""
     for text in texts:
         if not text.isascii():
             text.encode()
@@ -346,7 +346,7 @@ class _Batch(NamedTuple):
 
 
 class Backlog:
-    """Tells those who could wait that too much is unwritten: a plain flag, because they look very often."""
+    """Tells whether too much is unwritten: a plain flag, because it is read very often."""
 
     __slots__ = ("is_full",)
 
@@ -393,7 +393,7 @@ class JournalWriter:
             self._set_alarm(soon)
 
     def take_note_of_size(self) -> None:
-        """Write what is pending, as it is much; if that is impossible see to it that memory suffices."""
+        """Write what is pending, because it is much; if that is impossible, drop text to bound the memory."""
         self.due_at = self.size + FLUSH_AT
         if self._under_way is None and not self._has_failed:
             self._write()
@@ -494,7 +494,7 @@ class JournalWriter:
             self._succeed(batch)
 
     def _send(self, batch: _Batch) -> None:
-        """Leave it to the store's thread; meanwhile the journals gather."""
+        """Submit the batch to the store's thread; meanwhile the journals collect more."""
         loop = asyncio.get_running_loop()
         future = self._database.submit(batch.write)
         self._under_way = batch, future

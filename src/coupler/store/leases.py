@@ -29,7 +29,7 @@ _registry = threading.Lock()
 
 
 class LeaseHolder:
-    """This process, as others see it that want the same session."""
+    """The identity of this process for leases on sessions, runs and names."""
 
     def __init__(self, path: str) -> None:
         self.id = f"{os.getpid()}-{os.urandom(6).hex()}"

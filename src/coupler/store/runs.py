@@ -49,7 +49,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None = None
     """The process that has the run, if one that lives has."""
     inputs: bytes = b""
-    """What it was started with, and below the files that it is made of; both empty in lists."""
+    """The inputs that it was started with; like `sources`, its files, empty in lists."""
     sources: bytes = b""
 
     @property

@@ -54,7 +54,7 @@ class SessionPage(NamedTuple):
 
 
 class SessionQuery(NamedTuple):
-    """The filters of a list; a cursor of one query is worth nothing for another."""
+    """The filters of a list; a cursor is valid for one query only."""
 
     agent: str | None
     cwd: str | None

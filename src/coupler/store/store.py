@@ -205,7 +205,7 @@ class Store:
             await self.flush()
 
     def _purge(self) -> None:
-        """Remove deleted sessions slice by slice; what the end cuts off goes on at a later start."""
+        """Remove deleted sessions slice by slice; an interrupted purge continues at a later start."""
         self._database.submit(purge_slice, chore=True).add_done_callback(self._purge_further)
 
     def _purge_further(self, future: Future[bool]) -> None:
