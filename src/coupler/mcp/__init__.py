@@ -1,4 +1,4 @@
-"""MCP, both ways: as a client of a session's servers, and as a server of our tools to an agent.
+"""Uses a session's MCP servers as a client, and serves our own tools to an agent over MCP.
 
 As a client: `servers` has all servers of a session, `connection` the connection to one of them, over
 `stdio_client` or `http_client`; `tools` describes their tools, results and errors. As a server: `functions`

@@ -79,7 +79,7 @@ LONGEST_ERROR = 2000
 """Characters of a server's own error that are repeated."""
 
 MOST_ROUNDS = 10
-"""How often a server may ask for more before it has to answer a call."""
+"""Times that a server may ask for more before it has to answer a call."""
 
 RETRY_PAUSE = 0.25
 """Seconds until a server that asks nothing, and only wants to be called again, is called again."""

@@ -37,7 +37,7 @@ _PARAMETER = re.compile(r"\*{0,2}(?P<name>\w+)\s*(?:\([^)]*\))?\s*:\s*(?P<text>.
 
 
 class ToolFunction(NamedTuple):
-    """A function that models may call. `context` names the parameters that are not theirs to give."""
+    """A function that models may call. `context` names the parameters that models do not give."""
 
     name: str
     description: str
@@ -129,7 +129,7 @@ def text_result(text: str, *, is_error: bool = False) -> ToolResult:
 
 
 class _Raised(NamedTuple):
-    """An exception as a value, because there are exceptions that no future takes."""
+    """Wraps an exception as a value, because some cannot be set on a future."""
 
     error: Exception
 
@@ -200,7 +200,7 @@ def read_docstring(text: str | None) -> Docstring:
 
 
 def _parameters(lines: list[str]) -> dict[str, str]:
-    """A line that is indented further than the first goes on with what the one before it said."""
+    """Parse the lines of `Args:`; a line that is indented further continues the one before it."""
     found: dict[str, str] = {}
     name: str | None = None
     indent = next((len(line) - len(line.lstrip()) for line in lines if line.strip()), 0)

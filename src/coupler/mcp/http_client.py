@@ -22,7 +22,7 @@ LONGEST_ANSWER = 10 * 1024 * 1024
 LONGEST_EVENT = LONGEST_ANSWER
 
 TIMEOUT = httpx2.Timeout(30.0, read=None)
-"""Seconds to connect and to send; how long an answer may take is up to who asks."""
+"""Seconds to connect and to send; the caller limits the time for an answer."""
 
 
 class HttpServer:
@@ -33,7 +33,7 @@ class HttpServer:
         self._refused = ""
 
     def last_words(self) -> str:
-        """The reason why we refused the rest of an answer, which the `mcp` package does not pass on.
+        """Return why the rest of an answer was refused, which the `mcp` package does not pass on.
 
         Else "".
         """

@@ -71,14 +71,14 @@ CLOSE_LIMIT = 1.0
 """Seconds that answers which are on their way have, when the server is closed."""
 
 DISCARD_SECONDS, DISCARD_BYTES = 1.0, 64 * 1024
-"""Seconds and bytes for what a stranger is still sending when it is refused."""
+"""Seconds and bytes to read of a request that is refused."""
 
 KEEP_ALIVE_SECONDS = 15.0
 """Seconds of silence until something is sent; the least patient of clients wait for a minute."""
 
 LONGEST_TOKEN = 200
 TOKEN_LIMIT = 5.0
-"""Bytes and seconds in which somebody who connects must have sent the token."""
+"""Bytes and seconds within which a new connection must have sent the token."""
 
 READ_BYTES = 64 * 1024
 
@@ -193,7 +193,7 @@ async def serve_over_http(server: Server[Any], name: str) -> AsyncIterator[McpSe
 
 
 class _Guard:
-    """Lets through what names this server and has its token."""
+    """Passes only requests that name this server's host and have its token."""
 
     def __init__(self, manager: StreamableHTTPSessionManager, host: str, token: str) -> None:
         self._manager = manager
@@ -234,7 +234,7 @@ class _Guard:
 
 
 async def _discard_request(receive: Any) -> None:
-    """Read what is still on its way: closing a connection with unread data would take back our own answer."""
+    """Read the rest of a request: closing a connection with unread data would discard our own answer."""
     size = 0
     with suppress(TimeoutError):
         async with asyncio.timeout(DISCARD_SECONDS):
@@ -424,7 +424,7 @@ async def message_streams(
 ) -> AsyncIterator[tuple[Incoming, Outgoing]]:
     """The messages that come in over a connection, and where to put those that go out, with back-pressure.
 
-    A line that is no message costs its sender an error, and nobody anything else.
+    A line that is no message is answered with an error, and affects nothing else.
     """
     received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)

@@ -66,7 +66,7 @@ class SessionServers:
         self._entries = dict(entries)
         self._environment = environment
         self._asks = asks
-        """Whether somebody is there whom servers can ask something in the middle of a call."""
+        """True if there is a user whom servers can ask something in the middle of a call."""
         self._connections: dict[str, ServerConnection] = {}
         self._is_closed = False
         self.broken: dict[str, McpError] = {}

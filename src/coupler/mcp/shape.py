@@ -77,7 +77,7 @@ def shape_of_object(name: str, fields: Sequence[Field]) -> Shape:
 
 
 def _with_pydantic(wanted: Any, error: TypeError, name: str | None = None) -> Shape:
-    """Pydantic is only asked if the program uses it: else no type can be one of its."""
+    """Make the shape with pydantic, if the program uses it: else no type can be one of its."""
     reason = str(error).strip().splitlines()[-1]
     if "pydantic" in sys.modules:
         try:

@@ -12,7 +12,8 @@ from msgspec import Struct
 from coupler.schema.v1 import ContentBlock, TextContent
 
 McpErrorKind = Literal["unknown_server", "not_started", "refused", "timed_out", "lost"]
-"""
+"""Reasons for which a server cannot be used:
+
 unknown_server: the session has none of that name.
 not_started: it could not be started or reached.
 refused: it answered with an error, or with something that is no answer.
@@ -52,7 +53,7 @@ class ToolResult(Struct, frozen=True):
     structured: Any = None
     """The same as data, if the tool has it."""
     is_error: bool = False
-    """Whether the tool says that it has failed; the content then says why."""
+    """True if the tool reports that it has failed; the content then says why."""
 
     @property
     def text(self) -> str:
@@ -61,7 +62,7 @@ class ToolResult(Struct, frozen=True):
 
 
 class McpError(Exception):
-    """A server could not be used; the message names it. It costs that server's answer, never the session."""
+    """A server could not be used; the message names it. Only that server's answer is lost."""
 
     def __init__(self, kind: McpErrorKind, server: str, message: str) -> None:
         super().__init__(message)
@@ -82,7 +83,7 @@ class ElicitationReply(Struct, frozen=True):
 
 
 class CallHandler(Protocol):
-    """Accompanies one call: hears how far the server is, and answers what it asks.
+    """Handles the progress and the questions of a server during one call.
 
     A server that asks says for which call only in newer versions of MCP; in older ones it is taken to mean
     the call that began last.
