@@ -40,7 +40,7 @@ def environment_masker() -> Masker:
 
 
 def process_masker() -> Masker:
-    """The masker for that and for what any session has learned: for logs, and what belongs to no session."""
+    """The masker for the environment and for what any session has learned: for logs and the like."""
     global _of_process
     base, count = environment_masker(), len(_learned)
     if _of_process is None or _of_process[0] is not base or _of_process[1] != count:

@@ -32,7 +32,7 @@ class Masker:
     __slots__ = ("_marks", "_names", "_secrets", "finder")
 
     def __init__(self, secrets: Iterable[Secret] = ()) -> None:
-        """Of two secrets with the same value, the first gives the name."""
+        """Prepare to mask these; of two secrets with the same value, the first gives the name."""
         self._know(dict.fromkeys(secrets), {}, {})
 
     def __repr__(self) -> str:
@@ -88,7 +88,7 @@ class Masker:
         self._marks: dict[str, str] = {}
 
     def _choose_mark(self, name: str) -> str:
-        """A mark that gives nothing away and is left alone when a text is masked twice."""
+        """Choose a mark that reveals nothing and is left alone when a text is masked twice."""
         fit = _UNFIT_IN_MARK.sub("_", name)[:_LONGEST_NAME]
         for mark in (f"[secret:{fit}]", "[secret]", "[hidden]", "***", "•••"):
             if not self.finder.find(mark).regions:

@@ -1,8 +1,8 @@
-"""Decides what counts as secret, how secrets are spelled in text, and where they stand in it.
+"""Finds secrets: which values count as secret, their spellings, and their positions in a text.
 
 A declared secret always counts. A variable of the environment counts when its name looks secret and its value
-could be one; a password inside an address counts whatever the name. In doubt it counts: a word too many that
-is masked is a nuisance, a token too many that is shown is an incident.
+could be one; a password inside an address counts whatever the name. In doubt it counts: to mask a harmless
+word is a nuisance, to show a token is an incident.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ SECRET_WORDS = frozenset(
 """Words that make a name look secret."""
 
 SECRET_ENDINGS = ("APIKEY", "CREDENTIALS", "PASSPHRASE", "PASSWD", "PASSWORD", "SECRET", "TOKEN")
-"""Ends of words that do so too, as in PGPASSWORD; not KEY, which ends MONKEY."""
+"""Endings of words that make a name look secret, as in PGPASSWORD; not KEY, which ends MONKEY."""
 
 SECRET_PAIRS = frozenset({("CONNECTION", "STRING"), ("CONN", "STR"), ("CONN", "STRING")})
-"""Words that do so when they stand together."""
+"""Pairs of words that make a name look secret."""
 
 HARMLESS_LAST_WORDS = frozenset(
     {"ALGORITHM", "DIR", "DIRECTORY", "FILE", "LIMIT", "METHOD", "MODE", "PATH", "PROVIDER", "SOCK"}
     | {"TTL", "TYPE"}
 )
-"""Last words of a name that speaks about a secret without holding it."""
+"""Last words of a name that describes a secret without holding it."""
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 _BOOLEANS = frozenset({"true", "false", "enabled", "disabled"})
@@ -205,7 +205,7 @@ class Secret(NamedTuple):
     value: str
 
     def __repr__(self) -> str:
-        """Without the value, which must not get into a traceback or a failed assertion."""
+        """Show the name without the value, which must not get into a traceback or a failed assertion."""
         return f"Secret({self.name!r})"
 
     def spellings(self) -> frozenset[str]:
@@ -261,7 +261,7 @@ def _percent(text: str, kept: frozenset[str], digits: str = "02X") -> str:
 
 
 def _without_astral(text: str) -> Iterator[str]:
-    """As two surrogates for each character beyond U+FFFF, which is what half-decoded JSON holds."""
+    """Write each character beyond U+FFFF as two surrogates, as half-decoded JSON has them."""
     if max(text) > "\uffff":
         halves = text.encode("utf-16-le", "surrogatepass")
         yield "".join(chr(halves[at] | halves[at + 1] << 8) for at in range(0, len(halves), 2))
@@ -308,7 +308,7 @@ class SecretMatches(NamedTuple):
     """All regions in order; a character outside of them belongs to no secret that is here in full."""
 
     unfinished: int
-    """Where the first secret starts that goes on after the end of the text; else the length of the text."""
+    """The position of the first secret that continues after the end of the text; else the text's length."""
 
 
 class SecretFinder:
@@ -319,7 +319,7 @@ class SecretFinder:
     """
 
     def __init__(self, names: Mapping[str, str]) -> None:
-        """`names` gives the name of the secret for each spelling; it is not to be changed any more."""
+        """Prepare the search; `names` has the name for each spelling of a secret, and must not change."""
         self._names = names
         self.shortest = min(map(len, names), default=0)
         """Characters of the shortest spelling, 0 if there is none."""
