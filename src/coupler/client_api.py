@@ -39,7 +39,7 @@ STARTUP_TIMEOUT = 30.0
 """Seconds in which an agent must start, be initialized and open its first session."""
 
 INSTALLER_TIMEOUT = 120.0
-"""The same, for commands that may download the agent first."""
+"""Seconds for the start of commands that may download the agent first."""
 
 INSTALLERS = frozenset({"npx", "uvx", "bunx", "pnpx", "pipx"})
 
@@ -63,7 +63,7 @@ class AskOptions(SessionOptions, total=False):
     rounds: int
     budget: Budget
     timeout: float
-    """Of all of it, also of the start."""
+    """Seconds for all of it, including the start."""
     grace: float
     repairs: int
 
@@ -190,7 +190,7 @@ class ServableAgent(RemoteAgent):
         self.words = words
 
     def blueprint(self, options: ServeOptions) -> AgentFactory:
-        """Return how it is served; see `coupler.relay`."""
+        """Make the factory by which it is served; see `coupler.relay`."""
         # Imported on use: whoever drives an agent does not serve it.
         from coupler.relay.relay import Relay
 
@@ -201,7 +201,7 @@ class Pool(SessionPool):
     """Reuses agents and sessions: `async with Pool() as pool`, `pool.session("gemini")`."""
 
     def __init__(self, *, most: int = MOST_AGENTS, idle: float = IDLE_SECONDS) -> None:
-        """With `most` agents in use others wait; what is unused for `idle` seconds is ended."""
+        """Prepare a pool of at most `most` agents in use; what is unused for `idle` seconds is ended."""
         super().__init__(connect, most=most, idle=idle)
 
 
@@ -303,7 +303,7 @@ class LocalLink:
     """Runs an agent in this process and event loop, over the same protocol."""
 
     def __init__(self, target: Any, *, store: str | bool = False) -> None:
-        """`store` is the file that keeps its sessions; by default they are not kept."""
+        """Prepare the link; `store` is the file that keeps its sessions, which are not kept by default."""
         self._target = target
         self._store = store
         self._serving: asyncio.Task[None]
@@ -406,7 +406,7 @@ async def _answer(
 
 
 def _in_words_of_timeout(error: AgentError, left: float | None, elapsed: float) -> AgentError:
-    """Report a start that was too late as the timeout that the caller knows."""
+    """Report a start that was too late as the timeout that the caller gave."""
     is_late_start = error.kind in ("initialize", "session") and error.code is None
     if left is None or elapsed < left or not (error.kind == "deadline" or is_late_start):
         return error
@@ -430,7 +430,7 @@ def _waited_for(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _in_a_thread(work: Coroutine[Any, Any, T]) -> T:
-    """Run it in an event loop of its own, because the caller blocks the loop of this thread."""
+    """Run a coroutine in an event loop of its own thread, because the caller blocks this thread's loop."""
     done: Future[T] = Future()
     loop = asyncio.new_event_loop()
     task = loop.create_task(work)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SHOWN_LINES = 40
 SHOWN_CHARACTERS = 300
-"""How much of a failing test's traffic is shown."""
+"""Characters of each line of a failing test's traffic that are shown."""
 
 _RECORDER = pytest.StashKey["Recorder"]()
 
@@ -66,7 +66,7 @@ class Recorder:
 
 @pytest.fixture
 def acp_recorder(request: pytest.FixtureRequest) -> Recorder:
-    """Record what the test's agents and clients say to each other."""
+    """Record the messages between the test's agents and clients."""
     recorder = request.node.stash[_RECORDER] = Recorder()
     return recorder
 
@@ -141,7 +141,7 @@ def acp_check(acp_recorder: Recorder, tmp_path: Path) -> Callable[..., Conforman
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Any:
-    """Add what was said to the report of a test that failed."""
+    """Add the recorded messages to the report of a test that failed."""
     report = yield
     recorder = item.stash.get(_RECORDER, None)
     if recorder is not None and report.when == "call" and report.failed and recorder.traces:
