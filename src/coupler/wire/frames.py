@@ -1,6 +1,6 @@
 """Splits a stream of bytes into frames, and drops what is longer than a limit.
 
-A frame is one line without its line end. Blank lines, a byte-order mark and `\r` cost nothing. A line over
+A frame is one line without its line end. Blank lines, a byte-order mark and CR are removed. A line over
 the limit is dropped while it streams: memory stays constant, and one `Oversized` takes its place.
 """
 
@@ -19,7 +19,7 @@ _BLANKS = b" \t\r"
 
 
 class Oversized(NamedTuple):
-    """Stands for a line over the limit."""
+    """A line over the limit that was dropped."""
 
     head: bytes
     tail: bytes

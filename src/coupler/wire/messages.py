@@ -19,7 +19,7 @@ from msgspec import Raw
 from coupler.wire.frames import KEPT_BYTES, Frame, Oversized
 
 MAX_DEPTH = 200
-"""Objects and arrays inside one another; what is deeper is refused before anything recurses into it."""
+"""Levels of nested objects and arrays; a deeper message is refused before anything recurses into it."""
 
 ABSENT = Raw(b"")
 NULL = Raw(b"null")
@@ -39,7 +39,7 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
 
 
 class Malformed(NamedTuple):
-    """A frame that is no message: what it meant to be, as far as it can be read, and the error to answer."""
+    """A frame that is no valid message: its kind and id as far as readable, and the error to answer."""
 
     kind: MessageKind
     id: Raw
@@ -252,7 +252,7 @@ def _is_too_deep(line: bytes) -> bool:
 
 
 def _with_exact_id(envelope: Envelope, frame: bytes) -> Envelope:
-    """The repaired message under the id that its sender wrote and will compare."""
+    """Return the repaired message with the id as its sender wrote it and will compare it."""
     written = _top_level_members(frame[:_SCANNED], len(frame) > _SCANNED).get(b'"id"', b"")
     return msgspec.structs.replace(envelope, id=Raw(written)) if written.startswith(b'"') else envelope
 

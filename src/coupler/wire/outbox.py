@@ -46,7 +46,7 @@ class Outbox:
         self._rotation: deque[Hashable] = deque()
         self._waiting: dict[Hashable, list[asyncio.Future[None]]] = {}
         self._share = BUDGET
-        """Unsent bytes that each lane may have, as many lanes as there are."""
+        """Unsent bytes that each lane may have; depends on the number of lanes."""
 
     def put(self, frame: bytes, lane: LaneKey = None) -> bool:
         """Queue a frame. Never blocks. Returns True if a writer of this lane may go on without waiting."""

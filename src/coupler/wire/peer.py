@@ -39,7 +39,7 @@ log = logging.getLogger("coupler.wire")
 CANCEL_REQUEST = "$/cancel_request"
 
 UNREAD_ANSWERS = 64 * 1024 * 1024
-"""Unsent bytes over which garbage gets no more answers: nobody reads them."""
+"""Unsent bytes over which malformed messages get no more answers: nobody reads them."""
 
 MALFORMED_LOGGED = 100
 """Messages that cannot be read and are each logged."""
@@ -55,7 +55,7 @@ _FAULTS = (Exception, asyncio.CancelledError)
 
 
 class Endpoint(Protocol):
-    """Gives the messages of a peer their meaning. All calls are synchronous and in the order of arrival."""
+    """Handles the messages of a peer. All calls are synchronous and in the order of arrival."""
 
     def request_received(self, request: Request) -> None:
         """Answer the request now, or start what will answer it."""
@@ -68,7 +68,7 @@ class Endpoint(Protocol):
 
 
 class Peer:
-    """Sends and receives over one transport; the endpoint gives the messages their meaning."""
+    """Sends and receives JSON-RPC messages over one transport; the endpoint handles them."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Peer:
         self.screen: Callable[[Any, LaneKey], Any] = _show_all
         """Filters every result and error, with its lane, before it is sent: secrets are redacted there."""
         self.unreadable = b""
-        """The beginning of the first line that is no message, which shows what is on the other side."""
+        """The beginning of the first line that is no message, to show what the other side is."""
         self._transport = transport
         self._endpoint = endpoint
         self._answers_garbage = answers_garbage
@@ -254,7 +254,7 @@ class Peer:
         await waiter
 
     def _tell(self, listener: Callable[[RpcError], None], error: RpcError) -> None:
-        """Call a listener at the end of the connection; one that fails keeps the others from nothing."""
+        """Call a listener at the end of the connection; its error is logged, and others are still called."""
         try:
             listener(error)
         except _FAULTS:

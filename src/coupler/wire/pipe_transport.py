@@ -219,7 +219,7 @@ class _WriterThread:
     def offer(self, data: bytes | memoryview) -> int:
         """Begin to write; the bytes count as sent when they are offered again after they went out.
 
-        So nobody who waits for the last byte ends the process while the thread still holds it.
+        So a caller that waits for the last byte does not end the process while the thread still has it.
         """
         if self._sent:
             sent, self._sent = self._sent, 0

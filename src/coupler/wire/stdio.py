@@ -35,7 +35,7 @@ def take_over() -> tuple[int, int]:
 
 
 def _open_missing() -> None:
-    """Put something on 0, 1 and 2, or else a private descriptor would get such a number."""
+    """Open the null device on closed standard descriptors, so that no private one gets their number."""
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)

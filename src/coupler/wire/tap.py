@@ -48,34 +48,34 @@ MOST_WAITING = 128 * 1024 * 1024
 """Bytes that may wait for the disk before more of them are left out of the file."""
 
 FINISH_LIMIT = 2.0
-"""Seconds that `finish` waits for the last of them to get into the file."""
+"""Seconds that `finish` waits for the last bytes to get into the file."""
 
 PIPE_BYTES = 1024 * 1024
-"""What the pipe to the writing process holds, where the system lets us say so."""
+"""Bytes that the pipe to the writing process holds, where the system allows to set it."""
 
 CAN_WRITE_AT_ONCE = os.name == "posix"
-"""Whether a pipe can be told not to block."""
+"""True if pipes can be made non-blocking on this system."""
 
 INCOMPLETE = 3
 """The exit code of a writing process that had to leave something out."""
 
 RecordKind: TypeAlias = bytes
-"""Bytes of client, agent and stderr: c, a, e; their ends: C, A, E; a gap: g; the header: h; the exit: x.
+"""Kinds: bytes of client, agent, stderr: c, a, e; their ends: C, A, E; gap: g; header: h; exit: x.
 
-p is the process group that is ended if whoever feeds dies without a word.
+p is the process group that is ended if the feeding process is killed.
 """
 
 RECORD = struct.Struct("<dcI")
-"""When, which kind, and how many bytes follow."""
+"""Head of a record: its time, its kind, and the number of bytes that follow."""
 
 GAP = struct.Struct("<cQQ?")
-"""Which stream lost something; its bytes, its line ends, and whether the last of them was one."""
+"""Content of a gap: the stream, the lost bytes and line ends, and whether the last byte was one."""
 
 LAUNCHERS = frozenset(
     {"bun", "bunx", "coupler", "deno", "env", "node", "npm", "npx", "pipx", "pnpx", "python", "ruby", "sh"}
     | {"bash", "uv", "uvx", "yarn"}
 )
-"""Programs that start others, and words of theirs: the agent is what comes after them."""
+"""Programs that start others, and their subcommands: the agent's name comes after them."""
 
 LAUNCHING_WORDS = frozenset({"acp", "dlx", "exec", "run", "serve", "start", "tool", "x"})
 
@@ -90,7 +90,7 @@ class RecordingFileError(Exception):
 
 
 class Tap:
-    """An agent's process, with its three streams passed on. Belongs to the main thread.
+    """Runs an agent's process, and passes its three streams on. Belongs to the main thread.
 
     Three threads each read one pipe and write another, and block where the peers would: so back-pressure, and
     pipes that are closed by half or broken, mean on either side what they mean without a tap. Nothing is
@@ -118,7 +118,7 @@ class Tap:
             feed.note(0.0, b"p", b"%d" % self._process.pid)
         self._feed = feed
         self.is_recorded: bool | None = False
-        """Whether all of it is in the file, once the agent has ended; None if it is still being written."""
+        """True if the file is complete, once the agent has ended; None if it is still being written."""
         assert self._process.stdin and self._process.stdout and self._process.stderr
         agent = [pipe.fileno() for pipe in (self._process.stdin, self._process.stdout, self._process.stderr)]
         self._pumps = (
@@ -130,7 +130,7 @@ class Tap:
             self._end(number)
 
     def run(self) -> int:
-        """Pass everything on until the agent has ended; its exit code, as a shell would give it."""
+        """Pass everything on until the agent has ended; returns its exit code, as a shell would give it."""
         client, *outputs = self._pumps
         for pump in self._pumps:
             pump.start()
@@ -155,7 +155,7 @@ class Tap:
                 signal.signal(getattr(signal, name), lambda number, frame: self._end(number))
 
     def _end(self, number: int) -> None:
-        """Let the agent and all that it started have the signal too, and kill what ignores it."""
+        """Forward the signal to the agent and all that it started, and kill what ignores it."""
         if not self._pumps:
             self._early_signals.append(number)  # the agent is just being started
             return
@@ -180,7 +180,7 @@ class Tap:
                 os.killpg(self._process.pid, signal.SIGCONT)  # a stopped process would never see it
 
     def _leave_with_client(self, client: Pump) -> None:
-        """End the agent when nobody is left to talk to it: half a connection is one, none is none."""
+        """End the agent when the client has closed both its output and its input."""
         client.join()
         if WINDOWS:
             return
@@ -196,7 +196,7 @@ class Tap:
         self._end(signal.SIGTERM)
 
     def _wait_for_exit(self) -> None:
-        """Wait, and leave the dead process unreaped: so nobody else gets its number, or its group's."""
+        """Wait, and leave the dead process unreaped, so that its number and its group's are not reused."""
         if not hasattr(os, "waitid"):
             self._process.wait()
             return
@@ -227,7 +227,7 @@ class Pump(threading.Thread):
     def __init__(
         self, source: int, target: int, kind: RecordKind, note: Callable[..., None], *, gives_up: bool = True
     ) -> None:
-        """`gives_up`: an end on one side is made one on the other; not so for stderr, which is ours too."""
+        """Prepare a pump; with `gives_up` the end of one side ends the other, but not for our own stderr."""
         super().__init__(name=f"coupler-tap-{kind.decode()}", daemon=True)
         self.is_broken = False
         self._source = source
@@ -336,7 +336,7 @@ class Gap(NamedTuple):
 
 
 class RecordingFeed:
-    """Hands what passed to the process that writes the recording. Takes notes from any thread.
+    """Feeds what passed to the process that writes the recording. Can be used from any thread.
 
     Whoever passes bytes on notes them here and goes on, in microseconds and whatever the disk does. They go
     to a process of its own, which understands, masks and writes them; so the work takes no time from those
@@ -365,7 +365,7 @@ class RecordingFeed:
     def start(self, file: int, header: bytes) -> None:
         """Begin to write to an open file, also what was noted before; raises OSError.
 
-        `header` is for the writing process, which reads it as `record_writer.Header`.
+        `header` is for the writing process, which reads it as `RecordingHeader`.
         """
         try:
             writer = _start_writer(file)
@@ -504,7 +504,7 @@ def _start_writer(file: int) -> subprocess.Popen[bytes]:
 
 
 def default_recording_path(command: list[str]) -> str:
-    """A file in the user's own directory, named after the time and the agent; raises NoHomeError."""
+    """Return a file in the user's own directory, named after the time and the agent; raises NoHomeError."""
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{agent_name(command)}.ndjson"
     return os.path.join(data_directory(), "recordings", name)
 
@@ -557,7 +557,7 @@ def _make_directory(directory: str) -> None:
 
 
 def _plain(word: str) -> str:
-    """The last part of a path or a package's name, without what is about files and versions."""
+    """Return the last part of a path or a package's name, without file suffix and version."""
     name = word.replace("\\", "/").rstrip("/").rpartition("/")[2].partition(":")[0]
     for extension in _SCRIPTS:
         name = name.removesuffix(extension)

@@ -1,4 +1,4 @@
-"""Transports: what moves the bytes of a peer, a pair of ends in one process, and one with an observer."""
+"""Moves the bytes of a peer: the transport's interface, a pair in one process, and one with an observer."""
 
 from __future__ import annotations
 
