@@ -74,6 +74,9 @@ def work(prompt, word, about):
             entry = {"content": "mine", "priority": "medium", "status": "pending"}
             send(update("plan", entries=[entry]), update("usage_update", used=1, size=2))
             return "planned", "end_turn"
+        case "notice":
+            send(update("notice", severity="info", title=about))
+            return "noticed", "end_turn"
         case "hang":
             send(update("tool_call", toolCallId="h1", title="Hang", kind="think", status="in_progress"))
             read_until(lambda frame: frame.get("method") == "session/cancel")

@@ -338,6 +338,16 @@ class TestShowing:
         kinds = {update["sessionUpdate"] for update in at.updates}
         assert not kinds & {"plan", "usage_update"}
 
+    @pytest.mark.parametrize("capabilities", [{}, {"session": {"notices": {}}}], ids=["unknown", "offered"])
+    def test_its_notices_are_text_in_its_call_and_not_the_sessions(self, delegating, capabilities):
+        at = delegating(**capabilities)
+
+        call = delegated(at, "notice The disk is full.")[2]
+
+        assert text_of(call) == "notice The disk is full.\n\nThe disk is full.\n\nnoticed"
+        kinds = {update["sessionUpdate"] for update in at.updates}
+        assert "notice" not in kinds
+
     def test_one_that_stops_early_is_told_to_have_done_so(self, delegating):
         at = delegating()
 

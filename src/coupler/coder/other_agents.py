@@ -372,7 +372,7 @@ class NestedMirror(TurnMirror):
         self._message, self._has_spoken = message, True  # type: ignore[assignment]
         self._model_calls.append(self._key, text)
 
-    def _aside(self, event: Notice | Compaction | CompactionSummary, gate: str, spoken: str) -> None:
+    def _send_or_say(self, event: Notice | Compaction | CompactionSummary, gate: str, spoken: str) -> None:
         """Show a notice as text in the call: sent as one, editors would take it for the session's own."""
         if spoken:
             self._message = None
