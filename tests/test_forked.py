@@ -14,6 +14,7 @@ import pytest
 
 import forked
 from raw_client import COUPLER, PATIENCE
+from tables import table
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="elsewhere everything is really started"),
@@ -79,9 +80,7 @@ def test_a_program_sees_the_same(tmp_path: Path, session: bool, variables: dict[
     assert started["place"][1] == os.getpid()
 
 
-@pytest.mark.parametrize(
-    "words", [["--version"], ["no-such-command"], ["exec"], ["serve", "/no/such/file.py"]]
-)
+@table("words", [["--version"], ["no-such-command"], ["exec"], ["serve", "/no/such/file.py"]])
 def test_it_says_the_same_and_ends_alike(words: list[str]) -> None:
     ends = []
     for module in (subprocess, forked):

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tables import table
 
 SOURCE = Path(__file__).parent.parent / "src" / "coupler"
 
@@ -39,7 +39,7 @@ def test_the_contracts_of_the_layers_hold() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("package", ALLOWED)
+@table("package", ALLOWED)
 def test_a_low_layer_imports_the_standard_library_and_little_else(package: str) -> None:
     allowed = ALLOWED[package] | sys.stdlib_module_names | {"coupler"}
     assert [found for found in imported_packages(package) if found[1] not in allowed] == []

@@ -13,6 +13,7 @@ from coupler.agent.capabilities import initialize_response, response_for_client
 from coupler.agent.errors import AuthRequiredError
 from coupler.schema.v1 import AuthCapabilities, ClientCapabilities
 from coupler.wire.messages import RpcError
+from tables import table
 
 PLAIN = ClientCapabilities()
 WITH_TERMINAL = ClientCapabilities(auth=AuthCapabilities(terminal=True))
@@ -94,7 +95,7 @@ class TestDeclarations:
             {"type": "terminal", "id": "bare", "name": "Bare", "args": ["login"]},
         ]
 
-    @pytest.mark.parametrize(
+    @table(
         ("keywords", "problem"),
         [
             ({"id": ""}, "the id of a login is text"),
@@ -126,7 +127,7 @@ class TestDeclarations:
         with pytest.raises(ValueError, match="two logins are called 'key'"):
             Logins([self.AGENT, self.AGENT])
 
-    @pytest.mark.parametrize(
+    @table(
         ("logins", "can"),
         [
             ([], False),
@@ -200,7 +201,7 @@ class TestChecks:
 
         assert asyncio.run(try_it())
 
-    @pytest.mark.parametrize(
+    @table(
         ("checks", "satisfied"),
         [
             ([yes], True),
@@ -448,8 +449,8 @@ class TestRefusedAuthentication:
             asyncio.run(asyncio.wait_for(Logins(logins, program=["my-agent"]).authenticate(method), 5))
         return raised
 
-    @pytest.mark.parametrize("method", ["", "nothing", "KEY", "key ", "x" * 10_000])
-    @pytest.mark.parametrize("check", [no, yes])
+    @table("method", ["", "nothing", "KEY", "key ", "x" * 10_000])
+    @table("check", [no, yes])
     def test_an_unknown_method_is_a_wrong_parameter(self, method, check):
         raised = self.refused([*self.LOGINS, Login("other", "Other", check=check)], method)
 
@@ -474,7 +475,7 @@ class TestRefusedAuthentication:
             "or run `my-agent login` in a terminal"
         )
 
-    @pytest.mark.parametrize(
+    @table(
         ("login", "reason"),
         [
             (raises, "failed: LookupError: no such account"),

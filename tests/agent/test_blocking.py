@@ -31,6 +31,7 @@ from coupler.agent.tool_call import Call
 from coupler.agent.turn import Compacting, Plan, Turn
 from coupler.runtime.threads import WorkerLoop
 from raw_client import texts
+from tables import table
 
 
 def test_a_plain_function_says_thinks_plans_and_calls_tools(converse):
@@ -274,7 +275,7 @@ def test_a_cancel_ends_the_command_that_a_thread_waits_for(converse):
     assert psutil.Process(client.process.pid).children() == []
 
 
-@pytest.mark.parametrize(
+@table(
     ("plain", "blocking"),
     [
         (Turn, BlockingTurn),

@@ -14,6 +14,7 @@ from coupler.schema.v1 import (
     TextContent,
     TextResourceContents,
 )
+from tables import table
 
 COMMANDS = [Command("plan", "Plan"), Command("plan-b", "Plan again"), Command("über", "Go over it")]
 LINK = ResourceLink("a.py", "file:///a.py")
@@ -38,13 +39,11 @@ class TestDeclaring:
 
         assert msgspec.to_builtins(available) == {"name": "plan", "description": "Plan"}
 
-    @pytest.mark.parametrize(
-        "name", ["plan", "plan-b", "plan_b", "mcp:server:plan", "git/commit", "über", "1"]
-    )
+    @table("name", ["plan", "plan-b", "plan_b", "mcp:server:plan", "git/commit", "über", "1"])
     def test_a_name_is_any_one_word(self, name):
         assert Command(name, "Plan").name == name
 
-    @pytest.mark.parametrize(
+    @table(
         ("name", "message"),
         [
             ("/plan", "has no slash before it: write 'plan'"),
@@ -66,7 +65,7 @@ class TestDeclaring:
 
         assert message in str(caught.value)
 
-    @pytest.mark.parametrize("description", ["", "\n", None, "\udc80"])
+    @table("description", ["", "\n", None, "\udc80"])
     def test_a_command_is_described(self, description):
         with pytest.raises(ValueError, match="the description of /plan"):
             Command("plan", description)
@@ -87,7 +86,7 @@ class TestDeclaring:
     def test_commands_keep_their_order(self):
         assert declared_commands(iter(COMMANDS)) == tuple(COMMANDS)
 
-    @pytest.mark.parametrize(
+    @table(
         ("commands", "message"),
         [
             ([Command("a", "A"), Command("a", "B")], "two commands are called 'a'"),
@@ -108,7 +107,7 @@ def typed(*blocks):
 
 
 class TestInvoking:
-    @pytest.mark.parametrize(
+    @table(
         ("text", "name", "arguments"),
         [
             ("/plan", "plan", ""),
@@ -130,7 +129,7 @@ class TestInvoking:
     def test_the_name_is_followed_by_the_arguments(self, text, name, arguments):
         assert typed(text) == Invocation(name, arguments)
 
-    @pytest.mark.parametrize(
+    @table(
         "text",
         [
             "",
@@ -152,11 +151,11 @@ class TestInvoking:
     def test_anything_else_invokes_nothing(self, text):
         assert typed(text) is None
 
-    @pytest.mark.parametrize("before", [[LINK], [IMAGE, AUDIO], [EMBEDDED], [""], [" \n", LINK]])
+    @table("before", [[LINK], [IMAGE, AUDIO], [EMBEDDED], [""], [" \n", LINK]])
     def test_what_an_editor_puts_before_the_text_does_not_matter(self, before):
         assert typed(*before, "/plan it") == Invocation("plan", "it")
 
-    @pytest.mark.parametrize(
+    @table(
         ("following", "arguments"),
         [
             (["more"], "it\n\nmore"),

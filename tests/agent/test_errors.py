@@ -15,6 +15,7 @@ from coupler.agent.errors import (
 )
 from coupler.runtime.extras import MissingExtraError
 from coupler.wire.messages import RpcError
+from tables import table
 
 AGENT = """
 import asyncio
@@ -242,7 +243,7 @@ class TestTable:
         assert len(set(names)) == len(names)
         assert all(reason.meaning.endswith(".") for reason in REASONS)
 
-    @pytest.mark.parametrize(
+    @table(
         ("name", "code"),
         [
             ("not_initialized", -32600),

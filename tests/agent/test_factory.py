@@ -14,6 +14,7 @@ from coupler.agent.factory import AgentFactory, as_agent
 from coupler.agent.startup.serve_options import NO_OPTIONS
 from coupler.agent.turn import Turn
 from raw_client import COUPLER, RawClient, texts
+from tables import table
 
 TWO = """
 from coupler import Agent, Turn
@@ -261,7 +262,7 @@ class TestServeInAScript:
 
 
 class TestWords:
-    @pytest.mark.parametrize(
+    @table(
         ("words", "expected"),
         [
             ("app.py", ("app.py", "")),
@@ -277,7 +278,7 @@ class TestWords:
     def test_the_last_colon_before_a_name_splits(self, words, expected):
         assert module.split_target(words) == expected
 
-    @pytest.mark.parametrize(
+    @table(
         ("place", "expected"),
         [("app.py", True), ("dir/app", True), ("app", False), ("package.module", False)],
     )
@@ -295,7 +296,7 @@ class TestTurnFunctions:
 
         def __call__(self, turn): ...
 
-    @pytest.mark.parametrize(
+    @table(
         "function",
         [
             lambda turn: None,
@@ -319,7 +320,7 @@ class TestTurnFunctions:
 
         assert all(map(is_turn_function, (by_type, by_blocking_type, by_word, by_dotted_word)))
 
-    @pytest.mark.parametrize(
+    @table(
         "thing",
         [
             lambda: None,

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from coupler.agent import content as module
 from coupler.agent.content import json_value
+from tables import table
 
 
 class Plain:
@@ -83,7 +84,7 @@ class Word(str):
     pass
 
 
-@pytest.mark.parametrize(
+@table(
     ("value", "expected"),
     [
         (None, None),

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from coupler.agent.agent import Choice, Group, Mode, Select, Toggle, declared_modes, declared_options
 from coupler.fields import readable
+from tables import table
 
 
 class Text(str):
@@ -22,7 +23,7 @@ def told(option, value=None):
 
 
 class TestNames:
-    @pytest.mark.parametrize(
+    @table(
         ("id", "name"),
         [
             ("ask", "Ask"),
@@ -63,8 +64,8 @@ BAD_TEXTS = [
 
 
 class TestIds:
-    @pytest.mark.parametrize(("id", "message"), BAD_TEXTS)
-    @pytest.mark.parametrize(
+    @table(("id", "message"), BAD_TEXTS)
+    @table(
         ("declare", "what"),
         [
             (Mode, "a mode's id"),
@@ -78,8 +79,8 @@ class TestIds:
         with pytest.raises(ValueError, match=f"{what} {message}"):
             declare(id)
 
-    @pytest.mark.parametrize("name", ["", " ", 1, "\ud83d"])
-    @pytest.mark.parametrize(
+    @table("name", ["", " ", 1, "\ud83d"])
+    @table(
         ("declare", "what"),
         [
             (lambda name: Mode("x", name=name), "the name of the mode 'x'"),
@@ -94,8 +95,8 @@ class TestIds:
         with pytest.raises(ValueError, match=what):
             declare(name)
 
-    @pytest.mark.parametrize("text", [" ", 1, "\ud83d"])
-    @pytest.mark.parametrize(
+    @table("text", [" ", 1, "\ud83d"])
+    @table(
         ("declare", "what"),
         [
             (lambda text: Mode("x", text), "the description of the mode 'x'"),
@@ -136,7 +137,7 @@ class TestMode:
             "name": "Always",
         }
 
-    @pytest.mark.parametrize(
+    @table(
         ("modes", "message"),
         [
             ([Mode("a"), Mode("b"), Mode("a")], "two modes are called 'a': rename one of them"),
@@ -217,7 +218,7 @@ class TestSelect:
     def test_a_group_whose_name_has_no_letters_is_its_own_id(self):
         assert Group("★★★", ["a"]).id == "★★★"
 
-    @pytest.mark.parametrize(
+    @table(
         ("choices", "message"),
         [
             ([], "the option 'x' has no choices: give it at least one, or leave it out"),
@@ -242,7 +243,7 @@ class TestSelect:
         with pytest.raises(ValueError, match=message):
             Select("x", choices)
 
-    @pytest.mark.parametrize(
+    @table(
         ("choices", "message"),
         [
             ([], "the group 'G' has no choices"),
@@ -255,12 +256,12 @@ class TestSelect:
         with pytest.raises(ValueError, match=message):
             Group("G", choices)
 
-    @pytest.mark.parametrize("default", ["c", "A", "", True, 1])
+    @table("default", ["c", "A", "", True, 1])
     def test_the_default_is_one_of_the_choices(self, default):
         with pytest.raises(ValueError, match=r"the default of the option 'x' is one of its choices \(a, b\)"):
             Select("x", ["a", "b"], default=default)
 
-    @pytest.mark.parametrize("value", ["c", True, 1, None, ["a"], {}])
+    @table("value", ["c", True, 1, None, ["a"], {}])
     def test_it_offers_its_values_and_nothing_else(self, value):
         select = Select("x", ["a", "b"])
 
@@ -298,18 +299,18 @@ class TestToggle:
     def test_it_is_off_unless_said_otherwise(self):
         assert Toggle("web").default is False
 
-    @pytest.mark.parametrize("default", ["on", 1, 0, None])
+    @table("default", ["on", 1, 0, None])
     def test_the_default_is_true_or_false(self, default):
         with pytest.raises(ValueError, match="the default of the option 'web' is True or False"):
             Toggle("web", default=default)
 
-    @pytest.mark.parametrize("value", ["on", "true", 1, 0, None, []])
+    @table("value", ["on", "true", 1, 0, None, []])
     def test_it_offers_true_and_false_and_nothing_else(self, value):
         assert Toggle("web").offers(True) and Toggle("web").offers(False)
         assert not Toggle("web").offers(value)
 
 
-@pytest.mark.parametrize(
+@table(
     ("options", "message"),
     [
         ([Toggle("a"), Select("a", ["b"])], "two options are called 'a'"),

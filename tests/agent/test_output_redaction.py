@@ -49,6 +49,7 @@ from coupler.schema import v1
 from coupler.schema.base import Unknown
 from coupler.schema.methods import METHODS, UNSTABLE_METHODS
 from coupler.wire.messages import RpcError
+from tables import table
 
 SECRET = "Zq7Xk9Vw3Jy5Qz8Wx2Kv"
 MARK = "[secret:TOKEN]"
@@ -495,8 +496,8 @@ class TestWhatIsSecret:
         monkeypatch.setenv("A_TOKEN", SECRET)
         assert SessionRedactor().mask(SECRET) == "[secret:A_TOKEN]"
 
-    @pytest.mark.parametrize("cut", range(1, len(SECRET)))
-    @pytest.mark.parametrize("kind", [Text, Thought])
+    @table("cut", range(1, len(SECRET)))
+    @table("kind", [Text, Thought])
     def test_of_the_first_one_that_is_learned_when_it_has_begun_the_rest_is_hidden(self, kind, cut):
         veil = SessionRedactor()
         sent: list[Any] = []
@@ -509,7 +510,7 @@ class TestWhatIsSecret:
         said = "".join(event.text for event in sent)
         assert said in {f"see {SECRET[: max(cut, more)]}{MARK} there" for more in range(4)}
 
-    @pytest.mark.parametrize("cut", range(1, len(SECRET)))
+    @table("cut", range(1, len(SECRET)))
     def test_so_it_is_in_a_tools_output(self, cut):
         veil = SessionRedactor()
         pieces = [*output(veil, f"see {SECRET[:cut]}")]
@@ -554,7 +555,7 @@ class TestWhatIsSecret:
         env["LATER"] = "abc"
         assert veil.mask(f"{SECRET} abc") == "[secret:CODE] [secret:LATER]"
 
-    @pytest.mark.parametrize(
+    @table(
         "change",
         [
             lambda env: env.__setitem__("A_TOKEN", SECRET),

@@ -1,11 +1,11 @@
 """The text of a prompt."""
 
 import msgspec
-import pytest
 
 from coupler.agent.content import prompt_text
 from coupler.schema.decoding import decode
 from coupler.schema.v1 import PromptRequest
+from tables import table
 
 
 def text_of(*blocks):
@@ -30,7 +30,7 @@ IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
 AUDIO = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("blocks", "expected"),
     [
         ([], ""),

@@ -19,6 +19,7 @@ from coupler.schema.methods import method_for
 from coupler.schema.v1 import ClientCapabilities
 from coupler.wire.messages import INVALID_PARAMS
 from raw_client import texts
+from tables import table
 
 FORM = {"elicitation": {"form": {}}}
 URL = {"elicitation": {"url": {}}}
@@ -143,7 +144,7 @@ class TestByForm:
 
         assert answer == Answer("decline", reason="the client answered in a way that is not known here")
 
-    @pytest.mark.parametrize(
+    @table(
         "wrong",
         [
             accept(),
@@ -201,7 +202,7 @@ class TestByForm:
         assert answer.reason == "the client's answers did not fit the form: value: expected true or false"
         assert len(turn.asked) == 3
 
-    @pytest.mark.parametrize(
+    @table(
         ("code", "action"),
         [(-32601, "decline"), (-32602, "decline"), (-32603, "decline"), (-32800, "cancel")],
     )
@@ -229,8 +230,8 @@ class TestByForm:
             run(ask(turn, "Which?", spec))
         assert not turn.asked
 
-    @pytest.mark.parametrize("message", ["Enter your password", "Your API key, please"])
-    @pytest.mark.parametrize("capabilities", [FORM, {}])
+    @table("message", ["Enter your password", "Your API key, please"])
+    @table("capabilities", [FORM, {}])
     def test_a_question_for_a_secret_is_refused(self, capabilities, message):
         turn = FakeTurn(capabilities)
 
@@ -274,7 +275,7 @@ class TestByChoice:
         (call,) = turn.calls
         assert call.shown == ["Large"]
 
-    @pytest.mark.parametrize(
+    @table(
         ("spec", "option", "value"),
         [
             (bool, "choice_1", True),
@@ -289,7 +290,7 @@ class TestByChoice:
 
         assert answer == Answer("accept", value)
 
-    @pytest.mark.parametrize(
+    @table(
         ("response", "expected"),
         [
             (selected("decline"), Answer("decline")),
@@ -310,7 +311,7 @@ class TestByChoice:
     def test_anything_else_is_no_answer(self, capabilities, response, expected):
         assert run(ask(FakeTurn(capabilities, response), "Delete it?", bool)) == expected
 
-    @pytest.mark.parametrize("response", [{}, {"outcome": "selected"}, {"outcome": {"outcome": "later"}}, []])
+    @table("response", [{}, {"outcome": "selected"}, {"outcome": {"outcome": "later"}}, []])
     def test_what_cannot_be_read_is_no_answer(self, capabilities, response):
         answer = run(ask(FakeTurn(capabilities, response), "Delete it?", bool))
 
@@ -328,8 +329,8 @@ class TestByChoice:
         assert call.shown == [f"\n Really {'x' * 200}?\nAll of it?", "Yes"]
 
 
-@pytest.mark.parametrize("capabilities", [*NEITHER, URL])
-@pytest.mark.parametrize("spec", [str, int, Release, list[Size], Literal[1, 2, 3, 4, 5, 6, 7, 8, 9]])
+@table("capabilities", [*NEITHER, URL])
+@table("spec", [str, int, Release, list[Size], Literal[1, 2, 3, 4, 5, 6, 7, 8, 9]])
 def test_what_is_neither_is_said_in_the_chat_and_declined(capabilities, spec):
     turn = FakeTurn(capabilities)
 
@@ -385,7 +386,7 @@ class TestByPage:
         assert not turn.peer.told
         assert not other.peer.told
 
-    @pytest.mark.parametrize(
+    @table(
         ("response", "action"),
         [
             ({"action": "decline"}, "decline"),
@@ -407,7 +408,7 @@ class TestByPage:
         assert not notify_complete(turn, turn.asked[0]["elicitationId"])
         assert not turn.peer.told
 
-    @pytest.mark.parametrize("capabilities", [*NEITHER, FORM])
+    @table("capabilities", [*NEITHER, FORM])
     def test_without_pages_the_link_is_said_in_the_chat_and_never_a_form(self, capabilities):
         turn = FakeTurn(capabilities)
 
@@ -417,7 +418,7 @@ class TestByPage:
         assert turn.said == ["Log in\n\nhttps://example.com"]
         assert not turn.asked
 
-    @pytest.mark.parametrize(
+    @table(
         "url",
         [
             "https://example.com",
@@ -432,7 +433,7 @@ class TestByPage:
     def test_these_addresses_can_be_given_to_a_user(self, url):
         assert run(ask_url(FakeTurn(URL, {"action": "accept"}), "Open", url)).accepted
 
-    @pytest.mark.parametrize(
+    @table(
         ("url", "problem"),
         [
             ("", "names no host"),
@@ -472,7 +473,7 @@ class TestByPage:
             (f"https://example.com/{'a' * 2_048}", "more than 2048"),
         ],
     )
-    @pytest.mark.parametrize("capabilities", [URL, {}])
+    @table("capabilities", [URL, {}])
     def test_these_cannot(self, capabilities, url, problem):
         turn = FakeTurn(capabilities)
 

@@ -13,6 +13,7 @@ from coupler.agent.agent import Choice, Group, Mode, Select, Toggle
 from coupler.agent.session import SessionSettings, SettingError
 from coupler.schema.decoding import decode
 from coupler.schema.v1 import SetSessionConfigOptionResponse
+from tables import table
 
 MODES = [Mode("ask", "Ask before every change"), Mode("auto")]
 MODEL = Select("model", {"fast": "Fast", "smart": "Smart"}, category="model")
@@ -154,7 +155,7 @@ class TestDeclarationsTogether:
         assert settings.set_by_client("mode", "b")
         assert settings.saved() == {"mode": None, "options": {"mode": "b"}}
 
-    @pytest.mark.parametrize(
+    @table(
         ("modes", "options"),
         [([Mode("a"), Mode("a")], []), ([], [Toggle("a"), Toggle("a")]), (["a"], []), ([], ["a"])],
     )
@@ -164,11 +165,11 @@ class TestDeclarationsTogether:
 
 
 class TestSetting:
-    @pytest.mark.parametrize(
+    @table(
         ("option", "value"),
         [("model", "smart"), ("voice", "soprano"), ("web", False)],
     )
-    @pytest.mark.parametrize("how", ["set", "set_by_client"])
+    @table("how", ["set", "set_by_client"])
     def test_a_change_is_said_to_be_one_and_the_same_value_again_is_not(self, how, option, value):
         settings = make()
 
@@ -195,7 +196,7 @@ class TestSetting:
         assert settings["web"] is taken
         assert settings.set_by_client("web", value) is False
 
-    @pytest.mark.parametrize("id", ["x", "", "Ask", True, None, ["ask"]])
+    @table("id", ["x", "", "Ask", True, None, ["ask"]])
     def test_an_unknown_mode_is_refused_with_those_there_are(self, id):
         settings = make()
         before = state(settings)
@@ -208,7 +209,7 @@ class TestSetting:
         with pytest.raises(SettingError, match="there is no mode 'ask': the agent has no modes"):
             make([]).set_mode("ask")
 
-    @pytest.mark.parametrize(
+    @table(
         ("option", "value", "message"),
         [
             ("x", "fast", "there is no option 'x'; there are mode, model, voice, web"),
@@ -224,7 +225,7 @@ class TestSetting:
             ("web", 1, "the option 'web' is a boolean"),
         ],
     )
-    @pytest.mark.parametrize("how", ["set", "set_by_client"])
+    @table("how", ["set", "set_by_client"])
     def test_what_is_not_offered_is_refused_and_nothing_changes(self, how, option, value, message):
         settings = make()
         before = state(settings)
@@ -252,7 +253,7 @@ class TestSetting:
             settings.set("mode", value)
         assert settings.mode == "ask"
 
-    @pytest.mark.parametrize("value", [True, False, "true", "On", ""])
+    @table("value", [True, False, "true", "On", ""])
     def test_a_client_without_booleans_can_say_nothing_but_on_and_off(self, value):
         settings = make(booleans=False)
 
@@ -358,7 +359,7 @@ class TestDeclaringAnew:
 
         assert state(settings) == before
 
-    @pytest.mark.parametrize(
+    @table(
         ("modes", "options"),
         [
             ([Mode("a"), Mode("a")], None),
@@ -420,7 +421,7 @@ class TestSaving:
         assert settings.mode == "ask"
         assert settings.values == {"model": "fast", "voice": "alto", "web": True}
 
-    @pytest.mark.parametrize(
+    @table(
         "saved",
         [
             None,

@@ -1,12 +1,11 @@
 """Pieces of text on the short way: byte for byte what every other event is told with."""
 
-import pytest
-
 from coupler.agent.output import TextUpdateEncoder
 from coupler.events import Text
 from coupler.events.v1_codec import to_update
 from coupler.schema.v1 import SessionNotification
 from coupler.wire.messages import notification
+from tables import table
 
 SESSION = 'sess_"1"'
 
@@ -15,10 +14,10 @@ def the_long_way(piece):
     return notification("session/update", SessionNotification(SESSION, to_update(piece, ())))
 
 
-@pytest.mark.parametrize(
+@table(
     "text", ["plain", "", 'a "quoted" word', "two\nlines\r\n", "ünïcode 🙂", "\ud83d", "\x00\x1f", "{}", "\\"]
 )
-@pytest.mark.parametrize("message_id", ["msg_1", 'odd "id"\n', "\ud83d", None, ""])
+@table("message_id", ["msg_1", 'odd "id"\n', "\ud83d", None, ""])
 def test_a_line_is_the_same_as_on_the_long_way(text, message_id):
     piece = Text(text, message_id)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from coupler.agent.tool_call import ALLOWANCE, HEAD, TAIL, Shown, text_content
 from coupler.schema.v1 import Annotations, Content, Diff, ImageContent, Terminal, TextContent
+from tables import table
 
 IMAGE = Content(ImageContent("AAAA", "image/png"))
 DIFF = Diff("/app.py", "new", "old")
@@ -68,7 +69,7 @@ class TestLongText:
         assert only_text(shown(text)) == text
         assert only_text(shown(text[:-1], text[-1])) == text
 
-    @pytest.mark.parametrize("piece", [1, 7, 1000, 4096, 10**7])
+    @table("piece", [1, 7, 1000, 4096, 10**7])
     def test_of_more_the_head_and_the_tail_are_shown_and_how_much_lies_between(self, piece):
         whole = "".join(f"line {number}\n" for number in range(20_000))
 
@@ -77,9 +78,7 @@ class TestLongText:
         left_out = len(whole) - HEAD - TAIL
         assert text == f"{whole[:HEAD]}\n… {left_out / 1000:.1f} KB left out …\n{whole[-TAIL:]}"
 
-    @pytest.mark.parametrize(
-        ("more", "said"), [(1, "1 B"), (999, "999 B"), (1200, "1.2 KB"), (1_234_567, "1.2 MB")]
-    )
+    @table(("more", "said"), [(1, "1 B"), (999, "999 B"), (1200, "1.2 KB"), (1_234_567, "1.2 MB")])
     def test_the_amount_is_readable(self, more, said):
         assert f"\n… {said} left out …\n" in only_text(shown("x" * (HEAD + TAIL + more)))
 

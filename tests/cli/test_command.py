@@ -8,6 +8,7 @@ import pytest
 
 from coupler import __version__
 from raw_client import PATIENCE
+from tables import table
 
 MODULE = [sys.executable, "-m", "coupler"]
 SCRIPT = [str(Path(sys.executable).with_name("coupler"))]
@@ -24,9 +25,7 @@ def run(*arguments, command=MODULE, **keywords):
     )
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--version"], ["--help"], ["serve", "--help"], ["serve"], ["nonsense"], []]
-)
+@table("arguments", [["--version"], ["--help"], ["serve", "--help"], ["serve"], ["nonsense"], []])
 def test_the_module_and_the_script_are_the_same(arguments):
     by_module, by_script = run(*arguments), run(*arguments, command=SCRIPT)
 
@@ -72,7 +71,7 @@ main()
 """
 
 
-@pytest.mark.parametrize(
+@table(
     ("arguments", "module"),
     [
         (["exec", "agent", "hello"], "click"),
@@ -94,7 +93,7 @@ def test_an_unknown_command_is_wrong_usage():
     assert "There is no command 'serv': did you mean `coupler serve`?" in ended.stderr
 
 
-@pytest.mark.parametrize(
+@table(
     ("arguments", "sentence"),
     [
         ([__file__.replace("test_command.py", "../workflow/language/everything.yaml"), "x"], "is a workflow"),

@@ -22,6 +22,7 @@ from coupler.store.runs import RunRecord
 from coupler.store.sessions import SessionRecord
 from coupler.store.store import Store
 from raw_client import COUPLER, PATIENCE
+from tables import table
 
 BASH = shutil.which("bash")
 needs_bash = pytest.mark.skipif(BASH is None, reason="there is no bash")
@@ -217,7 +218,7 @@ class TestTheScript:
         assert "Claude" in done.stdout
         assert done.stderr == ""
 
-    @pytest.mark.parametrize("instruction", ["", "bash", "tcsh_complete", "bash_source", "bash_complete"])
+    @table("instruction", ["", "bash", "tcsh_complete", "bash_source", "bash_complete"])
     def test_a_question_that_is_none_is_answered_with_nothing(self, instruction):
         done = forked.run(
             COUPLER, capture_output=True, text=True, timeout=PATIENCE,
@@ -235,7 +236,7 @@ def test_what_is_completed_by_command_and_parameter_is_there():
         assert name in {parameter.name for parameter in found.params}, path
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "name"),
     [
         ("exec", "agent"), ("login", "agent"), ("agents doctor", "agent"), ("resume", "id"),

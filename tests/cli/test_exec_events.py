@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import get_args
 
 import msgspec
-import pytest
 
 from coupler import events
 from coupler.cli.exec_output import event_object, result_object
@@ -26,6 +25,7 @@ from coupler.client.observation import (
 from coupler.client.policy import Decision
 from coupler.client.reply import Reply
 from coupler.schema import v1
+from tables import table
 
 MANUAL = (Path(__file__).parent.parent.parent / "docs" / "exec.md").read_text()
 TEXT = v1.TextContent("hello")
@@ -100,12 +100,12 @@ def encoded(value):
     return json.loads(msgspec.json.encode(value))
 
 
-@pytest.mark.parametrize(("event", "told"), RECEIVED, ids=lambda each: type(each).__name__)
+@table(("event", "told"), RECEIVED, ids=lambda each: type(each).__name__)
 def test_each_event_is_one_object(event, told):
     assert encoded(event_object(Received("s", event))) == told
 
 
-@pytest.mark.parametrize(("observation", "told"), OBSERVED, ids=lambda each: type(each).__name__)
+@table(("observation", "told"), OBSERVED, ids=lambda each: type(each).__name__)
 def test_each_observation_is_one_object_or_told_by_another(observation, told):
     assert encoded(event_object(observation)) == told
 

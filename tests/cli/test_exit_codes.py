@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import pytest
 
 from coupler.cli import record, serve
 from coupler.cli.exit_codes import COMMON_EXIT_CODES, TABLES, ExitCode
 from coupler.cli.main import command
+from tables import table
 
 MANUAL = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 
@@ -36,7 +36,7 @@ def table_of(path: str) -> tuple[ExitCode, ...]:
     return next((codes for names, codes in TABLES.items() if name in names), COMMON_EXIT_CODES)
 
 
-@pytest.mark.parametrize(("path", "told"), TOLD)
+@table(("path", "told"), TOLD)
 def test_a_command_tells_only_codes_of_its_table(path: str, told: str) -> None:
     numbers = {int(number) for number in re.findall(r"\b\d+\b", told)}
     assert numbers

@@ -16,6 +16,7 @@ from coupler.cli import record as record_command
 from coupler.cli import serve as serve_command
 from coupler.cli.main import IMPORT_PATHS, SelfParsedCommand, command
 from raw_client import COUPLER, PATIENCE
+from tables import table
 
 WIDEST = 80
 EXAMPLES = re.compile(r"^  Examples:\n((?:    .+\n)+)", re.MULTILINE)
@@ -80,7 +81,7 @@ def test_every_command_is_found():
     assert len(PATHS) > 35
 
 
-@pytest.mark.parametrize("path", PATHS)
+@table("path", PATHS)
 def test_a_command_has_two_examples_that_call_it_and_can_be_typed(path):
     examples = examples_in(help_of(path))
     assert len(examples) >= 2, help_of(path)
@@ -106,7 +107,7 @@ def called_by(words: list[str]) -> tuple[click.Command, list[str]]:
     return found, rest
 
 
-@pytest.mark.parametrize("path", PATHS)
+@table("path", PATHS)
 def test_help_fits_into_a_narrow_terminal_and_ends_sentences(path):
     text = help_of(path)
     too_wide = [line for line in text.splitlines() if len(line) > WIDEST and not re.match(r"\s+\d+  ", line)]
@@ -115,7 +116,7 @@ def test_help_fits_into_a_narrow_terminal_and_ends_sentences(path):
     assert short.endswith(".")
 
 
-@pytest.mark.parametrize("path", [("serve",), ("record",), ("doctor",), ("runs", "list")])
+@table("path", [("serve",), ("record",), ("doctor",), ("runs", "list")])
 def test_the_command_itself_shows_this_help(path):
     done = forked.run([*COUPLER, *path, "--help"], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stderr) == (0, "")
@@ -136,7 +137,7 @@ def options(text: str) -> str:
     return "\n".join(f"{line[:19]} " for line in lines)
 
 
-@pytest.mark.parametrize(
+@table(
     ("words", "hint"),
     [
         (["rnu"], "did you mean `coupler run`?"),

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import forked
 from coupler.recording.traces import Trace
+from tables import table
 
 ROOT = Path(__file__).parent.parent.parent
 RECORD = [sys.executable, "-m", "coupler", "record"]
@@ -385,7 +386,7 @@ def test_a_recording_never_overwrites_another(tmp_path):
     assert texts == [b"one", b"two", b"three"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("arguments", "sentence"),
     [
         ([], "say how the agent is started, as in: coupler record -- my-agent --acp"),

@@ -40,6 +40,7 @@ from coupler.workflow.journal.run_events import (
 from coupler.workflow.journal.run_secrets import RunSecrets
 from coupler.workflow.journal.runs import OpenRun
 from raw_client import COUPLER, PATIENCE
+from tables import table
 from workflow.kept_runs import finished, in_store, new_run, said, started, wrote
 
 DIFF, FIXES, GATE = Place("diff"), Place("fixes", 2), Place("gate")
@@ -166,7 +167,7 @@ class TestList:
         assert headings.split() == ["RUN", "WORKFLOW", "STATUS", "STARTED", "DURATION"]
         assert row.split() == [id, "Review", "it", "failed", "just", "now", "0.0", "s"]
 
-    @pytest.mark.parametrize(
+    @table(
         ("seconds", "words"),
         [(0, "0.0 s"), (9.94, "9.9 s"), (59.4, "59 s"), (185, "3 min 5 s"), (7800, "2 h 10 min")],
     )

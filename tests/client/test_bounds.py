@@ -19,6 +19,7 @@ from coupler.client.remote import FailsEmpty, Usual
 from coupler.client.reply import Budget, Reply
 from coupler.events import Event, Stop, Text, ToolCall
 from coupler.schema.v1 import ImageContent
+from tables import table
 
 Script = Callable[[str], Scripted]
 
@@ -445,7 +446,7 @@ def test_a_reason_to_end_the_turn_is_raised_after_everything_was_received(script
     run(story())
 
 
-@pytest.mark.parametrize(
+@table(
     ("stop", "kind"),
     [
         ("refusal", "refused"),

@@ -20,6 +20,7 @@ from coupler.client import connection as connection_module
 from coupler.client.observation import AgentEnded, PromptSent, SessionOpened, TurnFinished
 from coupler.events import Content
 from coupler.schema.v1 import ImageContent
+from tables import table
 
 Script = Callable[[str], Scripted]
 
@@ -37,7 +38,7 @@ def test_a_command_can_be_a_string(script: Script) -> None:
     run(story())
 
 
-@pytest.mark.parametrize(
+@table(
     ("agent", "kind", "words"),
     [
         ("", ValueError, "an empty text"),

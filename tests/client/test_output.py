@@ -12,6 +12,7 @@ import pytest
 from client.stage import run
 from coupler import AgentError, Reply, Turn, connect
 from coupler.client.output import MOST_REPAIRS, MOST_VIOLATIONS, json_values
+from tables import table
 
 BY_TOOL = "Finish by calling the tool `structured_output` with your answer."
 
@@ -219,7 +220,7 @@ class TestByText:
 
         return run(story())
 
-    @pytest.mark.parametrize(
+    @table(
         "text",
         [
             '{"x": 1}',
@@ -283,7 +284,7 @@ class TestByText:
 
 
 class TestJsonInText:
-    @pytest.mark.parametrize(
+    @table(
         ("text", "values"),
         [
             ("", []),

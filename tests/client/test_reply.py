@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +9,7 @@ from client.stage import unhurried
 from coupler.client.reply import Reply, ReplyBuilder
 from coupler.events import Content, Event, Mode, Plan, Stop, Text, Thought, ToolCall, Usage
 from coupler.schema.v1 import PlanEntry, TextContent
+from tables import table
 
 
 def reply_of(*events: Event) -> Reply:
@@ -22,7 +22,7 @@ def reply_of(*events: Event) -> Reply:
 TOOL = ToolCall(id="c")
 
 
-@pytest.mark.parametrize(
+@table(
     ("pieces", "text"),
     [
         ([], ""),
@@ -42,7 +42,7 @@ def test_messages_are_set_apart_by_blank_lines(pieces: list[Event], text: str) -
     assert reply_of(*pieces).text == text
 
 
-@pytest.mark.parametrize(
+@table(
     ("pieces", "thoughts"),
     [
         ([Thought("a"), Thought("b")], "ab"),

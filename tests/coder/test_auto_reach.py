@@ -8,6 +8,7 @@ import pytest
 
 from coupler.coder.modes import RULES
 from permission.parts import Bench
+from tables import table
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def decided(bench: Bench, command: str, mode: str = "agentic") -> str:
     return permissions.judge(bench.action("execute", command=command)).decision
 
 
-@pytest.mark.parametrize(
+@table(
     "command",
     [
         *("cat .e*", "cat .en?", "cat .en[v]", "cat .en[^x]", "cat .*", "cat ./.???", "cat *.json", "cat i*"),
@@ -44,7 +45,7 @@ def test_wildcards_that_stand_for_secrets_are_asked_about(bench: Bench, command:
     assert decided(bench, command) == "ask"
 
 
-@pytest.mark.parametrize(
+@table(
     "command",
     [
         *(
@@ -64,7 +65,7 @@ def test_files_that_a_word_names_by_the_way_are_asked_about(bench: Bench, comman
     assert decided(bench, command) == "ask"
 
 
-@pytest.mark.parametrize(
+@table(
     "command",
     [
         "cd .git && cp x hooks/pre-commit",
@@ -78,7 +79,7 @@ def test_to_go_where_something_must_not_be_changed_unasked_is_asked_about(bench:
     assert decided(bench, command) == "ask"
 
 
-@pytest.mark.parametrize(
+@table(
     "command",
     [
         *("coupler trust", "coupler login coder", "uv run coupler permissions", "python -m coupler trust ."),
@@ -93,7 +94,7 @@ def test_what_gives_more_rights_prints_keys_or_cannot_be_undone_is_asked_about(
     assert decided(bench, command) == "ask"
 
 
-@pytest.mark.parametrize(
+@table(
     "command",
     [
         *("wc -l *.md", "cat src/*.py", "ls many/*", "cat nothing-*", "cd src && ls -la"),

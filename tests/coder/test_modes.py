@@ -10,6 +10,7 @@ import pytest
 from coupler.coder.modes import RULES
 from coupler.coder.profiles import MODES, CoderProfile, ProfileError, first_mode
 from permission.parts import Bench
+from tables import table
 
 ASK, ACCEPT, LOOK, PLAN, AUTO = "interactive", "accept-edits", "read-only", "planning", "agentic"
 
@@ -60,7 +61,7 @@ def test_commands_run_unasked_in_auto_only_and_not_at_all_where_nothing_may_chan
     }
 
 
-@pytest.mark.parametrize(
+@table(
     "path",
     [
         *(".env", "src/.env", "key.pem", ".git/config", ".git/hooks/pre-commit", "coupler.toml", ".vscode/x"),
@@ -78,7 +79,7 @@ def test_what_holds_secrets_runs_programs_or_is_outside_is_asked_about_in_every_
     assert (decided[LOOK], decided[PLAN]) == ("deny", "deny")
 
 
-@pytest.mark.parametrize(
+@table(
     ("command", "decision"),
     [
         ("make test", "allow"),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from coupler.coder.page_text import readable
+from tables import table
 
 HERE = "https://example.org/docs/page.html"
 
 
-@pytest.mark.parametrize(
+@table(
     ("page", "text"),
     [
         ("<p>One</p><p>Two  words\nhere</p>", "One\n\nTwo words here"),

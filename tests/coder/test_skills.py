@@ -12,6 +12,7 @@ from coupler.coder.prompt import PromptMiddleware
 from coupler.coder.skills import SkillCommands, Skills, read_document, skill_tools
 from coupler.events import Notice
 from labs.langchain.scripted_model import ScriptedModel, call
+from tables import table
 
 
 class Place:
@@ -144,7 +145,7 @@ def test_a_skill_may_be_for_the_user_or_for_the_model_alone(looked, repository):
     assert [command.name for command in skills.commands()] == ["u"]
 
 
-@pytest.mark.parametrize(
+@table(
     "text, fields",
     [
         ("description: Use when: asked", {"description": "Use when: asked"}),

@@ -20,11 +20,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from coupler.coder.web import FetchError, is_public, request_once, resolved_addresses
+from tables import table
 
 NAME = "pinned.example"
 
 
-@pytest.mark.parametrize(
+@table(
     ("address", "is_it"),
     [
         ("93.184.215.14", True),

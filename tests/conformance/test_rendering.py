@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from rich.console import Console
 
+import tables
 from coupler.conformance.assertion import MUST, ROBUST, SHOULD, Assertion, Level
 from coupler.conformance.rendering import (
     legible,
@@ -126,8 +127,8 @@ def test_what_was_skipped_for_the_same_reason_is_one_line_and_what_passed_is_a_l
     assert "  A04 A05" in lines
 
 
-@pytest.mark.parametrize("width", [1, 20, 40, 80, 120, 200])
-@pytest.mark.parametrize("is_verbose", [False, True])
+@tables.table("width", [1, 20, 40, 80, 120, 200])
+@tables.table("is_verbose", [False, True])
 def test_every_width_can_be_printed(width, is_verbose):
     printed = table(EVERYTHING, width, is_verbose)
 
@@ -328,7 +329,7 @@ def test_the_verdict_is_a_badge_on_top():
 # In all of them
 
 
-@pytest.mark.parametrize(
+@tables.table(
     ("section", "address"),
     [
         ("initialization", "https://agentclientprotocol.com/protocol/v1/initialization"),

@@ -21,6 +21,7 @@ from coupler.cli.main import command
 from coupler.config import load
 from coupler.workflow.language.library import Library
 from docs.manual import DOCS, ROOT, Block, blocks_of, is_followed
+from tables import table
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
@@ -68,7 +69,7 @@ def test_few_blocks_are_not_run_and_each_has_a_reason() -> None:
     assert all(len(reason.split()) > 3 for reason in reasons)
 
 
-@pytest.mark.parametrize("block", of("json"))
+@table("block", of("json"))
 def test_json_is_valid(block: Block) -> None:
     for text in [block.text] if block.text.startswith(("{\n", "[\n")) else block.text.splitlines():
         json.loads(text)
@@ -152,7 +153,7 @@ def test_commands_are_understood(block: Block, tmp_path: Path, monkeypatch: pyte
                 assert program in OTHERS, f"{block.place}: {words}"
 
 
-@pytest.mark.parametrize(
+@table(
     "words",
     [["exce", "claude"], ["exec", "--fromat", "json", "claude"], ["runs", "lst"], ["init", "a", "b"]],
     ids=" ".join,

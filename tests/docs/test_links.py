@@ -6,7 +6,7 @@ import re
 import unicodedata
 from pathlib import Path
 
-import pytest
+from tables import table
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -34,7 +34,7 @@ def anchors_of(page: Path) -> set[str]:
     return anchors
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@table("page", PAGES, ids=lambda page: page.stem)
 def test_a_link_to_a_heading_finds_it(page: Path) -> None:
     lost = [
         f"{target}#{anchor}"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from examples.desk import EXAMPLES
+from tables import table
 
 PAGE = (EXAMPLES.parent / "docs" / "examples.md").read_text()
 FILES = [
@@ -20,7 +19,7 @@ def place(file: Path) -> str:
     return str(file.relative_to(EXAMPLES))
 
 
-@pytest.mark.parametrize("file", FILES, ids=place)
+@table("file", FILES, ids=place)
 def test_an_example_says_at_its_top_what_it_needs_and_how_it_is_run(file: Path) -> None:
     top = "\n".join(file.read_text().splitlines()[:16])
 

@@ -16,6 +16,7 @@ from msgspec import Meta
 from coupler.agent.elicitation import Form, FormError, asks_for_secret, ends_in_secret, names_secret
 from coupler.schema.decoding import decode
 from coupler.schema.v1 import ElicitationSchema
+from tables import table
 
 
 class Size(enum.Enum):
@@ -184,7 +185,7 @@ class TestWhatClientsAreTold:
             "share": {"type": "number", "title": "Share", "minimum": 0, "maximum": 5, "default": 2},
         }
 
-    @pytest.mark.parametrize(
+    @table(
         ("spec", "expected"),
         [
             (bool, {"type": "boolean"}),
@@ -305,7 +306,7 @@ class Inner:
 
 
 class TestWhatNoFormCanBe:
-    @pytest.mark.parametrize(
+    @table(
         ("kind", "problem"),
         [
             (Inner, "'x' is an object itself: a form is flat"),
@@ -330,7 +331,7 @@ class TestWhatNoFormCanBe:
         with pytest.raises(ValueError, match=problem):
             Form.of(outer)
 
-    @pytest.mark.parametrize(
+    @table(
         ("spec", "problem"),
         [
             (one(type="object"), "'x' is an object itself"),
@@ -401,7 +402,7 @@ class TestWhatNoFormCanBe:
 
 
 class TestSecrets:
-    @pytest.mark.parametrize(
+    @table(
         "name",
         [
             *("password", "Password", "db_password", "passwordAgain", "userpassword", "PASSWD", "pwd"),
@@ -417,7 +418,7 @@ class TestSecrets:
         with pytest.raises(ValueError, match="looks like a secret"):
             Form.of({"properties": {"x": {"type": "string", "title": name}}})
 
-    @pytest.mark.parametrize(
+    @table(
         "name",
         ["name", "secretary", "tokenizer", "keyboard", "author", "spin", "pinned", "key", "monkey_keys"],
     )
@@ -446,7 +447,7 @@ class TestSecrets:
         with pytest.raises(ValueError, match="looks like a secret"):
             Form.of(Hidden)
 
-    @pytest.mark.parametrize(
+    @table(
         ("text", "asks"),
         [
             ("Enter your password", True),
@@ -464,7 +465,7 @@ class TestSecrets:
             with pytest.raises(ValueError, match="looks like a secret"):
                 Form.of({"properties": {"x": {"type": "string", "description": text}}})
 
-    @pytest.mark.parametrize(
+    @table(
         ("name", "is_secret"),
         [
             ("access_token", True),
@@ -479,7 +480,7 @@ class TestSecrets:
 
 
 class TestWhatComesBack:
-    @pytest.mark.parametrize(
+    @table(
         ("spec", "content", "value"),
         [
             (bool, {"value": False}, False),
@@ -532,7 +533,7 @@ class TestWhatComesBack:
         assert parsed == value
         assert type(parsed) is type(value)
 
-    @pytest.mark.parametrize(
+    @table(
         ("kind", "values", "problem"),
         [
             (str, [5, None, True, ["a"], {}, b"a"], "expected text"),
@@ -571,7 +572,7 @@ class TestWhatComesBack:
             assert raised.value.field == "x"
             assert len(str(raised.value)) < 200
 
-    @pytest.mark.parametrize(
+    @table(
         ("format", "good", "bad"),
         [
             ("email", ["a@b", "a.b+c@d.example"], ["", "@", "a@", "@b", "a b@c", "a@b\n", "a" * 400 + "@b"]),
@@ -594,7 +595,7 @@ class TestWhatComesBack:
             with pytest.raises(FormError, match="x: expected"):
                 form.parse({"x": text})
 
-    @pytest.mark.parametrize("content", [None, 5, "x", [], ["version"], [("version", "1.2")], True])
+    @table("content", [None, 5, "x", [], ["version"], [("version", "1.2")], True])
     def test_has_to_be_an_object(self, content):
         with pytest.raises(FormError, match="expected the values of the form's fields"):
             Form.of(Release).parse(content)
@@ -652,7 +653,7 @@ class TestWhatComesBack:
 
 
 class TestWithoutAForm:
-    @pytest.mark.parametrize(
+    @table(
         ("spec", "titles"),
         [
             (bool, ["Yes", "No"]),

@@ -1,7 +1,5 @@
 """Content blocks of LangChain as clients are shown them, one by one."""
 
-import pytest
-
 from coupler.langchain.content import client_block, client_blocks
 from coupler.schema.v1 import (
     AudioContent,
@@ -12,11 +10,12 @@ from coupler.schema.v1 import (
     TextContent,
     TextResourceContents,
 )
+from tables import table
 
 PDF = "application/pdf"
 
 
-@pytest.mark.parametrize(
+@table(
     "block, shown",
     [
         ({"type": "image", "base64": "aa", "mime_type": "image/gif"}, ImageContent("aa", "image/gif")),
@@ -73,7 +72,7 @@ def test_blocks_are_shown_as_what_they_are(block, shown):
     assert client_block(block) == shown
 
 
-@pytest.mark.parametrize(
+@table(
     "content, shown",
     [
         ("", []),

@@ -21,6 +21,7 @@ from coupler.events import Notice, Thought
 from coupler.langchain.errors import failure_kind_of, failure_of, retry_after
 from labs.langchain.model_server import ModelServer, refuses, says
 from labs.langchain.scripted_model import ScriptedModel, call, fail
+from tables import table
 
 
 async def prompted(graph, events=None):
@@ -176,7 +177,7 @@ class RefusedError(Exception):
         self.response = Response(**headers)
 
 
-@pytest.mark.parametrize(
+@table(
     "error, kind",
     [
         (RefusedError(401), "auth"),
@@ -198,7 +199,7 @@ def test_providers_that_langchain_does_not_sort_are_known_by_status_or_name(erro
     assert failure_kind_of(wrapped).kind == kind
 
 
-@pytest.mark.parametrize(
+@table(
     "error, kind",
     [
         (
@@ -216,7 +217,7 @@ def test_a_failure_in_the_middle_of_an_answer_is_known_by_what_its_provider_call
     assert failure_kind_of(error) is None
 
 
-@pytest.mark.parametrize(
+@table(
     "headers, seconds",
     [
         ({"retry-after": "3"}, 3.0),

@@ -25,6 +25,7 @@ from coupler.langchain.checkpoints import copy_thread
 from coupler.langchain.tool_calls import STOPPED
 from labs.langchain.graphs.shapes import linear
 from labs.langchain.scripted_model import ScriptedModel, call
+from tables import table
 
 
 def reply_of(graph):
@@ -192,7 +193,7 @@ def test_a_call_that_the_agent_of_a_tool_never_came_to_make_fails():
     assert "stopped before" in shown(calls["broken"])
 
 
-@pytest.mark.parametrize("id", ["", "x" * 5000, "two\nlines", "half \ud800", "\x00"])
+@table("id", ["", "x" * 5000, "two\nlines", "half \ud800", "\x00"])
 def test_a_model_may_write_anything_where_an_id_should_be(id):
     graph = calling(add, script=[[call("add", id, a=1, b=2)], ["Done."]])
 

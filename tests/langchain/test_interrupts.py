@@ -11,6 +11,7 @@ from coupler.langchain.interrupts import answer_in_prompt
 from labs.langchain.acting import by_id
 from labs.langchain.ordering import accepted, offered, selected
 from raw_client import is_answer_to, texts
+from tables import table
 
 WRITE = ("write_file", {"path": "a.txt", "content": "x"})
 LOOKUP = ("lookup", {"topic": "tea"})
@@ -503,7 +504,7 @@ def test_a_question_that_is_declined_ends_the_turn_and_the_next_prompt_begins_an
     assert at.says("again", reply=accepted(value="me")) == "'me'"
 
 
-@pytest.mark.parametrize(
+@table(
     ("schema", "text", "answer"),
     [
         (None, " me ", "me"),

@@ -1,8 +1,7 @@
 """What of a tool's arguments is judged: all of it, wherever a model has put it."""
 
-import pytest
-
 from coupler.langchain.tool_arguments import MOST_VALUES, UNJUDGEABLE, JudgedArguments
+from tables import table
 
 PATHS = {
     "plain": ({"path": "a"}, {"/w/a"}),
@@ -23,7 +22,7 @@ PATHS = {
 }
 
 
-@pytest.mark.parametrize("args, paths", PATHS.values(), ids=PATHS)
+@table("args, paths", PATHS.values(), ids=PATHS)
 def test_every_path_is_judged(args, paths):
     assert set(JudgedArguments(args, "edit", "/w").paths) == paths
 
@@ -45,7 +44,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("args, command", COMMANDS.values(), ids=COMMANDS)
+@table("args, command", COMMANDS.values(), ids=COMMANDS)
 def test_every_command_is_judged_whatever_the_tool_is_called(args, command):
     assert JudgedArguments(args, "read", "/w").command == command
 

@@ -13,6 +13,7 @@ from langchain_core.tools import ToolException
 from coupler.langchain.mcp_tools import LONGEST_NAME, ToolNames, checked_prefix, load_mcp_tools
 from coupler.mcp.tools import Tool
 from labs.langchain.scripted_model import ScriptedModel, call
+from tables import table
 
 SERVERS = Path(__file__).parent.parent / "agent" / "servers"
 CLERK = {"command": sys.executable, "args": [str(SERVERS / "clerk.py")]}
@@ -27,7 +28,7 @@ def tools(*pairs):
 
 
 class TestNames:
-    @pytest.mark.parametrize(
+    @table(
         ("prefix", "pairs", "taken", "names"),
         [
             ("collision", [("a", "x"), ("b", "y")], (), ["x", "y"]),

@@ -7,6 +7,7 @@ from coupler import acp
 from labs.langchain.acting import by_id
 from labs.langchain.desk import CLERK
 from labs.langchain.ordering import selected
+from tables import table
 
 ALL = ["write_file", "read_file", "run_command", "lookup", "store"]
 
@@ -170,7 +171,7 @@ def test_models_are_an_option_and_the_chosen_one_answers(order):
     assert at.tells()["model"] == "a"
 
 
-@pytest.mark.parametrize(
+@table(
     ("source", "told"),
     [
         ('acp.modes("agentic", default="agnetic")', "did you mean 'agentic'?"),

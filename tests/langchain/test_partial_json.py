@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import time
 
-import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessageChunk
 
 from coupler.agent.factory import adapt
 from coupler.langchain.tool_arguments import SHORT_JSON, partial_json, partial_object
 from labs.langchain.scripted_model import ScriptedModel
+from tables import table
 
 LONG = 'line "quoted" \\ \n\t é😀\x01' * 20
 WHOLE = {
@@ -34,7 +34,7 @@ def test_wherever_a_text_ends_that_much_of_it_is_known() -> None:
     assert all(LONG.startswith(each.rstrip("\ud83d")) for each in contents if each)
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "x" * 1_000_000 + '"}',

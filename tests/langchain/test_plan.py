@@ -4,6 +4,7 @@ import pytest
 
 from coupler import acp
 from coupler.langchain.plan import plan_entry, plan_steps
+from tables import table
 
 TODOS = (
     "write_todos",
@@ -124,7 +125,7 @@ def test_entries_can_be_built_otherwise_and_a_fault_in_that_costs_only_the_plan(
     assert at.plans == []
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "steps"),
     [
         ("1. a\n2) b", ["a", "b"]),

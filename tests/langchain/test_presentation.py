@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from coupler.langchain.presentation import Overrides, Presentation
 from coupler.schema.v1 import Content, Diff, ImageContent, TextContent, ToolCallLocation
+from tables import table
 
 CWD = "/home/me/project"
 
@@ -27,7 +28,7 @@ def a_tool(name: str = "act", **about: Any) -> StructuredTool:
     )
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "kind"),
     [
         ("fetch_page", "fetch"),
@@ -69,7 +70,7 @@ def test_the_kind_of_a_tool_is_told_by_the_beginning_of_its_name(name: str, kind
     assert presentation().kind(name, None, {}) == kind
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "annotations", "kind"),
     [
         ("delete_cache", {"read_only": True}, "read"),
@@ -97,7 +98,7 @@ def test_an_explicit_kind_goes_before_all_claims() -> None:
     assert presentation(wish).kind("delete_it", tool, {}) == "think"
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "args", "title"),
     [
         ("read_file", {"file_path": f"{CWD}/src/app.py", "limit": 10}, "Read file: src/app.py"),
@@ -137,7 +138,7 @@ def test_a_server_s_tool_is_titled_with_its_server_and_its_own_title() -> None:
     assert presentation().title("files_stat", tool, {"path": "a"}) == "files: Look at a file: a"
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "args", "places"),
     [
         ("read_file", {"path": "src/app.py"}, [(f"{CWD}/src/app.py", UNSET)]),
@@ -251,7 +252,7 @@ def test_which_starts_and_results_are_shown_can_be_said_for_all_tools_or_by_patt
     assert [shown.starts(name) for name in ("run_it", "read")] == [True, False]
 
 
-@pytest.mark.parametrize(
+@table(
     ("wish", "told"),
     [
         ({"kind": {"a": "reed"}}, "did you mean 'read'?"),

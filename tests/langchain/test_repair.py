@@ -1,9 +1,9 @@
 """Conversations that broke off, and what mends them."""
 
-import pytest
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 
 from coupler.langchain.checkpoints import INTERRUPTED, calls_without_result, continuation, repairs
+from tables import table
 
 
 def calling(*ids):
@@ -17,7 +17,7 @@ def result(id, text="done"):
 ASKED = HumanMessage("do it")
 
 
-@pytest.mark.parametrize(
+@table(
     "messages",
     [[], [ASKED], [ASKED, AIMessage("done")], [ASKED, calling("a"), result("a"), AIMessage("done")]],
     ids=["nothing", "a question", "an answer", "a call with its result"],

@@ -1,9 +1,9 @@
 """What a graph holds is kept as far as it can be, and never a reason to fail."""
 
-import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from coupler.langchain.checkpoints import TolerantSerializer
+from tables import table
 
 
 def kept(value):
@@ -26,7 +26,7 @@ ARTIFACTS = {
 }
 
 
-@pytest.mark.parametrize("artifact", ARTIFACTS.values(), ids=ARTIFACTS)
+@table("artifact", ARTIFACTS.values(), ids=ARTIFACTS)
 def test_an_artifact_that_cannot_be_written_costs_only_itself(artifact):
     messages = [HumanMessage("hello"), ToolMessage("done", tool_call_id="c", artifact=artifact)]
 

@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from coupler.langchain.permission import Rule, ToolRules
+from tables import table
 
 
 def rules(mapping: Any) -> ToolRules:
     return ToolRules(mapping, "acp.permissions")
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "kind", "effect"),
     [
         ("delete_all", "delete", "deny"),
@@ -43,7 +44,7 @@ def test_a_rule_can_be_written_in_three_ways() -> None:
     assert written.kinds == {"b": "execute", "c": "read"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("wrong", "told"),
     [
         ({"a": "alow"}, "the rule for 'a' is not 'alow': did you mean 'allow'?"),

@@ -23,6 +23,7 @@ from coupler.providers.catalogue import (
     resolve,
 )
 from coupler.store.store import Store
+from tables import table
 
 ECHO = Path(__file__).parent.parent.parent / "examples" / "echo.py"
 
@@ -128,7 +129,7 @@ class TestWhatANameMeans:
         with pytest.raises(AgentError, match="OpenAI-compatible server has no ACP form"):
             resolve("openai:acp")
 
-    @pytest.mark.parametrize("agent", ["claude --acp", "./claude", "/bin/claude", "python", ""])
+    @table("agent", ["claude --acp", "./claude", "/bin/claude", "python", ""])
     def test_everything_else_is_a_command_line(self, agent):
         assert resolve(agent) is None
 

@@ -18,6 +18,7 @@ from coupler.providers import Claude, Codex, Copilot, Gemini, OpenCode, provider
 from coupler.providers.claude import CHANGING_TOOLS
 from coupler.schema.v1 import EnvVariable, HttpHeader, McpServerHttp, McpServerSse, McpServerStdio
 from providers.stub import Stub
+from tables import table
 
 MakeStub = Callable[[str], Stub]
 
@@ -412,7 +413,7 @@ def test_a_program_of_another_name_and_environment_is_run(
     assert os.environ["UNWANTED"] == "1"
 
 
-@pytest.mark.parametrize(
+@table(
     ("make", "message"),
     [
         (lambda: Codex(allowed_tools=["x"]), "codex has no list of allowed tools"),

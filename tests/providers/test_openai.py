@@ -20,6 +20,7 @@ from coupler.schema.v1 import ImageContent, McpServerStdio, TextContent
 from labs import scripted_model
 from providers.model_server import ModelServer, Prepared, calls, recording, text
 from raw_client import serve
+from tables import table
 
 
 def price(name: str, count: int = 1) -> str:
@@ -288,7 +289,7 @@ def test_a_busy_server_is_tried_again_and_then_given_up() -> None:
     assert "slow down" in message
 
 
-@pytest.mark.parametrize(
+@table(
     ("answer", "expected"),
     [
         (Prepared([{"error": {"message": "bad key"}}], 401, streamed=False), "OPENAI_API_KEY"),

@@ -18,6 +18,7 @@ from coupler.schema.v1 import Diff
 from providers.rendering import PARSERS, rendered, rendered_outcome
 from providers.stub import STREAMS, Stub, lines_of
 from raw_client import serve
+from tables import table
 
 NAMES = sorted(path.stem for path in STREAMS.glob("*.ndjson"))
 OF_PROGRAMS = [name for name in NAMES if not name.startswith("openai") and not name.endswith("failed")]
@@ -34,7 +35,7 @@ def provider_of(name: str) -> str:
     return name.partition("-")[0]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@table("name", NAMES)
 def test_a_recorded_stream_says_what_was_written_down(name: str) -> None:
     parser = PARSERS[provider_of(name)]()
 
@@ -50,7 +51,7 @@ def test_a_recorded_stream_says_what_was_written_down(name: str) -> None:
     assert (parser.unknown, parser.garbage) == (0, 0)
 
 
-@pytest.mark.parametrize("provider", PARSERS)
+@table("provider", PARSERS)
 def test_every_kind_of_line_is_in_the_table_and_every_reading_is_recorded(provider: str) -> None:
     parser = PARSERS[provider]
     recorded = {
@@ -191,7 +192,7 @@ def spoiled(value: Any, data: st.DataObject) -> Any:
     return value
 
 
-@pytest.mark.parametrize("provider", PARSERS)
+@table("provider", PARSERS)
 def test_lines_that_nobody_knows_are_counted_and_passed_over(provider: str) -> None:
     parser = PARSERS[provider]()
 

@@ -21,6 +21,7 @@ from coupler.redaction.sources import Secret
 from coupler.wire.peer import Peer
 from coupler.wire.tap import RecordingFeed, agent_name
 from coupler.wire.transport import MemoryTransport, TappedTransport
+from tables import table
 
 ROOT = Path(__file__).parent.parent.parent
 ECHO = [sys.executable, str(ROOT / "examples" / "echo.py")]
@@ -176,7 +177,7 @@ def test_a_tapped_transport_shows_only_what_was_taken() -> None:
 # Names
 
 
-@pytest.mark.parametrize(
+@table(
     ("command", "name"),
     [
         ("opencode acp", "opencode"),

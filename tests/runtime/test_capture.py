@@ -1,10 +1,10 @@
 """What is kept of an output that may be endless."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coupler.runtime.commands import Capture
+from tables import table
 
 
 def kept(chunks: list[bytes], head: int, tail: int) -> Capture:
@@ -35,7 +35,7 @@ def test_what_fits_is_kept_byte_for_byte_and_all_else_is_counted(
     assert len(before) + int(count.replace(b",", b"")) + len(end) == len(written)
 
 
-@pytest.mark.parametrize(("head", "tail"), [(size, 10 - size) for size in range(11)])
+@table(("head", "tail"), [(size, 10 - size) for size in range(11)])
 def test_no_character_is_cut(head: int, tail: int) -> None:
     capture = kept(["aé€😀😀€éa".encode()], head, tail)
 

@@ -19,6 +19,7 @@ import pytest
 from coupler.runtime import process as exit_module
 from coupler.runtime.environment import Environment, SpawnError
 from coupler.runtime.process import Child
+from tables import table
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="these children are POSIX programs")
 
@@ -202,8 +203,8 @@ def test_a_child_that_ignores_sigterm_is_killed_after_the_grace() -> None:
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("action", ["SIG_DFL", "SIG_IGN"])
-@pytest.mark.parametrize("lifetime", [60, 0])
+@table("action", ["SIG_DFL", "SIG_IGN"])
+@table("lifetime", [60, 0])
 def test_grandchildren_end_with_the_group_also_when_the_leader_died_before(
     action: str, lifetime: int
 ) -> None:

@@ -17,6 +17,7 @@ from coupler.runtime.environment import (
     split_command,
 )
 from coupler.runtime.process import Child
+from tables import table
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX splitting and permissions")
 
@@ -36,7 +37,7 @@ def spawn_error(command: str | list[str], **options: object) -> SpawnError:
     return caught.value
 
 
-@pytest.mark.parametrize(
+@table(
     ("command", "words"),
     [
         ("opencode acp", ["opencode", "acp"]),
@@ -49,9 +50,7 @@ def test_a_string_is_split_as_a_shell_would_and_a_list_is_kept(command: str, wor
     assert split_command(command) == words
 
 
-@pytest.mark.parametrize(
-    "command", ["", "   ", [], [""], "agent 'open", "agent \0", ["agent", "\0"], ["a", 3], [b"a"]]
-)
+@table("command", ["", "   ", [], [""], "agent 'open", "agent \0", ["agent", "\0"], ["a", 3], [b"a"]])
 def test_a_command_that_is_none_is_refused(command: str | list[str]) -> None:
     with pytest.raises(SpawnError) as caught:
         split_command(command)
@@ -108,7 +107,7 @@ def test_a_file_is_no_working_directory(tmp_path: Path) -> None:
     assert "not a directory" in error.message
 
 
-@pytest.mark.parametrize("variables", [{"": "x"}, {"A=B": "x"}, {"A\0": "x"}, {"A": "x\0"}, {"A": 1}])
+@table("variables", [{"": "x"}, {"A=B": "x"}, {"A\0": "x"}, {"A": "x\0"}, {"A": 1}])
 def test_a_variable_that_no_environment_can_hold_is_refused(variables: dict[str, str]) -> None:
     with pytest.raises(SpawnError) as caught:
         Environment.inherit(variables).resolve()

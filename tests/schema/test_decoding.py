@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from coupler.schema import v1
 from coupler.schema.decoding import DecodingError, decode
+from tables import table
 
 Role = Literal["agent", "client"]
 
@@ -28,12 +29,12 @@ def test_a_message_that_needs_leniency_is_read_from_raw_too(role: Role) -> None:
     )
 
 
-@pytest.mark.parametrize("raw", [b"", b"  \n", b"null", b"{}", Raw(b""), Raw(b"null")])
+@table("raw", [b"", b"  \n", b"null", b"{}", Raw(b""), Raw(b"null")])
 def test_no_params_are_an_empty_object_where_nothing_is_required(role: Role, raw: bytes | Raw) -> None:
     assert decode(v1.ListSessionsRequest, raw, role) == v1.ListSessionsRequest()
 
 
-@pytest.mark.parametrize(
+@table(
     ("raw", "message"),
     [
         (b"", "expected an object, got null"),
@@ -59,7 +60,7 @@ def test_an_error_says_where_and_what(role: Role, raw: bytes, message: str) -> N
     assert caught.value.__context__ is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "raw", "message"),
     [
         (
@@ -115,7 +116,7 @@ def test_a_long_unknown_word_is_cut_in_the_message(role: Role) -> None:
     assert caught.value.path == "priority"
 
 
-@pytest.mark.parametrize(
+@table(
     "raw",
     [
         b"{",
@@ -141,7 +142,7 @@ def test_what_is_no_json_or_too_much_of_it_is_a_decoding_error(role: Role, raw: 
     assert len(str(caught.value)) < 300
 
 
-@pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**64 - 1])
+@table("number", [2**63 - 1, 2**63, 2**64 - 1])
 def test_uint64_is_read_to_its_end(role: Role, number: int) -> None:
     usage = decode(
         v1.UsageUpdate,
@@ -151,7 +152,7 @@ def test_uint64_is_read_to_its_end(role: Role, number: int) -> None:
     assert usage.size == number
 
 
-@pytest.mark.parametrize("number", [-(2**63) - 1, 2**63])
+@table("number", [-(2**63) - 1, 2**63])
 def test_int64_ends(role: Role, number: int) -> None:
     link = {"type": "resource_link", "name": "n", "uri": "u", "size": number}
     assert decode(v1.ResourceLink, msgspec.json.encode(link), role) == v1.ResourceLink("n", "u")

@@ -17,6 +17,7 @@ from coupler.workflow.language.model import Step, Workflow, all_steps
 from coupler.workflow.language.reader import read_workflow
 from coupler.workflow.validation.views import lists_of
 from providers.model_server import ModelServer, Prepared, text
+from tables import table
 from workflow.project import Project
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "workflows"
@@ -38,7 +39,7 @@ def example(name: str) -> Path:
 # All of them
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@table("file", FILES, ids=lambda file: file.stem)
 def test_an_example_is_valid_and_called_as_its_file_and_says_how_it_is_run(file: Path) -> None:
     assert Library(str(EXAMPLES)).check(str(file)).errors == ()
     workflow = read_workflow(str(file))

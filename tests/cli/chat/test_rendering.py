@@ -3,7 +3,6 @@
 import io
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from rich.console import Console
@@ -37,6 +36,7 @@ from coupler.schema.v1 import (
     TextContent,
     ToolCallLocation,
 )
+from tables import table
 
 LONG = "\n".join(f"line {number}" for number in range(1, 31))
 EDIT = ToolCall(
@@ -101,7 +101,7 @@ def test_in_full_a_call_shows_its_command_and_all_output():
     assert lines[-1] == "  line 30"
 
 
-@pytest.mark.parametrize(
+@table(
     ("given", "lines"),
     [
         ({"command": "rm -r build"}, ["$ rm -r build"]),
@@ -285,7 +285,7 @@ def test_what_markdown_spells_with_entities_is_not_obeyed_either():
     assert "abc over" in written
 
 
-@pytest.mark.parametrize(
+@table(
     ("part", "text"),
     [
         (UserText("hi"), "> hi"),

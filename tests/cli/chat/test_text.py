@@ -1,11 +1,11 @@
 """Markdown that is still being written: what is whole is given out, once and in order."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from coupler.cli.chat.rendering import SMALL, StreamedMarkdown
 from coupler.cli.terminal import clean
+from tables import table
 
 DOCUMENT = (
     "# Title\n\nA paragraph\nof two lines.\n\n- one\n\n  more of one\n- two\n\n```\ncode\n\nmore\n```\nEnd"
@@ -28,7 +28,7 @@ def in_pieces(text, size):
     return given_out + opened.take_all()
 
 
-@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+@table("size", [1, 2, 7, 1000])
 def test_however_a_text_is_cut_its_blocks_are_the_same(size):
     assert in_pieces(DOCUMENT, size) == BLOCKS
 

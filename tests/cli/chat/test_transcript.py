@@ -1,7 +1,5 @@
 """The conversation as it is seen: observations go in, parts come out in order, each once."""
 
-import pytest
-
 from coupler.cli.chat.rendering import (
     AgentMarkdown,
     ContentNote,
@@ -30,6 +28,7 @@ from coupler.events import (
     Usage,
 )
 from coupler.schema.v1 import ImageContent, PermissionOption, PlanEntry, ResourceLink, TextContent
+from tables import table
 
 
 def seen(*events, transcript=None):
@@ -127,7 +126,7 @@ def test_a_plan_that_did_not_change_is_not_repeated():
     assert ended(transcript).take() == []
 
 
-@pytest.mark.parametrize(
+@table(
     ("reason", "sentence"),
     [
         ("cancelled", "The turn was cancelled."),

@@ -46,12 +46,13 @@ from coupler.schema.v1 import (
     TextContent,
     UnstructuredCommandInput,
 )
+from tables import table
 
 ALL = PromptCapabilities(image=True, embedded_context=True)
 NONE = PromptCapabilities()
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "meant"),
     [
         ("hello", PromptLine("hello")),
@@ -111,7 +112,7 @@ def test_a_command_is_explained_without_what_a_terminal_obeys():
     assert [(it.text, it.replaces, it.meaning) for it in completed("/pl")] == [("/plan", 3, "Plan it [what]")]
 
 
-@pytest.mark.parametrize(
+@table(
     ("before", "after"),
     [
         ("/mode a", ["ask", "auto"]),
@@ -237,7 +238,7 @@ FORM = b"""{"type": "object", "required": ["tone", "age"], "properties": {
 FIELDS = {field.name: field for field in fields_of(decode(ElicitationSchema, FORM, "client"))}
 
 
-@pytest.mark.parametrize(
+@table(
     ("field", "typed", "value"),
     [
         ("tone", "2", "w"),
@@ -257,7 +258,7 @@ def test_an_answer_is_what_its_field_wants(field, typed, value):
     assert field_value(FIELDS[field], typed) == value
 
 
-@pytest.mark.parametrize(
+@table(
     ("field", "typed", "sentence"),
     [
         ("tone", "3", "choose from 1-2"),
@@ -289,7 +290,7 @@ def test_a_field_tells_what_to_type():
     assert field_hint(FIELDS["days"]) == "numbers of 1-3, with commas between"
 
 
-@pytest.mark.parametrize(
+@table(
     ("typed", "id"),
     [("1", "a"), (" 2 ", "b"), ("0", None), ("3", None), ("", None), ("²", None), ("-1", None)],
 )

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coupler.cli.jsonc import MAX_DEPTH, JsoncDocument, JsoncError
+from tables import table
 
 NAMES = st.text('abc"\\ é{}/*,', max_size=4)
 VALUES = st.recursive(
@@ -84,7 +85,7 @@ def is_within(part: str, whole: str) -> bool:
     return all(letter in letters for letter in part)
 
 
-@pytest.mark.parametrize(
+@table(
     ("before", "after"),
     [
         ("", '{\n  "a": {\n    "b": 1\n  }\n}\n'),
@@ -105,7 +106,7 @@ def test_a_change_is_written_as_the_settings_are(before, after):
     assert JsoncDocument(before).changed(("a", "b"), 1, "  ").text == after
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "problem"),
     [
         ('{\n  "a": 1\n  "b": 2\n}', "line 2, column 9: a comma is missing here"),

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from coupler.cli import editor_settings
 from coupler.cli.editor_settings import UserPlatform
+from tables import table
 
 HOME = Path("/home/ann")
 WINDOWS = {"APPDATA": "/roaming", "LOCALAPPDATA": "/local"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("editor", "platform", "environ", "expected"),
     [
         ("zed", "linux", {}, "/home/ann/.config/zed/settings.json"),

@@ -19,6 +19,7 @@ from coupler.coder.model.credentials import Keyring, ModelError
 from coupler.langchain.errors import failure_of
 from coupler.runtime.extras import MissingExtraError
 from labs.langchain.model_server import RATE_LIMITED, TOO_LONG, ModelServer, Reply, refuses, says
+from tables import table
 
 KEY = "sk-of-this-test-0123456789"
 
@@ -104,7 +105,7 @@ class TestWindow:
     def test_langchain_knows_those_of_many_models(self) -> None:
         assert window(a_model("anthropic:claude-sonnet-5-5")) == 1_000_000
 
-    @pytest.mark.parametrize(
+    @table(
         ("text", "base_url", "size"),
         [
             ("openai:unheard-of", None, 128_000),
@@ -169,7 +170,7 @@ class TestBeforeAnythingIsAsked:
 
 
 class TestTrouble:
-    @pytest.mark.parametrize(
+    @table(
         ("reply", "kind", "words"),
         [
             (refuses(401, f"Incorrect API key: {KEY}"), "auth", "refused the credentials"),

@@ -16,6 +16,7 @@ from coupler.coder.model.credentials import (
     store_credentials,
 )
 from coupler.config import load
+from tables import table
 
 
 class Profile(NamedTuple):
@@ -161,7 +162,7 @@ def test_a_login_makes_another_choice_of_the_same_model(places: Places) -> None:
     assert reached(before) == reached(after)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "provider", "model"),
     [
         ("anthropic:claude-sonnet-5-5", "anthropic", "claude-sonnet-5-5"),
@@ -177,7 +178,7 @@ def test_a_text_names_provider_and_model(text: str, provider: str, model: str) -
     assert (choice.provider, choice.model, choice.name) == (provider, model, text)
 
 
-@pytest.mark.parametrize("text", ["gpt-5", "groq:", ":x", "sk-0123456789", "a b:c", "openai:a\nb"])
+@table("text", ["gpt-5", "groq:", ":x", "sk-0123456789", "a b:c", "openai:a\nb"])
 def test_what_is_no_model_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(ModelError, match=r"must (name provider and model|be one line)") as caught:
         resolved_model(text, None, {})
@@ -185,7 +186,7 @@ def test_what_is_no_model_is_refused_and_not_repeated(text: str) -> None:
     assert text not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@table(
     ("host", "address"),
     [
         ("", "http://localhost:11434/v1"),

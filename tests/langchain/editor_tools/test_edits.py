@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coupler.langchain.editor_tools.writing import Edit, edited, with_line_ends_of
+from tables import table
 
 
 def edits(*pairs, replace_all=False):
@@ -15,7 +16,7 @@ def after(text, *pairs, **more):
     return edited(text, edits(*pairs, **more), "a.py").text
 
 
-@pytest.mark.parametrize(
+@table(
     ("before", "old", "new", "expected"),
     [
         ("one\r\ntwo\r\n", "one", "1\n1b", "1\r\n1b\r\ntwo\r\n"),
@@ -60,7 +61,7 @@ def test_a_replacement_of_all_is_that_of_python(text, old, new):
         assert after(text, (old, new), replace_all=True) == text.replace(old, new)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "old", "told"),
     [
         ("if x:\n\tgo()\n", "if x:\n    go()", r"Line 2 is '\tgo()', and not '    go()'"),
@@ -100,7 +101,7 @@ def test_whatever_is_not_there_is_explained(text, old):
         assert "X" in done
 
 
-@pytest.mark.parametrize(
+@table(
     ("before", "new", "expected"),
     [
         ("a\r\nb\r\n", "1\n2\n", "1\r\n2\r\n"),

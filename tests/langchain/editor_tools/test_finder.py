@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from coupler.langchain.editor_tools import search_program, searching
 from coupler.langchain.editor_tools.searching import SearchHit, SearchRequest, SearchResult
+from tables import table
 
 needs_ripgrep = pytest.mark.skipif(shutil.which("rg") is None, reason="ripgrep is not installed")
 
@@ -255,7 +256,7 @@ class TestRipgrep:
         assert searching.find_ripgrep(()) == os.path.realpath(tmp_path / "rg")
 
 
-@pytest.mark.parametrize(
+@table(
     "pattern",
     [
         *(r"(?=a)", r"(?P<x>a)", r"a(?i)", r"\1", r"\Z", r"[[:alpha:]]", r"[a&&b]", r"[a--b]", r"a{", r"\<a"),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from coupler.client.errors import AgentError
 from coupler.workflow.agents.agent_events import step_error
+from tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("error", "kind", "wait"),
     [
         (AgentError("prompt", "HTTP 429: slow down, retry after 7s"), "rate_limit", 7.0),

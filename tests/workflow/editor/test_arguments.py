@@ -17,6 +17,7 @@ from coupler.workflow.errors import InputError
 from coupler.workflow.language.inputs import inputs_in_words
 from coupler.workflow.language.model import Workflow
 from coupler.workflow.language.reader import read_text
+from tables import table
 
 
 def workflow(inputs: str) -> Workflow:
@@ -27,7 +28,7 @@ REST = "{target: {required: true}, depth: integer, notes: {rest: true}}"
 TWO = "{target: {required: true}, depth: integer}"
 
 
-@pytest.mark.parametrize(
+@table(
     ("inputs", "typed", "pairs"),
     [
         (REST, "", {}),
@@ -63,7 +64,7 @@ def test_inputs_stand_anywhere_and_free_text_stays_as_it_was_typed(
     assert inputs_in_words(words_in(typed, declared), declared) == pairs
 
 
-@pytest.mark.parametrize("typed", ['target="a b', "target='a", '--input=target="a"b', '-i target="a'])
+@table("typed", ['target="a b', "target='a", '--input=target="a"b', '-i target="a'])
 def test_quotes_that_do_not_go_around_a_value_are_told(typed: str) -> None:
     with pytest.raises(InputError, match=r"^the quotes behind `target=` have to go around its value$"):
         words_in(typed, workflow(REST))
@@ -78,7 +79,7 @@ ONE = "{what: {type: TYPE, required: true}}"
 INSIDE = "src/a b.py"
 
 
-@pytest.mark.parametrize(
+@table(
     ("inputs", "blocks", "pairs"),
     [
         (ONE.replace("TYPE", "file"), ["", LINK], {"what": INSIDE}),
@@ -117,7 +118,7 @@ def test_what_is_mentioned_is_a_path_where_it_is_all_and_text_where_it_is_not(
     assert meant == {name: text.replace("FILE", LINK.uri) for name, text in pairs.items()}
 
 
-@pytest.mark.parametrize(
+@table(
     ("blocks", "name", "text"),
     [
         (["/review"], "review", ""),

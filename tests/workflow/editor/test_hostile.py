@@ -24,6 +24,7 @@ from coupler.workflow.engine.front import visible
 from coupler.workflow.journal.run_events import Place, Planned, StepStarted, ToolStarted
 from coupler.workflow.language.reader import read_text
 from raw_client import RawClient
+from tables import table
 from workflow.agent_stage import Script, stage_of
 from workflow.served_agents import Desk, nested
 from workflow.served_project import served
@@ -91,7 +92,7 @@ def test_what_is_no_clear_yes_to_a_dialog_lets_nothing_through(desk: Desk, answe
 # What is shown
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "seen"),
     [
         ("two lines\n\tand a tab", "two lines\n\tand a tab"),

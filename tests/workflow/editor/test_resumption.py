@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from coupler.workflow.editor.arguments import PromptText
 from coupler.workflow.editor.workflow_agent import ResumeRequest
+from tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("typed", "meant"),
     [
         ("", ResumeRequest()),

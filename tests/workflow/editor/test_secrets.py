@@ -14,6 +14,7 @@ from coupler.schema.v1 import TextContent
 from coupler.workflow.editor.arguments import secret_spans, slash_command_in
 from coupler.workflow.language.reader import read_text
 from raw_client import COUPLER, PATIENCE, RawClient
+from tables import table
 from workflow.served_project import Editor, opened, served, write_workflow
 
 SECRET = "hunter2-and-more"
@@ -164,7 +165,7 @@ WORKFLOW = "inputs: {token: {secret: true}, target: string, notes: {rest: true}}
 ONLY = "inputs: {token: {secret: true, required: true}, target: string}\nsteps: [{run: x}]\n"
 
 
-@pytest.mark.parametrize(
+@table(
     ("workflow", "typed", "hidden"),
     [
         (WORKFLOW, "target=main and so on", []),

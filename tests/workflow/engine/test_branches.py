@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from coupler.workflow.journal.run_events import Happening, PartFinished, PartStarted, StepStarted
+from tables import table
 from workflow.stage import Memo, Stage
 
 NESTED = """
@@ -73,7 +72,7 @@ def test_a_part_says_which_one_it_is_of_how_many_and_what_it_is_about() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@table(
     ("branches", "statuses"),
     [
         ("[{id: a, run: say a}, {id: b, if: false, run: say b}]", ["skipped", "success"]),

@@ -17,6 +17,7 @@ from coupler.workflow.journal.run_events import (
     RunFinished,
     StepStarted,
 )
+from tables import table
 from workflow.stage import Answering, Memo, Stage
 
 
@@ -56,7 +57,7 @@ def test_an_unhandled_failure_ends_the_run_with_its_step_kind_and_message() -> N
     assert stage.played.ran == ["one"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("handling", "ran"),
     [
         ("continue", ["one", "two", "three"]),

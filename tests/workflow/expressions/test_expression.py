@@ -10,6 +10,7 @@ import pytest
 
 from coupler.workflow.errors import StepError, UnknownNameError
 from coupler.workflow.expressions.expression import Expressions, expression_problem, problem_in
+from tables import table
 
 NAMES: Mapping[str, object] = {
     "inputs": {"target": "main", "rounds": 2, "items": ["x", "y"], "empty": None, "flag": True, "ratio": 1.5},
@@ -26,7 +27,7 @@ def expressions() -> Expressions:
     return Expressions()
 
 
-@pytest.mark.parametrize(
+@table(
     ("template", "value"),
     [
         ("plain", "plain"),
@@ -115,7 +116,7 @@ def test_a_template_gives_its_value(template: object, value: object, expressions
     assert type(given) is type(value)
 
 
-@pytest.mark.parametrize(
+@table(
     ("template", "problem"),
     [
         (
@@ -149,7 +150,7 @@ def test_a_name_that_is_not_there_is_told_with_the_nearest(
     assert failure.value.kind == "template"
 
 
-@pytest.mark.parametrize(
+@table(
     ("template", "problem"),
     [
         ("a {{ inputs.empty }}", "`{{ inputs.empty }}`: it is null"),
@@ -178,7 +179,7 @@ def test_what_cannot_be_evaluated_says_why(template: str, problem: str, expressi
     assert failure.value.kind == "template"
 
 
-@pytest.mark.parametrize(
+@table(
     ("expression", "answer"),
     [
         (True, True),
@@ -303,7 +304,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("template", HOSTILE, ids=lambda template: template[:60])
+@table("template", HOSTILE, ids=lambda template: template[:60])
 def test_a_hostile_expression_ends_soon_and_in_little_memory(template: str, expressions: Expressions) -> None:
     begun = time.thread_time()
     with pytest.raises(StepError) as failure:
@@ -328,7 +329,7 @@ def most_memory_of(template: str, expressions: Expressions) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(
+@table(
     "template",
     [
         "{{ ''.__class__.__mro__ }}",
@@ -365,7 +366,7 @@ def test_there_is_no_way_out_of_the_language(template: str, expressions: Express
     assert failure.value.kind == "template"
 
 
-@pytest.mark.parametrize(
+@table(
     ("template", "problem"),
     [
         ("all is {{ well }}", None),
@@ -396,7 +397,7 @@ def test_what_is_wrong_with_an_expression_is_found_as_well() -> None:
     assert expression_problem("a\n  and (") == ("unexpected 'end of template'", 2)
 
 
-@pytest.mark.parametrize(
+@table(
     ("expression", "advice"),
     [
         ("a && b", "write `and`, not `&&`"),

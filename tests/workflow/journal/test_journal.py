@@ -15,6 +15,7 @@ from coupler.workflow.journal.runs import (
     recorded_sources,
     resolve_run_id,
 )
+from tables import table
 from workflow.kept_runs import WORKFLOW, finished, in_store, new_run, said, started
 
 FAILED = Failure(kind="exit", message="no")
@@ -257,9 +258,7 @@ class TestRuns:
 
         assert in_store(play) == ("running", None, "")
 
-    @pytest.mark.parametrize(
-        ("end", "is_ended"), [(None, True), ("parked", True), ("success", False), ("cancelled", False)]
-    )
+    @table(("end", "is_ended"), [(None, True), ("parked", True), ("success", False), ("cancelled", False)])
     def test_one_that_nobody_has_and_that_is_not_over_can_be_ended(self, end, is_ended):
         async def play(store):
             async with await new_run(store) as run:
@@ -273,7 +272,7 @@ class TestRuns:
 
 
 class TestIds:
-    @pytest.mark.parametrize(
+    @table(
         ("name", "beginning"),
         [("review", "review"), ("Größe & Co.", "gr-e-co"), ("…", "run"), ("x" * 99, "x" * 24)],
     )
@@ -292,7 +291,7 @@ class TestIds:
     def test_a_unique_beginning_is_enough(self, given, id):
         assert resolve_run_id(given, self.IDS) == id
 
-    @pytest.mark.parametrize(
+    @table(
         ("given", "sentence"),
         [
             ("review", "review is the beginning of 2 runs: review-7f3k2, review-8aaaa: give more"),

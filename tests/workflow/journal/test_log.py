@@ -30,6 +30,7 @@ from coupler.workflow.journal.run_events import (
 from coupler.workflow.journal.run_secrets import RunSecrets
 from coupler.workflow.journal.runs import OpenRun
 from store.parts import locked
+from tables import table
 from workflow.kept_runs import STEP, finished, in_store, new_run, said, started, wrote
 
 END = RunFinished(status="success", exit_code=0)
@@ -83,7 +84,7 @@ class TestOrder:
 
         assert in_store(play) == [said("012", one), wrote("012", other)]
 
-    @pytest.mark.parametrize(
+    @table(
         "between",
         [wrote("!", stream="stderr"), said("hm"), Noted(place=STEP, text="a note"), Noted(text="of the run")],
         ids=lambda each: type(each).__name__,
@@ -120,7 +121,7 @@ async def _first(told, count):
 
 
 class TestWhatIsKept:
-    @pytest.mark.parametrize(
+    @table(
         "value",
         [
             "caf\udce9 \udc80\x00\u2028",

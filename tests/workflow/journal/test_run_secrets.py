@@ -22,13 +22,14 @@ from coupler.workflow.journal.run_events import (
     packed,
 )
 from coupler.workflow.journal.run_secrets import OPENING, RunSecrets, UnknownSecretsError
+from tables import table
 from workflow.kept_runs import finished
 
 TOKEN = 'hunter2 "quoted" / é'
 SECRECY = RunSecrets.of({"TOKEN": TOKEN, "OTHER": "quoted-and-more"}, {})
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "veiled"),
     [
         ("nothing here", "nothing here"),
@@ -111,7 +112,7 @@ def test_every_text_of_a_result_is_covered_and_ids_are_left_alone():
     assert secrecy.revealed(kept).result == result
 
 
-@pytest.mark.parametrize(
+@table(
     ("happening", "field", "expected"),
     [
         (Decided(what="items", value=["pass-word"]), "value", ["«secret:P»"]),
@@ -147,10 +148,8 @@ def test_all_that_are_missing_are_named():
     assert caught.value.names == {"OTHER", "TOKEN"}
 
 
-@pytest.mark.parametrize("secrecy", [RunSecrets(), RunSecrets([Secret("P", "pass-word")])])
-@pytest.mark.parametrize(
-    ("raw", "expected"), [(b'{"a": ["pass-word", 1]}', {"a": ["{}", 1]}), (b"pass-word {", "{} {{")]
-)
+@table("secrecy", [RunSecrets(), RunSecrets([Secret("P", "pass-word")])])
+@table(("raw", "expected"), [(b'{"a": ["pass-word", 1]}', {"a": ["{}", 1]}), (b"pass-word {", "{} {{")])
 def test_json_that_nobody_has_decoded_is_looked_into(secrecy, raw, expected):
     kept = secrecy.kept(ToolStarted(call="c", title="t", input=Raw(raw)))
 

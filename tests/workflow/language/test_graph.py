@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from coupler.workflow.language.graph import LONGEST_LABEL, label, mermaid
 from coupler.workflow.language.reader import read_text
+from tables import table
 
 EVERYTHING = Path(__file__).parent / "everything.yaml"
 
@@ -106,7 +105,7 @@ def test_branches_and_loops_are_boxes_around_their_steps():
     ]
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "shown"),
     [
         ('say "hi"', "say #34;hi#34;"),

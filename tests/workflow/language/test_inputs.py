@@ -10,6 +10,7 @@ import pytest
 from coupler.workflow.errors import InputError
 from coupler.workflow.language.inputs import bind_inputs, inputs_in_words, inputs_usage, parse_input
 from coupler.workflow.language.model import Input, Json, SourcePosition, Workflow
+from tables import table
 
 HERE = SourcePosition("review.yaml", 1, 1)
 
@@ -32,7 +33,7 @@ REVIEW = workflow(
 WITH_REST = workflow(declared("task", rest=True), declared("rounds", type="integer"))
 
 
-@pytest.mark.parametrize(
+@table(
     ("words", "pairs"),
     [
         ([], {}),
@@ -51,7 +52,7 @@ def test_inputs_are_read_from_words(words: list[str], pairs: dict[str, str]) -> 
     assert inputs_in_words(words, REVIEW) == pairs
 
 
-@pytest.mark.parametrize(
+@table(
     ("words", "pairs"),
     [
         (["fix", "the", "bug"], {"task": "fix the bug"}),
@@ -66,7 +67,7 @@ def test_words_without_a_name_are_the_input_that_takes_the_rest(
     assert inputs_in_words(words, WITH_REST) == pairs
 
 
-@pytest.mark.parametrize(
+@table(
     ("words", "problem"),
     [
         (["targt=main"], "there is no input `targt`: did you mean `target`?"),
@@ -94,7 +95,7 @@ def test_the_usage_has_a_line_for_every_input() -> None:
     assert inputs_usage(workflow()) == "`review` takes no inputs"
 
 
-@pytest.mark.parametrize(
+@table(
     ("keys", "text", "value"),
     [
         ({}, "", ""),
@@ -127,7 +128,7 @@ def test_a_text_becomes_a_value_of_the_type(keys: dict[str, Any], text: str, val
     assert type(given) is type(value)
 
 
-@pytest.mark.parametrize(
+@table(
     ("keys", "text", "problem"),
     [
         ({"type": "integer"}, "1.5", "input `x` has to be a whole number, not `1.5`"),
@@ -170,7 +171,7 @@ def test_a_file_is_found_from_the_current_directory_on(tmp_path: Path) -> None:
     assert parse_input(declared(type="file"), str(tmp_path), "/") == str(tmp_path)
 
 
-@pytest.mark.parametrize(
+@table(
     "keys",
     [
         {"type": "integer"},
@@ -199,7 +200,7 @@ def test_defaults_fill_in_what_was_not_given_and_the_rest_is_null() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@table(
     ("type", "value"),
     [
         ("string", 1),

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -17,6 +16,7 @@ from coupler.workflow.errors import InvalidWorkflowError
 from coupler.workflow.language.json_schema import workflow_schema
 from coupler.workflow.language.reader import read_text
 from coupler.workflow.language.yaml_source import parse_yaml, plain_value
+from tables import table
 
 SCHEMA = Draft202012Validator(workflow_schema())
 WHOLE = plain_value(parse_yaml(Path(__file__).with_name("everything.yaml").read_bytes(), "everything.yaml"))
@@ -88,7 +88,7 @@ def with_value(document: Any, path: tuple[Any, ...], value: Any) -> Any:
     return document
 
 
-@pytest.mark.parametrize("document", [WHOLE, *DOCUMENTS])
+@table("document", [WHOLE, *DOCUMENTS])
 def test_what_is_right_is_right_for_both(document):
     assert is_read(document)
     assert SCHEMA.is_valid(document)

@@ -23,6 +23,7 @@ from coupler.workflow.language.library import Library
 from coupler.workflow.language.model import Input
 from coupler.workflow.language.values import WRONG, Notes
 from coupler.workflow.language.yaml_source import YamlMapping, parse_yaml
+from tables import table
 from workflow.acp_stub import AcpStub
 from workflow.project import ACP_PROGRAMS
 
@@ -31,7 +32,7 @@ LANGUAGE, WRITING = ROOT / "docs" / "workflow-language.md", ROOT / "docs" / "wor
 MCP_SERVER = ROOT / "tests" / "agent" / "servers" / "plain.py"
 
 
-@pytest.mark.parametrize(
+@table(
     "key", [pytest.param(key, id=f"{table.name}-{key.name}") for table in all_tables() for key in table.keys]
 )
 def test_the_example_of_a_key_is_a_value_for_it(key):

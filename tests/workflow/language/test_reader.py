@@ -12,6 +12,7 @@ from coupler.workflow.errors import InvalidWorkflowError, WorkflowError
 from coupler.workflow.language import model as d
 from coupler.workflow.language.json_schema import all_tables
 from coupler.workflow.language.reader import files_of, load, read_text, read_with_places, read_workflow
+from tables import table
 
 EVERYTHING = Path(__file__).with_name("everything.yaml")
 
@@ -187,7 +188,7 @@ def test_templates_and_expressions_are_told_with_their_steps():
     assert not [each for each in reading.written if each.text in ("Has it all", "lines", "Branch or path")]
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "problem"),
     [
         ("steps: [{rnu: x}]", "1:9: the step does nothing; did you mean `run` by `rnu`?"),
@@ -323,7 +324,7 @@ def test_a_problem_has_its_place_and_says_what_to_write(text, problem):
     assert any(each.startswith(problem) or each.endswith(problem) for each in told), told
 
 
-@pytest.mark.parametrize(
+@table(
     ("step", "advice"),
     [
         ("{script: x}", "did you mean `run` or `run_file` by `script`?"),
@@ -349,7 +350,7 @@ def test_a_word_of_another_language_leads_to_the_key_that_is_meant(step, advice)
     assert any(each.endswith(f"; {advice}") for each in told), told
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "told"),
     [
         ("tasks: [{run: x}]", ["1:1: `tasks` is no key of a workflow; did you mean `steps`?"]),

@@ -9,6 +9,7 @@ import pytest
 from coupler.runtime.extras import MissingExtraError
 from coupler.workflow.errors import InvalidWorkflowError
 from coupler.workflow.language.yaml_source import MOST_BYTES, YamlMapping, YamlScalar, parse_yaml, plain_value
+from tables import table
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
@@ -26,7 +27,7 @@ def any_parser(request, monkeypatch):
         monkeypatch.delattr("yaml.CBaseLoader", raising=False)
 
 
-@pytest.mark.parametrize(
+@table(
     ("written", "value"),
     [
         ("true", True),
@@ -108,7 +109,7 @@ def test_a_byte_order_mark_is_no_part_of_the_text(any_parser):
     assert plain_value(parse_yaml(b"\xef\xbb\xbfa: 1", "f")) == {"a": 1}
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "place", "words"),
     [
         pytest.param(LAUGHS, "5:", "too large here", id="a billion laughs"),

@@ -25,6 +25,7 @@ from coupler.workflow.language.model import Run, SourcePosition, Workflow
 from coupler.workflow.steps import run as command
 from coupler.workflow.steps.run import LONGEST_REASON, perform_command
 from runtime.test_child import gone_within, is_running
+from tables import table
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`run` steps need a POSIX shell")
 
@@ -132,7 +133,7 @@ def error_of(work: Callable[[], object]) -> StepError:
     return caught.value
 
 
-@pytest.mark.parametrize(
+@table(
     ("shell", "script", "stdout", "stderr"),
     [
         ("sh", "echo out; echo err >&2", "out\n", "err\n"),
@@ -240,7 +241,7 @@ def test_a_character_is_never_cut_while_it_is_shown_and_no_text_is_replaced_ther
     assert texts == ["é�"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("script", "code", "message"),
     [
         ("echo out; echo first >&2; echo no luck >&2; exit 3", 3, "exit code 3: no luck"),
@@ -266,7 +267,7 @@ def test_an_exit_code_that_is_expected_is_a_success(bench: Bench) -> None:
     assert (result.status, result.exit_code) == ("success", 1)
 
 
-@pytest.mark.parametrize(
+@table(
     ("step", "kind", "message"),
     [
         (
@@ -312,7 +313,7 @@ def test_a_temporary_directory_that_cannot_be_used_is_an_error(
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
-@pytest.mark.parametrize(
+@table(
     ("wanted", "script", "output"),
     [
         ("json", """echo ' {"a": [1, null, "é"]} '""", {"a": [1, None, "é"]}),
@@ -329,7 +330,7 @@ def test_stdout_is_read_as_what_the_step_says(bench: Bench, wanted: Any, script:
     assert bench.run(script, output=wanted).output == output
 
 
-@pytest.mark.parametrize(
+@table(
     ("wanted", "script", "kind", "message"),
     [
         ("json", r"""printf '{"a": 1,\n "é" 2}'""", "invalid_output", "expected ':' in line 2, column 6"),

@@ -14,6 +14,7 @@ import pytest
 from coupler.workflow.errors import StepError
 from coupler.workflow.expressions.expression import Expressions
 from coupler.workflow.steps.shell_script import make_script
+from tables import table
 
 SHELLS = ("sh", "bash")
 
@@ -267,7 +268,7 @@ def test_values_that_are_no_texts_become_words(template: str, expected: str, she
     assert list(cwd.iterdir()) == []
 
 
-@pytest.mark.parametrize(
+@table(
     "template",
     [
         "echo $(( {{ v }} ))",
@@ -319,7 +320,7 @@ def test_plain_words_and_numbers_may_stand_where_a_shell_reads_again(cwd: Path) 
     assert run("bash", template, cwd, word="a/b.c", n=3) == b"a/b.c\n4\n3\n"
 
 
-@pytest.mark.parametrize(
+@table(
     ("template", "value", "problem"),
     [
         ("echo {{ v }}", "a\0b", "NUL"),

@@ -9,6 +9,7 @@ import pytest
 
 from coupler.workflow.errors import InvalidWorkflowError, Problem
 from coupler.workflow.language.library import Library
+from tables import table
 
 
 @pytest.fixture
@@ -131,11 +132,11 @@ KNOWN = [
 
 
 class TestNames:
-    @pytest.mark.parametrize(("expression", "sentence"), UNKNOWN)
+    @table(("expression", "sentence"), UNKNOWN)
     def test_a_name_that_means_nothing_is_told_with_the_nearest(self, check, expression, sentence):
         assert check(SCENE.replace("EXPRESSION", f"{{{{ {expression} }}}}")) == [f"19:18 {sentence}"]
 
-    @pytest.mark.parametrize("expression", KNOWN)
+    @table("expression", KNOWN)
     def test_a_name_that_can_mean_something_is_none(self, check, expression):
         assert check(SCENE.replace("EXPRESSION", f"{{{{ {expression} }}}}")) == []
 
@@ -171,7 +172,7 @@ class TestNames:
             "12:19 `vars.here` cannot be set yet: set it before, or write `vars.here | default(…)`",
         ]
 
-    @pytest.mark.parametrize(
+    @table(
         ("test", "problems"),
         [
             (
@@ -242,7 +243,7 @@ steps:
 
 
 class TestPlaces:
-    @pytest.mark.parametrize(
+    @table(
         ("script", "place"),
         [
             ("echo {{ inputs.x }}", "2:18"),
@@ -285,7 +286,7 @@ class TestPlaces:
 
 
 class TestWays:
-    @pytest.mark.parametrize(
+    @table(
         ("steps", "problems"),
         [
             (
@@ -345,7 +346,7 @@ class TestAgents:
         (programs / "my-agent").chmod(0o755)
         monkeypatch.setenv("PATH", str(programs))
 
-    @pytest.mark.parametrize(
+    @table(
         ("agent", "problem"),
         [
             ("my-agent", None),
@@ -465,7 +466,7 @@ class TestCalls:
         outputs: {found: 1}
         """
 
-    @pytest.mark.parametrize(
+    @table(
         ("inputs", "problems"),
         [
             ("{target: a, rounds: 3}", []),
@@ -535,7 +536,7 @@ class TestRest:
             "8:20 there is no step `on`",
         ]
 
-    @pytest.mark.parametrize(
+    @table(
         "text",
         [
             pytest.param(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from coupler.workflow.expressions.expression import Reference, references, references_of_expression
+from tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("template", "found"),
     [
         ("no template", []),
