@@ -7,6 +7,7 @@ WORKERS ?= 4
 VENV := .venv
 LOCK := build/lock
 BIN := $(VENV)/bin
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 NODE := tests/interop/node
 AGENTS := tests/interop/agents
 READY := $(VENV)/.ready
@@ -25,23 +26,26 @@ endef
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage lint format bench docs reference lock clean node
+.PHONY: help demo test test-long coverage lint format bench docs reference lock clean node
 
 help: ## Show the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: $(if $(wildcard $(READY)),$(READY),$(DEMO_READY)) ## Run a workflow with agents over ACP, in this terminal, without a key
 	@$(BIN)/python examples/demo $(DEMO_ARGS)
 
-test: $(READY) node ## Run all tests in parallel and in random order
+test: $(READY) node ## Run the tests in parallel and in random order
 	@# In a new clone pytest rewrites all assertions: once, and not in all workers at the same time.
 	@test -n "$$(find tests -name '*pytest*.pyc' -print -quit)" || \
 		$(BIN)/python -m pytest --collect-only -qq > /dev/null || true
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	$(PYTEST) -m "not long" $(PYTEST_ARGS)
+
+test-long: $(READY) node ## Run the tests that take long: soaks, kills, other people's programs, the tutorials
+	$(PYTEST) -m long $(PYTEST_ARGS)
 
 coverage: $(READY) ## Measure the branch coverage of the layers that promise one, processes included
 	$(BIN)/coverage erase
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-report= $(MEASURED) $(PYTEST_ARGS)
+	$(PYTEST) --cov --cov-report= $(MEASURED) $(PYTEST_ARGS)
 	$(BIN)/coverage report
 	$(BIN)/coverage json -q -o coverage.json
 	$(BIN)/python scripts/check_coverage.py coverage.json

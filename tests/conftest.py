@@ -30,12 +30,30 @@ def pytest_configure() -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take longest, so that no worker is left alone with one at the end."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    slow = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("long")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    """Look for no garbage while modules are imported: there is hardly any."""
+    gc.disable()
 
 
 def pytest_collection_finish() -> None:
     """Keep what was imported out of later garbage collections, which some tests ask for a hundred times."""
+    gc.enable()
+    _keep_out_of_collections()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Do the same with what the tests of a file have imported."""
+    if nextitem is not None and nextitem.path != item.path:
+        _keep_out_of_collections()
+
+
+def _keep_out_of_collections() -> None:
     gc.collect()
     gc.freeze()
 
@@ -76,3 +94,13 @@ def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
 def quick_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the product starts is a fork, too: the conformance kit starts an agent some sixty times."""
     monkeypatch.setattr("coupler.runtime.process._popen", forked.start_child)
+
+
+@pytest.fixture(scope="session")
+def langchain_loaded() -> Iterator[forked.Loaded]:
+    """A process that has LangChain imported, once for all that tests start while it is used."""
+    from labs.langchain.loaded import loaded
+
+    process = loaded()
+    yield process
+    process.close()

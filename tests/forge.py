@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import coupler
+from coupler.schema import decoding, methods
 
 PACKAGES = (
     "agent",
@@ -43,7 +44,20 @@ PACKAGES = (
 )
 """Nothing in them reads its surroundings when it is imported, or else `_become` tells it of the new ones."""
 
-LATER = ("jinja2", "rich.console", "sqlite3", "yaml")
+LATER = (
+    "coupler.coder.profiles",
+    "coupler.schema.lenient",
+    "jinja2",
+    "prompt_toolkit.input.vt100",
+    "prompt_toolkit.key_binding.bindings.search",
+    "prompt_toolkit.patch_stdout",
+    "resource",
+    "rich.console",
+    "sqlite3",
+    "tomllib",
+    "tree_sitter_bash",
+    "yaml",
+)
 """What they import when it is needed, and most commands need some of."""
 
 FIRST_SPARE_DESCRIPTOR = 300
@@ -79,7 +93,19 @@ def _load() -> None:
         for module in pkgutil.walk_packages([str(path)], f"coupler.{package}."):
             with suppress(Exception):
                 importlib.import_module(module.name)
+    for kind in ("agent", "client"):
+        for module in pkgutil.iter_modules([str(Path(coupler.__path__[0]) / "conformance" / kind)]):
+            importlib.import_module(f"coupler.conformance.{kind}.{module.name}")
+    _make_decoders()
     _import(LATER)
+
+
+def _make_decoders() -> None:
+    """Have the decoders of all messages, which are made when they are first needed."""
+    for method in methods.METHODS.values():
+        for kind in (method.params, method.result):
+            if kind is not None:
+                decoding._decoders[kind]
 
 
 def _import(names: Iterable[str]) -> None:
@@ -127,6 +153,7 @@ def _become(order: dict[str, Any], descriptors: list[int]) -> list[str]:
     arguments: list[str] = order["arguments"]
     sys.orig_argv = arguments
     sys.path[0] = str(Path.cwd())
+    sys.path[1:1] = filter(None, [order["path"]])
     return arguments
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 COUPLER = [sys.executable, "-m", "coupler"]
+TESTS = str(Path(__file__).parent)
 PR_SET_CHILD_SUBREAPER = 36
 MEASURED = {"COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG"}
 OF_PIPES = {"stdin", "stdout", "stderr", "text", "encoding", "errors", "bufsize"}
@@ -178,6 +179,9 @@ def _order(
 ) -> dict[str, Any] | None:
     """What the forge is to do; `None` for what is really started."""
     variables = dict(os.environ if env is None else env)
+    # With any other path, a module that is loaded could be another one.
+    path = TESTS if variables.get("PYTHONPATH") == TESTS else None
+    to_python = {name: value for name, value in variables.items() if not (path and name == "PYTHONPATH")}
     is_forked = (
         sys.platform == "linux"
         and isinstance(command, list | tuple)
@@ -185,7 +189,7 @@ def _order(
         and options.keys() <= OF_PIPES
         and preexec_fn in (None, take_terminal)
         and not variables.keys() & MEASURED
-        and _to_python_itself(variables) == _forge().variables
+        and _to_python_itself(to_python) == _forge().variables
         and Path(cwd or os.curdir).is_dir()
     )
     if not is_forked:
@@ -194,6 +198,7 @@ def _order(
         "arguments": [os.fspath(word) for word in command],
         "cwd": str(Path.cwd() / os.fspath(cwd or "")),
         "env": variables,
+        "path": path,
         "session": start_new_session,
         "terminal": preexec_fn is take_terminal,
         "descriptors": [0, 1, 2, *pass_fds],

@@ -553,6 +553,7 @@ async def agent(turn):
 """
 
 
+@pytest.mark.long
 class TestFiveHundredCancelledCommands:
     """In one process, the editor's habits differing from one to the next."""
 

@@ -51,7 +51,7 @@ def marked(mark: str) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="guards watch over process groups")
 def test_two_hundred_clients_that_are_killed_anywhere_leave_no_process(
     script: Script, unmeasured: None, tmp_path: object

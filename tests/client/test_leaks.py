@@ -14,6 +14,8 @@ import pytest
 from client.stage import Scripted, run
 from coupler import AgentError, Turn, connect
 
+pytestmark = pytest.mark.long
+
 Script = Callable[[str], Scripted]
 
 CYCLES = 50

@@ -12,20 +12,12 @@ import pytest
 
 import forked
 from coder.script import ScriptedModel
-from coder.served_coder import Coder, Coders, loaded
+from coder.served_coder import Coder, Coders
 from coder.workers import Workers
 from labs.langchain.desk import Desk
 from labs.langchain.model_server import ModelServer
 
 HAS_FAILED = pytest.StashKey[bool]()
-
-
-@pytest.fixture(scope="session")
-def coder_loaded() -> Iterator[forked.Loaded]:
-    """LangChain is imported once for all processes of the tests."""
-    process = loaded()
-    yield process
-    process.close()
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +29,7 @@ def scripted_model() -> Iterator[ScriptedModel]:
 
 @pytest.fixture(scope="session")
 def coders(
-    coder_loaded: forked.Loaded, scripted_model: ScriptedModel, tmp_path_factory: pytest.TempPathFactory
+    langchain_loaded: forked.Loaded, scripted_model: ScriptedModel, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Coders]:
     """The processes that tests share."""
     homes = (tmp_path_factory.mktemp(f"coder-home-{number}") for number in itertools.count(1))
@@ -56,9 +48,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 @pytest.fixture
-def coder(request: pytest.FixtureRequest, coders: Coders, coder_loaded: forked.Loaded) -> Iterator[Coder]:
+def coder(request: pytest.FixtureRequest, coders: Coders, langchain_loaded: forked.Loaded) -> Iterator[Coder]:
     """Sessions with the coder, each with a script for its model; the script is played to its end."""
-    with ExitStack() as stack, coder_loaded.used():
+    with ExitStack() as stack, langchain_loaded.used():
         made = Coder(coders, stack)
         coders.model.plays()
         yield made
@@ -85,9 +77,9 @@ def repository(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory, coder_loaded: forked.Loaded) -> Iterator[Workers]:
+def workers(tmp_path_factory: pytest.TempPathFactory, langchain_loaded: forked.Loaded) -> Iterator[Workers]:
     """Processes that do as they are told with the coder's tools."""
-    made = Workers(tmp_path_factory, coder_loaded)
+    made = Workers(tmp_path_factory, langchain_loaded)
     yield made
     made.close()
 

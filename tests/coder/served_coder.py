@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import pkgutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -19,8 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import agent.servers
-import coupler
-import forked
 from agent.steps import leave
 from coder.editor import Editor
 from coder.script import Scripted, ScriptedModel
@@ -29,26 +26,7 @@ from raw_client import COUPLER, Frame, RawClient
 KEY = "sk-of-the-tests-0123456789abcdef"
 """A key that can be recognised wherever it turns up."""
 
-NEEDED = (
-    "langchain.agents",
-    "langchain.chat_models",
-    "langchain_openai",
-    "openai.resources.chat",
-    "coupler.acp",
-)
-
 NEVER_ON_STDERR = (b"Traceback", b"was never awaited", b"never retrieved")
-
-
-def loaded() -> forked.Loaded:
-    """A process to be forked that has imported all that a coder needs, which takes seconds."""
-    packages = [Path(coupler.__path__[0]) / name for name in ("langchain", "coder")]
-    own = [
-        module.name
-        for package in packages
-        for module in pkgutil.walk_packages([str(package)], f"coupler.{package.name}.")
-    ]
-    return forked.Loaded(*NEEDED, *own)
 
 
 def surroundings(home: Path, url: str | None) -> dict[str, str]:

@@ -17,7 +17,7 @@ from labs import others
 from raw_client import COUPLER, PATIENCE
 from workflow.served_project import Shown
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("unmeasured")]
 
 DENIED = 5
 """The exit code of acpx when something was not permitted, whatever became of it."""

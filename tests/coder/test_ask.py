@@ -18,9 +18,9 @@ CHOICE = {"question": "Which database?", "options": ["SQLite", "Postgres"]}
 
 
 @pytest.fixture(autouse=True)
-def has_all_imported(coder_loaded):
+def has_all_imported(langchain_loaded):
     """Processes that are started begin with LangChain imported."""
-    with coder_loaded.used():
+    with langchain_loaded.used():
         yield
 
 

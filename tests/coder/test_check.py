@@ -16,7 +16,7 @@ from coupler.conformance.examination import examine
 from labs.langchain.model_server import says
 from raw_client import COUPLER
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_starts", "unmeasured")]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("quick_starts", "unmeasured")]
 
 TIMEOUT = 30.0
 """Seconds for an answer: nothing here is about how soon it comes."""
@@ -45,7 +45,7 @@ def everything(asked: Asked) -> Answer:
 
 
 def test_the_served_coder_keeps_to_every_sentence_that_applies_to_it(
-    tmp_path: Path, project: Path, scripted_model: ScriptedModel, coder_loaded: forked.Loaded
+    tmp_path: Path, project: Path, scripted_model: ScriptedModel, langchain_loaded: forked.Loaded
 ) -> None:
     write(project, {"README.md": "Read me.\n"})
     scripted_model.improvises(everything)
@@ -59,7 +59,7 @@ def test_the_served_coder_keeps_to_every_sentence_that_applies_to_it(
         slow_prompt="be slow",
     )
 
-    with coder_loaded.used():
+    with langchain_loaded.used():
         report = asyncio.run(examine(served, catalogue("agent")))
     scripted_model.server.release()
 

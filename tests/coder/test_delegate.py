@@ -32,9 +32,9 @@ IN_THREE_TURNS = "(setattr(sub_agent.middleware[0], 'most_turns', 3), TOOLS)[1]"
 
 
 @pytest.fixture(autouse=True)
-def has_all_imported(coder_loaded):
+def has_all_imported(langchain_loaded):
     """Processes that are started begin with LangChain imported."""
-    with coder_loaded.used():
+    with langchain_loaded.used():
         yield
 
 

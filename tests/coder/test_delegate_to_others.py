@@ -63,9 +63,9 @@ command = ["no-such-program-anywhere"]
 
 
 @pytest.fixture(autouse=True)
-def has_all_imported(coder_loaded):
+def has_all_imported(langchain_loaded):
     """Processes that are started begin with LangChain imported."""
-    with coder_loaded.used():
+    with langchain_loaded.used():
         yield
 
 

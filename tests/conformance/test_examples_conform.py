@@ -13,7 +13,7 @@ from coupler.conformance.examination import examine
 from coupler.conformance.report import ConformanceReport
 from raw_client import COUPLER
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_starts", "unmeasured")]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("quick_starts", "unmeasured")]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

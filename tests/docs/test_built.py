@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 FETCHED = re.compile(r"<(?:script|img|iframe)\b[^>]*\bsrc=\"?([^\" >]+)|<link\b[^>]*\bhref=\"?([^\" >]+)")
 FOLLOWED = re.compile(r"<a\b[^>]*\bhref=\"?([^\" >#]+)")

@@ -48,7 +48,7 @@ RUN = {
 }
 """The blocks, by how they begin."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("unmeasured")]
 
 
 def chosen() -> Iterator[object]:

@@ -17,7 +17,7 @@ FOLLOWED = sorted(
 MODEL = "http://127.0.0.1:8080/v1"
 """Where the pages have a model of one's own."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("unmeasured")]
 
 
 class ScriptedModel:

@@ -8,7 +8,7 @@ import pytest
 
 from docs.manual import DOCS, Reader, blocks_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("unmeasured")]
 UNSET = ("COUPLER_MODEL", "COUPLER_API_KEY", "COUPLER_BASE_URL", "OPENAI_API_KEY", "ANTHROPIC_API_KEY")
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 import forked
-from coder.conftest import coder, coder_loaded, coders, project, scripted_model
+from coder.conftest import coder, coders, project, scripted_model
 from coder.script import use
 from coder.served_coder import Coder, surroundings, tree, write
 from examples.desk import EXAMPLES
 from raw_client import COUPLER
 
-__all__ = ["coder", "coder_loaded", "coders", "project", "scripted_model"]
+__all__ = ["coder", "coders", "project", "scripted_model"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("unmeasured")]
 
 PROFILES = EXAMPLES / "coder"
 PATIENCE = 60

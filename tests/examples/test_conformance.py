@@ -24,7 +24,7 @@ from examples.desk import EXAMPLES
 from labs.langchain.model_server import ModelServer, Reply, calls, says
 from raw_client import COUPLER
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_starts", "unmeasured")]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("quick_starts", "unmeasured")]
 
 ABOUT_TURNS = {
     *(

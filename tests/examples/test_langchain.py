@@ -17,7 +17,7 @@ from labs.langchain.acting import introduced
 from labs.langchain.model_server import ModelServer, calls, says
 from raw_client import RawClient, serve
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("unmeasured")]
 
 KEY = "key-of-the-tests"
 NOTES = {"name": "notes", "command": sys.executable, "args": [str(EXAMPLES / "mcp_notes.py")], "env": []}

@@ -15,7 +15,7 @@ BUILT = (".*", "build", "dist", "site", "tests", "node_modules", "__pycache__")
 LONGEST = 600
 """Seconds for all that is installed, on a machine that does much else."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("unmeasured")]
 
 
 def make_demo(clone: Path, environment: dict[str, str]) -> str:

@@ -20,7 +20,7 @@ from coupler.client.session import RemoteSession
 from coupler.events import Text
 from labs import others, scripted_model
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 T = TypeVar("T")
 Story = Callable[[RemoteSession, Path], Awaitable[T]]

@@ -15,6 +15,13 @@ __all__ = ["order", "stages"]
 OBEDIENT = HERE / "graphs" / "obedient.py"
 
 
+@pytest.fixture(autouse=True)
+def has_all_imported(langchain_loaded):
+    """Processes that are started begin with LangChain imported."""
+    with langchain_loaded.used():
+        yield
+
+
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory):
     """One process for each set of capabilities; tests have sessions of their own in it."""

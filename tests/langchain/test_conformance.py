@@ -16,7 +16,7 @@ from coupler.conformance.candidate import Candidate
 from coupler.conformance.examination import examine
 from raw_client import COUPLER
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_starts", "unmeasured")]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("quick_starts", "unmeasured")]
 
 GRAPHS = Path(__file__).parents[1] / "labs" / "langchain" / "graphs"
 LANGCHAIN = Path(coupler.__path__[0]) / "langchain"

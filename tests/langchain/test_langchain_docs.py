@@ -21,7 +21,7 @@ AGENTS = [code for code in SNIPPETS if "serve(" in code.splitlines()[-1]]
 PROGRAMS = [code for code in SNIPPETS if "asyncio.run(" in code]
 CLOCK = (ROOT / "tests" / "agent" / "servers" / "plain.py").read_text()
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("unmeasured")]
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ SPRINKLES = [
     ),
 ]
 
-pytestmark = pytest.mark.skipif(not SHELLS, reason="needs a POSIX shell")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(not SHELLS, reason="needs a POSIX shell")]
 
 
 def tamed(text: str) -> str:

@@ -15,7 +15,7 @@ from coupler.providers import Gemini, OpenCode
 from coupler.providers.command_line import CommandLineAgent
 from labs import others, scripted_model
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 Make = Callable[[str], CommandLineAgent]
 

@@ -18,6 +18,7 @@ import random
 import string
 from collections.abc import Iterable, Iterator
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -151,6 +152,7 @@ def test_without_a_shown_beginning_the_pieces_are_the_mask_of_the_whole(
     assert shown_by(masker, pieces) == masker.mask(text)
 
 
+@pytest.mark.long
 def test_of_30_000_random_splits_none_shows_a_secret() -> None:
     letters = string.ascii_letters + string.digits
     for _ in range(300):

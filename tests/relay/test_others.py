@@ -96,7 +96,7 @@ def opencode(tmp_path: Path) -> Iterator[others.Other]:
         server.server_close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_opencode_goes_on_with_a_session_after_a_restart(opencode: others.Other, tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()

@@ -9,6 +9,8 @@ import pytest
 
 from coupler.store.store import Store
 
+pytestmark = pytest.mark.long
+
 WRITER = """
     import asyncio, random
     from coupler.store.store import Store

@@ -415,6 +415,7 @@ class TestAttacks:
             pytest.param(b'{"jsonrpc":"2.0","method":"m","id":', b"1", b"}", id="digits of an id"),
         ],
     )
+    @pytest.mark.long
     def test_no_line_under_the_limit_stops_the_loop_for_long(
         self, head: bytes, unit: bytes, tail: bytes
     ) -> None:

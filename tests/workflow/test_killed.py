@@ -75,7 +75,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("unmeasured")
 def test_no_kept_step_runs_again_and_none_is_lost(project: Path) -> None:
     chance = random.Random()

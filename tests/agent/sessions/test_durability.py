@@ -9,7 +9,7 @@ import pytest
 from agent.sessions.steps import setup
 from raw_client import PATIENCE, is_answer_to, serve
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("unmeasured")]
 
 WITNESS = """
 import asyncio

@@ -7,7 +7,7 @@ import pytest
 
 from agent.sessions.lean_client import serve_lean
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 CANCELLED_TURNS, WARM_UP = 1000, 50
 

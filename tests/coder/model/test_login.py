@@ -24,12 +24,12 @@ VARIABLES = ("COUPLER_MODEL", "COUPLER_BASE_URL", "COUPLER_API_KEY", "OPENAI_API
 
 @pytest.fixture(autouse=True)
 def nothing_is_set(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, coder_loaded: forked.Loaded
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, langchain_loaded: forked.Loaded
 ) -> Iterator[None]:
     for variable in VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.chdir(tmp_path)
-    with coder_loaded.used():
+    with langchain_loaded.used():
         yield
 
 

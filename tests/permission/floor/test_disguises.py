@@ -12,6 +12,8 @@ from permission.floor import tables as floor_tables
 from permission.parts import Bench
 from tables import table
 
+pytestmark = pytest.mark.long
+
 EVERYTHING = ("*", "execute(rm *)", "execute(python -c *)", "edit(/**)", "delete(/**)", "move(/**)")
 
 

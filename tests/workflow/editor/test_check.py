@@ -17,7 +17,7 @@ from coupler.conformance.examination import examine
 from raw_client import COUPLER, PATIENCE
 from workflow.served_project import write_workflow
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_starts", "unmeasured")]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("quick_starts", "unmeasured")]
 
 EVERYTHING = """
 description: Use every feature

@@ -143,7 +143,7 @@ def _moves(given: Arguments, places: Places) -> Finding | None:
 
 
 def _changes_rights(given: Arguments, places: Places) -> Finding | None:
-    """Judge `chmod`, `chown` and the like on protected places; on a home directory only if it is recursive."""
+    """Judge `chmod`, `chown` and the like on protected places; on a home only if they are recursive."""
     is_deep = given.has("R", "recursive")
     for operand in given.operands:
         lost = _whole(operand, places)
