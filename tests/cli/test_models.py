@@ -20,6 +20,7 @@ import pytest
 
 from cli.typing_at import Typist
 from coder.model.test_local import gguf
+from coupler.cli.model_packages import _ended_with_us
 
 TESTS = Path(__file__).parent.parent
 PROGRAM = [sys.executable, str(TESTS / "cli" / "models_program.py")]
@@ -358,3 +359,13 @@ def test_what_a_killed_one_left_is_removed_after_a_day(registry: Registry) -> No
     registry.run("install", "tiny", "--no-check")
 
     assert left_in(registry.models) == [".fetching-new", "tiny.gguf"]
+
+
+def test_an_interrupt_that_comes_inside_of_waiting_ends_the_installer_all_the_same() -> None:
+    command = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"]
+
+    with pytest.raises(KeyboardInterrupt), _ended_with_us(command, os.environ, subprocess.DEVNULL) as process:
+        process._waitpid_lock.acquire()  # type: ignore[attr-defined]
+        raise KeyboardInterrupt
+
+    assert process.returncode == -signal.SIGKILL

@@ -13,6 +13,8 @@ import pytest
 from docs.manual import is_followed
 from raw_client import serve
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)

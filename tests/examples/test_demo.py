@@ -12,6 +12,8 @@ import pytest
 from cli.typing_at import CTRL_C, Typist
 from coder.model.test_local import gguf
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 DEMO = [sys.executable, str(ROOT / "examples" / "demo")]
 TESTS = Path(__file__).parents[1]

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 
 def drive(client: list[str], agent: list[str], prompt: str, permission: str = "-") -> dict[str, Any]:
     """Let a client prompt an agent once; return its report."""

@@ -9,6 +9,8 @@ import pytest
 from coupler import Policy, connect
 from coupler.events import Stop, Text, ToolCall
 
+pytestmark = pytest.mark.long
+
 
 def test_they_shake_hands_and_a_prompt_is_answered(sdk_agent: list[str], tmp_path: Path) -> None:
     async def story() -> None:

@@ -16,6 +16,8 @@ from interop.conftest import sdk_agent  # noqa: F401 - a fixture
 from labs import others, scripted_model
 from raw_client import COUPLER
 
+pytestmark = pytest.mark.long
+
 REFERENCE = Path(__file__).parent.parent.parent / "examples" / "reference.py"
 
 
@@ -96,7 +98,6 @@ def opencode(tmp_path: Path) -> Iterator[others.Other]:
         server.server_close()
 
 
-@pytest.mark.long
 def test_opencode_goes_on_with_a_session_after_a_restart(opencode: others.Other, tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()

@@ -20,6 +20,8 @@ from providers.model_server import ModelServer, Prepared, text
 from tables import table
 from workflow.project import Project
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "workflows"
 FILES = sorted(EXAMPLES.glob("*.yaml"))
 KINDS = {

@@ -12,6 +12,7 @@ import hashlib
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -225,9 +226,11 @@ def _ended_with_us(
     try:
         yield process
     finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+        if process.returncode is None:
+            # A signal may have come while Popen held its lock, and wait() would wait for that lock for ever.
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(process.pid, signal.SIGKILL)
+                process.returncode = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
 
 
 def _bytes_in(directory: Path) -> int:
