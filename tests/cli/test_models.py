@@ -173,6 +173,7 @@ def change(registry: Registry, how: str) -> None:
             registry.models.write_text("no directory")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("how", "sentence"),
     [
@@ -227,6 +228,7 @@ def without_engine(registry: Registry) -> Iterator[Registry]:
     yield registry
 
 
+@pytest.mark.long
 def test_what_runs_models_is_installed_with_yes(without_engine: Registry) -> None:
     done = without_engine.run("install", "tiny", "--yes")
 
@@ -242,6 +244,7 @@ def test_nothing_is_installed_without_a_yes(without_engine: Registry) -> None:
     assert left_in(without_engine.models) == []
 
 
+@pytest.mark.long
 def test_at_a_terminal_it_is_asked_about(without_engine: Registry, tmp_path: Path) -> None:
     person = Typist(*PROGRAM, "models", "install", "tiny", cwd=tmp_path, env=without_engine.environment())
     with person:
@@ -252,6 +255,7 @@ def test_at_a_terminal_it_is_asked_about(without_engine: Registry, tmp_path: Pat
         assert person.ends() == 0
 
 
+@pytest.mark.long
 def test_a_machine_that_it_is_not_built_for_is_told(without_engine: Registry) -> None:
     (without_engine.directory / "xllamacpp-2026.9-py3-none-any.whl").unlink()
 
@@ -298,6 +302,7 @@ def test_a_file_that_is_none_is_told(registry: Registry, words: list[str], sente
     assert sentence in done.stderr
 
 
+@pytest.mark.long
 def test_a_model_of_ones_own_is_not_removed_without_a_word(registry: Registry) -> None:
     registry.models.mkdir(parents=True)
     (registry.models / "mine.gguf").write_bytes(MODEL)
@@ -349,6 +354,7 @@ def test_what_is_broken_off_leaves_nothing(registry: Registry, number: signal.Si
     assert left_in(registry.models) == []
 
 
+@pytest.mark.long
 def test_what_a_killed_one_left_is_removed_after_a_day(registry: Registry) -> None:
     old, new = (registry.models / f".fetching-{each}" for each in ("old", "new"))
     for each in (old, new):

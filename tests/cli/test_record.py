@@ -157,6 +157,7 @@ def chunk(text, session="s"):
 # Every byte
 
 
+@pytest.mark.long
 @settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     pieces=st.lists(
@@ -201,6 +202,7 @@ def test_what_is_no_message_is_passed_on_and_recorded_as_it_is(tmp_path):
     assert all(line["invalid"] for line in said[:4])
 
 
+@pytest.mark.long
 def test_a_line_of_60_megabytes_passes_and_is_recorded(tmp_path):
     text = "".join(random.Random(1).choices("abcdefgh ", k=1000)) * 60_000
     long = frame(method="m", params={"text": text})

@@ -80,6 +80,7 @@ def ids_with(results, outcome):
     return {id for id, result in results.items() if result.outcome == outcome}
 
 
+@pytest.mark.long
 def test_a_correct_client_has_no_fault_and_skips_only_what_must_be_seen(tmp_path):
     results = examine(tmp_path, str(HERE / "raw.py"))
 
@@ -87,6 +88,7 @@ def test_a_correct_client_has_no_fault_and_skips_only_what_must_be_seen(tmp_path
     assert ids_with(results, "skipped") == BY_EYE
 
 
+@pytest.mark.long
 def test_couplers_own_client_has_no_fault(tmp_path):
     results = examine(tmp_path, str(HERE / "with_coupler.py"))
 

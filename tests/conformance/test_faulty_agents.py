@@ -104,6 +104,7 @@ def result(report: ConformanceReport, id: str) -> AssertionResult:
     return next(each for each in report.results if each.assertion.id == id)
 
 
+@pytest.mark.long
 def test_a_right_agent_passes_everything_and_nothing_is_skipped(tmp_path: Path) -> None:
     report = check(MODEL, tmp_path)
 

@@ -14,6 +14,8 @@ import pytest
 
 from examples.desk import EXAMPLES
 
+pytestmark = pytest.mark.long
+
 PATIENCE = 60
 
 READER = """

@@ -1,4 +1,4 @@
-"""Leases: which process holds a session, a run or the name of a kept session.
+"""Takes and gives back leases: a session, a run or a kept session's name belongs to one process at a time.
 
 A process shows that it lives by a lock on a file of its own, which the kernel drops when it dies, however it
 dies. It is a POSIX record lock because that is not inherited by children, which may live longer. It has a
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from coupler.store.database import IN_MEMORY, make_private_directory
 from coupler.store.errors import HeldError
@@ -23,6 +23,9 @@ if sys.platform == "win32":
     import msvcrt
 else:
     import fcntl
+
+LeasedTable: TypeAlias = Literal["sessions", "runs"]
+"""A table whose rows have a `number` and a `holder`."""
 
 _holders: dict[tuple[int, str], LeaseHolder] = {}
 _registry = threading.Lock()
@@ -90,6 +93,20 @@ class LeaseHolder:
             _remove(file)
         return is_alive
 
+    def owner(self, lease: str | None) -> int | None:
+        """The living process that has this lease; None if nobody has it."""
+        return pid_of(lease) if lease is not None and self.is_alive(lease) else None
+
+    def take(self, connection: sqlite3.Connection, table: LeasedTable, number: int) -> None:
+        """Take the lease on a session or a run, which must be free."""
+        connection.execute(f"UPDATE {table} SET holder = ? WHERE number = ?", [self.id, number])
+
+    def give_back(self, connection: sqlite3.Connection, table: LeasedTable, number: int) -> None:
+        """Give back the lease on a session or a run, if this process has it."""
+        connection.execute(
+            f"UPDATE {table} SET holder = NULL WHERE number = ? AND holder = ?", [number, self.id]
+        )
+
     def _lock_own_file(self) -> int:
         make_private_directory(self._directory)
         # Under another name until it is locked, or it would look like a dead one's.
@@ -122,8 +139,8 @@ def hold_name(connection: sqlite3.Connection, holder: LeaseHolder, name: str, di
     row = connection.execute(
         "SELECT holder FROM held_names WHERE directory = ? AND name = ?", place
     ).fetchone()
-    if row is not None and holder.is_alive(row[0]):
-        raise HeldError(name, pid_of(row[0]))
+    if row is not None and (owner := holder.owner(row[0])) is not None:
+        raise HeldError(name, owner)
     connection.execute(
         "INSERT OR REPLACE INTO held_names (directory, name, holder) VALUES (?, ?, ?)", [*place, holder.id]
     )

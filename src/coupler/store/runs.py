@@ -16,7 +16,7 @@ import msgspec
 
 from coupler.store.database import Database, now
 from coupler.store.errors import StoreError
-from coupler.store.leases import LeaseHolder, pid_of
+from coupler.store.leases import LeaseHolder
 
 INLINE_LIMIT = 1024 * 1024
 """Bytes that are written on the event loop, in 2 to 10 ms."""
@@ -241,16 +241,14 @@ class RunTable:
         if row is None:
             return None
         number, holder = row
-        if holder is not None and self._holder.is_alive(holder):
-            return pid_of(holder)
-        connection.execute("UPDATE runs SET holder = ? WHERE number = ?", [self._holder.id, number])
+        if (owner := self._holder.owner(holder)) is not None:
+            return owner
+        self._holder.take(connection, "runs", number)
         return number, last_seq(connection, number)
 
     def release(self, connection: sqlite3.Connection, number: int) -> None:
         """Release a run that this process holds for others."""
-        connection.execute(
-            "UPDATE runs SET holder = NULL WHERE number = ? AND holder = ?", [number, self._holder.id]
-        )
+        self._holder.give_back(connection, "runs", number)
 
     def write(
         self,
@@ -279,7 +277,7 @@ class RunTable:
         row = connection.execute(
             "SELECT number, holder FROM runs WHERE id = ? AND status IN ('running', 'parked')", [id]
         ).fetchone()
-        if row is None or (row[1] is not None and self._holder.is_alive(row[1])):
+        if row is None or self._holder.owner(row[1]) is not None:
             return False
         number = row[0]
         entry = RunEntry(last_seq(connection, number) + 1, now(), kind, "", 0, body)
@@ -293,8 +291,7 @@ class RunTable:
         holder = columns.pop("holder")
         columns["file"] = os.fsdecode(columns["file"])
         columns["cwd"] = os.fsdecode(columns["cwd"])
-        is_held = holder is not None and self._holder.is_alive(holder)
-        return RunRecord(**columns, pid=pid_of(holder) if is_held else None)
+        return RunRecord(**columns, pid=self._holder.owner(holder))
 
 
 def read_run_entries(

@@ -20,7 +20,7 @@ import msgspec
 
 from coupler.store.database import now
 from coupler.store.errors import CursorError, HeldError
-from coupler.store.leases import LeaseHolder, pid_of
+from coupler.store.leases import LeaseHolder
 
 PURGE_SLICE = 1000
 """Entries that are removed in one transaction, so that other writers wait for milliseconds only."""
@@ -131,14 +131,14 @@ class SessionTable:
         found = self._number_unless_held(connection, id)
         if found is None:
             return False
-        connection.execute("UPDATE sessions SET holder = ? WHERE number = ?", [self._holder.id, found])
+        self._holder.take(connection, "sessions", found)
         return True
 
     def release(self, connection: sqlite3.Connection, id: str) -> None:
         """Release a session that this process holds for others."""
-        connection.execute(
-            "UPDATE sessions SET holder = NULL WHERE id = ? AND holder = ?", [id, self._holder.id]
-        )
+        number = number_of(connection, id)
+        if number is not None:
+            self._holder.give_back(connection, "sessions", number)
 
     def held_by(self, connection: sqlite3.Connection, id: str) -> int | None:
         """The other process that has a session open, if one that lives has."""
@@ -212,8 +212,8 @@ class SessionTable:
         if row is None:
             return None
         number, holder = row
-        if holder is not None and holder != self._holder.id and self._holder.is_alive(holder):
-            raise HeldError(id, pid_of(holder))
+        if holder != self._holder.id and (owner := self._holder.owner(holder)) is not None:
+            raise HeldError(id, owner)
         return int(number)
 
 

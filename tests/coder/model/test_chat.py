@@ -8,7 +8,6 @@ import sys
 from typing import Any
 
 import pytest
-from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models import BaseChatModel
 from langchain_openai import ChatOpenAI
 
@@ -78,6 +77,8 @@ def test_a_provider_without_its_package_is_reached_as_openai_is() -> None:
 
 
 def test_anthropic_has_its_own_client_and_reads_again_at_a_lower_price() -> None:
+    from langchain_anthropic import ChatAnthropic  # takes seconds, which every worker would pay
+
     model = a_model("anthropic:claude-sonnet-5-5")
 
     assert isinstance(model, ChatAnthropic)

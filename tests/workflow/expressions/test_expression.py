@@ -304,6 +304,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.long
 @table("template", HOSTILE, ids=lambda template: template[:60])
 def test_a_hostile_expression_ends_soon_and_in_little_memory(template: str, expressions: Expressions) -> None:
     begun = time.thread_time()

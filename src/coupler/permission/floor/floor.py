@@ -1,4 +1,4 @@
-"""Judges a whole shell line against the hard floor."""
+"""Finds what a whole shell line would destroy, whatever its words expand to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resolves the agent of a step, its settings and its prompt, and starts it.
+"""Starts the agent of a step: finds its program or class, and merges the settings of its profiles.
 
 A step's own settings stand over those of its agent's profiles: a profile is a name of the workflow's
 `agents`, or of `[agents.NAME]` in `coupler.toml`, and may stand on another one. What none of them says is as
