@@ -31,7 +31,7 @@ def _dispatch(arguments: list[str]) -> None:
 
         record(arguments[1:])
     elif arguments[:1] == ["exec"]:
-        from coupler.cli.exec import main as ask
+        from coupler.cli.exec.exec import main as ask
 
         ask(arguments[1:])
     elif arguments[:1] == ["run"]:

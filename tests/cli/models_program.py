@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any, cast
 
 from coupler.__main__ import main
-from coupler.cli import model_packages
+from coupler.cli.models import model_packages
 from coupler.coder.model import local_files
 
 known = cast("dict[str, Any]", local_files.KNOWN_MODELS)

@@ -75,7 +75,7 @@ main()
     ("arguments", "module"),
     [
         (["exec", "agent", "hello"], "click"),
-        (["exec", "agent", "hello"], "coupler.cli.exec"),
+        (["exec", "agent", "hello"], "coupler.cli.exec.exec"),
         (["serve", "agent.py"], "coupler.cli.serve"),
         (["record", "--", "agent"], "coupler.cli.record"),
         (["agents"], "coupler.cli.main"),

@@ -10,7 +10,7 @@ from typing import get_args
 import msgspec
 
 from coupler import events
-from coupler.cli.exec_output import event_object, result_object
+from coupler.cli.exec.exec_output import event_object, result_object
 from coupler.client.errors import AgentError
 from coupler.client.observation import (
     AgentEnded,

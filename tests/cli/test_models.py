@@ -20,7 +20,7 @@ import pytest
 
 from cli.typing_at import Typist
 from coder.model.test_local import gguf
-from coupler.cli.model_packages import _ended_with_us
+from coupler.cli.models.model_packages import _ended_with_us
 
 TESTS = Path(__file__).parent.parent
 PROGRAM = [sys.executable, str(TESTS / "cli" / "models_program.py")]

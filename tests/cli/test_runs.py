@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 import forked
-from coupler.cli.runs import build_step_tree, format_duration, write_table
-from coupler.cli.runs import runs as command
+from coupler.cli.run.runs import build_step_tree, format_duration, write_table
+from coupler.cli.run.runs import runs as command
 from coupler.cli.store_access import masker_for
 from coupler.store.store import Store
 from coupler.workflow.journal.run_events import (

@@ -295,7 +295,7 @@ def _rows(query: str) -> list[Any]:
 
 def editor_names(has_help: bool) -> Iterator[DescribedName]:
     """Editors that agents can be put into."""
-    from coupler.cli.editor import EDITORS
+    from coupler.cli.editor.editor import EDITORS
 
     yield from ((editor.name, editor.title if has_help else None) for editor in EDITORS)
 

@@ -352,8 +352,8 @@ def _has_program(entry: CatalogueEntry) -> bool:
 
 
 def _editors() -> Sequence[tuple[str, str]]:
-    from coupler.cli.editor import EDITORS
-    from coupler.cli.editor_settings import NoSettingsPathError, UserPlatform
+    from coupler.cli.editor.editor import EDITORS
+    from coupler.cli.editor.editor_settings import NoSettingsPathError, UserPlatform
 
     try:
         around = UserPlatform.of_this_user()

@@ -29,26 +29,26 @@ from coupler.runtime.logs import LEVELS
 SECTIONS = {
     "To begin with": {
         "init": "coupler.cli.init:init",
-        "login": "coupler.cli.login:login",
-        "models": "coupler.cli.models:models",
-        "editor": "coupler.cli.editor:editor",
+        "login": "coupler.cli.agents.login:login",
+        "models": "coupler.cli.models.models:models",
+        "editor": "coupler.cli.editor.editor:editor",
         "doctor": "coupler.cli.doctor.doctor:doctor",
         "completion": "coupler.cli.completion:completion",
     },
     "Agents": {
         "serve": "coupler.cli.main:serve",
         "chat": "coupler.cli.chat.chat:chat",
-        "exec": "coupler.cli.exec:exec_command",
-        "agents": "coupler.cli.agents:agents",
+        "exec": "coupler.cli.exec.exec:exec_command",
+        "agents": "coupler.cli.agents.agents:agents",
     },
     "Workflows": {
         "run": "coupler.cli.run.run:run",
         "resume": "coupler.cli.run.run:resume",
-        "runs": "coupler.cli.runs:runs",
+        "runs": "coupler.cli.run.runs:runs",
         "workflows": "coupler.cli.workflows:workflows",
     },
     "What is kept": {
-        "sessions": "coupler.cli.sessions:sessions",
+        "sessions": "coupler.cli.sessions.sessions:sessions",
         "permissions": "coupler.cli.permissions:permissions",
         "trust": "coupler.cli.trust:trust",
     },
@@ -229,7 +229,7 @@ def _report_write_error(error: OSError, program: str) -> NoReturn:
 
     The error names no file: it is what the command prints.
     """
-    from coupler.cli.exec_output import silence_stdout
+    from coupler.cli.exec.exec_output import silence_stdout
 
     silence_stdout()
     refuse(f"the output cannot be written: {(error.strerror or str(error)).lower()}", program, FAILED)

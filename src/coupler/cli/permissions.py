@@ -106,7 +106,7 @@ def _write_groups(chosen: Sequence[ChoiceRecord]) -> None:
 def _write_json(chosen: Sequence[ChoiceRecord]) -> None:
     import msgspec
 
-    from coupler.cli.session_export import as_json
+    from coupler.cli.sessions.session_export import as_json
 
     choices = [
         {

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.cli.jsonc import MAX_DEPTH, JsoncDocument, JsoncError
+from coupler.cli.editor.jsonc import MAX_DEPTH, JsoncDocument, JsoncError
 from tables import table
 
 NAMES = st.text('abc"\\ é{}/*,', max_size=4)

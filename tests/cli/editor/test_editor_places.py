@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coupler.cli import editor_settings
-from coupler.cli.editor_settings import UserPlatform
+from coupler.cli.editor import editor_settings
+from coupler.cli.editor.editor_settings import UserPlatform
 from tables import table
 
 HOME = Path("/home/ann")

@@ -10,8 +10,8 @@ import pytest
 
 import forked
 from cli.editor.editor_stage import SCRIPT, ZED, entry, run
-from coupler.cli.editor_settings import VSCODE, ServedCommand
-from coupler.cli.editor_settings import ZED as ZED_SETTINGS
+from coupler.cli.editor.editor_settings import VSCODE, ServedCommand
+from coupler.cli.editor.editor_settings import ZED as ZED_SETTINGS
 from raw_client import COUPLER, PATIENCE, RawClient
 
 MANUAL = Path(__file__).parents[3] / "docs" / "editors.md"
@@ -109,7 +109,7 @@ class TestWhatIsPrinted:
         assert "the editor finds it only in this project" in ended.stderr
 
     def test_on_windows_words_are_quoted_for_who_puts_them_together(self, monkeypatch):
-        monkeypatch.setattr("coupler.cli.editor_settings.sys.platform", "win32")
+        monkeypatch.setattr("coupler.cli.editor.editor_settings.sys.platform", "win32")
         served = ServedCommand("A", ("C:\\My Files\\coupler.exe", "serve"))
         quoted, plain = (json.loads(each.printed(served)) for each in (VSCODE, ZED_SETTINGS))
         assert quoted["acp.agents"]["A"]["command"] == '"C:\\My Files\\coupler.exe"'

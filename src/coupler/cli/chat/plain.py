@@ -30,9 +30,9 @@ from coupler.cli.chat.rendering import (
     Transcript,
     UserText,
 )
-from coupler.cli.exec_output import silence_stdout
+from coupler.cli.exec.exec_output import silence_stdout
 from coupler.cli.exit_codes import print_error
-from coupler.cli.session_export import input_of, passages_of_output, title_of
+from coupler.cli.sessions.session_export import input_of, passages_of_output, title_of
 from coupler.cli.terminal import one_line
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from coupler.cli.session_export import (
+from coupler.cli.sessions.session_export import (
     TranscriptPassage,
     describe_compaction,
     input_of,

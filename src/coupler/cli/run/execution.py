@@ -17,7 +17,7 @@ from coupler.cli.main import handle_signals
 from coupler.cli.run.progress import LiveDisplay, ProgressScreen, StepTree
 from coupler.cli.run.questions import CommandFront, GivenAnswers, RehearsalFront, mock_files
 from coupler.cli.run.run import output_lines, report_failure, write_outputs
-from coupler.cli.runs import RunLogWriter
+from coupler.cli.run.runs import RunLogWriter
 from coupler.cli.store_access import UnusableStoreError
 from coupler.cli.terminal import QuestionTerminal, clean, one_line
 from coupler.config import ConfigError
@@ -153,7 +153,7 @@ def _problem_lines(error: InvalidWorkflowError) -> Iterator[str]:
 
 def _flushed(code: int, program: str) -> int:
     """Flushes stdout: a closed pipe leaves the exit code as it is, a full disk does not."""
-    from coupler.cli.exec_output import silence_stdout
+    from coupler.cli.exec.exec_output import silence_stdout
 
     try:
         sys.stdout.flush()

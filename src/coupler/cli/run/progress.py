@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from coupler.cli.run.run import output_lines, report_failure, result_line
-from coupler.cli.runs import STYLES, enclosing_name, format_duration, name_below
+from coupler.cli.run.runs import STYLES, enclosing_name, format_duration, name_below
 from coupler.cli.terminal import clean, count, one_line
 from coupler.runtime.threads import in_thread
 from coupler.workflow.journal import run_events as h

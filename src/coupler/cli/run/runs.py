@@ -177,7 +177,7 @@ def show(id: str, full: bool, store: str | None) -> None:
       coupler runs show review-7f3k2
       coupler runs show review --full
     """
-    from coupler.cli.sessions import line_writer
+    from coupler.cli.sessions.sessions import line_writer
 
     with store_or_exit(store, PROGRAM) as kept:
         opened, record = _find_run(kept, id)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from coupler.cli.exit_codes import FAILED, TERMINATED, WRONG_USAGE, print_error, refuse
-from coupler.cli.model_packages import (
+from coupler.cli.models.model_packages import (
     OnProgress,
     PackageError,
     UnpackingError,

@@ -15,7 +15,7 @@ from coupler.cli.agent_options import Startable, startable_agent
 from coupler.cli.exit_codes import DONE, FAILED, INTERRUPTED, refuse
 
 if TYPE_CHECKING:
-    from coupler.cli.agent_doctor import Diagnosis
+    from coupler.cli.agents.agent_doctor import Diagnosis
     from coupler.providers.catalogue import CatalogueEntry
 
 
@@ -192,7 +192,7 @@ def _examine(agent: Startable, prompt: str | None, timeout: float) -> Diagnosis:
     import tempfile
     from pathlib import Path
 
-    from coupler.cli.agent_doctor import PROMPT, ExaminedAgent, examine_agent
+    from coupler.cli.agents.agent_doctor import PROMPT, ExaminedAgent, examine_agent
     from coupler.client_api import default_startup_timeout
 
     # Its children may still write there when it ends.

@@ -22,9 +22,15 @@ import click
 import msgspec
 
 from coupler.agent.history import TranscriptEvent, TranscriptTurn, TurnOutcome, UnreadableEntry, read_turns
-from coupler.cli import session_export
 from coupler.cli.exit_codes import DONE, FAILED, print_error, refuse
-from coupler.cli.session_export import TranscriptPassage, as_json, summary, to_json, to_markdown
+from coupler.cli.sessions import session_export
+from coupler.cli.sessions.session_export import (
+    TranscriptPassage,
+    as_json,
+    summary,
+    to_json,
+    to_markdown,
+)
 from coupler.cli.store_access import redacted_record, redacted_title, redacted_turns, store_or_exit
 from coupler.cli.terminal import (
     SESSION_PREFIX,

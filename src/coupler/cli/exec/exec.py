@@ -24,7 +24,7 @@ from coupler.cli.agent_options import (
     mcp_servers_of,
     reject_unenforceable_options,
 )
-from coupler.cli.exec_output import (
+from coupler.cli.exec.exec_output import (
     FORMATS,
     PROGRAM,
     Answers,

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from coupler.cli import editor_settings
-from coupler.cli.editor_settings import (
+from coupler.cli.editor import editor_settings
+from coupler.cli.editor.editor_settings import (
     JETBRAINS,
     VSCODE,
     ZED,
@@ -192,7 +192,7 @@ def _print(editor: Editor, agent: ServedCommand, variant: str | None, file: str 
 def _write(
     editor: Editor, agent: ServedCommand, variant: str | None, file: str | None, *, is_forced: bool
 ) -> None:
-    from coupler.cli.jsonc import JsoncError
+    from coupler.cli.editor.jsonc import JsoncError
     from coupler.cli.terminal import CannotWriteError, read_file, replace_file
 
     place = _settings_file(editor, variant, file, is_written=True)

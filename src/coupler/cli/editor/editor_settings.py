@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from coupler.cli.jsonc import JsoncDocument
+from coupler.cli.editor.jsonc import JsoncDocument
 from coupler.runtime.directories import home_directory
 
 HEADER = "Written by `coupler editor {} --write`."
