@@ -12,7 +12,7 @@ __all__ = ["order", "stages"]
 
 SOURCE = """
 from labs.langchain.scripted_model import fail
-from coupler.coder.questions import ask_tools
+from coupler.coder.tools.questions import ask_tools
 from coupler.coder.sub_agents import delegate_tools
 
 {before}

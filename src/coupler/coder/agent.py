@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from coupler.agent.agent import Agent, Select
 from coupler.agent.errors import TurnFailedError
 from coupler.agent.startup.loading import import_in_thread
-from coupler.coder.background_jobs import BackgroundJobs
 from coupler.coder.model.credentials import ModelError, client_package
-from coupler.coder.outputs import SessionOutputs
 from coupler.coder.profiles import ProfileError, modes_of
-from coupler.coder.sandbox import Sandbox
 from coupler.coder.served import CoderCapabilities
 from coupler.coder.setup import set_state_value, setup_of, state_value
+from coupler.coder.tools.background_jobs import BackgroundJobs
+from coupler.coder.tools.outputs import SessionOutputs
+from coupler.coder.tools.sandbox import Sandbox
 from coupler.runtime.extras import MissingExtraError, import_extra
 from coupler.runtime.threads import in_thread
 from coupler.workflow.editor.workflow_agent import WorkflowAgent

@@ -26,11 +26,11 @@ from coupler.coder.model.middleware import KeyRedactingAgent
 from coupler.coder.modes import mode_middleware
 from coupler.coder.profiles import CODER, CoderProfile
 from coupler.coder.prompt import PromptMiddleware
-from coupler.coder.questions import ask_tools, plan_tools
-from coupler.coder.shell import shell_tools
 from coupler.coder.skills import SkillCommands, Skills, skill_tools
 from coupler.coder.sub_agents import delegate_tools
-from coupler.coder.web import fetch_tools
+from coupler.coder.tools.questions import ask_tools, plan_tools
+from coupler.coder.tools.shell import shell_tools
+from coupler.coder.tools.web import fetch_tools
 from coupler.langchain.editor_tools.tools import file_tools
 from coupler.langchain.messages import DisplayOptions
 from coupler.langchain.middleware import M, with_text
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from langgraph.pregel import Pregel
 
     from coupler.coder.agent import SessionResources
-    from coupler.coder.background_jobs import BackgroundJobs
-    from coupler.coder.outputs import SessionOutputs
     from coupler.coder.setup import CoderSetup
     from coupler.coder.sub_agents import SubAgent
+    from coupler.coder.tools.background_jobs import BackgroundJobs
+    from coupler.coder.tools.outputs import SessionOutputs
 
 if TYPE_CHECKING:
     Graph: TypeAlias = Pregel[Any, Any, Any, Any]

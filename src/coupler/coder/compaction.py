@@ -39,7 +39,7 @@ from typing_extensions import TypedDict
 from coupler.agent.agent import Command, find_invocation
 from coupler.agent.errors import describe
 from coupler.coder.model.choice import window_of
-from coupler.coder.outputs import fenced, one_line, without_middle
+from coupler.coder.tools.outputs import fenced, one_line, without_middle
 from coupler.langchain.current import Current, current
 from coupler.langchain.errors import CONTEXT, failure_kind_of
 from coupler.langchain.presentation import CHANGING_KINDS, kind_by_name

@@ -20,8 +20,8 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from coupler.agent.errors import describe
-from coupler.coder.outputs import fenced, one_line, truncated
 from coupler.coder.setup import notify_user
+from coupler.coder.tools.outputs import fenced, one_line, truncated
 from coupler.langchain.current import Current, current
 from coupler.langchain.middleware import with_prompt, with_text
 from coupler.langchain.permission import refusal_message

@@ -21,7 +21,7 @@ from langgraph.types import Command
 from coupler.agent.errors import EditorError
 from coupler.agent.files import EditorFiles
 from coupler.coder.compaction import visible_messages
-from coupler.coder.outputs import fenced, truncated
+from coupler.coder.tools.outputs import fenced, truncated
 from coupler.config.lookup import is_repository
 from coupler.langchain.current import current
 from coupler.langchain.middleware import with_text

@@ -22,8 +22,8 @@ from langchain_core.messages import SystemMessage
 
 from coupler.coder.instructions import InstructionDirectory, InstructionReader, standing_instructions
 from coupler.coder.model.choice import window_of
-from coupler.coder.outputs import fenced, one_line, truncated
 from coupler.coder.setup import notify_user
+from coupler.coder.tools.outputs import fenced, one_line, truncated
 from coupler.langchain.current import current
 from coupler.runtime.commands import run_command
 from coupler.runtime.environment import Environment, SpawnError, find_program_outside

@@ -52,7 +52,7 @@ class Coder:
 
         async def forget(session_id: str, state: Any) -> None:
             from coupler.agent import factory
-            from coupler.coder.outputs import delete_outputs
+            from coupler.coder.tools.outputs import delete_outputs
             from coupler.runtime.threads import in_thread
 
             await factory.delete_framework_state(session_id, state, options)

@@ -28,7 +28,7 @@ from coupler.coder.instructions import (
     text_on_disk,
     user_directory,
 )
-from coupler.coder.outputs import fenced, one_line, truncated
+from coupler.coder.tools.outputs import fenced, one_line, truncated
 from coupler.langchain.current import current
 from coupler.langchain.editor_tools.tool_use import running_prompt, session_tool, tool_use
 from coupler.langchain.presentation import title_with_text

@@ -24,7 +24,6 @@ from msgspec import structs
 
 from coupler.agent.errors import describe
 from coupler.coder.other_agents import DELEGATED, DelegatedTask, OtherAgent, RemoteTask, TaskOutcome
-from coupler.coder.outputs import one_line
 from coupler.coder.profiles import (
     CODER,
     DEFAULT_PROFILE,
@@ -34,6 +33,7 @@ from coupler.coder.profiles import (
     profile_names,
     profile_of,
 )
+from coupler.coder.tools.outputs import one_line
 from coupler.config import keys
 from coupler.config.agent_tables import HookEvent
 from coupler.langchain.current import current

@@ -19,11 +19,11 @@ from langchain_core.tools import tool
 from coupler import acp
 from coupler.agent.agent import Agent
 from coupler.coder.assembly import JobNews, KeptOutputs
-from coupler.coder.background_jobs import BackgroundJobs
-from coupler.coder.outputs import SessionOutputs
-from coupler.coder.sandbox import Sandbox
-from coupler.coder.shell import shell_tools
-from coupler.coder.web import fetch_tools
+from coupler.coder.tools.background_jobs import BackgroundJobs
+from coupler.coder.tools.outputs import SessionOutputs
+from coupler.coder.tools.sandbox import Sandbox
+from coupler.coder.tools.shell import shell_tools
+from coupler.coder.tools.web import fetch_tools
 from coupler.langchain.graph_agent import GraphAgent
 from coupler.langchain.messages import DisplayOptions
 from labs.langchain.scripted_model import ScriptedModel

@@ -13,7 +13,7 @@ import pytest
 from coder.script import use
 from coder.served_coder import Coder, tree, write
 from coder.waiting import until
-from coupler.coder.sandbox import SandboxView, bubblewrap_arguments
+from coupler.coder.tools.sandbox import SandboxView, bubblewrap_arguments
 
 BWRAP = shutil.which("bwrap")
 

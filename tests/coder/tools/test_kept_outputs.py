@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from coupler.agent.output import SessionRedactor
-from coupler.coder import outputs as kept
-from coupler.coder.outputs import SessionOutputs, delete_old_outputs, delete_outputs, outputs_directory
+from coupler.coder.tools import outputs as kept
+from coupler.coder.tools.outputs import SessionOutputs, delete_old_outputs, delete_outputs, outputs_directory
 from coupler.runtime.directories import NoHomeError
 
 

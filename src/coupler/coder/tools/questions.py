@@ -15,9 +15,9 @@ from langgraph.types import interrupt
 
 from coupler import acp
 from coupler.agent.elicitation import MOST_CHOICES, Answer, Form, FormError, ask_in_call, asks_for_secret
-from coupler.coder.outputs import one_line
 from coupler.coder.profiles import ACCEPT_EDITS, INTERACTIVE, PLANNING
 from coupler.coder.setup import remove_state_value, set_state_value, state_value
+from coupler.coder.tools.outputs import one_line
 from coupler.fields.form_fields import ChoiceField, ChoicesField, Field, Option, TextField
 from coupler.langchain.editor_tools.tool_use import ToolUse, session_tool, tool_use
 from coupler.langchain.plan import plan_steps

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from langchain_core.tools import BaseTool
 
-from coupler.coder.background_jobs import CommandOutput
+from coupler.coder.tools.background_jobs import CommandOutput
 from coupler.langchain.editor_tools.tool_use import ToolUse, session_tool, tool_use
 from coupler.langchain.presentation import title_with_text
 from coupler.runtime.files import find_inside
@@ -22,9 +22,9 @@ from coupler.runtime.threads import in_thread
 if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.terminal import Finished
-    from coupler.coder.background_jobs import BackgroundJob, BackgroundJobs
-    from coupler.coder.outputs import SessionOutputs
-    from coupler.coder.sandbox import Sandbox
+    from coupler.coder.tools.background_jobs import BackgroundJob, BackgroundJobs
+    from coupler.coder.tools.outputs import SessionOutputs
+    from coupler.coder.tools.sandbox import Sandbox
 
 USUAL_TIME, LONGEST_TIME = 120.0, 3600.0
 """Seconds that a command has, if nothing is said, and at most."""

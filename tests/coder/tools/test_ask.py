@@ -9,7 +9,7 @@ from raw_client import is_answer_to
 __all__ = ["order", "stages"]
 
 SOURCE = """
-from coupler.coder.questions import ask_tools
+from coupler.coder.tools.questions import ask_tools
 agent = agent_with(tools=[*TOOLS, *ask_tools(session)])
 """
 

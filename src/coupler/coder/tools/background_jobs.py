@@ -14,15 +14,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from coupler.coder.outputs import one_line
 from coupler.coder.setup import set_state_value, state_value
+from coupler.coder.tools.outputs import one_line
 from coupler.runtime.commands import Capture, RunningCommand
 from coupler.runtime.environment import Environment
 from coupler.runtime.guard import GroupGuard
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
-    from coupler.coder.outputs import OutputFile, SessionOutputs
+    from coupler.coder.tools.outputs import OutputFile, SessionOutputs
 
 MOST_RUNNING = 16
 """Jobs of a session that run at once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coupler.coder.page_text import readable
+from coupler.coder.tools.page_text import readable
 from tables import table
 
 HERE = "https://example.org/docs/page.html"
