@@ -93,9 +93,6 @@ def _load() -> None:
         for module in pkgutil.walk_packages([str(path)], f"coupler.{package}."):
             with suppress(Exception):
                 importlib.import_module(module.name)
-    for kind in ("agent", "client"):
-        for module in pkgutil.iter_modules([str(Path(coupler.__path__[0]) / "conformance" / kind)]):
-            importlib.import_module(f"coupler.conformance.{kind}.{module.name}")
     _make_decoders()
     _import(LATER)
 

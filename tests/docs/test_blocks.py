@@ -51,7 +51,7 @@ OTHERS |= {"no-such-agent", "npm", "npx", "printf", "python", "python3", "sort",
 RUN_ELSEWHERE = {"workflow-language.md", "workflows.md"}
 """Pages all of whose workflows are run by `tests/workflow/language/test_language_docs.py`."""
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 def of(*languages: str) -> list[object]:
