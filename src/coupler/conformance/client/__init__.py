@@ -1,1 +1,1 @@
-"""The assertions about clients, a module for each part of the protocol; `coupler check --client` runs them."""
+"""The assertions about clients, a module for each part of the protocol: `coupler check --client`."""
