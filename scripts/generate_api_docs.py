@@ -70,7 +70,7 @@ INTERNAL = {
     "Turn": "end own check_alive begin_new_message say_apart report",
     "Session": "secrets withheld outlet place known_files readable_places in_order servers project settings "
     "is_known belong_to give_to move_to go_on_from tell_settings become_known admit until_ready "
-    "until_logged_in is_logged_in until_stored end_turn until_idle fall_silent keep_state end_servers end",
+    "until_logged_in is_logged_in until_stored end_turn until_idle stop_updates keep_state end_servers end",
     "Call": "open start",
     "Plan": "send",
     "Editor": "call ask tell",

@@ -189,12 +189,12 @@ class ServableAgent(RemoteAgent):
         super().__init__(link, **settings)
         self.words = words
 
-    def blueprint(self, options: ServeOptions) -> AgentFactory:
+    def make_factory(self, options: ServeOptions) -> AgentFactory:
         """Make the factory by which it is served; see `coupler.relay`."""
         # Imported on use: whoever drives an agent does not serve it.
         from coupler.relay.relay import Relay
 
-        return Relay(self, self.words, options).blueprint()
+        return Relay(self, self.words, options).make_factory()
 
 
 class Pool(SessionPool):

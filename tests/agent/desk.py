@@ -16,13 +16,13 @@ class Desk:
     """A client's hands on an `AgentConnection`; every frame is checked against the schema."""
 
     def __init__(self, target: Any) -> None:
-        blueprint = AgentFactory.of(target)
+        made = AgentFactory.of(target)
 
         async def loaded() -> AgentFactory:
-            return blueprint
+            return made
 
         self.tape = Tape()
-        self.connection = AgentConnection(self.tape, blueprint.introduction, loaded)
+        self.connection = AgentConnection(self.tape, made.introduction, loaded)
         self._ids = itertools.count(1)
         self._methods: dict[Any, str] = {}
         self._checked = 0

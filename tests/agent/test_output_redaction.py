@@ -258,7 +258,7 @@ def test_what_is_nested_too_deeply_is_left_out_and_not_let_through(veil):
 @pytest.mark.parametrize("levels", [DEEPEST + 1, 100_000])
 def test_a_user_block_that_is_nested_too_deeply_is_not_kept_and_breaks_nothing(veil, levels):
     block = b'{"type":"x","deep":' + b"[" * levels + b'"%s"' % SECRET.encode() + b"]" * levels + b"}"
-    kept = veil.prompt_veil({}).covered_blocks(b"[%s]" % block)
+    kept = veil.prompt_redactor({}).covered_blocks(b"[%s]" % block)
     assert SECRET.encode() not in kept
     assert TOO_DEEP.encode() in kept
 
@@ -269,12 +269,12 @@ def test_what_is_no_json_in_a_journal_is_covered_as_text(veil):
 
 def test_a_user_block_is_kept_byte_for_byte_unless_there_is_a_secret_in_it(veil):
     block = b'[ {"type":"text", "text" :"a\\u00e9", "later": 1.50, "data": "%s"}]' % SECRET.encode()
-    assert veil.prompt_veil({}).covered_blocks(block) == block
+    assert veil.prompt_redactor({}).covered_blocks(block) == block
 
     embedded = [
         {"type": "resource", "resource": {"uri": f"file:///{SECRET}", "text": f"KEY={SECRET}", "x": 1}}
     ]
-    kept = msgspec.json.decode(veil.prompt_veil({}).covered_blocks(msgspec.json.encode(embedded)))
+    kept = msgspec.json.decode(veil.prompt_redactor({}).covered_blocks(msgspec.json.encode(embedded)))
     assert kept == [
         {"type": "resource", "resource": {"uri": f"file:///{SECRET}", "text": f"KEY={MARK}", "x": 1}}
     ]

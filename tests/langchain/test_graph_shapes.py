@@ -69,9 +69,9 @@ def test_a_context_is_made_of_its_defaults_if_it_needs_nothing_else(shapes, name
 
 
 def test_a_factory_gives_each_session_a_graph_of_its_own(shapes):
-    blueprint = AgentFactory.of_factory(shapes.factory)
+    made = AgentFactory.of_factory(shapes.factory)
 
-    first, second = run(blueprint.agent_for(None)), run(blueprint.agent_for(None))
+    first, second = run(made.agent_for(None)), run(made.agent_for(None))
 
     assert isinstance(first, FrameworkAgent)
     assert first is not second
@@ -120,9 +120,9 @@ def test_the_only_graph_of_a_file_is_served(tmp_path):
         "graph = shapes.linear(MessagesState, shapes.echo).compile()\n"
     )
 
-    blueprint = load_target(str(file), ServeOptions())
+    made = load_target(str(file), ServeOptions())
 
-    assert blueprint.identity == f"{file}:graph"
+    assert made.identity == f"{file}:graph"
 
 
 def test_a_graph_without_the_packages_for_it_names_what_to_install(shapes, monkeypatch):

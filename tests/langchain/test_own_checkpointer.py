@@ -74,7 +74,7 @@ def test_a_thread_that_cannot_be_deleted_is_told_of_in_the_log(incapable, caplog
 
 
 def test_threads_that_cannot_be_listed_are_none(incapable):
-    assert asyncio.run(incapable.foreign(set())) == []
+    assert asyncio.run(incapable.external_sessions(set())) == []
 
 
 def test_a_thread_of_many_steps_hides_no_other_and_a_saver_that_is_locked_while_it_lists_is_no_trouble(
@@ -88,7 +88,7 @@ def test_a_thread_of_many_steps_hides_no_other_and_a_saver_that_is_locked_while_
             for thread in ("old", "busy", "busy", "busy"):
                 await agent.graph.ainvoke({"messages": ["hello"]}, {"configurable": {"thread_id": thread}})
             async with asyncio.timeout(PATIENCE):
-                return {found.id: found.title for found in await agent.foreign({"known"})}
+                return {found.id: found.title for found in await agent.external_sessions({"known"})}
 
     assert asyncio.run(list_threads()) == {"old": "hello", "busy": "hello"}
 
@@ -102,7 +102,7 @@ def test_a_thread_that_has_lost_its_beginning_is_found_by_its_end():
     place = {"configurable": {"thread_id": "cut", "checkpoint_ns": ""}}
     saver.put(place, last.checkpoint, last.metadata, last.checkpoint["channel_versions"])
 
-    found = asyncio.run(agent.foreign({"whole"}))
+    found = asyncio.run(agent.external_sessions({"whole"}))
 
     assert [session.id for session in found] == ["cut"]
 
@@ -126,7 +126,7 @@ def test_a_thread_is_told_with_its_images_and_each_of_two_calls_with_one_id():
     place = {"configurable": {"thread_id": "elsewhere"}}
     agent.graph.update_state(place, {"messages": messages}, as_node="nothing")
 
-    [session] = asyncio.run(agent.foreign(set()))
+    [session] = asyncio.run(agent.external_sessions(set()))
 
     [(_, *told)] = session.turns
     begun = [event for event in told if isinstance(event, ToolUpdate) and event.status == "pending"]

@@ -137,7 +137,7 @@ def test_what_a_state_becomes_while_the_file_is_busy_is_not_what_is_kept(tmp_pat
     async def change():
         savers = SaverPool()
         saver, is_free = savers.take(path), threading.Event()
-        busy = asyncio.create_task(saver.do_aside(lambda _: is_free.wait()))
+        busy = asyncio.create_task(saver.run_in_thread(lambda _: is_free.wait()))
         checkpoint, written = empty_checkpoint(), ["as it was"]
         checkpoint["channel_values"] = {"notes": ["as it was"]}
         place = {"configurable": {**PLACE["configurable"], "checkpoint_id": checkpoint["id"]}}

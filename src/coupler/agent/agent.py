@@ -107,7 +107,7 @@ class FrameworkAgent(Agent):
     async def forget(self, session_id: str, state: Any) -> None:
         """Delete what the framework keeps of a deleted session; `state` is the state that it had."""
 
-    async def foreign(self, known: set[str]) -> list[ExternalSession]:
+    async def external_sessions(self, known: set[str]) -> list[ExternalSession]:
         """Return conversations that the framework keeps and that are none of the known sessions."""
         return []
 

@@ -91,7 +91,7 @@ class Backend(Protocol):
 class Servable(Protocol):
     """An object that makes its own `AgentFactory`."""
 
-    def blueprint(self, options: ServeOptions) -> AgentFactory:
+    def make_factory(self, options: ServeOptions) -> AgentFactory:
         """Make the factory of the object's agents."""
 
 
@@ -155,7 +155,7 @@ class AgentFactory:
             store=options.store,
             logins=described.logins,
             forget=described.forget if isinstance(described, FrameworkAgent) else None,
-            external_sessions=described.foreign if isinstance(described, FrameworkAgent) else None,
+            external_sessions=described.external_sessions if isinstance(described, FrameworkAgent) else None,
         )
 
     @classmethod
@@ -190,7 +190,7 @@ def make_factory(served: ServeCall) -> AgentFactory:
     if isinstance(served.target, str):
         return load_target(served.target, served.options)
     if isinstance(served.target, Servable) and not isinstance(served.target, type | Agent):
-        return served.target.blueprint(served.options)
+        return served.target.make_factory(served.options)
     return AgentFactory.of(served.target, served.options)
 
 

@@ -316,7 +316,7 @@ class TranscriptTurn(Struct, frozen=True):
     number: int
     started_at: int
     prompt: tuple[Raw, ...]
-    happenings: tuple[TranscriptEntry, ...]
+    entries: tuple[TranscriptEntry, ...]
     end: TurnEnd | None
     ended_at: int
     is_last: bool
@@ -357,7 +357,7 @@ def _turn_of(entries: list[JournalEntry], *, is_last: bool) -> TranscriptTurn:
         number=entries[0].turn,
         started_at=entries[0].at,
         prompt=tuple(builder.prompt),
-        happenings=builder.happenings(),
+        entries=builder.entries(),
         end=builder.end,
         ended_at=entries[-1].at,
         is_last=is_last,
@@ -394,7 +394,7 @@ class _TranscriptBuilder:
             case event:
                 self._order.append((entry.at, event))
 
-    def happenings(self) -> tuple[TranscriptEntry, ...]:
+    def entries(self) -> tuple[TranscriptEntry, ...]:
         return tuple(TranscriptEntry(at, self._final(each)) for at, each in self._order)
 
     def _update(self, at: int, update: ToolUpdate) -> None:

@@ -106,9 +106,9 @@ class TurnMcp(SessionMcp):
             server=server,
         ) as call:
             if await call.permitted(deadline=deadline):
-                attendant = McpCallHandler(self._turn, server, call.output)
+                handler = McpCallHandler(self._turn, server, call.output)
                 result = await self._turn.own(
-                    self._servers.call(server, tool, given, timeout, call.id, attendant)
+                    self._servers.call(server, tool, given, timeout, call.id, handler)
                 )
                 await _show(result, call)
                 return result

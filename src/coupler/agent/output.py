@@ -252,7 +252,7 @@ class SessionRedactor:
             return request
         return redact(request, self.masker)
 
-    def prompt_veil(self, hidden: Mapping[str, str]) -> PromptRedactor:
+    def prompt_redactor(self, hidden: Mapping[str, str]) -> PromptRedactor:
         """Make the redactor of one prompt, of which these texts are not journaled either."""
         if not hidden:
             return PromptRedactor(self.masker)

@@ -326,7 +326,7 @@ class Session:
         self.secrets.look_again()
         turn = Turn(self, blocks, meta)
         if self.outlet.journal is not None:
-            redactor = self.secrets.prompt_veil(self._agent.hidden_in(self, blocks))
+            redactor = self.secrets.prompt_redactor(self._agent.hidden_in(self, blocks))
             self.outlet.journal.begin_turn(
                 self.outlet.new_message_id(), request.params, redactor.covered_blocks
             )
@@ -377,7 +377,7 @@ class Session:
             self._awaiting_idle.append(idle)
             await idle
 
-    def fall_silent(self) -> None:
+    def stop_updates(self) -> None:
         """Send the client no more updates of settings and commands, because the session is being closed."""
         self._is_known = False
         if self._commands_again is not None:

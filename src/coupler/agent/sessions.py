@@ -277,7 +277,7 @@ class Sessions:
             raise agent_failed(error) from None
 
     async def _leave(self, session: Session) -> None:
-        session.fall_silent()
+        session.stop_updates()
         try:
             await call_hook(session.agent.closed, session)
         except Exception:

@@ -113,7 +113,7 @@ def main(arguments: list[str]) -> None:
     record = memory.recall()
     depends_on_client = record is not None and TERMINAL_LOGIN in record.introduction
     plain = record is not None and not depends_on_client
-    greeting = answer_initialize(*descriptors, record.introduction) if record and plain else EarlyAnswer()
+    early = answer_initialize(*descriptors, record.introduction) if record and plain else EarlyAnswer()
 
     # From here on the editor has its answer, or needs more than a remembered one.
     from coupler.agent.factory import ServeCall
@@ -124,7 +124,7 @@ def main(arguments: list[str]) -> None:
     send_logs_to_stderr(given.get("--log-level"), given.get("--log-file"))
     served = ServeCall(_target_to_serve(target, command, agent, given), None, options)
     record_baseline(may_have_children=False)
-    run(served, *descriptors, memory=memory, record=record, greeting=greeting)
+    run(served, *descriptors, memory=memory, record=record, early=early)
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:

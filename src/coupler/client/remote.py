@@ -264,10 +264,10 @@ class RemoteAgent:
             connection = await self._running()
             self._refuse_unoffered(connection, request)
             opening.check(connection)
-            request = await opening.equip(connection, request)
+            request = await opening.open_resources(connection, request)
             session = await self._requested(connection, request, type, opening, id)
             try:
-                await opening.furnish(session)
+                await opening.apply_settings(session)
             except BaseException:
                 session.abandon()
                 raise
@@ -400,12 +400,12 @@ class SessionOpening:
         if self.roots and not connection.offers("sessionCapabilities.additionalDirectories"):
             raise AgentError("session", "the agent does not take additional directories")
 
-    async def equip(self, connection: ClientConnection, request: OpeningRequest) -> OpeningRequest:
+    async def open_resources(self, connection: ClientConnection, request: OpeningRequest) -> OpeningRequest:
         """Open the tools and servers of the session, and return the request with those servers."""
         servers = await self._resources.open(connection.capabilities.mcp_capabilities)
         return msgspec.structs.replace(request, mcp_servers=servers)
 
-    async def furnish(self, session: RemoteSession) -> None:
+    async def apply_settings(self, session: RemoteSession) -> None:
         """Set the model, mode and options of a session that was just opened."""
         session.at_end(self.clear)
         self._resources.belong_to(session)

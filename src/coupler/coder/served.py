@@ -36,7 +36,7 @@ class Coder:
         self._model = model
         self._has_workflows = has_workflows
 
-    def blueprint(self, options: ServeOptions) -> AgentFactory:
+    def make_factory(self, options: ServeOptions) -> AgentFactory:
         """Make the factory of the sessions' agents."""
         is_profile = self._profile != IDENTITY
         told = options._replace(

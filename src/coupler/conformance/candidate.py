@@ -106,15 +106,15 @@ class Candidate:
         """Start a process that is initialized and, if `auth` says how, logged in."""
         self.need_working("initialize")
         async with self.start(capabilities) as client:
-            await self.greet(client)
+            await self.initialize_and_log_in(client)
             yield client
 
-    async def greet(self, client: ScriptedClient) -> None:
+    async def initialize_and_log_in(self, client: ScriptedClient) -> None:
         """Initialize and log in."""
-        await self.say_hello(client)
+        await self.initialize(client)
         await self.log_in(client)
 
-    async def say_hello(self, client: ScriptedClient) -> None:
+    async def initialize(self, client: ScriptedClient) -> None:
         """Initialize only."""
         answer = await self._basic("initialize", client.initialize(within=self.startup_timeout))
         if answer.result is None:

@@ -158,7 +158,7 @@ class ThreadedSaver(BaseCheckpointSaver[Any]):
         """Run a function with the saver and return its result; blocks meanwhile."""
         return work(self._saver)
 
-    async def do_aside(self, work: SaverWork[T]) -> T:
+    async def run_in_thread(self, work: SaverWork[T]) -> T:
         """Run a function with the saver in a thread."""
         return await asyncio.to_thread(self.do, work)
 
@@ -204,10 +204,10 @@ class ThreadedSaver(BaseCheckpointSaver[Any]):
         return self.do(lambda saver: saver.get_delta_channel_history(config=config, channels=channels))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return await self.do_aside(lambda saver: saver.get_tuple(config))
+        return await self.run_in_thread(lambda saver: saver.get_tuple(config))
 
     async def alist(self, config: RunnableConfig | None, **wanted: Any) -> AsyncIterator[CheckpointTuple]:
-        for each in await self.do_aside(lambda saver: [*saver.list(config, **wanted)]):
+        for each in await self.run_in_thread(lambda saver: [*saver.list(config, **wanted)]):
             yield each
 
     async def aput(
@@ -218,24 +218,24 @@ class ThreadedSaver(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         kept = self.prepared(checkpoint)
-        return await self.do_aside(lambda saver: saver.put(config, kept, metadata, new_versions))
+        return await self.run_in_thread(lambda saver: saver.put(config, kept, metadata, new_versions))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         kept = self._prepared_writes(writes)
-        await self.do_aside(lambda saver: saver.put_writes(config, kept, task_id, task_path))
+        await self.run_in_thread(lambda saver: saver.put_writes(config, kept, task_id, task_path))
 
     async def adelete_thread(self, thread_id: str) -> None:
-        await self.do_aside(lambda saver: saver.delete_thread(thread_id))
+        await self.run_in_thread(lambda saver: saver.delete_thread(thread_id))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        await self.do_aside(lambda saver: saver.copy_thread(source_thread_id, target_thread_id))
+        await self.run_in_thread(lambda saver: saver.copy_thread(source_thread_id, target_thread_id))
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        return await self.do_aside(
+        return await self.run_in_thread(
             lambda saver: saver.get_delta_channel_history(config=config, channels=channels)
         )
 
@@ -267,7 +267,7 @@ class SessionSaver(ThreadedSaver):
         with _translated_errors(self._path):
             return self._submit(work).result()
 
-    async def do_aside(self, work: SaverWork[T]) -> T:
+    async def run_in_thread(self, work: SaverWork[T]) -> T:
         with _translated_errors(self._path):
             return await asyncio.wrap_future(self._submit(work))
 
@@ -284,7 +284,7 @@ class SessionSaver(ThreadedSaver):
                     (target_thread_id, source_thread_id),
                 )
 
-        await self.do_aside(copy)
+        await self.run_in_thread(copy)
 
     async def keep_only(self, thread_id: str, checkpoint_id: str) -> None:
         """Remove a thread's other checkpoints: those before this one, and those after it without an answer.
@@ -302,7 +302,7 @@ class SessionSaver(ThreadedSaver):
                     (thread_id, checkpoint_id, checkpoint_id),
                 )
 
-        await self.do_aside(remove)
+        await self.run_in_thread(remove)
 
     def _submit(self, work: SaverWork[T]) -> Future[T]:
         def do(connection: sqlite3.Connection) -> T:

@@ -146,7 +146,7 @@ class GraphAgent(FrameworkAgent):
         finally:
             await saver_pool().leave(path)
 
-    async def foreign(self, known: set[str]) -> list[ExternalSession]:
+    async def external_sessions(self, known: set[str]) -> list[ExternalSession]:
         """Return the threads that were begun elsewhere in the graph's own checkpointer, as sessions."""
         if not self.has_own_saver:
             return []

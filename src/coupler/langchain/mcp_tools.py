@@ -399,9 +399,9 @@ class McpTool(BaseTool):
         async with self._block(prompt, arguments, key) as call:
             if not await call.permitted():
                 raise _NotUsedError(f"{self.name} was not used: {call.refusal}")
-            attendant = McpCallHandler(prompt.turn, tool.server, call.output)
+            handler = McpCallHandler(prompt.turn, tool.server, call.output)
             result = await prompt.turn.own(
-                self._servers.call(tool.server, tool.name, arguments, CALL_LIMIT, call.id, attendant)
+                self._servers.call(tool.server, tool.name, arguments, CALL_LIMIT, call.id, handler)
             )
             for block in result.content:
                 await call.output(block)

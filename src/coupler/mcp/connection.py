@@ -96,7 +96,7 @@ class _ServerTransport(Protocol):
 
     def connect(self) -> Any: ...
 
-    def last_words(self) -> str: ...
+    def exit_reason(self) -> str: ...
 
 
 class ServerConnection:
@@ -279,7 +279,7 @@ class ServerConnection:
                 opened.exception()
 
     def _not_started(self, error: BaseException, transport: _ServerTransport) -> McpError:
-        reason = transport.last_words()
+        reason = transport.exit_reason()
         if isinstance(error, TimeoutError):
             reason = f"it did not say hello within {START_LIMIT:g} s"
         elif not reason:
@@ -293,7 +293,7 @@ class ServerConnection:
         self._ended.set()
         if owner is not None:
             await asyncio.wait([owner], timeout=CLOSE_LIMIT)
-        reason = (transport.last_words() if transport is not None else "") or ": the connection was lost"
+        reason = (transport.exit_reason() if transport is not None else "") or ": the connection was lost"
         return self._error("lost", f"did not {what}{reason}")
 
     async def _list(self, client: Client) -> list[ServersTool]:

@@ -32,7 +32,7 @@ class HttpServer:
         self._server = server
         self._refused = ""
 
-    def last_words(self) -> str:
+    def exit_reason(self) -> str:
         """Return why the rest of an answer was refused, which the `mcp` package does not pass on.
 
         Else "".

@@ -55,7 +55,7 @@ class StdioServer:
         self._complaint: str | None = None
         self._stderr = _StderrLog(server.name)
 
-    def last_words(self) -> str:
+    def exit_reason(self) -> str:
         """The way in which the server ended, as far as it is known, as the end of a sentence."""
         if self._complaint is not None:
             return f": {self._complaint}"

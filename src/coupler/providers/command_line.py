@@ -533,7 +533,7 @@ class TurnPresenter:
                 self._ledger.append(self._known(id), self._absolute_item(item))
                 await self._turn.session.outlet.wait_for_room()
             case _:
-                await self._show_aside(said)
+                await self._show_notice(said)
 
     async def show_tokens(self, spent: TokenCounts) -> None:
         """Show the tokens that the turn has used so far."""
@@ -551,7 +551,7 @@ class TurnPresenter:
         total = Cost(round(self._cost + cost, 9), "USD")
         await self._turn.report(msgspec.structs.replace(self._usage, cost=total))
 
-    async def _show_aside(self, said: StreamEvent) -> None:
+    async def _show_notice(self, said: StreamEvent) -> None:
         match said:
             case Plan():
                 self._turn.begin_new_message()

@@ -60,11 +60,11 @@ def differences(recorded: Trace, played: Trace) -> Iterator[Difference]:
     ids_before, ids_after = IdNumbering(), IdNumbering()
     for number, script in enumerate(before):
         other = after[number] if number < len(after) else None
-        old = _sorted(_sayings(script, ids_before))
+        old = _sorted(_messages_of(script, ids_before))
         if other is None:
             yield Difference(_title(number, script), ("- it did not come to this request",))
             continue
-        new = _sorted(_sayings(other, ids_after))
+        new = _sorted(_messages_of(other, ids_after))
         if script.exchange is not None or old or new:
             yield Difference(_title(number, script), tuple(_compared(old, new)))
 
@@ -77,13 +77,13 @@ class IdNumbering:
         self._counts: dict[str, int] = {}
         self._standing: dict[tuple[Any, str], Any] = {}
 
-    def is_repeated(self, saying: AgentMessage, session: Any) -> bool:
+    def is_repeated(self, message: AgentMessage, session: Any) -> bool:
         """Return whether an update repeats the last state of a session."""
-        if saying.kind not in STATE_UPDATES:
+        if message.kind not in STATE_UPDATES:
             return False
-        before = self._standing.get((session, saying.kind))
-        self._standing[session, saying.kind] = saying.content
-        return bool(before == saying.content)
+        before = self._standing.get((session, message.kind))
+        self._standing[session, message.kind] = message.content
+        return bool(before == message.content)
 
     def equal(self, value: Any) -> Any:
         """Return the value without what differs in every run."""
@@ -116,17 +116,17 @@ def shortened(value: Any) -> str:
     )
 
 
-def _sayings(script: ReplayScript, ids: IdNumbering) -> Iterator[AgentMessage]:
+def _messages_of(script: ReplayScript, ids: IdNumbering) -> Iterator[AgentMessage]:
     """Return what the agent said in an exchange, with the chunks of one text joined."""
     text: AgentMessage | None = None
     for step in script.steps:
         if step.action in ("await answer", "await cancel"):
             continue
-        saying = _saying(step.entry, ids)
-        if ids.is_repeated(saying, session_of(step.entry)):
+        message = _message_of(step.entry, ids)
+        if ids.is_repeated(message, session_of(step.entry)):
             continue
-        if text is not None and _continues(text, saying):
-            joined = text.content["content"]["text"] + saying.content["content"]["text"]
+        if text is not None and _continues(text, message):
+            joined = text.content["content"]["text"] + message.content["content"]["text"]
             text = AgentMessage(
                 text.kind, {**text.content, "content": {**text.content["content"], "text": joined}}
             )
@@ -134,20 +134,20 @@ def _sayings(script: ReplayScript, ids: IdNumbering) -> Iterator[AgentMessage]:
         if text is not None:
             yield text
             text = None
-        if saying.kind in CHUNK_UPDATES and _has_text(saying):
-            text = saying
+        if message.kind in CHUNK_UPDATES and _has_text(message):
+            text = message
         else:
-            yield saying
+            yield message
     if text is not None:
         yield text
 
 
-def _sorted(sayings: Iterable[AgentMessage]) -> list[AgentMessage]:
+def _sorted(messages: Iterable[AgentMessage]) -> list[AgentMessage]:
     """Keep the order, but put updates about the session as a whole after all others."""
-    return sorted(sayings, key=lambda saying: saying.kind if saying.kind in STATE_UPDATES else "")
+    return sorted(messages, key=lambda message: message.kind if message.kind in STATE_UPDATES else "")
 
 
-def _saying(entry: TraceEntry, ids: IdNumbering) -> AgentMessage:
+def _message_of(entry: TraceEntry, ids: IdNumbering) -> AgentMessage:
     message = entry.message
     if not message:
         return AgentMessage("a line that is no message:", entry.line.decode(errors="replace"))
@@ -165,16 +165,16 @@ def _saying(entry: TraceEntry, ids: IdNumbering) -> AgentMessage:
     return AgentMessage(entry.method or "message", ids.equal(params))
 
 
-def _continues(text: AgentMessage, saying: AgentMessage) -> bool:
+def _continues(text: AgentMessage, message: AgentMessage) -> bool:
     """Return whether a message is the next chunk of the same text."""
-    if saying.kind != text.kind or not _has_text(saying):
+    if message.kind != text.kind or not _has_text(message):
         return False
-    rests = [{**each.content, "content": {**each.content["content"], "text": ""}} for each in (text, saying)]
+    rests = [{**each.content, "content": {**each.content["content"], "text": ""}} for each in (text, message)]
     return bool(rests[0] == rests[1])
 
 
-def _has_text(saying: AgentMessage) -> bool:
-    content = saying.content.get("content") if isinstance(saying.content, dict) else None
+def _has_text(message: AgentMessage) -> bool:
+    content = message.content.get("content") if isinstance(message.content, dict) else None
     return isinstance(content, dict) and isinstance(content.get("text"), str)
 
 
@@ -196,8 +196,8 @@ def _changed(old: list[AgentMessage], new: list[AgentMessage]) -> Iterator[str]:
             for before, after in zip(old[old_from:old_to], new[new_from:new_to], strict=True):
                 yield from (f"~ {before.kind} {line}" for line in _paths(before.content, after.content))
             continue
-        yield from (f"- {saying}" for saying in old[old_from:old_to])
-        yield from (f"+ {saying}" for saying in new[new_from:new_to])
+        yield from (f"- {message}" for message in old[old_from:old_to])
+        yield from (f"+ {message}" for message in new[new_from:new_to])
 
 
 def _paths(before: Any, after: Any, path: str = "") -> Iterator[str]:

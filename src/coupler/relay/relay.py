@@ -68,7 +68,7 @@ class Relay:
         self._starting = asyncio.Lock()
         self._is_started = False
 
-    def blueprint(self) -> AgentFactory:
+    def make_factory(self) -> AgentFactory:
         """Make the factory of its sessions."""
         return AgentFactory(
             initialize_response(_Accepting(()), self._options),

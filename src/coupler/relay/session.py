@@ -399,8 +399,8 @@ async def _entries(session: Session) -> list[JournalEntry]:
 
 def _told(turn: TranscriptTurn) -> str:
     said = [f"User: {shortened(prompt_text(tuple(_blocks(turn.prompt))))}"]
-    for happening in turn.happenings:
-        match happening.event:
+    for entry in turn.entries:
+        match entry.event:
             case Text(text) if text.strip():
                 said.append(f"You: {shortened(text)}")
             case ToolCall(title=title, status=status):

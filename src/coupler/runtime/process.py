@@ -227,12 +227,12 @@ class Child:
         if self._exit_fd is not None:
             self._close(self._exit_fd)
         self.returncode = returncode
-        self._read_last_words()
+        self._drain_stderr()
         self._exited.set()
         if self._ended:
             self._forget()
 
-    def _read_last_words(self) -> None:
+    def _drain_stderr(self) -> None:
         if sys.platform == "win32" or not self._keeps_stderr:
             return
         left = DRAIN_BYTES
@@ -254,7 +254,7 @@ class Child:
     def _kill(self) -> None:
         self._ended = True
         self._group.kill()
-        self._read_last_words()
+        self._drain_stderr()
         for descriptor in (self._stdin, self._stdout, self._stderr):
             self._close(descriptor)
         if self.returncode is not None:

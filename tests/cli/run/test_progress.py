@@ -133,11 +133,11 @@ def test_a_resumed_run_has_what_was_done_and_not_what_is_done_over():
 def test_what_is_left_of_a_step_is_its_last_words_if_it_failed():
     def of(status: str) -> str:
         ended = finished(Place("a"), status)
-        return tree_of(started(Place("a")), wrote("out", Place("a")), ended).last_words_of("a")
+        return tree_of(started(Place("a")), wrote("out", Place("a")), ended).last_output_of("a")
 
     assert (of("failed"), of("success")) == ("out", "")
     endless = tree_of(started(Place("a")), *(wrote("x" * 1000, Place("a"), "stderr") for _ in range(100)))
-    assert len(endless.last_words_of("a")) == 4_000
+    assert len(endless.last_output_of("a")) == 4_000
 
 
 def test_a_failure_that_is_tried_again_interrupts_nothing_that_runs_beside_it():

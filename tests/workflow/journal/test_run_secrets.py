@@ -30,7 +30,7 @@ SECRECY = RunSecrets.of({"TOKEN": TOKEN, "OTHER": "quoted-and-more"}, {})
 
 
 @table(
-    ("text", "veiled"),
+    ("text", "redacted"),
     [
         ("nothing here", "nothing here"),
         (f"a {TOKEN} b", "a «secret:TOKEN» b"),
@@ -42,9 +42,9 @@ SECRECY = RunSecrets.of({"TOKEN": TOKEN, "OTHER": "quoted-and-more"}, {})
         ("\udc80 and no text", "\udc80 and no text"),
     ],
 )
-def test_references_stand_in_the_place_of_secrets(text, veiled):
-    assert SECRECY.veiled(text) == veiled
-    assert SECRECY.revealed(veiled) == text
+def test_references_stand_in_the_place_of_secrets(text, redacted):
+    assert SECRECY.redacted(text) == redacted
+    assert SECRECY.revealed(redacted) == text
 
 
 @pytest.mark.parametrize(
@@ -52,26 +52,26 @@ def test_references_stand_in_the_place_of_secrets(text, veiled):
     [json.dumps(TOKEN), base64.b64encode(TOKEN.encode()).decode(), "hunter2%20%22quoted%22%20%2F%20%C3%A9"],
 )
 def test_other_spellings_come_back_as_they_were(spelled):
-    veiled = SECRECY.veiled(f"x {spelled} y")
+    redacted = SECRECY.redacted(f"x {spelled} y")
 
-    assert spelled.strip('"') not in veiled
-    assert "«secret:TOKEN:" in veiled
-    assert SECRECY.revealed(veiled) == f"x {spelled} y"
+    assert spelled.strip('"') not in redacted
+    assert "«secret:TOKEN:" in redacted
+    assert SECRECY.revealed(redacted) == f"x {spelled} y"
 
 
 def test_secrets_that_overlap_show_nothing_of_each_other():
     secrecy = RunSecrets([Secret("A", "abcdefgh"), Secret("B", "efghijkl")])
 
-    veiled = secrecy.veiled("-abcdefghijkl-")
+    redacted = secrecy.redacted("-abcdefghijkl-")
 
-    assert veiled == "-«secret:A»«secret:B:0:4»-"
-    assert secrecy.revealed(veiled) == "-abcdefghijkl-"
+    assert redacted == "-«secret:A»«secret:B:0:4»-"
+    assert secrecy.revealed(redacted) == "-abcdefghijkl-"
 
 
 def test_names_may_hold_anything():
     secrecy = RunSecrets([Secret("a:b»«%/é", "swordfish")])
-    assert secrecy.revealed(secrecy.veiled("a swordfish")) == "a swordfish"
-    assert "swordfish" not in secrecy.veiled("a swordfish")
+    assert secrecy.revealed(secrecy.redacted("a swordfish")) == "a swordfish"
+    assert "swordfish" not in secrecy.redacted("a swordfish")
 
 
 ALPHABET = st.sampled_from(["abc", "bcabca", "«", "»", "secret:", OPENING, "A", ":", "0", "x", "\udc80", "é"])
@@ -81,9 +81,9 @@ TEXTS = st.lists(ALPHABET, max_size=12).map("".join)
 @given(TEXTS)
 def test_any_text_comes_back(text):
     secrecy = RunSecrets([Secret("A", "abcabc"), Secret("A", "xA"), Secret("B", "cabx"), Secret("é", "»0")])
-    veiled = secrecy.veiled({"key " + text: [text, 1, None, (text,)]})
+    redacted = secrecy.redacted({"key " + text: [text, 1, None, (text,)]})
 
-    assert secrecy.revealed(veiled) == {"key " + text: [text, 1, None, (text,)]}
+    assert secrecy.revealed(redacted) == {"key " + text: [text, 1, None, (text,)]}
 
 
 def test_every_text_of_a_result_is_covered_and_ids_are_left_alone():
@@ -104,11 +104,11 @@ def test_every_text_of_a_result_is_covered_and_ids_are_left_alone():
     kept = secrecy.kept(StepFinished(place=Place("success"), id="success", kind="run", result=result))
 
     assert (kept.place.path, kept.id, kept.result.status, kept.result.session_id) == ("success",) * 4
-    veiled = kept.result
-    assert {veiled.stdout, veiled.stderr, veiled.text, veiled.error.message} == {"«secret:S»"}
-    assert veiled.output == {"«secret:S»": ["«secret:S»"]}
-    assert veiled.agent == "run --token «secret:S»"
-    assert veiled.results == ({"«secret:S»": Result(status="success", text="«secret:S»")},)
+    redacted = kept.result
+    assert {redacted.stdout, redacted.stderr, redacted.text, redacted.error.message} == {"«secret:S»"}
+    assert redacted.output == {"«secret:S»": ["«secret:S»"]}
+    assert redacted.agent == "run --token «secret:S»"
+    assert redacted.results == ({"«secret:S»": Result(status="success", text="«secret:S»")},)
     assert secrecy.revealed(kept).result == result
 
 
@@ -131,19 +131,19 @@ def test_what_is_only_shown_is_masked_and_what_is_needed_again_is_referred_to(ha
 
 def test_variables_of_the_environment_that_look_secret_count():
     secrecy = RunSecrets.of({}, {"API_TOKEN": "abc-123-def-456", "HOME": "/home/someone"})
-    assert secrecy.veiled("abc-123-def-456 /home/someone") == "«secret:API_TOKEN» /home/someone"
+    assert secrecy.redacted("abc-123-def-456 /home/someone") == "«secret:API_TOKEN» /home/someone"
 
 
 def test_a_new_value_is_filled_in_after_a_secret_was_changed():
-    veiled = SECRECY.veiled(f"login {TOKEN}")
-    assert RunSecrets.of({"TOKEN": "a-new-one"}, {}).revealed(veiled) == "login a-new-one"
+    redacted = SECRECY.redacted(f"login {TOKEN}")
+    assert RunSecrets.of({"TOKEN": "a-new-one"}, {}).revealed(redacted) == "login a-new-one"
 
 
 def test_all_that_are_missing_are_named():
-    veiled = SECRECY.veiled([TOKEN, {"a": "quoted-and-more"}])
+    redacted = SECRECY.redacted([TOKEN, {"a": "quoted-and-more"}])
 
     with pytest.raises(UnknownSecretsError, match="OTHER, TOKEN") as caught:
-        RunSecrets().revealed(veiled)
+        RunSecrets().revealed(redacted)
 
     assert caught.value.names == {"OTHER", "TOKEN"}
 

@@ -154,14 +154,14 @@ def run(
     *,
     memory: StartupCache | None = None,
     record: StartupRecord | None = None,
-    greeting: EarlyAnswer = NO_EARLY_ANSWER,
+    early: EarlyAnswer = NO_EARLY_ANSWER,
     frame_limit: int = DEFAULT_LIMIT,
 ) -> None:
     """Serve over two descriptors until the client leaves or a signal comes, and leave nothing running."""
     install_log_redaction()
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    serving = loop.create_task(_serve(served, read_fd, write_fd, memory, record, greeting, frame_limit))
+    serving = loop.create_task(_serve(served, read_fd, write_fd, memory, record, early, frame_limit))
     while not serving.done():
         try:
             loop.run_until_complete(serving)
@@ -178,7 +178,7 @@ async def _serve(
     write_fd: int,
     memory: StartupCache | None,
     record: StartupRecord | None,
-    greeting: EarlyAnswer,
+    early: EarlyAnswer,
     frame_limit: int,
 ) -> None:
     def watch(loading: TargetLoader) -> AbstractContextManager[None]:
@@ -194,10 +194,10 @@ async def _serve(
     end_on_signals(ended)
     loading = TargetLoader(served, memory, record, watch)
     connection = AgentConnection(
-        PipeTransport(read_fd, write_fd, already_read=greeting.already_read),
+        PipeTransport(read_fd, write_fd, already_read=early.already_read),
         loading.introduction,
         loading.factory,
-        already_answered=greeting.answered,
+        already_answered=early.answered,
         ended=ended,
         frame_limit=frame_limit,
         backend=loading.backend,

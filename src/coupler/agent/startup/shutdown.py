@@ -231,7 +231,7 @@ def watch_for_hangup(read_fd: int, client_left: Callable[[], None]) -> Iterator[
                 client_left()
                 return
 
-    threading.Thread(target=watch, name="coupler-departure", daemon=True).start()
+    threading.Thread(target=watch, name="coupler-stdin-watch", daemon=True).start()
     try:
         yield
     finally:

@@ -295,12 +295,12 @@ class ExecRun:
             self._task.cancel()
         elif self._cancelling is None:
             self._cancelling = asyncio.get_running_loop().create_task(self._session.cancel())
-            self._aside("cancelling the turn; Ctrl-C again ends the agent")
+            self._note("cancelling the turn; Ctrl-C again ends the agent")
         elif self._agent is not None:
             self._agent.kill()
-            self._aside("ending the agent")
+            self._note("ending the agent")
 
-    def _aside(self, line: str) -> None:
+    def _note(self, line: str) -> None:
         with contextlib.suppress(OSError):  # nobody looks any more
             self._output.aside(line)
 

@@ -220,20 +220,20 @@ class LinesDisplay:
         self._stream = stream
         self._program = program
         self._is_json = is_json
-        self._telling = RunLogWriter(stream, cwd, is_json=is_json)
+        self._writer = RunLogWriter(stream, cwd, is_json=is_json)
 
     def show(self, happened: Sequence[Logged]) -> None:
         for logged in happened:
-            self._telling.tell(logged)
+            self._writer.tell(logged)
 
     def clear(self) -> None:
-        self._telling.end()
+        self._writer.end()
 
     def tell(self, hint: str) -> None:
         print_error(hint, self._program)
 
     def finish(self, run: str, finished: RunFinished) -> None:
-        self._telling.end()
+        self._writer.end()
         if not self._is_json:
             for line in output_lines(finished.outputs):
                 self._stream.write(f"{line}\n")
@@ -265,7 +265,7 @@ class QuietDisplay:
 
     def finish(self, run: str, finished: RunFinished) -> None:
         write_outputs(finished.outputs, self._stream)
-        report_failure(self._program, run, finished, self._tree.last_words_of(finished.failed_step))
+        report_failure(self._program, run, finished, self._tree.last_output_of(finished.failed_step))
 
 
 class PlanDisplay:

@@ -255,7 +255,7 @@ class LiveDisplay:
         if finished.status == "success" and not finished.outputs and not finished.message:
             lines.append(Text(f"  What its steps wrote: coupler runs logs {run}", "dim"))
         self._write(lines, lasting=len(lines))
-        report_failure(self._program, run, finished, self._tree.last_words_of(finished.failed_step))
+        report_failure(self._program, run, finished, self._tree.last_output_of(finished.failed_step))
 
     def _area(self) -> DrawingArea:
         return DrawingArea(self._console.width, time.time(), self._is_plain)
@@ -456,7 +456,7 @@ class StepTree:
                 _update(step, happening)
         return step
 
-    def last_words_of(self, name: str | None) -> str:
+    def last_output_of(self, name: str | None) -> str:
         """The last output of a step that failed: of stderr, else of stdout."""
         step = None if name is None else self._steps.get(name)
         return "" if step is None else step.errors or step.tail

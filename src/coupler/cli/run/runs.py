@@ -412,12 +412,12 @@ def logs(id: str, follow: bool, step: str | None, is_json: bool, store: str | No
     with store_or_exit(store, PROGRAM) as kept:
         opened, record = _find_run(kept, id)
         output = _escaping_stdout()
-        telling = RunLogWriter(output, record.cwd, is_json=is_json)
+        writer = RunLogWriter(output, record.cwd, is_json=is_json)
         found = False
         for logged in read_log(opened, record.id, is_followed=follow, step=step):
-            telling.tell(logged)
+            writer.tell(logged)
             found = True
-        telling.end()
+        writer.end()
     if step is not None and not found:
         refuse(
             f"nothing happened at {step}: `coupler runs logs {record.id}` names the steps", PROGRAM, FAILED

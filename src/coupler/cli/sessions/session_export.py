@@ -123,7 +123,7 @@ def _turn_json(turn: TranscriptTurn, *, is_held: bool) -> dict[str, Any]:
         "number": turn.number,
         "started_at": timestamp(turn.started_at),
         "prompt": turn.prompt,
-        "events": [_event_json(happening) for happening in turn.happenings],
+        "events": [_event_json(entry) for entry in turn.entries],
         "end": {
             "outcome": turn.outcome(is_held=is_held),
             "reason": turn.end.reason if turn.end is not None else None,
@@ -133,13 +133,13 @@ def _turn_json(turn: TranscriptTurn, *, is_held: bool) -> dict[str, Any]:
     }
 
 
-def _event_json(happening: TranscriptEntry) -> dict[str, Any]:
-    kind, fields = _event_fields(happening)
-    return {"type": kind, "at": timestamp(happening.at), **fields}
+def _event_json(entry: TranscriptEntry) -> dict[str, Any]:
+    kind, fields = _event_fields(entry)
+    return {"type": kind, "at": timestamp(entry.at), **fields}
 
 
-def _event_fields(happening: TranscriptEntry) -> tuple[str, dict[str, Any]]:
-    match happening.event:
+def _event_fields(entry: TranscriptEntry) -> tuple[str, dict[str, Any]]:
+    match entry.event:
         case Text(text, message_id):
             return "text", {"message_id": message_id, "text": text}
         case Thought(text, message_id):
@@ -212,7 +212,7 @@ def _turn_markdown(turn: TranscriptTurn, pid: int | None) -> Iterator[str]:
     if turn.prompt:
         yield "### User"
         yield from (quote_markdown(_passage_markdown(passage)) for passage in passages_of_prompt(turn.prompt))
-    if turn.happenings:
+    if turn.entries:
         yield "### Agent"
     for event in events_to_read(turn):
         yield from _event_markdown(event, outcome)
@@ -311,7 +311,7 @@ def close_markdown(text: str) -> str:
 
 def events_to_read(turn: TranscriptTurn) -> list[TranscriptEvent]:
     """The events of a turn, with the plan once: where it was made, and as it stood in the end."""
-    events = [happening.event for happening in turn.happenings]
+    events = [entry.event for entry in turn.entries]
     plans = [event for event in events if isinstance(event, Plan)]
     first = events.index(plans[0]) if plans else -1
     return [

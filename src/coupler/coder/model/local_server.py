@@ -74,7 +74,7 @@ class LocalServer:
         running = self._running
         if running is None or not running.ends_within(EXIT_TIMEOUT):
             return None
-        return ModelError(self._complaint(running.last_words()))
+        return ModelError(self._complaint(running.last_output()))
 
     def _complaint(self, said: str) -> str:
         return (
@@ -131,7 +131,7 @@ class _ModelProcess:
             line = self._process.stdout.readline()
             if not line:
                 self._process.wait()
-                raise _FailedError(self.last_words())
+                raise _FailedError(self.last_output())
             answer = json.loads(line)
             if "error" in answer:
                 self.ends_within(EXIT_TIMEOUT)  # why is on another pipe, and complete at its end
@@ -139,7 +139,7 @@ class _ModelProcess:
             self._address = f"{answer['address']}/v1"
         return self._address
 
-    def last_words(self) -> str:
+    def last_output(self) -> str:
         """Return the exit code or signal, and the last lines of stderr."""
         return _joined(_exit_description(self._process.returncode), self._last_lines())
 

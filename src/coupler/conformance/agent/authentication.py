@@ -40,7 +40,7 @@ async def terminal_login_unasked(agent: Candidate) -> None:
     """Initialize as clients without auth.terminal; the rule then judges what was offered."""
     for capabilities in ({}, {"auth": {"terminal": False}}):
         async with agent.start(capabilities) as client:
-            await agent.say_hello(client)
+            await agent.initialize(client)
 
 
 @probe(
@@ -51,7 +51,7 @@ async def terminal_login_unasked(agent: Candidate) -> None:
 )
 async def unknown_login(agent: Candidate) -> None:
     async with agent.start() as client:
-        await agent.say_hello(client)
+        await agent.initialize(client)
         for method in (NO_SUCH_METHOD, *(each.get("id") for each in _terminal_methods(client.introduction))):
             answer = await client.call("authenticate", {"methodId": method})
             message = f"authenticate with {method!r} was answered with {describe(answer)}"
@@ -66,7 +66,7 @@ async def unknown_login(agent: Candidate) -> None:
 )
 async def login_opens(agent: Candidate) -> None:
     async with agent.start() as client:
-        await agent.say_hello(client)
+        await agent.initialize(client)
         refused = await client.new_session()
         if refused.error is None:
             raise Skip("session/new works without a login")
@@ -88,7 +88,7 @@ async def login_opens(agent: Candidate) -> None:
 )
 async def logout(agent: Candidate) -> None:
     async with agent.start() as client:
-        await agent.say_hello(client)
+        await agent.initialize(client)
         if agent.auth is None and (
             advertises(client, "auth.logout") or client.introduction.get("authMethods")
         ):

@@ -38,7 +38,7 @@ def nothing_made_up(trace: Trace) -> Iterator[Case]:
 async def lets_extras_through(agent: Candidate) -> None:
     async with agent.start() as client:
         client.desk.services = {name: _with_extras(each) for name, each in client.desk.services.items()}
-        await _greet_with_extras(agent, client)
+        await _initialize_with_extras(agent, client)
         # What fails without extra fields as well is not to be found fault with here.
         await agent.take_turn(client, await agent.open_session(client))
         session = (await _accepted(client, "session/new", _new_session(client))).get("sessionId")
@@ -48,7 +48,7 @@ async def lets_extras_through(agent: Candidate) -> None:
         await _accepted(client, "session/prompt", params, within=TURN_PATIENCE * client.timeout)
 
 
-async def _greet_with_extras(agent: Candidate, client: ScriptedClient) -> None:
+async def _initialize_with_extras(agent: Candidate, client: ScriptedClient) -> None:
     hello = {
         "protocolVersion": 1,
         "clientCapabilities": {**FULL_CAPABILITIES, **EXTRAS},

@@ -84,7 +84,7 @@ async def bad_version(agent: Candidate) -> None:
 )
 async def bare_client(agent: Candidate) -> None:
     async with agent.start({}) as client:
-        await _say_hello(agent, client, {"protocolVersion": 1})
+        await _initialize(agent, client, {"protocolVersion": 1})
         await agent.take_turn(client, await agent.open_session(client))
         for exchange in client.trace.exchanges(sender="agent"):
             optional = exchange.method != "session/request_permission" and not exchange.method.startswith("_")
@@ -116,7 +116,7 @@ async def malformed_capability(agent: Candidate) -> None:
 async def _turn_with(agent: Candidate, capabilities: dict[str, Any]) -> Trace:
     """Return the trace of a turn for a client with just these capabilities."""
     async with agent.start(capabilities) as client:
-        await _say_hello(agent, client, {"protocolVersion": 1, "clientCapabilities": capabilities})
+        await _initialize(agent, client, {"protocolVersion": 1, "clientCapabilities": capabilities})
         await agent.take_turn(client, await agent.open_session(client))
         return client.trace
 
@@ -133,7 +133,7 @@ def _edit_past_the_client(trace: Trace) -> TraceEntry | None:
     return None
 
 
-async def _say_hello(agent: Candidate, client: ScriptedClient, params: dict[str, Any]) -> None:
+async def _initialize(agent: Candidate, client: ScriptedClient, params: dict[str, Any]) -> None:
     """Initialize with exactly these params, and log in."""
     agent.need_working("initialize")
     answer = await client.call("initialize", params, within=agent.startup_timeout)

@@ -28,7 +28,7 @@ class ServedWorkflow:
     def __init__(self, file: str) -> None:
         self._file = str(Path(file).absolute())
 
-    def blueprint(self, options: ServeOptions) -> AgentFactory:
+    def make_factory(self, options: ServeOptions) -> AgentFactory:
         """Return the factory that makes an agent for each session."""
         name = Path(self._file).stem
         told = options._replace(

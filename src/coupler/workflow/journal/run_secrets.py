@@ -81,9 +81,9 @@ class RunSecrets:
         """Redact an event for the log: by references where a resumed run needs the values."""
         match event:
             case StepFinished() | Decided() | RunStarted():
-                return self.veiled(event)
+                return self.redacted(event)
             case RunFinished():
-                outputs = self.veiled(event.outputs)
+                outputs = self.redacted(event.outputs)
                 return _replaced(self.masked(event), outputs=outputs)
         return self.masked(event)
 
@@ -91,9 +91,9 @@ class RunSecrets:
         """Redact a value, or all free texts of a struct, with marks for people."""
         return masked_texts(value, self.masker)
 
-    def veiled(self, value: T) -> T:
+    def redacted(self, value: T) -> T:
         """Redact with references, which `revealed` fills in again."""
-        return _walked(value, self._veil, DEEPEST)  # type: ignore[no-any-return]
+        return _walked(value, self._redact, DEEPEST)  # type: ignore[no-any-return]
 
     def revealed(self, value: T) -> T:
         """Fill in references with today's values; raises UnknownSecretsError with all that are missing."""
@@ -103,7 +103,7 @@ class RunSecrets:
             raise UnknownSecretsError(missing)
         return revealed  # type: ignore[no-any-return]
 
-    def _veil(self, text: str) -> str:
+    def _redact(self, text: str) -> str:
         finder = self.masker.finder
         if len(text) < finder.shortest or finder.search(text) is None:
             return _escaped(text)

@@ -66,7 +66,7 @@ class OpenRun:
                 digest=digest,
                 cwd=cwd,
                 session_id=session_id,
-                inputs=packed(secrecy.veiled(dict(inputs))),
+                inputs=packed(secrecy.redacted(dict(inputs))),
                 sources=packed(dict(sources)),
             )
             number = await store.runs.create(record)
