@@ -48,6 +48,11 @@ def imported_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def has_all_imported() -> None:
+    """Nothing but what is imported once for this module."""
+
+
 @pytest.mark.parametrize("graph", DOES_NOT_APPLY)
 def test_a_served_graph_keeps_to_every_sentence_that_applies_to_it(graph: str, tmp_path: Path) -> None:
     command = [*COUPLER, "serve", str(GRAPHS / f"{graph}.py")]
