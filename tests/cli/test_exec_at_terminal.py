@@ -119,7 +119,22 @@ class TestQuestions:
             assert person.process.stdout.read() == f"chosen: {chosen}\n".encode()
             assert person.ends() == 0
         assert "The agent asks: Delete notes (delete)" in person.shown
-        assert "  2. always\n" in person.shown
+        assert "  2. Allow always\n" in person.shown
+
+    def test_an_option_says_what_it_does_whatever_the_agent_calls_it(self, scripted):
+        agent = scripted("""
+        for prompt in prompts():
+            options = [("Reject", "allow_always"), ("Allow", "allow_once"), ("Never", "reject_once")]
+            send(permission(1, options))
+            send(say(answer_to(1)["result"]["outcome"]["optionId"]), end(prompt))
+        """)
+        with at_terminal(agent, "--permissions", "ask", piped_stdout=True) as person:
+            person.sees("1. Allow always: Reject")
+            person.sees("2. Allow once")
+            person.sees("3. Reject once: Never")
+            person.sees("Number (nothing denies it): ")
+            person.types("2\n")
+            assert person.ends() == 0
 
     def test_what_was_typed_before_a_question_was_seen_does_not_answer_it(self, scripted):
         agent = scripted("""

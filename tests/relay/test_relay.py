@@ -143,6 +143,8 @@ def test_the_user_is_asked_with_the_agents_own_options_and_what_is_remembered_ho
         session = editor.new_session(str(tmp_path))
         frames = answering(editor, editor.prompt_request(session, path), chosen("go"))
         [asked] = [frame["params"] for frame in frames if frame.get("method") == "session/request_permission"]
+        shown = [option["name"] for option in asked["options"]]
+        assert shown[:2] == ["Allow once: Go ahead", "Reject once: Stop"]
         names = [(option["optionId"], option["kind"]) for option in asked["options"]]
         assert names[:2] == [("go", "allow_once"), ("stop", "reject_once")]
         assert [kind for _, kind in names[2:]] == ["allow_always", "reject_always"]

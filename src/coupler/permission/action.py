@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import get_args
 
 from msgspec import Struct
@@ -10,6 +11,14 @@ from coupler.schema.v1 import ToolKind
 
 KINDS: tuple[str, ...] = get_args(ToolKind)
 """ACP's kinds of tools; a kind that is not among them counts as `other`."""
+
+OPTION_WORDS = {
+    "allow_once": "Allow once",
+    "allow_always": "Allow always",
+    "reject_once": "Reject once",
+    "reject_always": "Reject always",
+}
+"""The words for each kind of a permission request's option."""
 
 PATH_KINDS = frozenset({"read", "edit", "delete", "move", "search"})
 """Kinds whose paths are judged by that kind; the paths of any other kind are judged as edits."""
@@ -36,3 +45,13 @@ class Action(Struct, frozen=True, kw_only=True):
     """The directories of the session: its own, and the additional ones."""
     is_gated: bool = False
     """True if its provider wants it asked about where it is allowed by default; rules can still allow it."""
+
+
+def option_label(kind: str, name: str) -> str:
+    """The words for an option that an agent offers: what it does, and then what the agent calls it.
+
+    An agent names its options as it likes: one that allows everything for ever may be called "Reject".
+    """
+    words = OPTION_WORDS.get(kind, kind)
+    said = {*re.findall(r"\w+", name.lower())}
+    return words if said <= {*words.lower().split()} else f"{words}: {name}"

@@ -10,11 +10,12 @@ import shlex
 from typing import TYPE_CHECKING, get_args
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from coupler.agent.permission import ALLOWING
 from coupler.client.actions import action_of
 from coupler.client.policy import PermissionRequest
-from coupler.permission.action import KINDS, Action
+from coupler.permission.action import KINDS, Action, option_label
 from coupler.relay.errors import NOT_IN_A_TURN, NOT_PERMITTED
 from coupler.schema.v1 import PermissionOption, PermissionOptionKind, PermissionToolCall
 from coupler.wire.messages import RpcError
@@ -95,11 +96,12 @@ class RelayPermissions:
 
 
 def _known_options(options: tuple[PermissionOption, ...]) -> tuple[PermissionOption, ...]:
-    """Return the agent's options that an editor can show, each id once."""
+    """Return the agent's options that an editor can show, each id once, with names that say what they do."""
     known: dict[str, PermissionOption] = {}
     for option in options:
         if option.kind in OPTION_KINDS:
-            known.setdefault(option.option_id, option)
+            name = option_label(option.kind, option.name)
+            known.setdefault(option.option_id, replace(option, name=name))
     return tuple(known.values())
 
 

@@ -133,7 +133,7 @@ def test_a_thought_is_collapsed_too():
 def test_a_permission_shows_the_command_and_what_each_option_does():
     lines = look(render_part(PermissionPart(RUN, OPTIONS)), width=70)
     assert lines[:2] == ["? The agent wants to: Run the tests  execute", "  $ pytest -k 'a b'"]
-    assert lines[-3:] == ["  1 Allow once", "  2 Reject (allow always)", "  3 No (reject once)"]
+    assert lines[-3:] == ["  1 Allow once", "  2 Allow always: Reject", "  3 Reject once: No"]
 
 
 def test_a_permission_shows_all_of_a_change_when_asked():

@@ -216,7 +216,7 @@ class TestPermission:
         with Chatter(agent, cwd=tmp_path) as person:
             person.says("go")
             person.reads(r"The agent wants to: Delete notes  delete\n  \$ rm notes\n")
-            person.reads(r"1 yes \(allow once\)\n  2 always \(allow always\)\n  3 no \(reject once\)\n")
+            person.reads(r"1 Allow once: yes\n  2 Allow always\n  3 Reject once: no\n")
             person.reads("to see all of it:")
             person.types("9" + ENTER)
             person.reads("Choose 1-3.")

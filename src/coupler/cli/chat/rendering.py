@@ -51,6 +51,7 @@ from coupler.events import (
     Usage,
 )
 from coupler.events import Text as TextEvent
+from coupler.permission.action import option_label
 from coupler.schema.v1 import PermissionOption, PlanEntry, TextContent
 
 if TYPE_CHECKING:
@@ -108,12 +109,6 @@ _SEVERITIES = {
     "warning": ("!", "yellow"),
     "error": ("✗", "red"),
     "question": ("?", "bold yellow"),
-}
-_KINDS = {
-    "allow_once": "allow once",
-    "allow_always": "allow always",
-    "reject_once": "reject once",
-    "reject_always": "reject always",
 }
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -623,14 +618,9 @@ def _permission_question(wanted: PermissionPart, cwd: str) -> RenderableType:
     most = MOST_LINES if wanted.is_whole else DIFF_PREVIEW
     lines: list[RenderableType] = [line, Padding(call_details(call, most, cwd), INDENT)]
     for number, option in enumerate(wanted.options, 1):
-        lines.append(Text.assemble("  ", (f"{number}", "bold cyan"), f" {_option_text(option)}"))
+        label = one_line(option_label(option.kind, option.name))
+        lines.append(Text.assemble("  ", (f"{number}", "bold cyan"), f" {label}"))
     return Group(*lines)
-
-
-def _option_text(option: PermissionOption) -> str:
-    """An option in the agent's words, and what it does in ours."""
-    name, kind = one_line(option.name), _KINDS.get(option.kind, one_line(option.kind))
-    return name if name.lower() == kind else f"{name} ({kind})"
 
 
 def _listing(listing: Listing) -> RenderableType:

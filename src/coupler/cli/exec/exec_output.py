@@ -58,6 +58,7 @@ from coupler.events import (
     ToolCall,
     Usage,
 )
+from coupler.permission.action import option_label
 
 if TYPE_CHECKING:
     from coupler.cli.chat.dialogs import Dialogs
@@ -632,7 +633,8 @@ def _question(request: PermissionRequest) -> str:
     command = action_of(request).command
     if command is not None:
         lines.append(f"  {_shown(command if isinstance(command, str) else shlex.join(command))}")
-    lines += [f"  {number}. {_shown(option.name)}" for number, option in enumerate(request.options, 1)]
+    for number, option in enumerate(request.options, 1):
+        lines.append(f"  {number}. {_shown(option_label(option.kind, option.name))}")
     return "\n".join(lines) + "\nNumber (nothing denies it): "
 
 
