@@ -14,7 +14,8 @@ READY := $(VENV)/.ready
 DEMO_READY := $(VENV)/.demo-ready
 NODE_READY := $(NODE)/node_modules/.ready
 # Measuring makes tests twice as slow, so it is done for the layers that promise a coverage, and those alone.
-MEASURED := $(addprefix tests/,wire schema runtime store events fields redaction agent client workflow langchain)
+MEASURED := $(addprefix tests/,wire schema runtime store events fields redaction agent client workflow langchain \
+	recording cli/test_record.py)
 
 define NEW_VENV
 @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -44,6 +44,11 @@ while True:
 """
 
 
+@pytest.fixture
+def _unmeasured():
+    """The tap is run by these tests and hardly any others, so it is measured here."""
+
+
 def python(code):
     return [sys.executable, "-c", code]
 
@@ -534,6 +539,7 @@ def test_frames_that_break_the_schema_are_marked(tmp_path):
 # What it costs
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_nothing_heavy_is_imported_by_the_tap(tmp_path):
     done = forked.run(
         [
