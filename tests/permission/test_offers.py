@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from coupler.permission.action import option_label
 from coupler.permission.engine import Verdict
 from permission.parts import Bench
 from tables import table
@@ -159,3 +160,22 @@ def test_an_offer_tells_what_it_answers(bench: Bench) -> None:
         "reject_once": "deny",
         "reject_always": "deny",
     }
+
+
+@table(
+    "kind, name, label",
+    [
+        ("allow_once", "Yes", "Allow once: Yes"),
+        ("allow_once", "allow", "Allow once"),
+        ("allow_once", "", "Allow once"),
+        ("allow_always", "Reject", "Allow always: Reject"),
+        ("allow_always", "Allow once", "Allow always: Allow once"),
+        ("allow_always", "Always Allow", "Always Allow"),
+        ("allow_always", "Always allow `pytest *`", "Always allow `pytest *`"),
+        ("reject_once", "Reject once: No", "Reject once: No"),
+        ("reject_always", "Never", "Reject always: Never"),
+        ("odd", "Maybe", "odd: Maybe"),
+    ],
+)
+def test_an_agents_option_says_what_it_does_first_and_only_once(kind: str, name: str, label: str) -> None:
+    assert option_label(kind, name) == label

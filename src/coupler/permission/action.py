@@ -50,8 +50,12 @@ class Action(Struct, frozen=True, kw_only=True):
 def option_label(kind: str, name: str) -> str:
     """The words for an option that an agent offers: what it does, and then what the agent calls it.
 
-    An agent names its options as it likes: one that allows everything for ever may be called "Reject".
+    An agent names its options as it likes: one that allows everything for ever may be called "Reject". A name
+    that begins with our words, in any order, says enough, as those do that another Coupler has labelled.
     """
     words = OPTION_WORDS.get(kind, kind)
-    said = {*re.findall(r"\w+", name.lower())}
-    return words if said <= {*words.lower().split()} else f"{words}: {name}"
+    ours = {*words.lower().split()}
+    said = re.findall(r"\w+", name.lower())
+    if {*said[: len(ours)]} == ours:
+        return name
+    return words if {*said} <= ours else f"{words}: {name}"

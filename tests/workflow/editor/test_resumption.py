@@ -1,4 +1,4 @@
-"""What may stand behind `/resume`."""
+"""The arguments of `/resume`: a run's id, inputs and `--force`."""
 
 from __future__ import annotations
 
