@@ -1,8 +1,9 @@
-"""Describes what a tool wants to do, for the permission engine."""
+"""Describes what a tool wants to do, and limits the work of judging it."""
 
 from __future__ import annotations
 
 import re
+import time
 from typing import get_args
 
 from msgspec import Struct
@@ -59,3 +60,35 @@ def option_label(kind: str, name: str) -> str:
     if {*said[: len(ours)]} == ours:
         return name
     return words if {*said} <= ours else f"{words}: {name}"
+
+
+MOST_WORDS = 6_000
+"""Most words that are read for one judgement, in all readings of all commands."""
+MOST_CHARACTERS = 100_000
+"""Most characters of texts within a command line that are read as commands."""
+MOST_FILES = 20_000
+"""Most directory entries that are looked at for the wildcards of one judgement."""
+LONGEST_TIME = 0.5
+"""Most seconds that one judgement may take."""
+
+
+class Budget:
+    """Limits the work for one judgement: words, characters, files and time.
+
+    Whoever does work takes it off first, and leaves it undone if nothing is left. An action whose budget is
+    spent was not judged as a whole, and so is asked about.
+    """
+
+    def __init__(self) -> None:
+        self.is_spent = False
+        """True if something was left undone."""
+        self._left = {"words": MOST_WORDS, "characters": MOST_CHARACTERS, "files": MOST_FILES}
+        self._end = time.monotonic() + LONGEST_TIME
+
+    def take(self, *, words: int = 0, characters: int = 0, files: int = 0) -> bool:
+        """Take work off the budget; True if it may be done."""
+        for name, number in (("words", words), ("characters", characters), ("files", files)):
+            self._left[name] -= number
+            self.is_spent = self.is_spent or self._left[name] < 0
+        self.is_spent = self.is_spent or time.monotonic() > self._end
+        return not self.is_spent

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from coupler.permission.action import KINDS, PATH_KINDS, Action
+from coupler.permission.action import KINDS, PATH_KINDS, Action, Budget
 from coupler.permission.command_words import Line, Target, Word, is_harmless
 from coupler.permission.floor.expansion import Scope
 from coupler.permission.floor.floor import findings
@@ -85,6 +85,8 @@ class Doubt(Struct, frozen=True):
 
     what: str
     why: str
+    is_vital: bool = False
+    """True if it may be what nobody may allow: it is denied where nobody can be asked."""
 
     def __str__(self) -> str:
         return f"{self.what} {self.why}"
@@ -103,13 +105,13 @@ class Destruction(Struct, frozen=True):
 Claim = PathClaim | CommandClaim | UrlClaim | ToolClaim | Doubt | Destruction
 
 
-def claims_of(action: Action, project: str, roots: Sequence[str]) -> list[Claim]:
+def claims_of(action: Action, project: str, roots: Sequence[str], budget: Budget) -> list[Claim]:
     """Return the claims of an action, which is allowed only if all of them are."""
     kind = action.kind if action.kind in KINDS else "other"
     claims: list[Claim] = [_path_claim(kind if kind in PATH_KINDS else "edit", path) for path in action.paths]
     claims += _destroyed(kind, action.paths, roots)
     if action.command is not None:
-        claims += _command_claims(action.command, action.cwd, project, roots)
+        claims += _command_claims(action.command, action.cwd, project, roots, budget)
     claims += [
         Doubt("the command", f"is given {_shown(name)}, which may change what it does")
         for name in action.env
@@ -146,7 +148,7 @@ def _path_claim(kind: str, path: str) -> Claim:
 
 
 def _command_claims(
-    command: str | Sequence[str], cwd: str | None, project: str, roots: Sequence[str]
+    command: str | Sequence[str], cwd: str | None, project: str, roots: Sequence[str], budget: Budget
 ) -> list[Claim]:
     line = read_line(command)
     [directory] = real_directories([cwd or ""]) or [None]
@@ -169,9 +171,11 @@ def _command_claims(
         claims.append(Doubt("the command", "runs outside of the session's directories"))
     for target in line.targets:
         claims += _target_claims(target, line, directory, roots)
-    for finding in findings(command, line, directory or cwd, roots):
-        kind = Destruction if finding.is_fatal else Doubt
-        claims.append(kind("the command", finding.reason))
+    for finding in findings(command, line, directory or cwd, roots, budget):
+        if finding.is_fatal:
+            claims.append(Destruction("the command", finding.reason))
+        else:
+            claims.append(Doubt("the command", finding.reason, is_vital=True))
     return claims
 
 

@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from coupler.permission.action import Action
+from coupler.permission.action import Action, Budget
 from coupler.permission.claims import (
     PRIVILEGED,
     Claim,
@@ -88,7 +88,9 @@ class Permissions:
         """Decide about an action; raises nothing, whatever the action says."""
         roots = real_directories(action.roots)
         coverage = Coverage(action, self._project, roots)
-        rulings = [self._rule_on(claim, coverage) for claim in claims_of(action, self._project, roots)]
+        rulings = [
+            self._rule_on(claim, coverage) for claim in claims_of(action, self._project, roots, Budget())
+        ]
         if denied := [ruling for ruling in rulings if ruling.decision == "deny"]:
             final = [ruling for ruling in denied if isinstance(ruling.claim, Destruction)]
             return Verdict("deny", (final or denied)[0].reason, is_ruled=True, is_final=bool(final))

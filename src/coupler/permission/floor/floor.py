@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 
 from coupler.permission import programs
+from coupler.permission.action import Budget
 from coupler.permission.command_words import ANYTHING, Line, Word
 from coupler.permission.floor import destructive_programs
 from coupler.permission.floor.destructive_programs import (
@@ -83,13 +84,12 @@ _SPELLED = re.compile(r"(?<![\w./-])(?:/\S*/)?([a-zA-Z][\w.-]*)\s[^\n'\"`)]*")
 
 
 def findings(
-    command: str | Sequence[str], line: Line, directory: str | None, roots: Sequence[str]
+    command: str | Sequence[str], line: Line, directory: str | None, roots: Sequence[str], budget: Budget
 ) -> list[Finding]:
     """Return the worst finding on a parsed line, if there is one; too much to judge is a finding as well."""
-    effort = Effort()
-    judgement = Judgement(line, Places(roots, directory), effort)
+    judgement = Judgement(line, Places(roots, directory), budget)
     found = worst(judgement.of_line(command if isinstance(command, str) else None))
-    if found is None and effort.is_spent:
+    if found is None and budget.is_spent:
         found = Finding("is too much to be judged", is_fatal=False)
     return [found] if found is not None else []
 
@@ -97,11 +97,19 @@ def findings(
 class Judgement:
     """Judges one text, and the texts that are found in it."""
 
-    def __init__(self, line: Line, places: Places, effort: Effort, depth: int = 0) -> None:
+    def __init__(
+        self,
+        line: Line,
+        places: Places,
+        budget: Budget,
+        depth: int = 0,
+        read: set[tuple[str, str]] | None = None,
+    ) -> None:
         self._line = line
         self._places = places
-        self._effort = effort
+        self._budget = budget
         self._depth = depth
+        self._read: set[tuple[str, str]] = set() if read is None else read
         self._scope = Scope(line, places, depth)
         self._found: list[Finding] = []
         self._names: set[str] = set()
@@ -122,7 +130,7 @@ class Judgement:
         if text is not None and (self._line.doubts or cleaned(text) != text):
             self._roughly(text)
         self._fed()
-        self._effort.is_spent = self._effort.is_spent or self._scope.is_cut
+        self._budget.is_spent = self._budget.is_spent or self._scope.is_cut
         return self._found
 
     def _give_read(self, words: Sequence[Word]) -> None:
@@ -154,7 +162,7 @@ class Judgement:
 
     def _spelled(self, words: Sequence[Reading]) -> None:
         """Judge one reading of one command."""
-        if not words or not self._effort.for_words(len(words)):
+        if not words or not self._budget.take(words=len(words) + 1):
             return
         name = program_name(words[0].text)
         self._names.add(name)
@@ -197,7 +205,7 @@ class Judgement:
         return [name] if name in PROGRAMS else []
 
     def _by_program(self, name: str, words: Sequence[Reading]) -> Finding | None:
-        if self._is_denied or not self._effort.for_words(len(words)):
+        if self._is_denied or not self._budget.take(words=len(words) + 1):
             return None
         return PROGRAMS[name](Arguments(words), self._places)
 
@@ -335,9 +343,9 @@ class Judgement:
     def _read_as_shell(self, text: str) -> None:
         if self._depth >= DEEPEST or not text.strip() or self._is_denied:
             return
-        if not self._effort.for_text("shell", text):
+        if not self._is_new("shell", text):
             return
-        inner = Judgement(read_line(text), self._places, self._effort, self._depth + 1)
+        inner = Judgement(read_line(text), self._places, self._budget, self._depth + 1, self._read)
         for name in self._line.variables:
             for word in self._line.variables[name]:
                 inner._scope.give(name, word.source or word.text)
@@ -345,7 +353,7 @@ class Judgement:
 
     def _code(self, text: str) -> None:
         """Judge code in another language, as it is and in every decoding."""
-        if not self._effort.for_text("code", text):
+        if not self._is_new("code", text):
             return
         starts = destructive_programs.starts_something(text)
         for plain in decodings(text):
@@ -364,6 +372,13 @@ class Judgement:
             for match in _SPELLED.finditer(plain):
                 if program_name(match[1]) in PROGRAMS:
                     self._read_as_shell(match[0])
+
+    def _is_new(self, language: str, text: str) -> bool:
+        """True if a text was not read before, and the budget is large enough for it."""
+        if (language, text) in self._read:
+            return False
+        self._read.add((language, text))
+        return self._budget.take(characters=len(text) + 100)
 
     @property
     def _is_denied(self) -> bool:
@@ -392,38 +407,6 @@ def _as_written(source: str) -> Word:
 
 def _escaped(path: str) -> str:
     return re.sub(r"([{},\\'\"$`\s])", r"\\\1", path)
-
-
-MOST_WORDS = 6_000
-"""Most words that are read, in all readings of all commands."""
-MOST_CHARACTERS = 100_000
-"""Most characters of texts in the line that are read as commands or code."""
-
-
-class Effort:
-    """Limits the work for one judgement, with all texts in it; a line that exceeds it is asked about."""
-
-    def __init__(self) -> None:
-        self.is_spent = False
-        """True if a limit was exceeded, so that something was not read."""
-        self._words = MOST_WORDS
-        self._characters = MOST_CHARACTERS
-        self._read: set[tuple[str, str]] = set()
-
-    def for_words(self, number: int) -> bool:
-        """Take words off the limit; True if they may still be read."""
-        self._words -= number + 1
-        self.is_spent = self.is_spent or self._words < 0
-        return self._words >= 0
-
-    def for_text(self, language: str, text: str) -> bool:
-        """Take a text off the limit; True if it may still be read, and was not read before."""
-        if (language, text) in self._read:
-            return False
-        self._read.add((language, text))
-        self._characters -= len(text) + 100
-        self.is_spent = self.is_spent or self._characters < 0
-        return self._characters >= 0
 
 
 PRINTING = frozenset({"echo", "printf", "yes"})
