@@ -16,11 +16,10 @@ from msgspec.structs import replace
 
 from client.stage import Scripted, run, unhurried
 from coupler import Policy
-from coupler.client import rules
 from coupler.client.actions import action_of
 from coupler.client.policy import Decision, PermissionRequest, PolicyName
 from coupler.events import ToolCall
-from coupler.schema.v1 import Diff, PermissionOption, SelectedPermissionOutcome, ToolCallLocation
+from coupler.schema.v1 import Diff, PermissionOption, ToolCallLocation
 
 Script = Callable[[str], Scripted]
 
@@ -49,8 +48,8 @@ def request(project: Path, **call: Any) -> PermissionRequest:
 
 def chosen(policy: Policy, question: PermissionRequest) -> str | None:
     """The id of the option that the policy takes."""
-    outcome = run(policy.answer(question))
-    return outcome.option_id if isinstance(outcome, SelectedPermissionOutcome) else None
+    option = run(policy.decide(question)).option
+    return None if option is None else option.option_id
 
 
 def judged(project: Path, call: dict[str, Any], **patterns: Any) -> str | None:
@@ -89,7 +88,7 @@ def test_all_but_some_is_all_that_is_surely_none_of_them(project: Path, command:
     question = request(project, kind="execute", raw_input={"command": command})
     assert chosen(policy, question) == expected
     if expected == "no":
-        assert "take the rule out to allow it" in str(run(policy.remedy(question)))
+        assert "take that rule out to allow it" in str(run(policy.decide(question)).remedy)
     assert chosen(policy, request(project, kind="edit", paths=["../elsewhere"])) == "yes"
 
 
@@ -101,7 +100,7 @@ def test_an_unknown_name_is_refused_with_the_list() -> None:
 def test_allow_all_says_what_it_takes_where_only_always_is_offered(project: Path) -> None:
     asked = replace(request(project), options=OPTIONS[:2])
     assert chosen(Policy.allow_all(), asked) is None
-    assert "returns the id of the option" in str(run(Policy.allow_all().remedy(asked)))
+    assert "returns the id of the option" in str(run(Policy.allow_all().decide(asked)).remedy)
 
 
 def test_ask_lets_the_callback_decide_and_it_may_choose_always(project: Path) -> None:
@@ -262,9 +261,10 @@ def test_no_input_breaks_the_judgement_and_none_earns_a_secret(raw: Any, kind: s
     call = ToolCall(id="c", kind=kind, raw_input=[raw, {"path": "/srv/secret"}])
     question = PermissionRequest(call, OPTIONS, "/srv/project", ("/srv/project",))
     assert "/srv/secret" in action_of(question).paths
-    assert not rules.is_reading(question)
-    assert rules.Rules(["*"], [], []).judge(question).decision == "ask"
-    assert rules.remedy(question)
+    for policy in (Policy.allow_reads(), Policy.patterns(allow=["*"])):
+        decision = asyncio.run(policy.decide(question))
+        assert not decision.is_allowed
+        assert decision.remedy
 
 
 def test_an_input_that_is_too_deep_or_too_long_is_not_allowed(project: Path) -> None:
@@ -276,7 +276,7 @@ def test_an_input_that_is_too_deep_or_too_long_is_not_allowed(project: Path) -> 
 
 
 def remedy(policy: Policy, question: PermissionRequest) -> str | None:
-    return run(policy.remedy(question))
+    return run(policy.decide(question)).remedy
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ def test_a_slow_disk_does_not_keep_the_loop_from_its_work(
 
     async def story() -> None:
         question = request(project, kind="read", paths=["src/a.py"])
-        deciding = asyncio.create_task(Policy.allow_reads().answer(question))
+        deciding = asyncio.create_task(Policy.allow_reads().decide(question))
         await asyncio.sleep(0)
         goes_on.set()
         await deciding

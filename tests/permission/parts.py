@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from coupler.permission.action import Action
-from coupler.permission.engine import Choices, Permissions, Verdict
+from coupler.permission.decision import Permissions, Verdict
+from coupler.permission.offers import Choices
 from coupler.permission.rules import Rule
 from coupler.store.choices import ChoiceRecord
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from coupler.permission.action import Action
-from coupler.permission.engine import Choices, Permissions
+from coupler.permission.decision import Permissions
+from coupler.permission.offers import Choices
 from coupler.store.choices import ChoiceRecord
 from coupler.store.store import Store
 from permission.parts import Bench

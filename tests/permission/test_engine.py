@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from coupler.permission.engine import Choices, Scope
+from coupler.permission.offers import Choices, Scope
 from coupler.permission.rules import Rule
 from permission.parts import Bench, rules
 from tables import table

@@ -3,7 +3,8 @@
 import pytest
 
 from coupler.permission.action import Action
-from coupler.permission.engine import Choices, Permissions
+from coupler.permission.decision import Permissions
+from coupler.permission.offers import Choices
 from coupler.permission.rules import Rule
 
 

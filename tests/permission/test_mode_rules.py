@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coupler.permission.engine import Choices, Scope
+from coupler.permission.offers import Choices, Scope
 from coupler.permission.rules import NO_MODE, ModeRules
 from permission.parts import Bench
 from tables import table

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from coupler.permission.action import option_label
-from coupler.permission.engine import Verdict
+from coupler.permission.decision import Verdict
 from permission.parts import Bench
 from tables import table
 

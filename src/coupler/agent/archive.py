@@ -34,7 +34,7 @@ from coupler.wire.messages import RpcError
 if TYPE_CHECKING:
     from coupler.agent.factory import ExternalSession
     from coupler.agent.session import Session, SessionParams
-    from coupler.permission.engine import ChoiceStore
+    from coupler.permission.offers import ChoiceStore
     from coupler.store.journal import JournalEntry
     from coupler.store.sessions import SessionRecord
     from coupler.store.store import Store

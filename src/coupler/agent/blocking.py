@@ -265,6 +265,9 @@ class BlockingCall(BlockingProxy):
     def output(self, content: str | ContentBlock) -> None:
         self._wait(self._call.output(content))
 
+    def describe(self, text: str) -> None:
+        self._wait(self._call.describe(text))
+
     def diff(self, path: str, old: str | None, new: str) -> None:
         self._wait(self._call.diff(path, old, new))
 

@@ -48,10 +48,10 @@ from coupler.wire.peer import Peer, Request
 
 if TYPE_CHECKING:
     from coupler.agent.mcp_servers import SessionMcp
-    from coupler.agent.permission import Permitting
+    from coupler.agent.permission import SessionPermissions
     from coupler.config import Config
     from coupler.mcp.servers import SessionServers
-    from coupler.permission.engine import ChoiceStore
+    from coupler.permission.offers import ChoiceStore
     from coupler.store.sessions import SessionRecord
 
 log = logging.getLogger("coupler.agent")
@@ -661,7 +661,7 @@ class Project:
         self.directory = directory
         """The directory of its configuration file, else of its repository, else the session's own."""
         self._choices = choices
-        self._permitting: Permitting | None = None
+        self._permissions: SessionPermissions | None = None
         self.used_servers: frozenset[str] | None = None
         """The names of the configured MCP servers that are used; None for all of them."""
 
@@ -676,7 +676,7 @@ class Project:
             log.warning("%s", note)
         project = cls(config, project_directory(cwd, environ), choices)
         if project.has_rules:
-            project.permitting()
+            project.permissions()
         return project
 
     @property
@@ -702,21 +702,21 @@ class Project:
         servers, used = self.config[keys.MCP], self.used_servers
         return servers if used is None else tuple(each for each in servers if server_name(each) in used)
 
-    def permitting(self) -> Permitting:
+    def permissions(self) -> SessionPermissions:
         """Return what decides about tool calls; made for the first request, or to check the rules."""
-        if self._permitting is None:
-            from coupler.agent.permission import Permitting
+        if self._permissions is None:
+            from coupler.agent.permission import SessionPermissions
 
             try:
-                self._permitting = Permitting(self.config, self.directory, self._choices)
+                self._permissions = SessionPermissions(self.config, self.directory, self._choices)
             except ValueError as error:
                 raise RpcError.because(CONFIG_WRONG, str(error)) from None
-        return self._permitting
+        return self._permissions
 
     def close(self) -> None:
         """Drop the permission choices of the session, because it is closed."""
-        if self._permitting is not None:
-            self._permitting.close()
+        if self._permissions is not None:
+            self._permissions.close()
 
 
 def configuration_of(cwd: str | None, environ: Mapping[str, str]) -> Config:

@@ -34,8 +34,11 @@ from coupler.schema.v1 import (
 )
 
 if TYPE_CHECKING:
+    from coupler.agent.permission import TurnDialog
     from coupler.agent.turn import Turn
     from coupler.permission.action import Action
+    from coupler.permission.decision import Permission, Verdict
+    from coupler.permission.rules import Rule
 
 KINDS: tuple[str, ...] = get_args(ToolKind)
 LAST_LINE = 2**32 - 1
@@ -78,6 +81,7 @@ class Call:
         self._is_open = False
         self._outer: Call | None = None
         self._started = False
+        self._is_running = False
         self._refused: str | None = None
         self._failure: str | None = None
         self._is_permitted = False
@@ -110,7 +114,7 @@ class Call:
     def start(self) -> None:
         """Report that the call runs, unless it has been asked for or reported meanwhile."""
         if not self._started:
-            self._started = True
+            self._started = self._is_running = True
             self._ledger.update(self.id, status="in_progress")
 
     async def __aexit__(
@@ -134,6 +138,10 @@ class Call:
             await self._show(text_content(plain_text(content, "a tool's output")), starts=True)
         else:
             await self._show(Content(block(content, "a tool's output")), starts=True)
+
+    async def describe(self, text: str) -> None:
+        """Add text that says what the call is about; it may be shown before it is asked about."""
+        await self._show(text_content(plain_text(text, "a tool's description")), starts=False)
 
     async def diff(self, path: str, old: str | None, new: str) -> None:
         """Add a change of a file; `old` is None for a new one. It may be shown before it is asked about."""
@@ -184,17 +192,32 @@ class Call:
         self._started = True
         # As long as there is no answer, and if none can be had, it is a no.
         self._refused, self._is_permitted = UNANSWERED, False
-        permitting = self._turn.session.project.permitting()
-        permission = await permitting.decide(self._turn, self._as_asked(), self._action(), deadline)
-        if not permission.is_given:
-            self._refused = permission.reason
-            return False
-        self._refused, self._is_permitted = None, True
-        self._go_on()
-        return True
+        permissions = self._turn.session.project.permissions()
+        return self._decided(
+            await permissions.decide(self._action(), self._dialog(deadline), also=self._further_rules())
+        )
+
+    def _further_rules(self) -> Sequence[Rule]:
+        """Return rules that hold for this call besides those of the session."""
+        return ()
+
+    def _dialog(self, deadline: float | None) -> TurnDialog:
+        from coupler.agent.permission import TurnDialog
+
+        return TurnDialog(self._turn, self._as_asked, deadline=deadline)
+
+    def _decided(self, permission: Permission) -> bool:
+        self._started = True
+        self._refused = None if permission.is_given else permission.reason
+        self._is_permitted = permission.is_given
+        if permission.is_given:
+            self._go_on()
+        return permission.is_given
 
     def _go_on(self) -> None:
-        self._ledger.update(self.id, status="in_progress")
+        if not self._is_running:
+            self._is_running = True
+            self._ledger.update(self.id, status="in_progress")
 
     # What a call yields starts it; what only describes it does not, because the user may be asked next.
 
@@ -202,13 +225,14 @@ class Call:
         self._turn.check_alive()
         starts = starts and not self._started
         self._started = self._started or starts
+        self._is_running = self._is_running or starts
         self._ledger.append(self.id, item, starts=starts)
         await self._turn.session.outlet.wait_for_room()
 
     async def _report(self, *, starts: bool = False, **fields: Any) -> None:
         self._turn.check_alive()
         if starts and not self._started:
-            self._started = True
+            self._started = self._is_running = True
             fields["status"] = "in_progress"
         self._ledger.update(self.id, **fields)
         await self._turn.session.outlet.wait_for_room()
@@ -250,7 +274,7 @@ class Call:
         return PermissionToolCall(
             self.id,
             kind=self.kind,
-            status="pending",
+            status="in_progress" if self._is_running else "pending",
             title=self.title,
             name=self._name or UNSET,
             content=self._ledger.content(self.id) or UNSET,
@@ -291,6 +315,15 @@ def _variables(turn: Turn, env: Mapping[str, str | None]) -> dict[str, str | Non
     }
     turn.session.secrets.notice(values)
     return given
+
+
+async def ask_about(call: Call, verdict: Verdict) -> Permission:
+    """Ask the user about a call, as the dialog of a decision that its caller has others make."""
+    call._started = True
+    call._refused, call._is_permitted = UNANSWERED, False
+    permission = await call._dialog(None)(verdict)
+    call._decided(permission)
+    return permission
 
 
 _innermost: ContextVar[Call | None] = ContextVar("innermost_call", default=None)

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from coupler.permission.action import Action
+from coupler.permission.action import READING_KINDS, Action
 from coupler.schema.v1 import Diff
 
 if TYPE_CHECKING:
@@ -44,13 +44,15 @@ def action_of(request: PermissionRequest) -> Action:
     said = _Said(request.cwd)
     for location in call.locations:
         said.add_path(location.path)
-    for item in call.content:
-        if isinstance(item, Diff):
-            said.add_path(item.path)
+    changes = [item for item in call.content if isinstance(item, Diff)]
+    for change in changes:
+        said.add_path(change.path)
     said.read(call.raw_input)
     server, name = server_and_name(call.name)
+    titled = server_and_name(call.title)
     return Action(
-        kind=call.kind,
+        # Who shows a change does not only read.
+        kind="edit" if changes and call.kind in READING_KINDS else call.kind,
         name=name,
         server=server,
         paths=tuple(dict.fromkeys(said.paths)),
@@ -59,6 +61,7 @@ def action_of(request: PermissionRequest) -> Action:
         env=tuple(said.env),
         cwd=said.directory,
         roots=request.roots,
+        aliases=() if titled[1] is None else ((titled[0], titled[1]),),
     )
 
 

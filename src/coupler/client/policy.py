@@ -1,8 +1,9 @@
-"""Answers an agent's permission requests by a policy or a function, without a user to ask."""
+"""Answers an agent's permission requests by a policy: rules, a function, or both."""
 
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
@@ -12,7 +13,6 @@ from msgspec.structs import replace
 from coupler.client.errors import AgentError
 from coupler.events import ToolCall
 from coupler.events.v1_codec import tool_update_of
-from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import (
     CancelledPermissionOutcome,
     PermissionOption,
@@ -25,6 +25,9 @@ from coupler.wire.peer import Request
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession
+    from coupler.permission.decision import Permission, Permissions, Reads
+    from coupler.permission.decision import Verdict as Ruling
+    from coupler.permission.rules import Rule
 
 
 class PermissionRequest(Struct, frozen=True):
@@ -50,12 +53,12 @@ class Decision(Struct, frozen=True):
         """True if the agent may do it."""
         return self.option is not None and self.option.kind in ("allow_once", "allow_always")
 
-    @classmethod
-    def of(cls, request: PermissionRequest, outcome: RequestPermissionOutcome) -> Decision:
-        """Return the decision for an outcome."""
-        chosen = outcome.option_id if isinstance(outcome, SelectedPermissionOutcome) else None
-        option = next((option for option in request.options if option.option_id == chosen), None)
-        return cls(request.tool_call, option)
+    @property
+    def outcome(self) -> RequestPermissionOutcome:
+        """The outcome to answer the request with."""
+        if self.option is None:
+            return CancelledPermissionOutcome()
+        return SelectedPermissionOutcome(self.option.option_id)
 
 
 Verdict: TypeAlias = bool | str | None
@@ -63,23 +66,28 @@ Verdict: TypeAlias = bool | str | None
 
 Decide: TypeAlias = Callable[[PermissionRequest], Verdict | Awaitable[Verdict]]
 
-Remedy: TypeAlias = Callable[[PermissionRequest], str | None]
-"""Describes what would have allowed a request; runs in a thread, because it may wait for a disk."""
-
 PolicyName: TypeAlias = Literal["allow-reads", "allow-all", "deny-all", "ask"]
+
+ALWAYS_ALONE = (
+    "the agent offers no yes for once, and a policy chooses no `always`: give a function that returns the id "
+    "of the option"
+)
 
 
 class Policy:
     """Decides about permission requests. Options are chosen by their kind: once, and never always.
 
-    A function can choose an "always" by the id of that option.
+    A function can choose an "always" by the id of that option. What would wreck a machine or a home is
+    rejected whoever decides, and tools that you gave to the agent are allowed.
     """
 
-    def __init__(
-        self, decide: Decide, remedy: Remedy | None = None, *, name: PolicyName | None = None
-    ) -> None:
+    _rules: tuple[Rule, ...] = ()
+    _reads: Reads = "none"
+    _unruled: Literal["ask", "allow"] = "ask"
+
+    def __init__(self, decide: Decide | None, *, name: PolicyName | None = None) -> None:
+        """`decide` is asked about what no rule decides; None rejects that."""
         self._decide = decide
-        self._remedy = remedy
         self.name = name
         """The policy's name, for agents that only know modes; rules and functions have none."""
 
@@ -101,30 +109,26 @@ class Policy:
     def allow_all(cls, *, but: Sequence[str] = ()) -> Policy:
         """Allow everything but what would wreck a machine or a home, which nobody can allow.
 
-        `but` are rules as in `permissions.deny`. With such rules, what they cannot judge is rejected too: it
-        might be what they mean.
+        What may be such a thing is rejected too, because nobody can be asked. `but` are rules as in
+        `permissions.deny`. With such rules, what they cannot judge is rejected as well: it might be what they
+        mean.
         """
-        if not but:
-            return cls(lambda request: True, _always_alone, name="allow-all")
-        from coupler.client.rules import Rules
-
-        rules = Rules((), (), but)
-
-        async def decide(request: PermissionRequest) -> Verdict:
-            verdict = await in_thread(lambda: rules.judge(request))
-            return verdict.decision != "deny" and not (verdict.is_ruled or verdict.is_doubtful)
-
-        return cls(decide, lambda request: f"{rules.judge(request).reason}: take the rule out to allow it")
+        policy = cls(None, name=None if but else "allow-all")
+        policy._rules = _checked(deny=but)
+        policy._unruled = "allow"
+        return policy
 
     @classmethod
     def deny_all(cls) -> Policy:
-        """Reject every request."""
-        return cls(lambda request: False, _usual_remedy, name="deny-all")
+        """Reject every request but those for tools that you gave to the agent."""
+        return cls(None, name="deny-all")
 
     @classmethod
     def allow_reads(cls) -> Policy:
         """Allow reading the session's files, except those that hold secrets; reject the rest."""
-        return cls(_allow_reads, _usual_remedy, name="allow-reads")
+        policy = cls(None, name="allow-reads")
+        policy._reads = "claimed"
+        return policy
 
     @classmethod
     def ask(cls, callback: Decide | None = None) -> Policy:
@@ -144,24 +148,10 @@ class Policy:
 
         What they leave open is decided by the callback, or rejected.
         """
-        from coupler.client.rules import Rules
-
-        rules = Rules(allow, ask, deny)
-
-        async def decide(request: PermissionRequest) -> Verdict:
-            verdict = await in_thread(lambda: rules.judge(request))
-            if verdict.decision != "ask" or callback is None:
-                return verdict.decision == "allow"
-            decided = callback(request)
-            return await decided if inspect.isawaitable(decided) else decided
-
-        def remedy(request: PermissionRequest) -> str | None:
-            verdict = rules.judge(request)
-            if verdict.decision == "deny":
-                return f"{verdict.reason}: take that rule out to allow it"
-            return None if callback is not None else _usual_remedy(request)
-
-        return cls(decide, remedy)
+        policy = cls(callback)
+        policy._rules = _checked(allow=allow, ask=ask, deny=deny)
+        policy._reads = "ordinary"
+        return policy
 
     @classmethod
     def of(cls, value: Policy | Decide | PolicyName | None) -> Policy:
@@ -178,75 +168,114 @@ class Policy:
             )
         return cls(value)
 
-    async def answer(self, request: PermissionRequest) -> RequestPermissionOutcome:
-        """Return the outcome to send. What would wreck a machine or a home is rejected, whoever decides."""
-        verdict: Verdict | Awaitable[Verdict] = False
-        if await _never(request) is None:
-            verdict = self._decide(request)
-        if inspect.isawaitable(verdict):
-            verdict = await verdict
-        option = _option(request, verdict)
-        return CancelledPermissionOutcome() if option is None else SelectedPermissionOutcome(option)
+    async def decide(self, request: PermissionRequest) -> Decision:
+        """Decide about a request, and say what would allow it if a policy rejects it."""
+        # Imported on use: deciding needs a parser and more, once an agent asks.
+        from coupler.client.actions import action_of
+        from coupler.permission.decision import nobody
 
-    async def remedy(self, request: PermissionRequest) -> str | None:
-        """Say what would allow a rejected request, unless a function rejected it."""
-        if (reason := await _never(request)) is not None:
-            return reason
-        remedy = self._remedy
-        return None if remedy is None else await in_thread(lambda: remedy(request))
+        function = None if self._decide is None else _Function(self._decide, request)
+        permissions = self._permissions(request)
+        permission = await permissions.decide(
+            action_of(request), nobody if function is None else function.asked, unruled=self._unruled
+        )
+        is_functions = function is not None and function.was_asked
+        verdict: Verdict = function.verdict if function is not None and is_functions else permission.is_given
+        decision = Decision(request.tool_call, _option(request, verdict))
+        if decision.is_allowed or is_functions:
+            return decision
+        return replace(decision, remedy=self._remedy(permission))
+
+    def _permissions(self, request: PermissionRequest) -> Permissions:
+        from coupler.permission.decision import Permissions
+        from coupler.permission.offers import Choices
+
+        project = request.cwd or "/"
+        return Permissions(self._rules, Choices(project), project, reads=self._reads)
+
+    def _remedy(self, permission: Permission) -> str:
+        """Describe what would allow the call, for people who use Python or the command line."""
+        verdict = permission.verdict
+        if permission.is_given or verdict is None:
+            return ALWAYS_ALONE
+        if verdict.is_final:
+            return verdict.reason
+        if verdict.decision == "deny" or (self._unruled == "allow" and self._rules):
+            return f"{verdict.reason}: take that rule out to allow it"
+        if self._unruled == "allow":
+            return f"{verdict.reason}: do it by hand, or let a function of yours decide"
+        if permission.only_reads:
+            return "allow it with the policy allow-reads (--permissions allow-reads)"
+        return _rules_that_allow(verdict)
 
 
-async def _never(request: PermissionRequest) -> str | None:
-    """Say why nobody may allow a call; one that names neither a path nor a command is not concerned."""
-    call = request.tool_call
-    if not (call.locations or call.content or isinstance(call.raw_input, dict | list)):
-        return None
-    # Imported on use: the engine is needed once an agent asks.
-    from coupler.client.rules import never
-
-    return await in_thread(lambda: never(request))
-
-
-async def _allow_reads(request: PermissionRequest) -> bool:
-    # Imported on use: the engine is needed once an agent asks.
-    from coupler.client.rules import is_reading
-
-    return await in_thread(lambda: is_reading(request))
+def _rules_that_allow(verdict: Ruling) -> str:
+    everything = "everything with the policy allow-all (--permissions allow-all)"
+    texts = verdict.allowing_rules
+    if not texts:
+        return f"allow {everything}"
+    named = " and ".join(f"`{text}`" for text in texts)
+    flags = " ".join(f"--allow {shlex.quote(text)}" for text in texts)
+    word = "rule" if len(texts) == 1 else "rules"
+    return f"allow it with the {word} {named} ({flags}), or {everything}"
 
 
-def _always_alone(request: PermissionRequest) -> str:
-    """Explain the only rejection of a policy that allows everything."""
-    return (
-        "the agent offers no yes for once, and a policy chooses no `always`: give a function that returns "
-        "the id of the option"
+class _Function:
+    """Asks the function of a policy about one request."""
+
+    def __init__(self, decide: Decide, request: PermissionRequest) -> None:
+        self.was_asked = False
+        self.verdict: Verdict = None
+        self._decide = decide
+        self._request = request
+
+    async def asked(self, ruling: Ruling) -> Permission:
+        from coupler.permission.decision import Permission
+
+        self.was_asked = True
+        verdict = self._decide(self._request)
+        self.verdict = await verdict if inspect.isawaitable(verdict) else verdict
+        return Permission(self.verdict is True, "decided by a function")
+
+
+def _checked(
+    *, allow: Sequence[str] = (), ask: Sequence[str] = (), deny: Sequence[str] = ()
+) -> tuple[Rule, ...]:
+    """Parse rules; raises ValueError for a wrong one."""
+    written = {"allow": allow, "ask": ask, "deny": deny}
+    for effect, texts in written.items():
+        if isinstance(texts, str):
+            raise TypeError(f"{effect}= is a list of rules: write {effect}=[{texts!r}]")
+    if not any(written.values()):
+        return ()
+    from coupler.permission.rules import Rule
+
+    return tuple(
+        Rule.parse(effect, text, f"the policy's {effect} rules")
+        for effect, texts in written.items()
+        for text in texts
     )
 
 
-def _usual_remedy(request: PermissionRequest) -> str:
-    from coupler.client import rules
-
-    return rules.remedy(request)
-
-
-def _option(request: PermissionRequest, verdict: Verdict) -> str | None:
+def _option(request: PermissionRequest, verdict: Verdict) -> PermissionOption | None:
     if isinstance(verdict, str):
-        offered = [option.option_id for option in request.options]
-        if verdict not in offered:
-            raise ValueError(f"the agent offers no option {verdict!r}, only {', '.join(offered)}")
-        return verdict
+        by_id = {option.option_id: option for option in request.options}
+        if verdict not in by_id:
+            raise ValueError(f"the agent offers no option {verdict!r}, only {', '.join(by_id)}")
+        return by_id[verdict]
     if verdict is None:
         return None
     if not isinstance(verdict, bool):
         # Whatever else is true in Python's eyes has not been meant as a yes.
         raise TypeError(f"a verdict is True, False, the id of an option or None; this is {verdict!r}")
     wanted = "allow_once" if verdict else "reject_once"
-    return next((option.option_id for option in request.options if option.kind == wanted), None)
+    return next((option for option in request.options if option.kind == wanted), None)
 
 
 WITHDRAWN = RequestPermissionResponse(CancelledPermissionOutcome())
 
 
-class Permissions:
+class PermissionResponder:
     """Answers `session/request_permission` by the session's policy; a cancel answers first."""
 
     params = RequestPermissionRequest
@@ -270,12 +299,9 @@ class Permissions:
 
 
 async def _decided(session: RemoteSession, question: PermissionRequest) -> RequestPermissionResponse:
-    outcome = await session.policy.answer(question)
-    decision = Decision.of(question, outcome)
-    if not decision.is_allowed:
-        decision = replace(decision, remedy=await session.policy.remedy(question))
+    decision = await session.policy.decide(question)
     session.permission_answered(decision)
-    return RequestPermissionResponse(outcome)
+    return RequestPermissionResponse(decision.outcome)
 
 
 class Confinement(Struct, frozen=True):

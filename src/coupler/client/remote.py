@@ -25,7 +25,7 @@ from coupler.client.connection import FRAME_LIMIT, ClientConnection, Link
 from coupler.client.errors import AgentError, NotificationListener, Responder
 from coupler.client.files import ClientFiles, FileAccess
 from coupler.client.observation import AgentEnded, Observers, OnEvent, OpenedBy, SessionOpened
-from coupler.client.policy import Decide, Permissions, Policy, PolicyName
+from coupler.client.policy import Decide, PermissionResponder, Policy, PolicyName
 from coupler.client.reply import Reply
 from coupler.client.resources import ToolResources
 from coupler.client.session import RemoteSession
@@ -479,7 +479,7 @@ class ClientOffer:
     def responders(self) -> Mapping[str, Responder | NotificationListener]:
         """Return the responder of each method, for one run of the agent."""
         responders: dict[str, Responder | NotificationListener] = {
-            "session/request_permission": Permissions()
+            "session/request_permission": PermissionResponder()
         }
         responders |= ClientFiles(self._files).responders()
         if (elicitation := self._elicitation()) is not None:

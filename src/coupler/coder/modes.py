@@ -194,7 +194,7 @@ def mode_middleware(
     offered = [*profiles]
     rules = {mode.id: _rules_of(profile, mode.id) for mode in MODES}
     rules |= {each.name: _rules_of(each, each.mode or INTERACTIVE) for each in offered}
-    session.project.permitting().follow(lambda: rules.get(session.mode or first, NO_MODE))
+    session.project.permissions().follow(lambda: rules.get(session.mode or first, NO_MODE))
     modes = [
         CoderSessionMode(
             mode.id, mode.description, name=mode.name, prompt=_PROMPTS.get(mode.id), tools=_TOOLS.get(mode.id)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Struct
 
 from coupler.agent.tool_call import text_content
-from coupler.client.actions import action_of
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, Received
 from coupler.client.policy import Policy
@@ -36,9 +35,8 @@ from coupler.events import (
 from coupler.mcp.servers import merge_servers
 from coupler.providers.catalogue import ENTRIES, resolve
 from coupler.relay.editor import RelayedElicitations, release
-from coupler.relay.errors import NOT_PERMITTED
 from coupler.relay.mirror import TurnMirror
-from coupler.relay.permission import REJECTING, RelayPermissions
+from coupler.relay.permission import RelayPermissions
 from coupler.relay.relay import RelayOffer
 from coupler.runtime.threads import in_thread
 from coupler.schema.methods import offers
@@ -55,11 +53,11 @@ if TYPE_CHECKING:
     from coupler.client.remote import RemoteAgent
     from coupler.client.reply import Reply
     from coupler.client.session import RemoteSession
-    from coupler.coder.sub_agents import ProfileDenials
     from coupler.config.agent_tables import AgentTable
     from coupler.langchain.current import Current
     from coupler.langchain.tool_calls import ToolCalls
     from coupler.permission.action import Action
+    from coupler.permission.rules import Rule
     from coupler.relay.errors import RelayContext
     from coupler.schema.v1 import (
         CreateElicitationResponse,
@@ -161,7 +159,7 @@ class RemoteTask:
     program that asks for nothing could not be kept to any of this, so it may only read.
     """
 
-    def __init__(self, other: OtherAgent, prompt: Current, key: str, denials: ProfileDenials) -> None:
+    def __init__(self, other: OtherAgent, prompt: Current, key: str, denials: Sequence[Rule]) -> None:
         self.session: Session = prompt.session
         self.turn: Turn | None = prompt.turn
         self.editor_terminals: set[str] = set()
@@ -398,27 +396,14 @@ class DelegatedGuard(RelayPermissions):
     rules, choices or the mode allow it: permission to start it is no permission for what it does.
     """
 
-    def __init__(self, behind: RelayContext, name: str, denials: ProfileDenials) -> None:
-        super().__init__(behind)
-        self._name = name
-        self._denials = denials
+    _unruled = "ask"
 
-    async def decide(self, request: PermissionRequest) -> str | None:
-        if await self._denials.reason(action_of(request)) is None:
-            return await super().decide(request)
-        rejecting = {option.kind: option.option_id for option in reversed(request.options)}
-        return next((rejecting[kind] for kind in REJECTING if kind in rejecting), None)
+    def __init__(self, behind: RelayContext, name: str, denials: Sequence[Rule]) -> None:
+        super().__init__(behind, denials)
+        self._name = name
 
     async def require(self, action: Action, title: str) -> None:
-        if (reason := await self._denials.reason(action)) is not None:
-            raise RpcError.because(NOT_PERMITTED, f"not permitted: {reason}")
-        if self.has_granted(action):
-            return
-        verdict = await self._relayed.session.project.permitting().judge(action)
-        if verdict.decision == "deny":
-            raise RpcError.because(NOT_PERMITTED, f"not permitted: {verdict.reason}")
-        if verdict.decision == "ask":
-            await self._ask(self._relayed.turn, action, f"{self._name}: {title}")
+        await super().require(action, f"{self._name}: {title}")
 
     def _as_asked(self, request: PermissionRequest) -> PermissionToolCall:
         asked = super()._as_asked(request)

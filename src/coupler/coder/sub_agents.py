@@ -36,18 +36,15 @@ from coupler.coder.profiles import (
 from coupler.coder.tools.outputs import one_line
 from coupler.config import keys
 from coupler.config.agent_tables import HookEvent
-from coupler.langchain.current import current
+from coupler.langchain.current import current, further_rules
 from coupler.langchain.editor_tools.tool_use import running_prompt, session_tool, tool_use
 from coupler.langchain.errors import failure_of
 from coupler.langchain.middleware import ToolResult, requested_tool, with_prompt
-from coupler.langchain.permission import refusal_message, tool_action
+from coupler.langchain.permission import permit, refusal_message
 from coupler.langchain.presentation import kind_of, tool_metadata
 from coupler.langchain.tool_guard import guarded
-from coupler.permission.action import Action
-from coupler.permission.engine import Choices, Permissions
 from coupler.permission.rules import Rule
 from coupler.providers.catalogue import is_coder, is_installed, is_native_available, merged_entries
-from coupler.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -209,11 +206,11 @@ class _DelegateTool:
             prompt.calls.permitted.discard(prompt.call_id)
         rule_name = f"delegate_to_{name.replace(':', '_')}"
         async with tool_use("Delegate to", "execute", about=title, name=rule_name) as use:
-            await use.block.output(f"{task[:LONGEST_SHOWN]}\n\n")
+            await use.block.describe(f"{task[:LONGEST_SHOWN]}\n\n")
             await use.ask()
 
     def _work(self, who: CoderProfile | OtherAgent, name: str, prompt: Current) -> DelegatedTask:
-        denials = ProfileDenials(name, who.deny, self._session.project.directory)
+        denials = profile_denials(name, who.deny)
         if isinstance(who, CoderProfile):
             is_read_only = self.roster.is_explorer(name) or who.mode in READ_ONLY_MODES
             limits = SubAgentMiddleware(is_read_only=is_read_only, denials=denials)
@@ -415,14 +412,14 @@ class SubAgentMiddleware(AgentMiddleware[Any, Any, Any]):
     to report. Behind all others, this sees every tool that they have added, and what they want of the model.
     """
 
-    def __init__(self, *, is_read_only: bool, denials: ProfileDenials, most_turns: int = MOST_TURNS) -> None:
+    def __init__(self, *, is_read_only: bool, denials: Sequence[Rule], most_turns: int = MOST_TURNS) -> None:
         super().__init__()
         self.turns = 0
         """Times that the model was asked."""
         self.is_stopped = False
         """True if it was ended before it was done."""
         self._is_read_only = is_read_only
-        self._denials = denials
+        self._denials = tuple(denials)
         self.most_turns = most_turns
 
     @hook_config(can_jump_to=["end"])
@@ -464,11 +461,15 @@ class SubAgentMiddleware(AgentMiddleware[Any, Any, Any]):
             return refusal_message(call, "all turns for this task are used")
         if tool is not None and not self._offers(tool):
             return _refused(served, request, "a sub-agent does not have this tool")
-        if served is not None:
-            action = tool_action(served, call["name"], tool, call["args"], is_gated=False)
-            if (reason := await self._denials.reason(action)) is not None:
-                return _refused(served, request, f"not permitted: {reason}")
-        return await handler(request)
+        token = further_rules.set((*further_rules.get(), *self._denials))
+        try:
+            if served is not None and self._denials:
+                decision = await permit(served, call, tool, effect=None)
+                if not decision.runs:
+                    return decision.message_for(call)
+            return await handler(request)
+        finally:
+            further_rules.reset(token)
 
     def _offers(self, tool: BaseTool | dict[str, Any]) -> bool:
         if not isinstance(tool, BaseTool):
@@ -502,24 +503,9 @@ def _begin_paragraph(served: Current) -> None:
         served.calls.append(key, "\n\n")
 
 
-class ProfileDenials:
-    """The rules of a profile that deny its agent more than the session does, as in `permissions.deny`.
+def profile_denials(agent: str, rules: Sequence[str]) -> tuple[Rule, ...]:
+    """Parse the rules of a profile that deny its agent more than the session does, as in `permissions.deny`.
 
-    They can only take away. What they do not deny is judged by the session's engine, as ever. Raises
-    ValueError for a rule that is wrong.
+    They can only take away. Raises ValueError for a rule that is wrong.
     """
-
-    def __init__(self, agent: str, rules: Sequence[str], project: str) -> None:
-        origin = f"the profile {agent}"
-        self._rules = [Rule.parse("deny", text, origin) for text in rules]
-        self._permissions = Permissions(self._rules, Choices(project), project)
-
-    async def reason(self, action: Action) -> str | None:
-        """Return why something may not be done; None if no rule is against it, or might be."""
-        if not self._rules:
-            return None
-        verdict = await in_thread(lambda: self._permissions.judge(action))
-        if verdict.decision == "deny":
-            return verdict.reason
-        # What may turn out to be denied, but is not for certain, nobody is there to be asked about.
-        return verdict.reason if verdict.is_ruled or verdict.is_doubtful else None
+    return tuple(Rule.parse("deny", text, f"the profile {agent}") for text in rules)

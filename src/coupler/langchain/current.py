@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from coupler.agent.turn import Turn
     from coupler.langchain.presentation import Presentation
     from coupler.langchain.tool_calls import ToolCalls
+    from coupler.permission.rules import Rule
 
 T = TypeVar("T")
 
@@ -32,6 +33,9 @@ LOOP_PATIENCE = 5.0
 
 running_call: ContextVar[str | None] = ContextVar("coupler_running_tool_call", default=None)
 """Key of the tool call that the running code belongs to; inherited by tasks and threads that it starts."""
+
+further_rules: ContextVar[tuple[Rule, ...]] = ContextVar("coupler_further_rules", default=())
+"""Rules that hold for the running code besides those of the session, as those of a sub-agent's profile."""
 
 _current: ContextVar[Current | None] = ContextVar("coupler_current_prompt", default=None)
 

@@ -19,24 +19,26 @@ from msgspec import UNSET
 
 from coupler.agent.content import json_value
 from coupler.agent.elicitation import Form
+from coupler.agent.permission import TurnDialog
+from coupler.agent.tool_call import text_content
 from coupler.fields import readable
 from coupler.fields.form_fields import MOST_FIELDS, Field, FormError, TextField
 from coupler.fields.schema_forms import outline
-from coupler.langchain.current import HeldUpError
+from coupler.langchain.current import HeldUpError, further_rules
 from coupler.langchain.presentation import KINDS, checked_kind, tool_metadata
 from coupler.langchain.tool_arguments import JudgedArguments, ToolArguments
-from coupler.langchain.tool_calls import EditedCall, JoinedCall
+from coupler.langchain.tool_calls import EditedCall, JoinedCall, asks_for_itself
 from coupler.permission.action import Action
+from coupler.permission.decision import Permission
 from coupler.schema.v1 import PermissionOption, PermissionToolCall, ToolKind
 
 if TYPE_CHECKING:
     from langchain_core.messages import ToolCall
     from langchain_core.tools import BaseTool
 
-    from coupler.agent.permission import Permitting
     from coupler.langchain.current import Current
     from coupler.langchain.tool_calls import ToolCalls
-    from coupler.permission.engine import Verdict
+    from coupler.permission.decision import Verdict
 
 Effect: TypeAlias = Literal["allow", "ask", "deny"]
 DecisionName: TypeAlias = Literal["approve", "edit", "reject", "respond"]
@@ -100,14 +102,17 @@ async def permit(
     if effect is None and (asks_for_itself(tool) or key in calls.permitted):
         return ToolDecision("approve", args)
     action = tool_action(current, call["name"], tool, args, is_gated=effect == "ask")
-    permitting = current.session.project.permitting()
-    verdict = await permitting.judge(action)
-    if verdict.decision == "deny":
-        return ToolDecision("reject", args, f"not permitted: {verdict.reason}")
-    is_open = verdict.decision == "ask" and key not in calls.approved
-    if is_open and (effect == "ask" or _is_against(verdict, permitting)):
-        return await _asked(current, key, call, tool, action, decisions, message)
-    if effect is not None:
+    dialog = ToolDialog(current, key, call, tool, decisions, message)
+    permission = await current.session.project.permissions().decide(
+        action, dialog, unruled="ask" if effect == "ask" else "allow", also=further_rules.get()
+    )
+    if permission.option in NEED_FORMS:
+        return await _filled_in(current, key, call, tool, permission.option)
+    if not permission.is_given:
+        return ToolDecision("reject", args, permission.reason)
+    if dialog.was_asked:
+        _go_on(calls, key, call["name"], args)
+    elif effect is not None:
         calls.permitted.add(key)
     return ToolDecision("approve", args)
 
@@ -126,12 +131,11 @@ def judge_now(current: Current, call: ToolCall) -> str | None:
     if key in calls.refused:
         return calls.refused[key]
     action = tool_action(current, call["name"], None, call["args"], is_gated=False)
-    permitting = current.session.project.permitting()
-    verdict = permitting.judge_now(action)
+    verdict = current.session.project.permissions().judge(action, further_rules.get())
     if verdict.decision == "deny":
         return f"not permitted: {verdict.reason}"
     is_open = verdict.decision == "ask" and key not in calls.approved
-    return LOOP_HELD_UP if is_open and _is_against(verdict, permitting) else None
+    return LOOP_HELD_UP if is_open and verdict.is_against else None
 
 
 class ToolDecision(NamedTuple):
@@ -182,46 +186,63 @@ def tool_action(
     )
 
 
-def asks_for_itself(tool: BaseTool | None) -> bool:
-    """True if a tool asks the engine before it does something: those of MCP servers and of the editor do."""
-    about = tool_metadata(tool)
-    return "server" in about or bool(about.get("asks"))
+class ToolDialog:
+    """Asks the user about a model's call, with the decisions that the tool's author lets them make."""
 
+    def __init__(
+        self,
+        current: Current,
+        key: str,
+        call: ToolCall,
+        tool: BaseTool | None,
+        decisions: Collection[DecisionName],
+        message: str | None,
+    ) -> None:
+        self.was_asked = False
+        """True once there was a question."""
+        self._current = current
+        self._key = key
+        self._call = call
+        self._tool = tool
+        self._decisions = decisions
+        self._message = message
 
-def _is_against(verdict: Verdict, permitting: Permitting) -> bool:
-    """True if a rule wants it asked about or denied, or if it cannot be judged and there are such rules."""
-    return verdict.is_ruled or (verdict.is_doubtful and permitting.has_restrictions)
+    async def __call__(self, verdict: Verdict) -> Permission:
+        if self._key in self._current.calls.approved:
+            return Permission(True, "allowed by the user")
+        self.was_asked = True
+        has_forms = self._current.turn.editor.offers("elicitation.form")
+        offered = [
+            name for name in DECISIONS if name in self._decisions and (has_forms or name not in NEED_FORMS)
+        ]
+        if offered in ([], ["reject"]):
+            return Permission(False, NO_FORMS if NEED_FORMS & {*self._decisions} else NOT_BY_THE_USER)
+        # Yes and no are the usual question, with all that can be remembered of the answer.
+        own = () if {*offered} == {*USUAL_DECISIONS} else tuple(DECISION_OPTIONS[name] for name in offered)
+        always = [
+            kind
+            for name, kind in (("approve", "allow_always"), ("reject", "reject_always"))
+            if name in offered
+        ]
+        return await TurnDialog(self._current.turn, self._as_asked, own=own, always=always)(verdict)
 
-
-async def _asked(
-    current: Current,
-    key: str,
-    call: ToolCall,
-    tool: BaseTool | None,
-    action: Action,
-    decisions: Collection[DecisionName],
-    message: str | None,
-) -> ToolDecision:
-    args = dict(call["args"])
-    has_forms = current.turn.editor.offers("elicitation.form")
-    offered = [name for name in DECISIONS if name in decisions and (has_forms or name not in NEED_FORMS)]
-    if offered in ([], ["reject"]):
-        return ToolDecision("reject", args, NO_FORMS if NEED_FORMS & {*decisions} else NOT_BY_THE_USER)
-    # Yes and no are the engine's own question, with all that can be remembered of the answer.
-    own = () if {*offered} == {*USUAL_DECISIONS} else tuple(DECISION_OPTIONS[name] for name in offered)
-    always = [
-        kind for name, kind in (("approve", "allow_always"), ("reject", "reject_always")) if name in offered
-    ]
-    current.calls.wait(key)
-    permission = await current.session.project.permitting().decide(
-        current.turn, _as_asked(current, key, call, tool, message), action, None, own, always
-    )
-    if permission.option in NEED_FORMS:
-        return await _filled_in(current, key, call, tool, permission.option)
-    if not permission.is_given:
-        return ToolDecision("reject", args, permission.reason)
-    _go_on(current.calls, key, call["name"], args)
-    return ToolDecision("approve", args)
+    def _as_asked(self) -> PermissionToolCall:
+        current, name, args = self._current, self._call["name"], self._call["args"]
+        client_id = current.calls.show(self._key)
+        shown = [*current.session.outlet.ledger.content(client_id)]
+        shown += [item for item in current.presentation.preview(name, args) if item not in shown]
+        if self._message is not None:
+            shown.insert(0, text_content(self._message))
+        return PermissionToolCall(
+            client_id,
+            kind=current.presentation.kind(name, self._tool, args),
+            status="in_progress" if current.calls.is_running(self._key) else "pending",
+            title=current.presentation.title(name, self._tool, args),
+            name=name,
+            content=tuple(shown) or UNSET,
+            locations=current.presentation.locations(name, args) or UNSET,
+            raw_input=json_value(args),
+        )
 
 
 async def _filled_in(
@@ -247,11 +268,13 @@ async def _filled_in(
     if option == "respond":
         return ToolDecision("respond", args, str(answer.value))
     changed: dict[str, Any] = dict(answer.value or args)
-    # The user has seen and written it all; but what a rule denies is denied to them as well.
+    # Edited arguments are a new action. Their user has written them; but what is denied, is to them as well.
     action = tool_action(current, name, tool, changed, is_gated=True)
-    verdict = await current.session.project.permitting().judge(action)
-    if verdict.decision == "deny":
-        return ToolDecision("reject", args, f"not permitted: {verdict.reason}")
+    permission = await current.session.project.permissions().decide(
+        action, _as_written, also=further_rules.get()
+    )
+    if not permission.is_given:
+        return ToolDecision("reject", args, permission.reason)
     if changed == args:
         _go_on(current.calls, key, name, args)
         return ToolDecision("approve", args)
@@ -261,31 +284,9 @@ async def _filled_in(
     return ToolDecision("edit", changed)
 
 
-def _as_asked(
-    current: Current, key: str, call: ToolCall, tool: BaseTool | None, message: str | None
-) -> PermissionToolCall:
-    name, args, calls = call["name"], call["args"], current.calls
-    client_id = calls.show(key)
-    shown = [*current.session.outlet.ledger.content(client_id)]
-    shown += [item for item in current.presentation.preview(name, args) if item not in shown]
-    if message is not None:
-        shown.insert(0, _text(message))
-    return PermissionToolCall(
-        client_id,
-        kind=current.presentation.kind(name, tool, args),
-        status="pending",
-        title=current.presentation.title(name, tool, args),
-        name=name,
-        content=tuple(shown) or UNSET,
-        locations=current.presentation.locations(name, args) or UNSET,
-        raw_input=json_value(args),
-    )
-
-
-def _text(message: str) -> Any:
-    from coupler.agent.tool_call import text_content
-
-    return text_content(message)
+async def _as_written(verdict: Verdict) -> Permission:
+    """Allow what the user has just written into a form, as the dialog about it."""
+    return Permission(True, "written by the user")
 
 
 def _go_on(calls: ToolCalls, key: str, name: str, args: dict[str, Any]) -> None:

@@ -381,7 +381,7 @@ class TurnProjection:
         self._calls.withdraw(key, name, arguments)
         if key not in self._calls:
             self._calls.announce(key, name, arguments, parent=parent)
-        self._calls.run(key)
+        self._calls.begin(key)
 
     def end_tool(self, key: str, output: Any, *, is_asked_for: bool) -> None:
         """Settle the call of a tool that has returned.

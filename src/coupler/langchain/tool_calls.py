@@ -21,8 +21,18 @@ from msgspec import UNSET
 
 from coupler.agent.content import json_value
 from coupler.agent.tool_call import Call, cancelled_meta, step_into, step_out_of, text_content
+from coupler.langchain.current import further_rules
+from coupler.langchain.presentation import tool_metadata
 from coupler.langchain.tool_arguments import partial_object
-from coupler.schema.v1 import Content, Diff, Terminal, TextContent, ToolCallContent, ToolKind
+from coupler.schema.v1 import (
+    Content,
+    Diff,
+    PermissionToolCall,
+    Terminal,
+    TextContent,
+    ToolCallContent,
+    ToolKind,
+)
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
@@ -32,6 +42,7 @@ if TYPE_CHECKING:
     from coupler.langchain.current import Current
     from coupler.langchain.presentation import Presentation
     from coupler.permission.action import Action
+    from coupler.permission.rules import Rule
     from coupler.schema.v1 import ContentBlock, ToolCallLocation
 
 REPORT_INTERVAL = 0.05
@@ -219,13 +230,14 @@ class ToolCalls:
             if call.is_told:
                 self._ledger.update(call.client_id, status="in_progress")
 
-    def wait(self, id: str) -> None:
-        """Show the call as pending again, as while the user is asked."""
-        call = self._calls[id]
-        if call.is_running and not call.is_over:
-            call.is_running = False
-            if call.is_told:
-                self._ledger.update(call.client_id, status="pending")
+    def is_running(self, id: str) -> bool:
+        """True if the call is shown as running."""
+        return self._calls[id].is_running
+
+    def begin(self, id: str) -> None:
+        """Note that the call's tool was started; one that asks for itself runs once it is permitted."""
+        if not asks_for_itself(self._tools.get(self._calls[id].name)):
+            self.run(id)
 
     def show(self, id: str) -> str:
         """Show the call to the client in any case, because the user is asked about it.
@@ -243,8 +255,8 @@ class ToolCalls:
         call.places = tuple(places)
         self._tell_changes(call)
 
-    def append(self, id: str, content: str | ContentBlock | ToolCallContent) -> None:
-        """Show another piece of what the call puts out."""
+    def append(self, id: str, content: str | ContentBlock | ToolCallContent, *, starts: bool = True) -> None:
+        """Show another piece of what the call puts out, which runs with it unless that only describes it."""
         call = self._calls[id]
         if call.is_over or not self._presentation.results(call.name):
             return
@@ -254,8 +266,8 @@ class ToolCalls:
                 return
             call.shown += content
         if call.is_told:
-            self._ledger.append(call.client_id, _item(content), starts=not call.is_running)
-            call.is_running = True
+            self._ledger.append(call.client_id, _item(content), starts=starts and not call.is_running)
+            call.is_running = call.is_running or starts
 
     def settle(
         self,
@@ -390,8 +402,12 @@ class _CallState:
 
 def shows_own_changes(tool: BaseTool | None) -> bool:
     """True if a tool asks for permission and shows what it changes by itself, as those of the editor do."""
-    about = (tool.metadata or {}).get("coupler") if tool is not None else None
-    return isinstance(about, dict) and about.get("asks") is True
+    return tool_metadata(tool).get("asks") is True
+
+
+def asks_for_itself(tool: BaseTool | None) -> bool:
+    """True if a tool asks for permission before it does something: those of MCP servers and of the editor."""
+    return "server" in tool_metadata(tool) or shows_own_changes(tool)
 
 
 def _item(content: str | ContentBlock | ToolCallContent) -> ToolCallContent:
@@ -426,6 +442,7 @@ class JoinedCall(Call):
         cwd: str | None = None,
         server: str | None = None,
         url: str | None = None,
+        leaves_out_denied: bool = False,
         roots: tuple[str, ...] = (),
     ) -> None:
         super().__init__(
@@ -443,6 +460,7 @@ class JoinedCall(Call):
             url=url,
         )
         self._roots = roots
+        self._leaves_out_denied = leaves_out_denied
         self._calls = current.calls
         self._key = key
 
@@ -466,9 +484,6 @@ class JoinedCall(Call):
         if self._key in self._calls.permitted:
             self._is_permitted = True
             return True
-        verdict = await self._turn.session.project.permitting().judge(self._action())
-        if verdict.decision == "ask":
-            self._calls.wait(self._key)
         is_permitted = await super().permitted(deadline=deadline)
         if is_permitted:
             self._calls.permitted.add(self._key)
@@ -476,18 +491,27 @@ class JoinedCall(Call):
 
     def _action(self) -> Action:
         action = super()._action()
-        return msgspec.structs.replace(action, roots=(*action.roots, *self._roots)) if self._roots else action
+        return msgspec.structs.replace(
+            action, roots=(*action.roots, *self._roots), leaves_out_denied=self._leaves_out_denied
+        )
+
+    def _further_rules(self) -> Sequence[Rule]:
+        return further_rules.get()
 
     def start(self) -> None:
         """Report that the call runs."""
         self._calls.run(self._key)
+
+    def _as_asked(self) -> PermissionToolCall:
+        self._is_running = self._calls.is_running(self._key)
+        return super()._as_asked()
 
     def _go_on(self) -> None:
         self._calls.run(self._key)
 
     async def _show(self, item: ToolCallContent, *, starts: bool) -> None:
         self._turn.check_alive()
-        self._calls.append(self._key, item)
+        self._calls.append(self._key, item, starts=starts)
         await self._turn.session.outlet.wait_for_room()
 
     async def _report(self, *, starts: bool = False, **fields: Any) -> None:

@@ -119,7 +119,7 @@ async def permission_callbacks(current: Current) -> list[BaseCallbackHandler]:
     two, because only one that is awaited can ask the user, and only one that is not is heard by code that
     awaits nothing.
     """
-    if current.calls.refused or await current.session.project.permitting().may_refuse():
+    if current.calls.refused or await current.session.project.permissions().may_refuse():
         return [AsyncPermissionCallback(current), SyncPermissionCallback(current)]
     return []
 

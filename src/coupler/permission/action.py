@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from typing import get_args
 
@@ -24,6 +25,9 @@ OPTION_WORDS = {
 PATH_KINDS = frozenset({"read", "edit", "delete", "move", "search"})
 """Kinds whose paths are judged by that kind; the paths of any other kind are judged as edits."""
 
+READING_KINDS = frozenset({"read", "search", "think"})
+"""Kinds of tools that say of themselves that they change nothing."""
+
 
 class Action(Struct, frozen=True, kw_only=True):
     """Everything that one tool use would touch; whatever is not listed is not judged and must not be done."""
@@ -44,8 +48,38 @@ class Action(Struct, frozen=True, kw_only=True):
     """Working directory of the command."""
     roots: tuple[str, ...] = ()
     """The directories of the session: its own, and the additional ones."""
+    leaves_out_denied: bool = False
+    """True if it is a search that leaves out what may not be read, so that rules about that are kept to."""
+    aliases: tuple[tuple[str | None, str], ...] = ()
+    """Other names that its tool claims, each with its MCP server: they count against it, and never for it."""
     is_gated: bool = False
     """True if its provider wants it asked about where it is allowed by default; rules can still allow it."""
+
+    def includes(self, other: Action) -> bool:
+        """True if a yes to this is a yes to the other, which is done without a question of its own."""
+        if other.command is not None:
+            return self.command is not None and _line(self.command) in _lines(other.command)
+        if self.command is not None or not other.paths or not {*other.paths} <= {*self.paths}:
+            return False
+        return other.kind == "read" or _path_kind(other.kind) == _path_kind(self.kind)
+
+
+def _path_kind(kind: str) -> str:
+    return kind if kind in PATH_KINDS else "edit"
+
+
+def _line(command: str | tuple[str, ...]) -> str:
+    return command.strip() if isinstance(command, str) else shlex.join(command)
+
+
+def _lines(command: str | tuple[str, ...]) -> set[str]:
+    """Return a command line and what a shell in it runs: agents ask for one and run the other."""
+    lines = {_line(command)}
+    if isinstance(command, tuple):
+        lines.add(" ".join(command))
+        if len(command) == 3 and command[1] in ("-c", "-lc"):
+            lines.add(command[2].strip())
+    return lines
 
 
 def option_label(kind: str, name: str) -> str:

@@ -57,6 +57,8 @@ class Rule(Struct, frozen=True):
     compiled: Pattern | None = None
     base: str | None = None
     """The directory that its relative paths start from; None for the project's."""
+    is_each_time: bool = False
+    """True if what it asks about is asked each time, whatever was remembered."""
 
     @classmethod
     def parse(
@@ -265,16 +267,8 @@ def _is_against(subject: str, kind: str) -> bool:
 
 
 def _touches_tool(rule: Rule, claim: ToolClaim) -> Match:
-    name = fold_name(claim.name or "")
-    match rule.subject:
-        case "tool":
-            return _match(claim.name is not None and _is_named(fold_name(rule.name or ""), name))
-        case "mcp":
-            return _match(
-                claim.server is not None
-                and _is_named(fold_name(rule.name or ""), fold_name(claim.server))
-                and _is_named(fold_name(rule.pattern or "*"), name)
-            )
+    if rule.subject in {"tool", "mcp"}:
+        return _match(any(_is_about(rule, server, name) for server, name in claim.all_names))
     if not _is_against(rule.subject, claim.kind):
         return Match.NO
     if rule.effect == "ask" and not claim.is_needed:
@@ -283,6 +277,17 @@ def _touches_tool(rule: Rule, claim: ToolClaim) -> Match:
         return Match.YES
     # The tool says neither path, command nor address: it may be the one that the rule means.
     return Match.MAYBE if claim.is_needed else Match.NO
+
+
+def _is_about(rule: Rule, server: str | None, name: str) -> bool:
+    """True if a `tool` or `mcp` rule names a tool, however it is written."""
+    if rule.subject == "tool":
+        return bool(name) and _is_named(fold_name(rule.name or ""), fold_name(name))
+    return (
+        server is not None
+        and _is_named(fold_name(rule.name or ""), fold_name(server))
+        and _is_named(fold_name(rule.pattern or "*"), fold_name(name))
+    )
 
 
 def _is_named(pattern: str, name: str) -> bool:

@@ -6,13 +6,14 @@ mode's decision, unless a rule that somebody wrote forbids it or wants it to be 
 
 from __future__ import annotations
 
-import shlex
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, get_args
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from coupler.agent.permission import ALLOWING
+from coupler.agent.permission import ALLOWING, TurnDialog
+from coupler.agent.tool_call import ask_about
 from coupler.client.actions import action_of
 from coupler.client.policy import PermissionRequest
 from coupler.permission.action import KINDS, Action, option_label
@@ -21,7 +22,8 @@ from coupler.schema.v1 import PermissionOption, PermissionOptionKind, Permission
 from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
-    from coupler.agent.turn import Turn
+    from coupler.permission.decision import Permission, Verdict
+    from coupler.permission.rules import Rule
     from coupler.relay.errors import RelayContext
 
 OPTION_KINDS: tuple[str, ...] = get_args(PermissionOptionKind)
@@ -31,8 +33,13 @@ REJECTING = ("reject_once", "reject_always")
 class RelayPermissions:
     """Decides the permission requests of one session; what was allowed once holds until its turn ends."""
 
-    def __init__(self, relayed: RelayContext) -> None:
+    _unruled: Literal["ask", "allow"] = "allow"
+    """How what the agent does without having asked is decided if no rule is about it."""
+
+    def __init__(self, relayed: RelayContext, rules: Sequence[Rule] = ()) -> None:
+        """`rules` hold for this agent, besides those of the session."""
         self._relayed = relayed
+        self._rules = rules
         self._granted: list[Action] = []
 
     def forget_grants(self) -> None:
@@ -47,8 +54,9 @@ class RelayPermissions:
         mirror.flush()
         own = _known_options(request.options)
         action = action_of(request)
-        permission = await turn.session.project.permitting().decide(
-            turn, self._as_asked(request), action, None, own
+        dialog = TurnDialog(turn, lambda: self._as_asked(request), own=own)
+        permission = await turn.session.project.permissions().decide(
+            action, dialog, always_asks=dialog.has_several_ways, also=self._rules
         )
         if permission.is_given:
             self._granted.append(action)
@@ -58,27 +66,32 @@ class RelayPermissions:
 
     def has_granted(self, action: Action) -> bool:
         """Return whether just this was allowed in this turn."""
-        return any(_covers(granted, action) for granted in self._granted)
+        return any(granted.includes(action) for granted in self._granted)
 
     async def require(self, action: Action, title: str) -> None:
         """Raise unless the agent may do this, which it does without having asked."""
         if self.has_granted(action):
             return
-        verdict = await self._relayed.session.project.permitting().judge(action)
-        if verdict.decision == "deny":
-            raise RpcError.because(NOT_PERMITTED, f"not permitted: {verdict.reason}")
-        if verdict.decision == "ask" and verdict.is_ruled:
-            await self._ask(self._relayed.turn, action, title)
 
-    async def _ask(self, turn: Turn | None, action: Action, title: str) -> None:
+        async def ask(verdict: Verdict) -> Permission:
+            return await self._ask(verdict, action, title)
+
+        permissions = self._relayed.session.project.permissions()
+        permission = await permissions.decide(action, ask, unruled=self._unruled, also=self._rules)
+        if not permission.is_given:
+            raise RpcError.because(NOT_PERMITTED, permission.reason)
+
+    async def _ask(self, verdict: Verdict, action: Action, title: str) -> Permission:
+        turn = self._relayed.turn
         if turn is None:
             raise RpcError.because(NOT_IN_A_TURN, "nobody can be asked for permission outside of a turn")
         path = action.paths[0] if action.paths else None
         kind = "execute" if action.command is not None else action.kind
         async with turn.tool(title, kind=kind, path=path, command=action.command) as call:  # type: ignore[arg-type]
-            if not await call.permitted():
-                raise RpcError.because(NOT_PERMITTED, call.refusal or "not permitted")
+            permission = await ask_about(call, verdict)
+        if permission.is_given:
             self._granted.append(action)
+        return permission
 
     def _as_asked(self, request: PermissionRequest) -> PermissionToolCall:
         call, mirror = request.tool_call, self._relayed.mirror
@@ -86,7 +99,7 @@ class RelayPermissions:
         return PermissionToolCall(
             mirror.announced(call),
             kind=call.kind if call.kind in KINDS else "other",  # type: ignore[arg-type]
-            status="pending",
+            status="in_progress" if call.status == "in_progress" else "pending",
             title=call.title or "Tool",
             name=call.name or UNSET,
             content=mirror.content(call) or UNSET,
@@ -108,26 +121,3 @@ def _known_options(options: tuple[PermissionOption, ...]) -> tuple[PermissionOpt
 def _by_kind(options: tuple[PermissionOption, ...], kinds: tuple[str, ...]) -> str | None:
     by_kind = {option.kind: option.option_id for option in reversed(options)}
     return next((by_kind[kind] for kind in kinds if kind in by_kind), None)
-
-
-def _covers(granted: Action, action: Action) -> bool:
-    """Return whether something that was allowed in this turn is what is done now."""
-    if action.command is not None:
-        return granted.command is not None and _line(granted.command) in _lines(action.command)
-    if not action.paths or not set(action.paths) <= set(granted.paths):
-        return False
-    return action.kind == "read" or granted.kind not in ("read", "search", "think")
-
-
-def _line(command: str | tuple[str, ...]) -> str:
-    return command.strip() if isinstance(command, str) else shlex.join(command)
-
-
-def _lines(command: str | tuple[str, ...]) -> set[str]:
-    """Return a command line and what a shell in it runs: agents ask for one and run the other."""
-    lines = {_line(command)}
-    if isinstance(command, tuple):
-        lines.add(" ".join(command))
-        if len(command) == 3 and command[1] in ("-c", "-lc"):
-            lines.add(command[2].strip())
-    return lines

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from coupler import Policy
-from coupler.agent.permission import Permitting
+from coupler.agent.permission import SessionPermissions
+from coupler.client.actions import action_of
 from coupler.client.policy import PermissionRequest
 from coupler.config import load
 from coupler.events import ToolCall
-from coupler.permission.engine import Choices, Scope
+from coupler.permission.offers import Choices, Scope
 from coupler.permission.rules import ModeRules
-from coupler.schema.v1 import PermissionOption, SelectedPermissionOutcome, ToolCallLocation
-from coupler.workflow.agents.permission import ToolRules
+from coupler.schema.v1 import PermissionOption, ToolCallLocation
+from coupler.workflow.agents.permission import ToolRules, remedy
 from permission.parts import Bench
 from tables import table
 
@@ -32,9 +33,9 @@ def wiping(bench: Bench) -> PermissionRequest:
 
 
 def chosen(policy: Policy, question: PermissionRequest) -> str:
-    outcome = asyncio.run(policy.answer(question))
-    assert isinstance(outcome, SelectedPermissionOutcome)
-    return outcome.option_id
+    option = asyncio.run(policy.decide(question)).option
+    assert option is not None
+    return option.option_id
 
 
 def test_a_choice_that_was_made_for_good_does_not_lift_it(bench: Bench) -> None:
@@ -105,7 +106,7 @@ def test_all_of_a_session_is_its_users_to_give_and_asked_about_each_time(bench: 
     for command in (f"rm -rf {bench.project}", "rm -rf ./* ./.git", "rm -rf .git", "rm -r *"):
         verdict = bench.run(command, "*", "execute(rm *)")
         assert verdict.decision == "ask", command
-        assert verdict.is_doubtful
+        assert verdict.is_against
 
 
 @table(
@@ -124,7 +125,7 @@ def test_no_policy_lifts_it_and_no_function_that_decides(bench: Bench, policy: P
 
     assert chosen(policy, harmless) == "yes"
     assert chosen(policy, wiping(bench)) == "no"
-    assert "by hand" in (asyncio.run(policy.remedy(wiping(bench))) or "")
+    assert "by hand" in (asyncio.run(policy.decide(wiping(bench))).remedy or "")
 
 
 def test_a_policy_looks_at_paths_and_at_calls_that_say_they_only_read(bench: Bench) -> None:
@@ -136,10 +137,11 @@ def test_a_policy_looks_at_paths_and_at_calls_that_say_they_only_read(bench: Ben
 
 
 def test_a_step_of_a_workflow_does_not_lift_it(bench: Bench) -> None:
-    rules = ToolRules(["*"], [], [])
+    permissions = ToolRules(["*"], [], []).permissions(Choices(str(bench.project)), str(bench.project))
+    verdict = permissions.judge(action_of(wiping(bench)))
 
-    assert rules.judge(wiping(bench)) == "deny"
-    assert rules.remedy(wiping(bench)).endswith("by hand")
+    assert verdict.decision == "deny"
+    assert remedy(verdict).endswith("by hand")
 
 
 def test_a_session_does_not_ask_its_user_about_it(bench: Bench, tmp_path: Path) -> None:
@@ -147,11 +149,11 @@ def test_a_session_does_not_ask_its_user_about_it(bench: Bench, tmp_path: Path) 
     user = tmp_path / "coupler.toml"
     user.write_text('[permissions]\nallow = ["*"]\n')
     config = load(str(bench.project), environ={"COUPLER_HOME": str(tmp_path / "home")})
-    permitting = Permitting(config, str(bench.project), None)
+    permissions = SessionPermissions(config, str(bench.project), None)
     action = bench.action("execute", command=WIPE)
     nobody: Any = None
 
-    permission = asyncio.run(permitting.decide(nobody, nobody, action, None))
+    permission = asyncio.run(permissions.decide(action, nobody))
 
     assert not permission.is_given
     assert permission.reason.startswith("not permitted: the command would delete /, the root of the file")

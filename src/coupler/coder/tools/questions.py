@@ -15,6 +15,7 @@ from langgraph.types import interrupt
 
 from coupler import acp
 from coupler.agent.elicitation import MOST_CHOICES, Answer, Form, FormError, ask_in_call, asks_for_secret
+from coupler.agent.permission import TurnDialog
 from coupler.coder.profiles import ACCEPT_EDITS, INTERACTIVE, PLANNING
 from coupler.coder.setup import remove_state_value, set_state_value, state_value
 from coupler.coder.tools.outputs import one_line
@@ -26,10 +27,10 @@ from coupler.permission.action import Action
 from coupler.schema.v1 import PermissionOption, PermissionToolCall
 
 if TYPE_CHECKING:
-    from coupler.agent.permission import Permission
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
     from coupler.langchain.current import Current
+    from coupler.permission.decision import Permission
 
 LONGEST_QUESTION = 4000
 """Characters of a question."""
@@ -141,7 +142,7 @@ async def present_plan(
         if use.prompt.session.mode != PLANNING:
             raise ValueError("there is nothing to approve: you are not in planning mode any more, so go on")
         acp.emit_plan(plan_steps(text) or _lines(text))
-        await use.block.output(f"{text}\n\n")
+        await use.block.describe(f"{text}\n\n")
         permission = await _asked(use)
         if permission.is_given and permission.option in APPROVED:
             use.prompt.session.set_mode(permission.option)
@@ -237,18 +238,20 @@ async def _asked(use: ToolUse) -> Permission:
     """Request the user's permission for the plan; a rule may deny it."""
     prompt, call = use.prompt, use.block
     session = prompt.session
-    if (key := prompt.call_id) is not None and key in prompt.calls:
-        prompt.calls.wait(key)
-    shown = PermissionToolCall(
-        call.id,
-        kind="switch_mode",
-        status="pending",
-        title=PLAN_TITLE,
-        name="present_plan",
-        content=session.outlet.ledger.content(call.id),
-    )
+
+    def as_asked() -> PermissionToolCall:
+        return PermissionToolCall(
+            call.id,
+            kind="switch_mode",
+            status="pending",
+            title=PLAN_TITLE,
+            name="present_plan",
+            content=session.outlet.ledger.content(call.id),
+        )
+
     action = Action(kind="switch_mode", name="present_plan", cwd=session.cwd, roots=session.roots)
-    return await session.project.permitting().decide(prompt.turn, shown, action, None, PLAN_OPTIONS, ())
+    dialog = TurnDialog(prompt.turn, as_asked, own=PLAN_OPTIONS, always=())
+    return await session.project.permissions().decide(action, dialog, always_asks=True)
 
 
 async def _remark(use: ToolUse) -> str:
@@ -268,15 +271,13 @@ def _lines(text: str) -> list[str]:
 
 async def _ask_now(use: ToolUse, asked: _Question) -> Answer[str] | None:
     """Ask by a form or a dialog; None if the client can show neither for this question."""
-    prompt, key = use.prompt, use.prompt.call_id
+    prompt = use.prompt
     has_forms = prompt.turn.editor.offers("elicitation.form")
     form = asked.form() if has_forms else asked.dialog()
     if form is None:
         return None
     if not has_forms and asked.title != asked.text:
-        await use.block.output(f"{asked.text}\n\n")
-    if key is not None and key in prompt.calls:
-        prompt.calls.wait(key)
+        await use.block.describe(f"{asked.text}\n\n")
     answer: Answer[str] | None = await ask_in_call(prompt.turn, use.block, asked.text, form)
     use.block.start()
     return answer

@@ -116,18 +116,22 @@ class ShellTools:
         if not 0 <= wait <= LONGEST_WAIT:
             raise ValueError(f"wait is a number of seconds up to {LONGEST_WAIT:g}")
         job = self._jobs.find(id)
-        await job.wait(wait)
-        return _looked_at(job), job.outcome
+        async with tool_use("Output of", "think", about=id) as use:
+            await use.ask()
+            await job.wait(wait)
+            return _looked_at(job), job.outcome
 
     async def stop_command(
         self, id: Annotated[str, "The job, as run_command named it."]
     ) -> tuple[str, dict[str, Any]]:
         """End a command in the background, and everything that it has started."""
         job = self._jobs.find(id)
-        if not job.is_running:
-            return f"It does not run any more.\n{_looked_at(job)}", job.outcome
-        await job.stop()
-        return _looked_at(job), job.outcome
+        async with tool_use("Stop", "think", about=id) as use:
+            await use.ask()
+            if not job.is_running:
+                return f"It does not run any more.\n{_looked_at(job)}", job.outcome
+            await job.stop()
+            return _looked_at(job), job.outcome
 
     async def _run(
         self, call: ToolUse, words: list[str], place: str, seconds: float

@@ -137,7 +137,7 @@ async def _permit(call: ToolUse, place: httpx.URL, target: httpx.URL) -> None:
     if place.host == target.host and (place.port == target.port or target.scheme == "https"):
         session = call.prompt.session
         action = Action(kind="fetch", name="fetch", urls=(str(target),), cwd=session.cwd, roots=session.roots)
-        verdict = await session.project.permitting().judge(action)
+        [verdict] = await session.project.permissions().judge_all([action])
         if verdict.decision == "deny":
             raise FetchError(f"it leads on to {target}, which is not permitted: {verdict.reason}")
         return
@@ -153,7 +153,7 @@ async def _refuse_private(url: httpx.URL) -> None:
 
 async def _is_named(url: httpx.URL) -> bool:
     """True if a rule of the user allows this very host."""
-    return await running_prompt().session.project.permitting().names_host(str(url))
+    return await running_prompt().session.project.permissions().names_host(str(url))
 
 
 def _head(place: httpx.URL, response: FetchResponse) -> str:

@@ -27,7 +27,12 @@ from coupler.langchain.editor_tools.search_program import (
     is_in_repository,
     shortened,
 )
-from coupler.langchain.editor_tools.tool_use import ToolUse, permitted_use, readable_path, running_prompt
+from coupler.langchain.editor_tools.tool_use import (
+    ToolUse,
+    permitted_use,
+    readable_path,
+    tool_use,
+)
 from coupler.langchain.presentation import TitleArguments
 from coupler.permission.action import Action
 from coupler.runtime.commands import OutputListener, RunningCommand
@@ -205,16 +210,9 @@ async def list_directory(
 
 @asynccontextmanager
 async def _permitted(verb: str, directory: str) -> AsyncIterator[ToolUse]:
-    """Open a permitted use of a directory, judged as reading, or as searching if a rule is about that.
-
-    Searching only reads, and leaves out what must not be read.
-    """
-    prompt = running_prompt()
-    session = prompt.session
-    place = readable_path(directory, session)
-    action = Action(kind="search", paths=(place.shown,), cwd=session.cwd, roots=session.roots)
-    verdict = await session.project.permitting().judge(action)
-    async with permitted_use(verb, "search" if verdict.is_ruled else "read", directory) as use:
+    """Open a permitted use of a directory; it leaves out what must not be read."""
+    async with tool_use(verb, "search", directory, leaves_out_denied=True) as use:
+        await use.ask()
         yield use
 
 
@@ -277,15 +275,19 @@ def _check(pattern: str, context: int) -> None:
 
 
 async def _not_readable(prompt: Current, paths: set[str]) -> set[str]:
-    session, permitting = prompt.session, prompt.session.project.permitting()
+    session, found = prompt.session, [*paths]
     roots = (*session.roots, *session.readable_places)
-    refused = set()
-    for path in paths:
-        whole = str(Path(session.cwd, path))
-        action = Action(kind="read", name="read_file", paths=(whole,), cwd=session.cwd, roots=roots)
-        if (await permitting.judge(action)).decision != "allow":
-            refused.add(path)
-    return refused
+    verdicts = await session.project.permissions().judge_all(
+        Action(
+            kind="read",
+            name="read_file",
+            paths=(str(Path(session.cwd, path)),),
+            cwd=session.cwd,
+            roots=roots,
+        )
+        for path in found
+    )
+    return {path for path, verdict in zip(found, verdicts, strict=True) if verdict.decision != "allow"}
 
 
 def _where(told: TitleArguments) -> str:

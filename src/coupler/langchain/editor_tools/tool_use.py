@@ -147,11 +147,12 @@ async def tool_use(
     about: str | None = None,
     name: str | None = None,
     url: str | None = None,
+    leaves_out_denied: bool = False,
 ) -> AsyncIterator[ToolUse]:
     """Open the call that the running tool was called by, with what the tool wants to do in it.
 
     `about` is what the title names if that is no path and no command; `name` is what rules know the use by,
-    if that is not the tool's own.
+    if that is not the tool's own. `leaves_out_denied` is for searches that skip what may not be read.
     """
     prompt = running_prompt()
     places: tuple[str, ...] = ()
@@ -169,6 +170,7 @@ async def tool_use(
         block = JoinedCall(
             prompt, call_id, title, kind=kind, path=path, line=line, command=command, cwd=cwd,
             name=name or prompt.calls.name(call_id), url=url, roots=places,
+            leaves_out_denied=leaves_out_denied,
         )  # fmt: skip
     else:
         call_id = None

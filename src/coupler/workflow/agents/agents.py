@@ -21,7 +21,7 @@ from coupler.client.errors import AgentError
 from coupler.client.kept_sessions import LOAD_CAPABILITY, RESUME_CAPABILITY
 from coupler.client.remote import OpeningOptions, RemoteAgent
 from coupler.client.session import RemoteSession
-from coupler.permission.engine import Choices
+from coupler.permission.offers import Choices
 from coupler.relay.session import shortened, transcript_of_turns
 from coupler.runtime.threads import in_thread
 from coupler.workflow.agents.agent_events import LONGEST_LINE, Spending

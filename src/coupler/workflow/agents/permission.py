@@ -11,29 +11,26 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import msgspec
 from msgspec.structs import replace
 
-from coupler.agent.permission import rules_of
+from coupler.agent.permission import NOT_BY_THE_USER, rules_of
 from coupler.client.actions import UNREADABLE, action_of
 from coupler.client.errors import AgentError
-from coupler.client.policy import PermissionRequest
-from coupler.client.rules import READING_KINDS, Rules, is_reading
+from coupler.client.policy import Decision, PermissionRequest, Policy
 from coupler.events import ToolCall
 from coupler.mcp.functions import text_result
 from coupler.mcp.package import load_loopback
 from coupler.mcp.servers import ServerEnvironment, SessionServers, server_name
 from coupler.mcp.tools import McpError, Tool, ToolResult
-from coupler.permission.engine import Choices, Permissions
+from coupler.permission.decision import NOBODY_TO_ASK, Permission, Permissions
+from coupler.permission.rules import Rule
 from coupler.providers.command_line import READ_ONLY
-from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import Content, McpServer, ToolCallLocation
-from coupler.store.errors import StoreError
 from coupler.workflow.agents.agent_events import MOST_SHOWN, Telling, shortened
 from coupler.workflow.agents.editor_access import diff_for_write
 from coupler.workflow.engine.attempt import Stopped
@@ -47,9 +44,8 @@ if TYPE_CHECKING:
     from coupler.client.session import RemoteSession
     from coupler.config import Config
     from coupler.permission.action import Action
-    from coupler.permission.engine import Offer, Verdict
-    from coupler.permission.rules import Rule
-    from coupler.schema.v1 import Diff
+    from coupler.permission.decision import Verdict
+    from coupler.permission.offers import Choices
     from coupler.workflow.agents.agents import HeldSession
     from coupler.workflow.agents.editor_access import FileOperation
     from coupler.workflow.engine.attempt import Attempt
@@ -57,8 +53,27 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coupler.workflow")
 
+NOT_IN_TURN = "not permitted: no step waits for the agent"
+
 GiveUp = Callable[[Parked | Stopped], None]
 """Ends the agent's turn, because the run is parked or stopped."""
+
+
+class StepPolicy(Policy):
+    """Decides about the permission requests of a step's agent as its prompt does."""
+
+    def __init__(self, judging: Judging) -> None:
+        super().__init__(None)
+        self._judging = judging
+
+    async def decide(self, request: PermissionRequest) -> Decision:
+        """Decide about a request, and say what would allow it unless the user has rejected it."""
+        permission = await self._judging.permit(request)
+        wanted = "allow_once" if permission.is_given else "reject_once"
+        option = next((option for option in request.options if option.kind == wanted), None)
+        if permission.is_given or permission.is_answered or permission.verdict is None:
+            return Decision(request.tool_call, option)
+        return Decision(request.tool_call, option, remedy(permission.verdict))
 
 
 class Judging:
@@ -77,52 +92,41 @@ class Judging:
         """True while the turn runs; what the agent asks outside of it belongs to no step."""
         self._session = session
         self._attempt = attempt
-        self._rules = rules
+        self._permissions = rules.permissions(attempt.agents.choices_in(session.cwd), session.cwd)
         self._gate = gate
         self._telling = telling
         self._give_up = give_up
-        self._choices = attempt.agents.choices_in(session.cwd)
         self._granted: list[Action] = []
-        self._open: set[asyncio.Future[bool]] = set()
-        self._answered: set[str] = set()
-        """The calls about which the user was asked."""
+        self._open: set[asyncio.Future[Permission]] = set()
 
-    async def permit(self, request: PermissionRequest) -> bool:
+    async def permit(self, request: PermissionRequest) -> Permission:
         """Decide about a permission request."""
-        match await self._judged(request):
-            case "ask":
-                return await self._ask_as_ruled(request)
-            case "undecided":
-                return await self._chosen(request)
-            case judgement:
-                return judgement == "allow"
+        if not self.is_in_turn:
+            return Permission(False, NOT_IN_TURN)
+        return await self._permissions.decide(action_of(request), lambda verdict: self._ask(request, verdict))
 
     async def may_call(self, request: PermissionRequest) -> bool:
         """Decide about a call to an MCP server of the agent's; it may pass unless a rule is against it."""
-        judgement = await self._judged(request)
-        return judgement in ("allow", "undecided") or (
-            judgement == "ask" and await self._ask_meanwhile(request)
-        )
+        return (await self._permit_unless_ruled(request)).is_given
 
     async def may_touch(self, touch: FileOperation, path: str, text: str | None) -> bool:
         """Decide about a file that is read or written without a permission request."""
         title = f"{'Read' if touch == 'read' else 'Write'} {path}"
         request = self._request(ToolCall(id="", title=title, kind=touch, locations=(ToolCallLocation(path),)))
-        judgement = await self._judged(request)
-        if judgement == "ask":
-            judgement = "allow" if await self._may_be_touched(request, path, text) else "deny"
-        if judgement != "deny":
-            return True
-        await self._tell_denied(request)
-        return False
+        permission = await self._permit_unless_ruled(request, text)
+        if not permission.is_given:
+            self._tell_denied(request, permission)
+        return permission.is_given
 
     async def may_show(self, url: str) -> bool:
         """Decide whether a page may be shown to the user, who is asked in any case."""
         request = self._request(ToolCall(id="", title=f"Open {url}", kind="fetch", raw_input={"url": url}))
-        if await self._judged(request) != "deny":
-            return True
-        await self._tell_denied(request)
-        return False
+        if not self.is_in_turn:
+            return False
+        permission = await self._permissions.decide(action_of(request), _shown_anyway)
+        if not permission.is_given:
+            self._tell_denied(request, permission)
+        return permission.is_given
 
     def end(self) -> None:
         """Take back all questions, because the turn is over."""
@@ -131,61 +135,34 @@ class Judging:
         for asking in self._open:
             asking.cancel()
 
-    def remedy(self, request: PermissionRequest) -> str | None:
-        """Return what would have allowed a call, unless the user has rejected it. May block on the disk."""
-        return None if request.tool_call.id in self._answered else self._rules.remedy(request)
-
     def _request(self, call: ToolCall) -> PermissionRequest:
         return PermissionRequest(call, (), self._session.cwd, self._session.roots)
 
-    async def _judged(self, request: PermissionRequest) -> Judgement:
-        return await in_thread(lambda: self._rules.judge(request)) if self.is_in_turn else "deny"
+    async def _permit_unless_ruled(self, request: PermissionRequest, text: str | None = None) -> Permission:
+        """Decide about something that is no permission request: `text` is what is written to its file."""
+        if not self.is_in_turn:
+            return Permission(False, NOT_IN_TURN)
+        action = action_of(request)
 
-    async def _chosen(self, request: PermissionRequest) -> bool:
-        """Decide what no rule decides: by an earlier choice of the user, or by asking now."""
-        verdict = await self._by_choice(request)
-        if verdict.decision != "ask":
-            return verdict.decision == "allow"
-        if not self._attempt.front.is_present:
-            return False
-        offers = tuple(offer for offer in verdict.offers if offer.scopes)
-        return await self._ask(request, ApprovalGate(), offers, lambda: self._settled(request))
+        async def ask(verdict: Verdict) -> Permission:
+            if any(granted.includes(action) for granted in self._granted):
+                return Permission(True, "allowed in this turn")
+            return await self._ask_meanwhile(await self._with_change(request, text), verdict)
 
-    async def _by_choice(self, request: PermissionRequest) -> Verdict:
-        try:
-            await self._choices.refresh()
-        except StoreError as error:
-            log.warning("the remembered choices could not be read: %s", error)
-        return await in_thread(lambda: self._rules.judge_by_choice(request, self._choices))
+        return await self._permissions.decide(action, ask, unruled="allow")
 
-    async def _settled(self, request: PermissionRequest) -> bool | None:
-        """Return the decision by a choice that was made while another question was open, if there is one."""
-        decision = (await self._by_choice(request)).decision
-        return None if decision == "ask" else decision == "allow"
+    async def _with_change(self, request: PermissionRequest, text: str | None) -> PermissionRequest:
+        [location, *_] = request.tool_call.locations or [None]
+        if text is None or location is None:
+            return request
+        change = await diff_for_write(location.path, text, self._session, self._attempt.front.files)
+        if change is None:
+            return request
+        return replace(request, tool_call=replace(request.tool_call, content=(change,)))
 
-    async def _may_be_touched(self, request: PermissionRequest, path: str, text: str | None) -> bool:
-        if self._is_granted(action_of(request)):
-            return True
-        change = None if text is None else await self._change(path, text)
-        if change is not None:
-            call = msgspec.structs.replace(request.tool_call, content=(change,))
-            request = msgspec.structs.replace(request, tool_call=call)
-        return await self._ask_meanwhile(request)
-
-    async def _change(self, path: str, text: str) -> Diff | None:
-        return await diff_for_write(path, text, self._session, self._attempt.front.files)
-
-    def _is_granted(self, action: Action) -> bool:
-        """True if an action on these paths was allowed in this turn; for a write, one that is no read."""
-        return any(
-            set(action.paths) <= set(granted.paths)
-            and (action.kind == "read" or granted.kind not in READING_KINDS)
-            for granted in self._granted
-        )
-
-    async def _ask_meanwhile(self, request: PermissionRequest) -> bool:
+    async def _ask_meanwhile(self, request: PermissionRequest, verdict: Verdict) -> Permission:
         """Ask about something that is no permission request; the question is withdrawn when the turn ends."""
-        asking = asyncio.ensure_future(self._ask_as_ruled(request))
+        asking = asyncio.ensure_future(self._ask(request, verdict))
         self._open.add(asking)
         try:
             return await asking
@@ -193,37 +170,31 @@ class Judging:
             current = asyncio.current_task()
             if current is None or current.cancelling():
                 raise
-            return False
+            return Permission(False, NOT_IN_TURN)
         finally:
             self._open.discard(asking)
 
-    async def _ask_as_ruled(self, request: PermissionRequest) -> bool:
+    async def _ask(self, request: PermissionRequest, verdict: Verdict) -> Permission:
+        """Ask the front end: as the step's gate says if its own rule asks, else as for any other question."""
         # What a workflow says of its own questions is not said of those that the user wants to be asked.
-        is_users = await in_thread(lambda: self._rules.is_of_user(request))
-        return await self._ask(request, ApprovalGate() if is_users else self._gate)
-
-    async def _ask(
-        self,
-        request: PermissionRequest,
-        gate: ApprovalGate,
-        offers: tuple[Offer, ...] = (),
-        settled: Callable[[], Awaitable[bool | None]] | None = None,
-    ) -> bool:
+        is_of_step = verdict.is_ruled and all(rule.is_each_time for rule in verdict.asked_by)
+        if not verdict.is_ruled and not self._attempt.front.is_present:
+            return Permission(False, f"not permitted: {verdict.reason}; {NOBODY_TO_ASK}")
+        gate = self._gate if is_of_step else ApprovalGate()
+        offers = tuple(offer for offer in verdict.offers if offer.scopes)
         wish = PermissionQuestion(request.tool_call, self._announced(request.tool_call), offers)
         try:
-            approval = await ask_approval(gate, self._attempt, question_about(request), wish, settled)
+            approval = await ask_approval(gate, self._attempt, question_about(request), wish)
         except Parked as parked:
             self._give_up(parked)
-            return False
-        if approval.is_for_good and (offer := wish.offer(approved=approval.approved)) is not None:
-            await self._remember(offer)
+            return Permission(False, "the run waits for an answer")
         if approval.approved:
             self._granted.append(action_of(request))
         elif gate.on_deny == "stop":
             self._give_up(Stopped("cancelled", f"{self._attempt.place} was denied"))
-        if approval.by == "user":
-            self._answered.add(request.tool_call.id)
-        return approval.approved
+        offer = wish.offer(approved=approval.approved) if approval.is_for_good else None
+        reason = "allowed by the user" if approval.approved else NOT_BY_THE_USER
+        return Permission(approval.approved, reason, offer=offer, is_answered=approval.by == "user")
 
     def _announced(self, call: ToolCall) -> str | None:
         """Return the call's name in the run, and record the call if the agent has not reported it."""
@@ -233,34 +204,39 @@ class Judging:
             self._telling.called(call)
         return self._telling.call_named(call.id)
 
-    async def _remember(self, offer: Offer) -> None:
-        try:
-            await self._choices.remember(offer.answer, offer.scopes)
-        except StoreError as error:
-            log.warning("the choice holds for this time only: %s", error)
+    def _tell_denied(self, request: PermissionRequest, permission: Permission) -> None:
+        why = permission.reason if permission.verdict is None else remedy(permission.verdict)
+        self._attempt.emit(Noted(text=shortened(f"denied: {request.tool_call.title}; {why}", MOST_SHOWN)))
 
-    async def _tell_denied(self, request: PermissionRequest) -> None:
-        remedy = await in_thread(lambda: self._rules.remedy(request))
-        text = f"denied: {request.tool_call.title}; {remedy}"
-        self._attempt.emit(Noted(text=shortened(text, MOST_SHOWN)))
+
+async def _shown_anyway(verdict: Verdict) -> Permission:
+    """Allow, as the dialog about a page that the user is asked about in another way."""
+    return Permission(True, "the user is asked")
 
 
 def _too_late(reason: Parked | Stopped) -> None:
     """Ignore a reason to end the turn, because the turn is over."""
 
 
+def remedy(verdict: Verdict) -> str:
+    """Return what would have allowed a call, in the words of the language."""
+    if verdict.is_final:
+        return verdict.reason
+    if verdict.decision == "deny":
+        return f"{verdict.reason}: take that rule out to allow it"
+    if verdict.is_ruled:
+        return "nobody has allowed it"
+    if not verdict.allowing_rules:
+        return "allow it with a rule under `tools.allow` of the step"
+    return f"to allow it, write under `tools.allow` of the step: {', '.join(verdict.allowing_rules)}"
+
+
 CHANGING = frozenset({"edit", "delete", "move", "execute"})
 """Kinds of rules that an agent which only reads cannot break."""
 
-Judgement = Literal["allow", "deny", "ask", "undecided"]
-
 
 class ToolRules:
-    """The permission rules of one step, judged in threads because links have to be followed.
-
-    Without rules an agent may look at ordinary files of its directory, and nothing else is decided. What a
-    rule wants to be asked about, the front end is asked.
-    """
+    """The permission rules of one step: its own, and what user and project want to be denied or asked."""
 
     def __init__(
         self, allow: Sequence[str], ask: Sequence[str], deny: Sequence[str], of_config: Sequence[Rule] = ()
@@ -268,12 +244,16 @@ class ToolRules:
         """`of_config` are those of the user and the project, which mean their own directories."""
         self.has_own = bool(allow or ask or deny)
         self._of_config = of_config
-        self._has_denials = bool(ask or deny or of_config)
+        written = {"allow": allow, "ask": ask, "deny": deny}
         try:
-            self._rules = Rules(allow, ask, deny, of_config)
+            own = [
+                replace(Rule.parse(effect, text, f"the step's {effect} rules"), is_each_time=effect == "ask")
+                for effect, texts in written.items()
+                for text in texts
+            ]
         except (TypeError, ValueError) as error:
             raise StepError("template", f"a rule under `tools` or `approve` is wrong: {error}") from None
-        self._of_user = Rules((), (), (), [rule for rule in of_config if rule.effect == "ask"])
+        self._rules = (*own, *of_config)
 
     @classmethod
     def of(cls, tools: ToolRuleTexts | None, gate: ApprovalGate | None, config: Config | None) -> ToolRules:
@@ -288,38 +268,9 @@ class ToolRules:
             mode == READ_ONLY and all(rule.subject in CHANGING for rule in self._of_config)
         )
 
-    def judge(self, request: PermissionRequest) -> Judgement:
-        """Judge a call by the rules."""
-        verdict = self._rules.judge(request)
-        if verdict.decision != "ask":
-            return verdict.decision
-        if verdict.is_ruled:
-            return "ask"
-        # A look at nothing in particular is no harm, unless it might be what a rule is against.
-        return "allow" if not self._has_denials and is_reading(request) else "undecided"
-
-    def judge_by_choice(self, request: PermissionRequest, choices: Choices) -> Verdict:
-        """Judge a call that no rule decides by earlier choices; the verdict has what else to offer."""
-        return self._rules.judge(request, choices)
-
-    def is_of_user(self, request: PermissionRequest) -> bool:
-        """Tell whether the user or the project wants to be asked, and not the workflow alone."""
-        verdict = self._of_user.judge(request)
-        return verdict.decision == "ask" and verdict.is_ruled
-
-    def remedy(self, request: PermissionRequest) -> str:
-        """Return what would have allowed a call, in the words of the language."""
-        verdict = self._rules.judge(request)
-        if verdict.is_final:
-            return verdict.reason
-        if verdict.decision == "deny":
-            return f"{verdict.reason}: take that rule out to allow it"
-        if verdict.decision == "ask" and verdict.is_ruled:
-            return "nobody has allowed it"
-        texts = _rules_that_allow(request)
-        if not texts:
-            return "allow it with a rule under `tools.allow` of the step"
-        return f"to allow it, write under `tools.allow` of the step: {', '.join(texts)}"
+    def permissions(self, choices: Choices, directory: str) -> Permissions:
+        """Return what decides by these rules in a directory; a look at ordinary files needs none."""
+        return Permissions(self._rules, choices, directory or "/", reads="claimed")
 
 
 def _against(config: Config) -> list[Rule]:
@@ -327,14 +278,6 @@ def _against(config: Config) -> list[Rule]:
         return [rule for rule in rules_of(config) if rule.effect != "allow"]
     except ValueError as error:
         raise StepError("template", str(error)) from None
-
-
-def _rules_that_allow(request: PermissionRequest) -> list[str]:
-    """The rules that would allow a call, if there are such that say exactly what they allow."""
-    project = request.cwd or "/"
-    verdict = Permissions([], Choices(project), project).judge(action_of(request))
-    scopes = (scope for offer in verdict.offers if offer.kind == "allow_always" for scope in offer.scopes)
-    return [scope.rule_text for scope in scopes]
 
 
 LONGEST_DETAIL = 1000

@@ -20,7 +20,7 @@ from coupler.workflow.agents.agent_setup import AgentSetup, set_up_agent
 from coupler.workflow.agents.agent_start import login_argument, with_instructions
 from coupler.workflow.agents.agents import ASKED, EarlierSession, asked_decision, conversation_text
 from coupler.workflow.agents.editor_access import fill_in_form, open_page
-from coupler.workflow.agents.permission import Judging, ToolRules
+from coupler.workflow.agents.permission import Judging, StepPolicy, ToolRules
 from coupler.workflow.engine.attempt import Stopped
 from coupler.workflow.errors import Parked, StepError
 from coupler.workflow.journal.run_events import AnswerGiven, Decided, Noted, Result, Used
@@ -227,7 +227,7 @@ class PromptExchange:
         """Return the agent's whole answer; raises `StepError` with the part that came."""
         text = self._opening(prompt, system)
         stop_listening = self._session.on_event(self._notice)
-        self._session.policy = Policy(self.judging.permit, self.judging.remedy)
+        self._session.policy = StepPolicy(self.judging)
         self._held.exchange = self
         try:
             return await self._answered(text, schema, repairs)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from coupler.agent.turn import Turn
     from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
     from coupler.events import ToolCall
-    from coupler.permission.engine import Offer
+    from coupler.permission.offers import Offer
     from coupler.workflow.editor.arguments import PromptText
     from coupler.workflow.editor.chat_messages import Meta
     from coupler.workflow.editor.projection import RunProjection

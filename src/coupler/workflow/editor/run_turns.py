@@ -76,7 +76,7 @@ class RunTurn:
             self._front,
             session_id=turn.session.id,
             mcp_servers=turn.session.mcp_servers,
-            choices={project.directory: project.permitting().choices},
+            choices={project.directory: project.permissions().choices},
         )
 
     async def begin(self, inputs: Mapping[str, Json]) -> StopReason:

@@ -16,7 +16,7 @@ import msgspec
 from coupler.__about__ import __version__
 from coupler.client.observation import is_telemetry_loaded, trace_context_of
 from coupler.events import ToolCall
-from coupler.permission.engine import Offer
+from coupler.permission.offers import Offer
 from coupler.workflow.errors import StepError
 from coupler.workflow.journal.run_events import Place
 from coupler.workflow.language.model import (

@@ -290,18 +290,14 @@ async def ask_approval(
     attempt: Attempt,
     question: str,
     wish: PermissionQuestion | None = None,
-    settled: Callable[[], Awaitable[bool | None]] | None = None,
 ) -> Approval:
     """Ask for a yes or no, and record it; without an answer in time it is the default, else no.
 
-    `wish` is the tool call of the step's agent, if the question is not about the step. `settled` is called
-    when it is this question's turn: the answer to one before it may have decided this one as well.
+    `wish` is the tool call of the step's agent, if the question is not about the step.
     """
     default = None if gate.default is None else gate.default == "allow"
     call = None if wish is None else wish.call
     async with attempt.asking:
-        if settled is not None and (approved := await settled()) is not None:
-            return Approval(approved, by="rule")
         attempt.emit(ApprovalAsked(question=question, call=call))
         try:
             async with asyncio.timeout(gate.timeout):

@@ -20,7 +20,7 @@ from msgspec import UNSET
 
 from coupler.config.lookup import printable
 from coupler.mcp.servers import named_values
-from coupler.permission.engine import Choices
+from coupler.permission.offers import Choices
 from coupler.runtime.guard import SharedGroupGuard
 from coupler.schema.v1 import McpServer
 from coupler.store import StoreError

@@ -1,8 +1,7 @@
-"""Decides about an action: by rules, then by remembered choices, then by the user.
+"""Says what an "always" answer remembers, what the user is offered, and keeps what was remembered.
 
-Every claim of an action is judged by itself. One that is denied denies the action; one that must be asked
-about makes it asked about; it is allowed only if all are. `Scope` is what an "always" remembers, `Offer` an
-answer for the user, and `Choices` are the answers that were remembered.
+A `Scope` is the rule that an answer would remember, an `Offer` one answer in a dialog, and `Choices` are the
+answers that hold for a session: its own in memory, the project's in the store.
 """
 
 from __future__ import annotations
@@ -15,215 +14,12 @@ from typing import Literal, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from coupler.permission.action import Action, Budget
-from coupler.permission.claims import (
-    PRIVILEGED,
-    Claim,
-    CommandClaim,
-    Destruction,
-    Doubt,
-    PathClaim,
-    ToolClaim,
-    UrlClaim,
-    claims_of,
-    hides_code,
-)
+from coupler.permission.claims import Claim, CommandClaim, PathClaim, ToolClaim, UrlClaim
 from coupler.permission.command_words import Word
-from coupler.permission.patterns import Match
-from coupler.permission.programs import GROUPS, inline_code_at, is_interpreter, program_name, starts_others
-from coupler.permission.rules import NO_MODE, PROJECT, Coverage, ModeRules, Rule
-from coupler.runtime.paths import is_below, real_directories
+from coupler.permission.programs import GROUPS, is_interpreter, starts_others
+from coupler.permission.rules import Rule
+from coupler.runtime.paths import is_below
 from coupler.store.choices import ChoiceRecord
-
-Decision = Literal["allow", "ask", "deny"]
-
-NEVER = "no rule, mode or answer allows that; if it is meant, its user has to do it by hand"
-
-
-class Verdict(Struct, frozen=True):
-    """The decision about an action, the reason, and what to offer if the user must be asked."""
-
-    decision: Decision
-    reason: str
-    offers: tuple[Offer, ...] = ()
-    is_ruled: bool = False
-    """True if it is denied, or asked about because of a rule; False if it is asked for lack of one."""
-    is_doubtful: bool = False
-    """True if a part of what is asked about cannot be judged."""
-    is_final: bool = False
-    """True if it is denied for good: no rule or answer can allow it."""
-
-
-class Ruling(Struct, frozen=True):
-    """The decision about one claim."""
-
-    decision: Decision
-    reason: str
-    claim: Claim
-    may_remember: bool = False
-    """True if the user's answer may be remembered."""
-    is_ruled: bool = False
-    """True if it is asked about because of an ask rule, or of a deny rule that may mean it."""
-
-
-class Permissions:
-    """Judges actions by the rules and choices of one session in one project."""
-
-    def __init__(self, rules: Sequence[Rule], choices: Choices, project: str) -> None:
-        self._rules = [rule for rule in rules if not _is_overreaching(rule)]
-        self._choices = choices
-        self._project = os.path.realpath(project)
-        self._mode: Callable[[], ModeRules] = lambda: NO_MODE
-
-    def follow(self, mode: Callable[[], ModeRules]) -> None:
-        """Apply the rules of the session's mode as well; `mode` is called whenever an action is judged."""
-        self._mode = mode
-
-    @property
-    def has_restrictions(self) -> bool:
-        """True if a rule denies or asks about something, or the mode denies something."""
-        return any(rule.effect != "allow" for rule in self._rules) or bool(self._mode().deny)
-
-    def judge(self, action: Action) -> Verdict:
-        """Decide about an action; raises nothing, whatever the action says."""
-        roots = real_directories(action.roots)
-        coverage = Coverage(action, self._project, roots)
-        rulings = [
-            self._rule_on(claim, coverage) for claim in claims_of(action, self._project, roots, Budget())
-        ]
-        if denied := [ruling for ruling in rulings if ruling.decision == "deny"]:
-            final = [ruling for ruling in denied if isinstance(ruling.claim, Destruction)]
-            return Verdict("deny", (final or denied)[0].reason, is_ruled=True, is_final=bool(final))
-        if asked := [ruling for ruling in rulings if ruling.decision == "ask"]:
-            return Verdict(
-                "ask",
-                asked[0].reason,
-                offers_for(self._scopes(asked, coverage)),
-                is_ruled=any(ruling.is_ruled for ruling in asked),
-                is_doubtful=any(isinstance(ruling.claim, Doubt) for ruling in asked),
-            )
-        told = [ruling for ruling in rulings if ruling.reason]
-        return Verdict("allow", told[0].reason if told else "nothing in it needs an allowance")
-
-    def _rule_on(self, claim: Claim, coverage: Coverage) -> Ruling:
-        if isinstance(claim, Destruction):
-            return Ruling("deny", f"{claim}: {NEVER}", claim)
-        if isinstance(claim, Doubt):
-            return Ruling("ask", str(claim), claim)
-        against = self._strongest(claim, coverage, "deny")
-        if against is not None and against[0] is Match.YES:
-            return Ruling("deny", f"{claim} is denied by {against[1].described}", claim)
-        if against is not None:
-            reason = f"{claim} may be what {against[1].described} denies"
-            return Ruling("ask", reason, claim, is_ruled=True)
-        asking = self._strongest(claim, coverage, "ask")
-        if asking is None:
-            allowed = self._allowed(claim, coverage)
-            if allowed is not None:
-                return Ruling("allow", allowed, claim)
-        return self._chosen(claim, coverage, asking[1] if asking else None)
-
-    def _strongest(self, claim: Claim, coverage: Coverage, effect: Decision) -> tuple[Match, Rule] | None:
-        """Return the rule with this effect that matches best, and how well; None if none may match."""
-        rules = (*self._rules, *self._mode().deny)
-        matches = [(coverage.touches(rule, claim), rule) for rule in rules if rule.effect == effect]
-        return max(
-            (pair for pair in matches if pair[0] is not Match.NO), key=lambda pair: pair[0], default=None
-        )
-
-    def _allowed(self, claim: Claim, coverage: Coverage) -> str | None:
-        """Return why rules or defaults allow a claim: None if they do not, "" if it needs no allowance."""
-        if (isinstance(claim, ToolClaim) and not claim.is_needed) or (
-            isinstance(claim, CommandClaim) and claim.is_wrapper
-        ):
-            return ""  # nothing by itself
-        for rule in self._rules:
-            if rule.effect == "allow" and coverage.covers(rule, claim):
-                return f"{claim} is allowed by {rule.described}"
-        if coverage.action.server is not None or coverage.action.is_gated:
-            return None
-        if isinstance(claim, PathClaim) and claim.kind == "read" and coverage.is_ordinary(claim):
-            return f"{claim} is inside of the session's directories"
-        if isinstance(claim, ToolClaim) and claim.kind == "think":
-            return "thinking touches nothing"
-        return None
-
-    def _chosen(self, claim: Claim, coverage: Coverage, asking: Rule | None) -> Ruling:
-        """Judge a claim by remembered choices, then by the mode; ask if neither decides.
-
-        The session's choices come before the project's, and in each of them a rejection before an allowance.
-        """
-        may_be_against = asking is not None
-        for choices in (self._choices.session, self._choices.kept):
-            rejecting = [rule for rule in choices if rule.effect == "deny"]
-            for rule in rejecting:
-                if coverage.touches(rule, claim) is Match.YES:
-                    return Ruling("deny", f"{claim} is denied by {rule.described}", claim)
-            may_be_rejected = any(coverage.touches(rule, claim) is Match.MAYBE for rule in rejecting)
-            may_be_against = may_be_against or may_be_rejected
-            for rule in choices if not may_be_rejected else ():
-                if rule.effect == "allow" and coverage.covers(rule, claim):
-                    return Ruling("allow", f"{claim} is allowed by {rule.described}", claim)
-        if not may_be_against and (by_mode := self._by_mode(claim, coverage)) is not None:
-            return Ruling("allow", by_mode, claim)
-        why = f"{asking.described} asks about {claim}" if asking else f"no rule allows {claim}"
-        return Ruling("ask", why, claim, may_remember=True, is_ruled=asking is not None)
-
-    def _by_mode(self, claim: Claim, coverage: Coverage) -> str | None:
-        """Return why the mode allows a claim, if it does; a command must also stay in the project."""
-        mode = self._mode()
-        if any(coverage.touches(rule, claim) is not Match.NO for rule in mode.ask):
-            return None
-        if isinstance(claim, CommandClaim) and not self._stays(claim, mode, coverage):
-            return None
-        for rule in mode.allow:
-            if coverage.covers(rule, claim):
-                return f"{claim} is allowed by {rule.described}"
-        return None
-
-    def _stays(self, claim: CommandClaim, mode: ModeRules, coverage: Coverage) -> bool:
-        """True if a command runs as the same user, hides no code and names only paths that may be edited."""
-        if program_name(claim.words[0].text) in PRIVILEGED:
-            return False
-        if inline_code_at(claim.words) is not None and hides_code(claim.words):
-            return False
-        for place in claim.places:
-            edit = PathClaim("edit", place)
-            if any(coverage.touches(rule, edit) is not Match.NO for rule in mode.ask):
-                return False
-            written = (rule for rule in self._rules if rule.effect == "allow")
-            if not coverage.is_ordinary(edit) and not any(coverage.covers(rule, edit) for rule in written):
-                return False
-        return True
-
-    def _scopes(self, rulings: Sequence[Ruling], coverage: Coverage) -> list[Scope]:
-        """Return the scopes that "always" would remember; none at all if one of the rulings has no scope."""
-        scopes: list[Scope] = []
-        for ruling in rulings:
-            scope = scope_of(ruling.claim, self._project, coverage.roots) if ruling.may_remember else None
-            if scope is None or not _answers(scope, ruling.claim, coverage):
-                return []
-            scopes.append(scope if self._choices.can_last else scope.for_session())
-        return scopes
-
-
-def _is_overreaching(rule: Rule) -> bool:
-    return rule.effect == "allow" and rule.origin == PROJECT
-
-
-def _answers(scope: Scope, claim: Claim, coverage: Coverage) -> bool:
-    """True if a rule with this scope would allow the claim the next time.
-
-    What is sensitive is asked about each time, unless a written rule names it.
-    """
-    if isinstance(claim, PathClaim) and coverage.is_sensitive(claim):
-        return False
-    try:
-        rule = Rule.parse("allow", scope.rule_text, "")
-    except ValueError:
-        return False
-    return coverage.covers(rule, claim)
-
 
 Lifetime = Literal["session", "project"]
 
@@ -446,6 +242,7 @@ class Choices:
         self._store = store if _is_text(self._project) else None
         self._session: dict[str, Rule] = {}
         self._kept: tuple[Rule, ...] = ()
+        self._when_changed: set[Callable[[], None]] = set()
 
     @property
     def session(self) -> tuple[Rule, ...]:
@@ -479,6 +276,13 @@ class Choices:
         if records and self._store is not None:
             await self._store.remember_choices(*records)
             await self.refresh()
+        for callback in tuple(self._when_changed):
+            callback()
+
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back whenever an answer was remembered; returns a function that ends that."""
+        self._when_changed.add(callback)
+        return lambda: self._when_changed.discard(callback)
 
     def close(self) -> None:
         """Forget the session's choices."""
