@@ -1,0 +1,121 @@
+"""One question of the coder on its way: what the editor sees of it, and what it passes through."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from coder.script import use
+from coder.served_coder import Coder, clerk, write
+from raw_client import Frame
+
+MOST_FILES = 50
+"""Most files of Coupler's that a permission question passes through."""
+
+TRACER = """
+import json, os, sys, threading
+
+files, judged, state = set(), [], {"is_on": False}
+
+def note(frame, event, argument):
+    if event != "call":
+        return
+    code = frame.f_code
+    file, name = code.co_filename, code.co_name
+    if file.endswith("editor_tools/tool_use.py") and name == "ask":
+        state["is_on"] = True
+    if not state["is_on"] or "/coupler/" not in file:
+        return
+    files.add(file.rpartition("/coupler/")[2])
+    if name == "claims_of":
+        judged.append(file)
+    if name == "_go_on":
+        state["is_on"] = False
+        with open(os.environ["TRACE_FILE"], "w") as out:
+            json.dump({"files": sorted(files), "judgements": len(judged)}, out)
+
+threading.setprofile(note)
+sys.setprofile(note)
+"""
+
+
+def statuses(frames: list[Frame]) -> dict[str, list[str]]:
+    """The statuses of each call in the order in which the editor is told of them."""
+    told: dict[str, list[str]] = {}
+    for frame in frames:
+        params = frame.get("params", {})
+        call = params.get("update", params.get("toolCall", {}))
+        if "toolCallId" in call and call.get("status"):
+            told.setdefault(call["toolCallId"], []).append(call["status"])
+    return told
+
+
+def played(
+    coder: Coder, project: Path, script: list[Any], *answers: str, servers: tuple[Frame, ...] = ()
+) -> dict[str, list[str]]:
+    editor = coder(project, script, *servers)
+    request = editor.begin("Do it")
+    waiting = iter(answers)
+    frames = [editor.client.read()]
+    while frames[-1].get("id") != request["id"] or "method" in frames[-1]:
+        editor.serve(frames[-1], waiting)
+        frames.append(editor.client.read())
+    assert not [*waiting]
+    return statuses(frames)
+
+
+def test_a_call_is_pending_while_it_is_asked_about_then_in_progress_and_never_back(
+    coder: Coder, project: Path
+) -> None:
+    write(project, {"x.txt": "x", "b.txt": "b"})
+    script = [
+        use("run_command", command="rm x.txt"),
+        use("write_file", path="c.txt", content="c"),
+        use("search", pattern="b"),
+        "Done.",
+    ]
+
+    told = played(coder, project, script, "allow_once", "allow_once")
+
+    command, writing, search = told.values()
+    assert command == ["pending", "pending", "in_progress", "completed"]
+    assert writing == ["pending", "pending", "in_progress", "completed"]
+    assert search == ["pending", "in_progress", "completed"]
+    assert not (project / "x.txt").exists()
+
+
+def test_a_call_that_is_refused_never_ran(coder: Coder, project: Path) -> None:
+    write(project, {"x.txt": "x"})
+
+    [told] = played(
+        coder, project, [use("run_command", command="rm x.txt"), "Then not."], "reject_once"
+    ).values()
+
+    assert told == ["pending", "pending", "failed"]
+
+
+def test_a_tool_of_an_mcp_server_is_pending_while_it_is_asked_about(coder: Coder, project: Path) -> None:
+    script = [use("read_memo", text="the memo"), "Read."]
+
+    [told] = played(coder, project, script, "allow_once", servers=(clerk(),)).values()
+
+    assert told[:3] == ["pending", "pending", "in_progress"]
+    assert told[-1] == "completed"
+
+
+def test_a_question_is_judged_once_and_passes_through_few_files(
+    coder: Coder, project: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "tracer").mkdir()
+    (tmp_path / "tracer" / "sitecustomize.py").write_text(TRACER)
+    write(project, {"x.txt": "x"})
+    trace = tmp_path / "trace.json"
+    coder.model.plays(use("run_command", command="rm x.txt"), "Done.")
+    served = coder.served(fresh=True, env={"PYTHONPATH": str(tmp_path / "tracer"), "TRACE_FILE": str(trace)})
+
+    served.opened(project).prompt("Delete it", "allow_once")
+
+    passed = json.loads(trace.read_text())
+    assert passed["judgements"] == 1
+    assert len(passed["files"]) <= MOST_FILES, passed["files"]
