@@ -11,6 +11,7 @@ from pathlib import Path
 
 from agent_process import PeerError
 from bridge import compare_bridges
+from decisions import measure_decisions
 from deltas import measure_deltas
 from lasting import LASTING_MEASURES
 from measures import MEASURES, QUICK, Effort, warm_up
@@ -20,7 +21,7 @@ from steps import measure_steps
 from table import render
 from targets import TARGETS
 
-ALL_MEASURES = (*MEASURES, *LASTING_MEASURES, measure_steps, measure_deltas)
+ALL_MEASURES = (*MEASURES, *LASTING_MEASURES, measure_steps, measure_deltas, measure_decisions)
 BRIDGE = "the LangChain bridge"
 
 

@@ -75,6 +75,8 @@ CANCEL = Figure("cancel of asyncio code, p50", tenths)
 CANCEL_SLOW = Figure("cancel of asyncio code, p99", tenths)
 STEP = Figure("a `run` step of a workflow, of 1,000 in a loop", tenths)
 STEP_ADDED = Figure("what Coupler adds to such a step's shell", tenths)
+DECISION = Figure("a permission request that rules decide", tenths)
+LONG_DECISION = Figure("a permission request about a line of 2.4 KB", tenths)
 DELTA = Figure("text of a step's agent to the editor, p50", tenths)
 DELTA_SLOW = Figure("text of a step's agent to the editor, p95", tenths)
 
@@ -109,4 +111,6 @@ ROWS = [
     STEP_ADDED,
     DELTA,
     DELTA_SLOW,
+    DECISION,
+    LONG_DECISION,
 ]

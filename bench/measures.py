@@ -45,6 +45,7 @@ class Effort:
     requests: int = 10
     steps: int = 1_000
     deltas: int = 200
+    decisions: int = 300
     # The SDKs would take minutes over a million updates, and nothing is asked of them there.
     longest_turn: int = 1_000_000
     longest_turn_of_others: int = 100_000
@@ -58,6 +59,7 @@ QUICK = Effort(
     requests=3,
     steps=100,
     deltas=40,
+    decisions=50,
     longest_turn=100_000,
     longest_turn_of_others=10_000,
 )

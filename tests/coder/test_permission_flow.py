@@ -119,3 +119,29 @@ def test_a_question_is_judged_once_and_passes_through_few_files(
     passed = json.loads(trace.read_text())
     assert passed["judgements"] == 1
     assert len(passed["files"]) <= MOST_FILES, passed["files"]
+
+
+def test_a_search_leaves_out_what_may_not_be_read_and_asks_nobody(coder: Coder, project: Path) -> None:
+    write(project, {".env": "TOKEN=needle", "private/a.txt": "needle", "src/b.txt": "needle"})
+    coder.model.plays(use("search", pattern="needle"), use("find_files", glob="**/*.txt"), "Found.")
+    served = coder.served(config='[permissions]\ndeny = ["read(private/**)", "read(**/.env)"]\n')
+
+    turn = served.opened(project).prompt("Look for it")
+
+    found = "\n".join(coder.model.last.results)
+    assert "src/b.txt" in found
+    assert "needle" in found
+    assert "private/a.txt:" not in found
+    assert "TOKEN" not in found
+    assert [each["status"] for each in turn.uses] == ["completed", "completed"]
+
+
+def test_a_search_in_a_directory_that_may_not_be_read_is_denied(coder: Coder, project: Path) -> None:
+    write(project, {"private/a.txt": "needle"})
+    coder.model.plays(use("search", pattern="needle", directory="private"), "I may not.")
+    served = coder.served(config='[permissions]\ndeny = ["read(private/)"]\n')
+
+    turn = served.opened(project).prompt("Look for it")
+
+    assert "is denied by `read(private/)`" in coder.model.last.result
+    assert turn.use["status"] == "failed"
