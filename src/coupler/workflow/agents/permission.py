@@ -36,10 +36,9 @@ from coupler.schema.v1 import Content, McpServer, ToolCallLocation
 from coupler.store.errors import StoreError
 from coupler.workflow.agents.agent_events import MOST_SHOWN, Telling, shortened
 from coupler.workflow.agents.editor_access import diff_for_write
-from coupler.workflow.engine.attempt import Stopped
 from coupler.workflow.engine.front import PermissionQuestion, span, visible
 from coupler.workflow.engine.performers import ask_approval
-from coupler.workflow.errors import Parked, StepError
+from coupler.workflow.errors import CallDenied, Parked, StepError
 from coupler.workflow.journal.run_events import Noted
 from coupler.workflow.language.model import ApprovalGate, ToolRuleTexts
 
@@ -57,8 +56,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coupler.workflow")
 
-GiveUp = Callable[[Parked | Stopped], None]
-"""Ends the agent's turn, because the run is parked or stopped."""
+GiveUp = Callable[[Parked | CallDenied], None]
+"""Ends the agent's turn, because the run is parked, or a denied call ends the step."""
 
 
 class Judging:
@@ -199,8 +198,11 @@ class Judging:
 
     async def _ask_as_ruled(self, request: PermissionRequest) -> bool:
         # What a workflow says of its own questions is not said of those that the user wants to be asked.
-        is_users = await in_thread(lambda: self._rules.is_of_user(request))
-        return await self._ask(request, ApprovalGate() if is_users else self._gate)
+        is_users, is_steps = await in_thread(
+            lambda: (self._rules.is_of_user(request), self._rules.is_of_step(request))
+        )
+        gate = ApprovalGate() if is_users else self._gate
+        return await self._ask(request, gate, may_end_step=is_steps)
 
     async def _ask(
         self,
@@ -208,6 +210,8 @@ class Judging:
         gate: ApprovalGate,
         offers: tuple[Offer, ...] = (),
         settled: Callable[[], Awaitable[bool | None]] | None = None,
+        *,
+        may_end_step: bool = False,
     ) -> bool:
         wish = PermissionQuestion(request.tool_call, self._announced(request.tool_call), offers)
         try:
@@ -219,8 +223,8 @@ class Judging:
             await self._remember(offer)
         if approval.approved:
             self._granted.append(action_of(request))
-        elif gate.on_deny == "stop":
-            self._give_up(Stopped("cancelled", f"{self._attempt.place} was denied"))
+        elif may_end_step and self._gate.on_denied_call is not None:
+            self._give_up(CallDenied(request.tool_call.title, approval.by))
         if approval.by == "user":
             self._answered.add(request.tool_call.id)
         return approval.approved
@@ -245,7 +249,7 @@ class Judging:
         self._attempt.emit(Noted(text=shortened(text, MOST_SHOWN)))
 
 
-def _too_late(reason: Parked | Stopped) -> None:
+def _too_late(reason: Parked | CallDenied) -> None:
     """Ignore a reason to end the turn, because the turn is over."""
 
 
@@ -274,6 +278,7 @@ class ToolRules:
         except (TypeError, ValueError) as error:
             raise StepError("template", f"a rule under `tools` or `approve` is wrong: {error}") from None
         self._of_user = Rules((), (), (), [rule for rule in of_config if rule.effect == "ask"])
+        self._of_step = Rules((), ask, ())
 
     @classmethod
     def of(cls, tools: ToolRuleTexts | None, gate: ApprovalGate | None, config: Config | None) -> ToolRules:
@@ -304,8 +309,11 @@ class ToolRules:
 
     def is_of_user(self, request: PermissionRequest) -> bool:
         """Tell whether the user or the project wants to be asked, and not the workflow alone."""
-        verdict = self._of_user.judge(request)
-        return verdict.decision == "ask" and verdict.is_ruled
+        return _is_asked(self._of_user, request)
+
+    def is_of_step(self, request: PermissionRequest) -> bool:
+        """Tell whether `approve` of the step wants a question about a call."""
+        return _is_asked(self._of_step, request)
 
     def remedy(self, request: PermissionRequest) -> str:
         """Return what would have allowed a call, in the words of the language."""
@@ -320,6 +328,11 @@ class ToolRules:
         if not texts:
             return "allow it with a rule under `tools.allow` of the step"
         return f"to allow it, write under `tools.allow` of the step: {', '.join(texts)}"
+
+
+def _is_asked(rules: Rules, request: PermissionRequest) -> bool:
+    verdict = rules.judge(request)
+    return verdict.decision == "ask" and verdict.is_ruled
 
 
 def _against(config: Config) -> list[Rule]:
