@@ -66,8 +66,8 @@ AGENTS: ConfigKey[tuple[AgentTable, ...]] = ConfigKey(
     AgentTables(),
     (),
     "trusted project",
-    "Agents by name: how each is started, and how the steps of workflows set it up, in place of the "
-    "catalogue's or besides.",
+    "Agents by name: how each is started, and how its sessions are set up, in place of the catalogue's or "
+    "besides.",
     default_words="those of the catalogue",
 )
 MCP: ConfigKey[tuple[McpServer, ...]] = ConfigKey(

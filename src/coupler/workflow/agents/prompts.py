@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
+from coupler.client.agent_profile import with_instructions
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, PromptSent, Received, TurnFinished
 from coupler.client.policy import Policy
@@ -17,7 +18,7 @@ from coupler.client.reply import Reply, TurnUsage
 from coupler.relay.session import marked
 from coupler.workflow.agents.agent_events import Telling, step_error, usage_of
 from coupler.workflow.agents.agent_setup import AgentSetup, set_up_agent
-from coupler.workflow.agents.agent_start import login_argument, with_instructions
+from coupler.workflow.agents.agent_start import login_argument
 from coupler.workflow.agents.agents import ASKED, EarlierSession, asked_decision, conversation_text
 from coupler.workflow.agents.editor_access import fill_in_form, open_page
 from coupler.workflow.agents.permission import Judging, ToolRules
