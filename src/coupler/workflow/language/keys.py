@@ -812,7 +812,8 @@ WORKFLOW = Table(
                 ),
                 "a list of variable names",
             ),
-            "Environment variables that it uses as `secrets.NAME`, and that are masked wherever they show.",
+            "Environment variables that it uses as `secrets.NAME`, that its commands get, and that are "
+            "masked wherever they show.",
             "[GITHUB_TOKEN]",
         ),
         Key(
