@@ -16,6 +16,8 @@ from os import PathLike
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack, overload
 
+from msgspec import structs
+
 from coupler.client.connection import FRAME_LIMIT, ExitDetails, Link, ProcessLink
 from coupler.client.elicitation import OnForm, OnUrl
 from coupler.client.errors import AgentError
@@ -33,6 +35,8 @@ from coupler.wire.transport import MemoryTransport, Transport
 if TYPE_CHECKING:
     from coupler.agent.factory import AgentFactory
     from coupler.agent.startup.serve_options import ServeOptions
+    from coupler.client.agent_profile import AgentProfile
+    from coupler.providers.catalogue import CatalogueEntry
 
 
 STARTUP_TIMEOUT = 30.0
@@ -42,6 +46,9 @@ INSTALLER_TIMEOUT = 120.0
 """Seconds for the start of commands that may download the agent first."""
 
 INSTALLERS = frozenset({"npx", "uvx", "bunx", "pnpx", "pipx"})
+
+SESSION_KEYS = ("system", "model", "mode", "options", "allow", "deny", "context", "skills")
+"""Settings of an agent's table that are about its sessions, and not about how it is started."""
 
 T = TypeVar("T")
 
@@ -102,11 +109,60 @@ def connect(
     `terminals` it may run commands there. `on_form` and `on_url` are functions that ask the user for what the
     agent wants to know.
     """
+    return _connected(
+        agent,
+        cwd=cwd,
+        env=env,
+        startup_timeout=startup_timeout,
+        frame_limit=frame_limit,
+        quirks=quirks,
+        on_event=on_event,
+        files=files,
+        terminals=terminals,
+        on_form=on_form,
+        on_url=on_url,
+        record=record,
+    )
+
+
+def connect_bare(
+    agent: str | Sequence[str],
+    *,
+    cwd: str | PathLike[str],
+    env: Environment | Mapping[str, str | None] | None = None,
+    files: FileAccess | None = None,
+) -> RemoteAgent:
+    """Connect to an agent without what its table in `coupler.toml` says of sessions.
+
+    For callers that apply the table themselves, because they have settings of their own to merge with it.
+    """
+    return _connected(agent, has_profile=False, cwd=cwd, env=env, files=files)
+
+
+def _connected(
+    agent: str | Sequence[str] | Any,
+    *,
+    cwd: str | PathLike[str],
+    env: Environment | Mapping[str, str | None] | None,
+    files: FileAccess | None,
+    startup_timeout: float | None = None,
+    frame_limit: int = FRAME_LIMIT,
+    quirks: Quirks | None = None,
+    on_event: OnEvent | None = None,
+    terminals: bool = False,
+    on_form: OnForm | None = None,
+    on_url: OnUrl | None = None,
+    record: str | PathLike[str] | None = None,
+    has_profile: bool = True,
+) -> RemoteAgent:
     _refuse_no_agent(agent)
     words = agent_label(agent)
-    if isinstance(agent, str) and (meant := resolve_name(agent, cwd=cwd, env=env)) is not None:
-        agent, env = meant.target, meant.env
-        quirks, files = quirks or meant.quirks, files or meant.files
+    profile: AgentProfile | None = None
+    if isinstance(agent, str):
+        meant = resolve_name(agent, cwd=cwd, env=env, has_profile=has_profile)
+        if meant is not None:
+            agent, env, profile = meant.target, meant.env, meant.profile
+            quirks, files = quirks or meant.quirks, files or meant.files
     timeout = default_startup_timeout(agent) if startup_timeout is None else startup_timeout
     confinement = confinement_of(agent)
     if confinement is not None and (files is not None or terminals):
@@ -131,6 +187,7 @@ def connect(
         quirks=quirks,
         on_event=on_event,
         confinement=confinement,
+        profile=profile,
     )
 
 
@@ -263,6 +320,7 @@ class ResolvedAgent(NamedTuple):
     env: Environment | Mapping[str, str | None] | None
     quirks: Quirks | None
     files: FileAccess | None = None
+    profile: AgentProfile | None = None
 
 
 def resolve_name(
@@ -270,8 +328,12 @@ def resolve_name(
     *,
     cwd: str | PathLike[str] | None = None,
     env: Environment | Mapping[str, str | None] | None = None,
+    has_profile: bool = True,
 ) -> ResolvedAgent | None:
-    """Resolve a name of the catalogue in a directory; None if it is a command line."""
+    """Resolve a name of the catalogue in a directory; None if it is a command line.
+
+    `has_profile` is False if its table in `coupler.toml` is to say nothing of its sessions.
+    """
     if not agent or any(char.isspace() or char in "/\\" for char in agent):
         return None
     # Imported on use, because most agents are command lines.
@@ -283,20 +345,61 @@ def resolve_name(
     entry = chosen.entry
     if not isinstance(env, Environment):
         env = {**entry.env, **(env or {})} or None
+    profile = _profile_of(entry) if has_profile else None
     if chosen.form == "acp":
-        return ResolvedAgent([*chosen.command], env, entry.quirks, entry.files)
-    return ResolvedAgent(_native(entry.native or "", env), None, entry.quirks)
+        return ResolvedAgent([*chosen.command], env, entry.quirks, entry.files, profile)
+    native = entry.native or ""
+    target = _native(native, env, profile)
+    return ResolvedAgent(target, None, entry.quirks, profile=_of_sessions(profile, native, target))
 
 
-def _native(name: str, env: Environment | Mapping[str, str | None] | None) -> Any:
+def _profile_of(entry: CatalogueEntry) -> AgentProfile | None:
+    """Return what an agent's table says of its sessions; None if it says nothing."""
+    table = entry.table
+    if table is None or not any(getattr(table, key) for key in SESSION_KEYS):
+        return None
+    # Imported on use, because most agents have no such table.
+    from coupler.client.agent_profile import AgentProfile
+
+    return AgentProfile(table)
+
+
+def _native(
+    name: str, env: Environment | Mapping[str, str | None] | None, profile: AgentProfile | None
+) -> Any:
     from coupler.providers.catalogue import ENTRIES, provider
 
-    if env is None:
-        return provider(name)()
-    if isinstance(env, Environment) or ENTRIES[name].program is None:
-        raise AgentError("spawn", f"the native form of {name} takes no `env` but a mapping for its program")
+    given: dict[str, Any] = {}
+    if profile is not None:
+        table = profile.table
+        given = {"model": table.model, "system_prompt": profile.system_prompt(), "options": table.options}
+    if env is not None:
+        if isinstance(env, Environment) or ENTRIES[name].program is None:
+            raise AgentError(
+                "spawn", f"the native form of {name} takes no `env` but a mapping for its program"
+            )
+        given["env"] = env
     made: Any = provider(name)
-    return made(env=env)
+    try:
+        return made(**given)
+    except (TypeError, ValueError) as error:
+        if profile is None:
+            raise
+        raise AgentError("spawn", f"{profile.place} cannot hold for {name}: {error}") from None
+
+
+def _of_sessions(profile: AgentProfile | None, name: str, target: object) -> AgentProfile | None:
+    """Return the part of a native agent's profile that its sessions apply: it was made with the rest."""
+    if profile is None:
+        return None
+    confinement = confinement_of(target)
+    if confinement is not None and profile.rules:
+        raise AgentError(
+            "spawn",
+            f"{confinement.agent} asks nobody before it uses a tool, so that `tools` of {profile.place} "
+            f'cannot hold: use its ACP form, as in `agent = "{name}:acp"`, or choose a `mode` instead',
+        )
+    return type(profile)(structs.replace(profile.table, system=None, skills=(), model=None, options={}))
 
 
 class LocalLink:

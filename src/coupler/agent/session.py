@@ -106,6 +106,7 @@ class Session:
         """The environment of what the session runs; a change concerns no other session."""
         self.withheld: frozenset[str] = frozenset()
         """The variables that nothing the session runs gets to see; see `withhold`."""
+        self._passed_to_commands: frozenset[str] | None = None
         self.state: Any = None
         """The agent's own memory of the session, bytes or what JSON can hold: saved with every turn."""
         self.outlet = Outlet(id, editor, peer, self.secrets)
@@ -288,6 +289,28 @@ class Session:
         self.withheld |= frozenset(names)
         for name in self.withheld:
             self.env.pop(name, None)
+
+    def withhold_secrets_from_commands(self, but: Iterable[str] = ()) -> None:
+        """Keep variables that hold secrets from commands, except these; agents and servers get theirs."""
+        self._passed_to_commands = frozenset(but)
+
+    @property
+    def kept_from_commands(self) -> tuple[str, ...]:
+        """The variables of its `env` that its commands do not get; what it has set itself they do get."""
+        passed = self._passed_to_commands
+        if passed is None:
+            return ()
+        from coupler.redaction.sources import secret_variables
+
+        inherited = {name: value for name, value in self.env.items() if os.environ.get(name) == value}
+        named = () if self._project is None else self._project.secret_names
+        return tuple(name for name in secret_variables(inherited, named) if name not in passed)
+
+    @property
+    def command_env(self) -> dict[str, str]:
+        """The environment of its commands: `env` without what is kept from them."""
+        kept = self.kept_from_commands
+        return {name: value for name, value in self.env.items() if name not in kept}
 
     def set_title(self, title: str | None) -> None:
         """Name the session, for lists and tabs; None clears the name."""

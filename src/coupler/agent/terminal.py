@@ -174,9 +174,10 @@ class _Command:
         self._cwd = cwd
         if "\0" in self._cwd:
             raise ValueError(f"the command's directory {self._cwd!r} holds a NUL character")
-        variables = {**turn.session.env, **(env or {})}
+        session = turn.session
+        variables = {**session.command_env, **(env or {})}
         self._removes = None in variables.values()
-        self._withheld = turn.session.withheld.difference(variables)
+        self._withheld = session.withheld.union(session.kept_from_commands).difference(variables)
         self._env = Environment(variables, inherits=False).resolve()
         turn.session.secrets.notice({name: value for name, value in (env or {}).items() if value is not None})
         self._input = _bytes(input)

@@ -104,6 +104,11 @@ SPAWN_FAILED = ErrorReason("spawn_failed", -32603, "The command could not be sta
 TOO_MANY_TERMINALS = ErrorReason("too_many_terminals", -32603, "The session must release a terminal first.")
 SESSION_ENDED = ErrorReason("session_ended", -32600, "The session is being closed: it gets nothing more.")
 
+NOT_PERMITTED = ErrorReason(
+    "not_permitted", -32603, "A rule, an earlier choice or the user does not permit it."
+)
+"""Listed with the reasons of a relay, where most refusals come from."""
+
 REASONS = (
     RESOURCE_NOT_FOUND,
     OUTSIDE_ROOTS,
@@ -138,7 +143,11 @@ class AsyncResponder:
         assert session is not None  # the parameters name one
         if session.has_ended:
             raise RpcError.because(SESSION_ENDED, "the session is being closed: it gets nothing more")
-        request.run(self._do(params, session))
+        request.run(self._permitted(params, session))
+
+    async def _permitted(self, params: Any, session: RemoteSession) -> Any:
+        await session.refuse_denied(params)
+        return await self._do(params, session)
 
 
 class NotificationListener:

@@ -38,6 +38,13 @@ class PermissionRequest(Struct, frozen=True):
     cwd: str = ""
     roots: tuple[str, ...] = ()
     """The session's directories: its own, and the additional ones."""
+    rules: tuple[Rule, ...] = ()
+    """Rules that hold for the agent, whatever the policy says."""
+
+    def option(self, *, id: str | None = None, kind: str | None = None) -> PermissionOption | None:
+        """Return the first offered option with this id or of this kind."""
+        fitting = (each for each in self.options if each.option_id == id or each.kind == kind)
+        return next(fitting, None)
 
 
 class Decision(Struct, frozen=True):
@@ -176,15 +183,20 @@ class Policy:
 
         function = None if self._decide is None else _Function(self._decide, request)
         permissions = self._permissions(request)
+        # Who denies everything has nothing allowed by the agent's own table.
+        also = [rule for rule in request.rules if rule.effect != "allow" or self.name != "deny-all"]
         permission = await permissions.decide(
-            action_of(request), nobody if function is None else function.asked, unruled=self._unruled
+            action_of(request),
+            nobody if function is None else function.asked,
+            unruled=self._unruled,
+            also=also,
         )
         is_functions = function is not None and function.was_asked
         verdict: Verdict = function.verdict if function is not None and is_functions else permission.is_given
         decision = Decision(request.tool_call, _option(request, verdict))
         if decision.is_allowed or is_functions:
             return decision
-        return replace(decision, remedy=self._remedy(permission))
+        return replace(decision, remedy=self._remedy(permission, bool(self._rules or also)))
 
     def _permissions(self, request: PermissionRequest) -> Permissions:
         from coupler.permission.decision import Permissions
@@ -193,14 +205,14 @@ class Policy:
         project = request.cwd or "/"
         return Permissions(self._rules, Choices(project), project, reads=self._reads)
 
-    def _remedy(self, permission: Permission) -> str:
+    def _remedy(self, permission: Permission, has_rules: bool) -> str:
         """Describe what would allow the call, for people who use Python or the command line."""
         verdict = permission.verdict
         if permission.is_given or verdict is None:
             return ALWAYS_ALONE
         if verdict.is_final:
             return verdict.reason
-        if verdict.decision == "deny" or (self._unruled == "allow" and self._rules):
+        if verdict.decision == "deny" or (self._unruled == "allow" and has_rules):
             return f"{verdict.reason}: take that rule out to allow it"
         if self._unruled == "allow":
             return f"{verdict.reason}: do it by hand, or let a function of yours decide"
@@ -259,17 +271,16 @@ def _checked(
 
 def _option(request: PermissionRequest, verdict: Verdict) -> PermissionOption | None:
     if isinstance(verdict, str):
-        by_id = {option.option_id: option for option in request.options}
-        if verdict not in by_id:
-            raise ValueError(f"the agent offers no option {verdict!r}, only {', '.join(by_id)}")
-        return by_id[verdict]
+        if (option := request.option(id=verdict)) is None:
+            offered = ", ".join(each.option_id for each in request.options)
+            raise ValueError(f"the agent offers no option {verdict!r}, only {offered}")
+        return option
     if verdict is None:
         return None
     if not isinstance(verdict, bool):
         # Whatever else is true in Python's eyes has not been meant as a yes.
         raise TypeError(f"a verdict is True, False, the id of an option or None; this is {verdict!r}")
-    wanted = "allow_once" if verdict else "reject_once"
-    return next((option for option in request.options if option.kind == wanted), None)
+    return request.option(kind="allow_once" if verdict else "reject_once")
 
 
 WITHDRAWN = RequestPermissionResponse(CancelledPermissionOutcome())
@@ -291,7 +302,11 @@ class PermissionResponder:
             params.tool_call.tool_call_id, ToolCall(id=params.tool_call.tool_call_id)
         )
         question = PermissionRequest(
-            call.updated(tool_update_of(params.tool_call)), tuple(params.options), session.cwd, session.roots
+            call.updated(tool_update_of(params.tool_call)),
+            tuple(params.options),
+            session.cwd,
+            session.roots,
+            session.rules,
         )
         session.questions.ask(
             request, lambda: _decided(session, question), WITHDRAWN, "the permission policy"

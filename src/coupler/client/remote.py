@@ -61,6 +61,7 @@ from coupler.schema.v1 import (
 from coupler.wire.peer import Peer
 
 if TYPE_CHECKING:
+    from coupler.client.agent_profile import AgentProfile
     from coupler.client.elicitation import Elicitation, OnForm, OnUrl
     from coupler.client.policy import Confinement
 
@@ -122,6 +123,7 @@ class RemoteAgent:
         quirks: Quirks | None = None,
         on_event: OnEvent | None = None,
         confinement: Confinement | None = None,
+        profile: AgentProfile | None = None,
     ) -> None:
         """Prepare an agent; `link` returns a new link to it for each start."""
         self.capabilities = AgentCapabilities()
@@ -132,6 +134,7 @@ class RemoteAgent:
         """The directory that its process runs in, and that sessions get which name none."""
         self.confinement = confinement
         """The modes that enforce policies, for an agent that sends no permission requests."""
+        self._profile = profile
         self._startup_timeout = startup_timeout
         self._frame_limit = frame_limit
         self._offer = offer or ClientOffer()
@@ -204,7 +207,11 @@ class RemoteAgent:
 
     async def new(self, **options: Unpack[OpeningOptions]) -> RemoteSession:
         """Open a session; see `SessionOptions` and `OpeningOptions`."""
-        opening = SessionOpening(options, self.cwd, self.confinement)
+        preface = None
+        if self._profile is not None:
+            options = self._profile.completed(options)
+            preface = await self._profile.preface()
+        opening = SessionOpening(options, self.cwd, self.confinement, preface)
         request = NewSessionRequest(opening.cwd, opening.mcp_servers, opening.additional_directories)
         return await self._open("new", request, NewSessionResponse, opening)
 
@@ -313,6 +320,8 @@ class RemoteAgent:
             roots=opening.roots,
             quirks=self._quirks,
             observers=self._observers.copy(),
+            profile=self._profile,
+            preface=opening.preface,
         )
 
     async def _ask(self, request: Any, type: type[T], *, is_hurried: bool = True) -> T:
@@ -372,9 +381,14 @@ class SessionOpening:
     """Checks the options of one session before anything is sent, and applies them when it is open."""
 
     def __init__(
-        self, given: OpeningOptions, usual_cwd: Directory, confinement: Confinement | None = None
+        self,
+        given: OpeningOptions,
+        usual_cwd: Directory,
+        confinement: Confinement | None = None,
+        preface: str | None = None,
     ) -> None:
         wanted = given.get("permissions")
+        self.preface = preface
         self.policy = Policy.of(wanted)
         self.mcp_servers = tuple(given.get("mcp_servers", ()))
         self._resources = ToolResources(given.get("tools", ()), self.mcp_servers, given.get("output"))

@@ -68,10 +68,12 @@ from coupler.schema.v1 import (
 from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
+    from coupler.client.agent_profile import AgentProfile
     from coupler.client.connection import ClientConnection
     from coupler.client.remote import Quirks
     from coupler.client.terminals import ClientTerminal
     from coupler.client.tools import ClientTools
+    from coupler.permission.rules import Rule
 
 
 class RemoteSession:
@@ -87,7 +89,12 @@ class RemoteSession:
         roots: Sequence[str] = (),
         quirks: Quirks,
         observers: Observers,
+        profile: AgentProfile | None = None,
+        preface: str | None = None,
     ) -> None:
+        """Prepare a session; `preface` is the text of the profile that goes before its first prompt."""
+        self._profile = profile
+        self._preface = preface
         self.id = id
         self.cwd = cwd
         self.roots: tuple[str, ...] = (cwd, *roots)
@@ -112,6 +119,11 @@ class RemoteSession:
         self._has_ended = False
         self._finished_calls = FinishedCalls()
         self._at_end: list[Callable[[], Coroutine[Any, Any, None]]] = []
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules of the agent's profile, which hold besides the policy."""
+        return () if self._profile is None else self._profile.rules
 
     @property
     def mode(self) -> str | None:
@@ -170,6 +182,7 @@ class RemoteSession:
         """
         pieces = [content] if isinstance(content, str) else content
         blocks = tuple(TextContent(piece) if isinstance(piece, str) else piece for piece in pieces)
+        blocks = self._with_preface(blocks)
         goals: list[Goal] = []
         if output is not None:
             from coupler.client.output import MOST_REPAIRS, OutputGoal  # most prompts ask for none
@@ -236,7 +249,21 @@ class RemoteSession:
         """Register a function to await when the session is closed or its agent ends."""
         self._at_end.append(clean_up)
 
+    def _with_preface(self, blocks: tuple[ContentBlock, ...]) -> tuple[ContentBlock, ...]:
+        first = blocks[0].text if blocks and isinstance(blocks[0], TextContent) else None
+        if self._preface is None or (first is not None and first.startswith("/")):
+            return blocks  # a slash command is one only at the beginning of a prompt
+        preface, self._preface = self._preface, None
+        if first is None:
+            return (TextContent(preface), *blocks)
+        return (TextContent(f"{preface}\n\n{first}"), *blocks[1:])
+
     # What follows is for the parts of this layer that make up a session.
+
+    async def refuse_denied(self, params: Any) -> None:
+        """Raise RpcError for a request of the agent that its profile denies."""
+        if self._profile is not None:
+            await self._profile.refuse_denied(params, self.cwd, self.roots)
 
     def abandon(self) -> None:
         """Drop a session that could not be set up; the agent is told, and not waited for."""

@@ -101,6 +101,7 @@ class _Assembly:
         self._keyring = keyring
         self._modes = mode_middleware(resources.session, setup.profile, setup.mode, setup.profiles)
         resources.sandbox.setting = setup.sandbox
+        resources.session.withhold_secrets_from_commands(but=setup.environment)
 
     def graph(self) -> Graph:
         """Build the agent that talks to the user."""

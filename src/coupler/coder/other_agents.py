@@ -7,18 +7,17 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from coupler.agent.tool_call import text_content
+from coupler.client.agent_profile import file_in_prompt, text_of_file, with_instructions
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, Received
-from coupler.client.policy import Policy
 from coupler.client.remote import OpeningOptions
-from coupler.client_api import connect
+from coupler.client_api import connect_bare
 from coupler.config.agent_tables import whole_table
 from coupler.events import (
     Compaction,
@@ -36,13 +35,12 @@ from coupler.mcp.servers import merge_servers
 from coupler.providers.catalogue import ENTRIES, resolve
 from coupler.relay.editor import RelayedElicitations, release
 from coupler.relay.mirror import TurnMirror
-from coupler.relay.permission import RelayPermissions
+from coupler.relay.permission import RelayPermissions, RelayPolicy
 from coupler.relay.relay import RelayOffer
 from coupler.runtime.threads import in_thread
 from coupler.schema.methods import offers
 from coupler.schema.v1 import AuthCapabilities, ClientCapabilities, Terminal
 from coupler.wire.messages import RpcError
-from coupler.workflow.agents.agent_start import with_instructions
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
@@ -77,9 +75,6 @@ LONGEST_TASK = 2 * 60 * 60.0
 
 CANCEL_LIMIT = 2.0
 """Seconds that an agent has at most to end its turn when the user cancels; then its processes are ended."""
-
-LONGEST_FILE = 100_000
-"""Characters of a skill or context file that an agent is given before its task."""
 
 LONGEST_TEXT = 100_000
 """Characters of a report that the model gets."""
@@ -140,15 +135,10 @@ class OtherAgent(Struct, frozen=True, kw_only=True):
 
     def prompt(self, task: str) -> str:
         """The task, after what the agent has to be told before it. Reads files; may raise OSError."""
-        system = "\n\n".join(filter(None, [self.system, *map(_text_of, self.skills)]))
-        files = [f"[The file {path}:]\n\n{_text_of(path)}\n\n[End of {path}.]" for path in self.context]
+        system = "\n\n".join(filter(None, [self.system, *map(text_of_file, self.skills)]))
+        files = [file_in_prompt(path, text_of_file(path)) for path in self.context]
         whole = "\n\n".join([*files, task])
         return with_instructions(system, whole) if system else whole
-
-
-def _text_of(path: str) -> str:
-    with Path(path).open(encoding="utf-8", errors="replace") as file:
-        return file.read(LONGEST_FILE).strip()
 
 
 class RemoteTask:
@@ -213,7 +203,7 @@ class RemoteTask:
         if chosen is None:
             raise AgentError("spawn", f"there is no agent {other.name!r} in the catalogue")
         is_in_process = chosen.form == "native" and ENTRIES[chosen.entry.native or ""].program is None
-        agent = connect(
+        agent = connect_bare(
             other.name,
             cwd=session.cwd,
             env=None if is_in_process else _environment(session, chosen.entry.env),
@@ -227,7 +217,7 @@ class RemoteTask:
 
     async def _opened(self, agent: RemoteAgent) -> RemoteSession:
         other = self._other
-        options = OpeningOptions(cwd=self.session.cwd, permissions=Policy(self.guard.decide))
+        options = OpeningOptions(cwd=self.session.cwd, permissions=RelayPolicy(self.guard))
         if agent.confinement is not None:
             # It would ask nobody: whatever its profile says, it looks and changes nothing.
             return await agent.new(cwd=self.session.cwd, permissions="allow-reads")

@@ -40,7 +40,7 @@ from coupler.langchain.current import current, further_rules
 from coupler.langchain.editor_tools.tool_use import running_prompt, session_tool, tool_use
 from coupler.langchain.errors import failure_of
 from coupler.langchain.middleware import ToolResult, requested_tool, with_prompt
-from coupler.langchain.permission import permit, refusal_message
+from coupler.langchain.permission import refusal_message
 from coupler.langchain.presentation import kind_of, tool_metadata
 from coupler.langchain.tool_guard import guarded
 from coupler.permission.rules import Rule
@@ -463,10 +463,6 @@ class SubAgentMiddleware(AgentMiddleware[Any, Any, Any]):
             return _refused(served, request, "a sub-agent does not have this tool")
         token = further_rules.set((*further_rules.get(), *self._denials))
         try:
-            if served is not None and self._denials:
-                decision = await permit(served, call, tool, effect=None)
-                if not decision.runs:
-                    return decision.message_for(call)
             return await handler(request)
         finally:
             further_rules.reset(token)

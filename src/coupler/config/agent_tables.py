@@ -35,18 +35,18 @@ AGENT_KEYS: Mapping[str, TableKey] = {
         "`none`, `read` or `write`",
         "What it is offered of [files](clients.md#files) if nobody says so with `files=` or `--files`.",
     ),
-    "system": TableKey("a text", "Instructions; in the steps of workflows `{{ }}` is replaced in it."),
-    "model": TableKey("a text", "The model that its sessions are set to."),
+    "system": TableKey("a text", "Instructions, which it is given before the first prompt."),
+    "model": TableKey("a text", "The model that its new sessions are set to."),
     "base_url": TableKey("an address", "Of an agent that stands on `coder`: the server that has the model."),
-    "mode": TableKey("a text", "The mode that its sessions are set to."),
+    "mode": TableKey("a text", "The mode that its new sessions are set to."),
     "options": TableKey(
         "a table",
-        "Options of its sessions by their ids; of native agents those of their command lines.",
+        "Options of its new sessions by their ids; of native agents those of their command lines.",
     ),
     "tools": TableKey(
         "a table with `allow` and `deny`", "[Permission rules](permissions.md) for its tool calls."
     ),
-    "context": TableKey("a list of files", "Their texts go before the prompt."),
+    "context": TableKey("a list of files", "Their texts go before the first prompt."),
     "skills": TableKey("a list of files", "Their texts are added to the instructions."),
     "mcp": TableKey(
         "a list of names",

@@ -66,8 +66,8 @@ AGENTS: ConfigKey[tuple[AgentTable, ...]] = ConfigKey(
     AgentTables(),
     (),
     "trusted project",
-    "Agents by name: how each is started, and how the steps of workflows set it up, in place of the "
-    "catalogue's or besides.",
+    "Agents by name: how each is started, and how its sessions are set up, in place of the catalogue's or "
+    "besides.",
     default_words="those of the catalogue",
 )
 MCP: ConfigKey[tuple[McpServer, ...]] = ConfigKey(
@@ -125,6 +125,13 @@ CODER_SANDBOX: ConfigKey[Literal["off", "auto", "on"]] = ConfigKey(
     "user",
     "Whether the coder's commands run in a sandbox: never, where the system has one, or only in one.",
 )
+CODER_ENVIRONMENT: ConfigKey[Entries] = ConfigKey(
+    "coder.environment",
+    VariableNamesKind("a list of variable names"),
+    (),
+    "user",
+    "Environment variables that hold secrets and that the coder's commands get all the same.",
+)
 CODER_PROFILES: ConfigKey[Entries] = ConfigKey(
     "coder.profiles",
     AgentNamesKind("a list of names of agents"),
@@ -159,7 +166,7 @@ SYNCHRONOUS: ConfigKey[Literal["normal", "full"]] = ConfigKey(
 
 _CODER = (
     *(CODER_MODEL, CODER_BASE_URL, CODER_CONTEXT_WINDOW, CODER_MODELS),
-    *(CODER_MODE, CODER_SANDBOX, CODER_PROFILES),
+    *(CODER_MODE, CODER_SANDBOX, CODER_ENVIRONMENT, CODER_PROFILES),
 )
 
 SCHEMA = ConfigSchema((ALLOW, ASK, DENY, AGENTS, MCP, *_CODER, SECRET_NAMES, STORE, SYNCHRONOUS))

@@ -74,6 +74,8 @@ class CatalogueEntry(Struct, frozen=True, kw_only=True):
     quirks: Quirks | None = None
     origin: Origin | None = None
     """The place where it was configured; None if it is only known to the catalogue."""
+    table: AgentTable | None = None
+    """Its table in `coupler.toml`, with those below it; None for profiles of the coder, which read theirs."""
 
     @property
     def command(self) -> tuple[str, ...] | None:
@@ -266,7 +268,16 @@ def merged_entries(config: Config) -> dict[str, CatalogueEntry]:
 
     found = {entry.name: entry for entry in known_agents()}
     tables = {table.name: table for table in config[AGENTS]}
-    return {**found, **{name: _standing(name, tables, found) for name in tables}}
+    return {**found, **{name: _with_table(name, tables, found) for name in tables}}
+
+
+def _with_table(
+    name: str, tables: Mapping[str, AgentTable], known: Mapping[str, CatalogueEntry]
+) -> CatalogueEntry:
+    from coupler.config.agent_tables import whole_table
+
+    entry = _standing(name, tables, known)
+    return structs.replace(entry, table=None if is_coder(entry) else whole_table(name, tables))
 
 
 def _standing(

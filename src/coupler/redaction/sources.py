@@ -10,7 +10,7 @@ from __future__ import annotations
 import binascii
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -55,6 +55,15 @@ HARMLESS_LAST_WORDS = frozenset(
 )
 """Last words of a name that describes a secret without holding it."""
 
+OPEN_VARIABLES = frozenset(
+    {"PWD", "OLDPWD", "SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "XAUTHORITY"}
+    | {"DBUS_SESSION_BUS_ADDRESS", "GNOME_KEYRING_CONTROL", "KRB5CCNAME"}
+)
+"""Variables that name a place, a socket or a process, and hold no secret, whatever their values look like."""
+
+MOST_NAMED = 20
+"""Variables that a sentence about withheld ones names."""
+
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 _BOOLEANS = frozenset({"true", "false", "enabled", "disabled"})
 _NUMBER = re.compile(r"[+-]?[0-9][0-9_,]*(\.[0-9]+)?([eE][+-]?[0-9]+)?|0[xX][0-9a-fA-F]+")
@@ -95,6 +104,21 @@ def secrets_in_environment(environment: Mapping[str, str]) -> list[Secret]:
             found.append(Secret(name, value))
         found += [Secret(name, part) for part in _secret_parts(value)]
     return found
+
+
+def secret_variables(environment: Mapping[str, str], named: Iterable[str] = ()) -> list[str]:
+    """Return the names of the variables that hold a secret, in order; `named` ones do whatever they hold."""
+    found = {secret.name for secret in secrets_in_environment(environment)} - OPEN_VARIABLES
+    return sorted(found.union(name for name in named if name in environment))
+
+
+def withheld_sentence(names: Sequence[str], where: str) -> str:
+    """Say which variables a command was not given, and where to list them: by their names alone."""
+    shown = [name for name in names if name.isprintable()][:MOST_NAMED]
+    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    them = "it" if len(names) == 1 else "them"
+    how = f"list {them} under {where} to pass {them} on"
+    return f"withheld from its environment: {', '.join(shown)}{more} ({how})"
 
 
 def looks_secret(name: str) -> bool:

@@ -6,6 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Protocol
 
 from coupler.agent.errors import AGENT_FAILED, AUTH_REQUIRED, AuthRequiredError
+from coupler.client.errors import NOT_PERMITTED as NOT_PERMITTED
 from coupler.client.errors import AgentError
 from coupler.wire.messages import ErrorReason, RpcError
 
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from coupler.relay.mirror import TurnMirror
     from coupler.relay.permission import RelayPermissions
 
-NOT_PERMITTED = ErrorReason(
-    "not_permitted", -32603, "A rule, an earlier choice or the user does not permit it."
-)
 NOT_IN_A_TURN = ErrorReason("not_in_a_turn", -32600, "The editor can be asked only while a turn runs.")
 
 REASONS = (NOT_PERMITTED, NOT_IN_A_TURN)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from coupler.agent.permission import ALLOWING, TurnDialog
 from coupler.agent.tool_call import ask_about
 from coupler.client.actions import action_of
-from coupler.client.policy import PermissionRequest
+from coupler.client.policy import Decision, PermissionRequest, Policy
 from coupler.permission.action import KINDS, Action, option_label
 from coupler.relay.errors import NOT_IN_A_TURN, NOT_PERMITTED
 from coupler.schema.v1 import PermissionOption, PermissionOptionKind, PermissionToolCall
@@ -28,6 +28,19 @@ if TYPE_CHECKING:
 
 OPTION_KINDS: tuple[str, ...] = get_args(PermissionOptionKind)
 REJECTING = ("reject_once", "reject_always")
+
+
+class RelayPolicy(Policy):
+    """Has the permission requests of a relayed agent decided as the session decides."""
+
+    def __init__(self, guard: RelayPermissions) -> None:
+        super().__init__(None, name="ask")
+        self._guard = guard
+
+    async def decide(self, request: PermissionRequest) -> Decision:
+        """Decide about a request; nobody who asked the user needs to be told what would allow it."""
+        chosen = await self._guard.decide(request)
+        return Decision(request.tool_call, request.option(id=chosen))
 
 
 class RelayPermissions:
@@ -56,7 +69,7 @@ class RelayPermissions:
         action = action_of(request)
         dialog = TurnDialog(turn, lambda: self._as_asked(request), own=own)
         permission = await turn.session.project.permissions().decide(
-            action, dialog, always_asks=dialog.has_several_ways, also=self._rules
+            action, dialog, always_asks=dialog.has_several_ways, also=(*self._rules, *request.rules)
         )
         if permission.is_given:
             self._granted.append(action)

@@ -21,14 +21,13 @@ from coupler.agent.session import MODE, SettingError
 from coupler.agent.tool_call import text_content
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, Received
-from coupler.client.policy import Policy
 from coupler.events import Commands, Content, Event, Info, Options, Text, Thought, ToolCall, Usage
 from coupler.events import Mode as ModeChange
 from coupler.mcp.servers import merge_servers
 from coupler.relay.editor import release
 from coupler.relay.errors import as_answer
 from coupler.relay.mirror import BetweenTurns, TurnMirror
-from coupler.relay.permission import RelayPermissions
+from coupler.relay.permission import RelayPermissions, RelayPolicy
 from coupler.schema.decoding import DecodingError, decode
 from coupler.schema.v1 import (
     AvailableCommand,
@@ -264,7 +263,7 @@ class RelayedSession(Agent):
         options: SessionOptions = {
             "cwd": session.cwd,
             "mcp_servers": tuple(merge_servers(session.project.mcp_servers, session.mcp_servers).values()),
-            "permissions": Policy.ask(self.guard.decide),
+            "permissions": RelayPolicy(self.guard),
         }
         if self._relay.offers("sessionCapabilities.additionalDirectories"):
             options["additional_directories"] = session.roots[1:]

@@ -11,6 +11,7 @@ from coupler.runtime.extras import import_extra
 from coupler.workflow.language.model import ErrorKind, SourcePosition
 
 if TYPE_CHECKING:
+    from coupler.workflow.engine.front import AnsweredBy
     from coupler.workflow.journal.run_events import Result
 
 
@@ -87,6 +88,19 @@ class Parked(BaseException):
 
     No Exception: only whoever runs the whole workflow may catch it.
     """
+
+
+class CallDenied(BaseException):
+    """Raised when a tool call that a step's `approve` is about was denied, and its `on_deny` ends the step.
+
+    No Exception: only whoever performs the step may catch it, because only there its result is known.
+    """
+
+    def __init__(self, title: str, by: AnsweredBy) -> None:
+        super().__init__(title)
+        self.title = title
+        """The call, as people are shown it."""
+        self.by: AnsweredBy = by
 
 
 def require_packages() -> None:

@@ -150,6 +150,35 @@ def test_a_gate_of_the_workflow_offers_no_answer_for_good(desk: Desk, script: Sc
     assert [option["kind"] for option in editor.asked[0]["options"]] == ["allow_once", "reject_once"]
 
 
+@pytest.mark.parametrize(
+    ("on_deny", "status", "code", "goes_on"),
+    [("fail", "failed", 3, False), ("skip", "success", 0, True), ("stop", "cancelled", 130, False)],
+)
+def test_a_no_to_a_call_of_the_gate_ends_the_step_as_on_deny_says(
+    desk: Desk, script: Script, tmp_path: Path, on_deny: str, status: str, code: int, goes_on: bool
+) -> None:
+    agent = script(EDITING)
+    gated = f"{{id: x, agent: AGENT, prompt: go, approve: {{tools: [edit], on_deny: {on_deny}}}}}"
+
+    shown = desk.editor().prompt(desk.workflow(f"steps: [{gated}, {{run: touch after}}]", agent), "deny")
+
+    assert (shown.meta["status"], shown.meta["exitCode"]) == (status, code)
+    assert shown.reason == ("end_turn" if goes_on else "refusal")
+    assert shown.status("x") == "failed"
+    assert (tmp_path / "after").exists() is goes_on
+
+
+def test_a_call_of_the_gate_that_nobody_answers_in_time_fails_the_step(desk: Desk, script: Script) -> None:
+    agent = script(EDITING)
+    editor = desk.editor()
+    gate = "approve: {tools: [edit], on_deny: fail, timeout: 100ms}"
+
+    request = editor.begin(desk.workflow(f"steps: [{{id: x, agent: AGENT, prompt: go, {gate}}}]", agent))
+    shown = editor.finish(request, before=editor.until("session/request_permission", '"id"'))
+
+    assert shown.meta["error"] == {"kind": "denied", "message": "its tool call `Edit app.py` was denied"}
+
+
 def test_what_a_rule_decides_is_not_asked(desk: Desk, script: Script) -> None:
     agent = script(EDITING)
     editor = desk.editor()

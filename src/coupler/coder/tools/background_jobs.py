@@ -66,7 +66,7 @@ class BackgroundJobs:
         """Run the words, which carry out the command; raises `SpawnError`, or ValueError if too many run."""
         if sum(job.is_running for job in self._jobs.values()) >= MOST_RUNNING:
             raise ValueError(f"{MOST_RUNNING} jobs run already: end one with stop_command\n{self.listed()}")
-        job = RunningCommand.start(words, cwd=directory, env=Environment.exact(self._session.env))
+        job = RunningCommand.start(words, cwd=directory, env=Environment.exact(self._session.command_env))
         self._count += 1
         started = BackgroundJob(f"job_{self._count}", command, job, self._outputs, self._remember)
         self._jobs[started.id] = started

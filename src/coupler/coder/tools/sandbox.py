@@ -150,6 +150,7 @@ class Sandbox:
                 hidden=_own_directories(variables),
                 readable=self._readable,
                 path=variables.get("PATH", ""),
+                unset=sorted(self._session.withheld.union(self._session.kept_from_commands)),
             ),
         )
 
@@ -198,6 +199,8 @@ class SandboxView(Struct, frozen=True, kw_only=True):
     """Directories that they can read, even if those are in hidden ones."""
     path: str = ""
     """The PATH that programs are looked for in."""
+    unset: Sequence[str] = ()
+    """Variables that are kept from them, also where the sandbox itself is given them."""
 
 
 def bubblewrap_arguments(program: str, view: SandboxView) -> list[str]:
@@ -213,7 +216,7 @@ def bubblewrap_arguments(program: str, view: SandboxView) -> list[str]:
         *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
         *_run(),
         *("--bind", view.temporary, TEMPORARY, "--setenv", "TMPDIR", TEMPORARY),
-        *(word for name in SOCKETS for word in ("--unsetenv", name)),
+        *(word for name in (*SOCKETS, *view.unset) for word in ("--unsetenv", name)),
         *_empty(_homes(view.home)),
         *_tools(view),
         *_empty(view.hidden),

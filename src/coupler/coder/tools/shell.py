@@ -16,6 +16,7 @@ from langchain_core.tools import BaseTool
 from coupler.coder.tools.background_jobs import CommandOutput
 from coupler.langchain.editor_tools.tool_use import ToolUse, session_tool, tool_use
 from coupler.langchain.presentation import title_with_text
+from coupler.redaction.sources import withheld_sentence
 from coupler.runtime.files import find_inside
 from coupler.runtime.threads import in_thread
 
@@ -78,6 +79,7 @@ class ShellTools:
         self._jobs = jobs
         self._outputs = outputs
         self._sandbox = sandbox
+        self._told_withheld: tuple[str, ...] = ()
 
     async def run_command(
         self,
@@ -119,7 +121,7 @@ class ShellTools:
         async with tool_use("Output of", "think", about=id) as use:
             await use.ask()
             await job.wait(wait)
-            return _looked_at(job), job.outcome
+            return self._looked_at(job), job.outcome
 
     async def stop_command(
         self, id: Annotated[str, "The job, as run_command named it."]
@@ -129,9 +131,9 @@ class ShellTools:
         async with tool_use("Stop", "think", about=id) as use:
             await use.ask()
             if not job.is_running:
-                return f"It does not run any more.\n{_looked_at(job)}", job.outcome
+                return f"It does not run any more.\n{self._looked_at(job)}", job.outcome
             await job.stop()
-            return _looked_at(job), job.outcome
+            return self._looked_at(job), job.outcome
 
     async def _run(
         self, call: ToolUse, words: list[str], place: str, seconds: float
@@ -155,7 +157,8 @@ class ShellTools:
             "signal": finished.signal,
             "timedOut": finished.timed_out,
         }
-        return f"{text}\n({_ending(finished, seconds)})".lstrip("\n"), outcome
+        told = f"{text}\n({_ending(finished, seconds)})".lstrip("\n")
+        return f"{told}{self._withheld_from(finished.exit_code)}", outcome
 
     async def _show_ending(self, call: ToolUse, finished: Finished, seconds: float) -> None:
         """Show that a command has failed; an editor's terminal shows everything but a timeout."""
@@ -175,12 +178,24 @@ class ShellTools:
             await job.stop(0)
             raise
         if not job.is_running:
-            return f"It did not stay in the background.\n{_looked_at(job)}", job.outcome
+            return f"It did not stay in the background.\n{self._looked_at(job)}", job.outcome
         how = (
             f'It runs in the background as {job.id}: command_output("{job.id}") gives what it writes'
             f' from now on, stop_command("{job.id}") ends it.'
         )
         return f"{how}\n{job.take_output()}".rstrip("\n"), job.outcome
+
+    def _looked_at(self, job: BackgroundJob) -> str:
+        output = job.take_output() or "(nothing new was written)"
+        return f"{output}\n({job.id} {job.state}){self._withheld_from(job.outcome['exitCode'])}"
+
+    def _withheld_from(self, exit_code: int | None) -> str:
+        """Return a line that says what a failed command was not given; its model is told once."""
+        names = self._session.kept_from_commands
+        if not exit_code or not names or names == self._told_withheld:
+            return ""
+        self._told_withheld = names
+        return f"\n({withheld_sentence(names, '`environment` of `[coder]` in coupler.toml')})"
 
     def _place(self, directory: str) -> str:
         found = find_inside(directory, self._session.cwd, self._session.roots)
@@ -194,11 +209,6 @@ class ShellTools:
         # What models write is bash more often than not, and it is how commands are judged.
         has_bash = shutil.which("bash", path=self._session.env.get("PATH")) is not None
         return ("bash" if has_bash else "sh", "-c", command)
-
-
-def _looked_at(job: BackgroundJob) -> str:
-    output = job.take_output() or "(nothing new was written)"
-    return f"{output}\n({job.id} {job.state})"
 
 
 def _ending(finished: Finished, limit: float) -> str:

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from coupler.agent.factory import is_file_target, split_target
+from coupler.client.agent_profile import file_in_prompt
 from coupler.client.errors import AgentError
 from coupler.client.remote import ClientOffer
-from coupler.client_api import STARTUP_TIMEOUT, LocalLink, ServableAgent, connect
+from coupler.client_api import STARTUP_TIMEOUT, LocalLink, ServableAgent, connect_bare
 from coupler.providers.catalogue import ENTRIES, ChosenForm, is_coder, provider, resolve
 from coupler.runtime.environment import SpawnError, split_command
 from coupler.workflow.agents.editor_access import FileAccessPolicy, StepFiles
@@ -58,9 +59,6 @@ OPENAI_VARIABLES = {"OPENAI_MODEL": "model", "OPENAI_BASE_URL": "base_url", "OPE
 
 LONGEST_PROMPT = 16 * 1024 * 1024
 """Characters of a prompt, with the files before it."""
-
-INSTRUCTIONS = "[Instructions that hold for this whole conversation:]"
-END_OF_INSTRUCTIONS = "[End of the instructions. The user's message follows.]"
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -224,11 +222,6 @@ def render_setting(template: TemplateText, attempt: Attempt) -> str:
     return str(template) if isinstance(template, LiteralText) else attempt.text(template)
 
 
-def with_instructions(system: str, prompt: str) -> str:
-    """Put instructions before a prompt, for agents that take them in no other way."""
-    return "\n\n".join([INSTRUCTIONS, system, END_OF_INSTRUCTIONS, prompt])
-
-
 def output_schema(output: Json, workflow_file: str) -> Json:
     """Return the JSON Schema of a step's output, also from the file that it names; raises `StepError`."""
     schema = _decoded(output, workflow_file) if isinstance(output, str) else output
@@ -273,7 +266,7 @@ def _beside(name: str, attempt: Attempt) -> str:
 
 def _context(name: str, attempt: Attempt) -> str:
     shown = Path(name).name if Path(name).is_absolute() else name
-    return f"[The file {shown}:]\n\n{_beside(name, attempt).strip()}\n\n[End of {shown}.]"
+    return file_in_prompt(shown, _beside(name, attempt))
 
 
 class NativeSettings(NamedTuple):
@@ -364,7 +357,7 @@ def _made(start: AgentStart) -> RemoteAgent:
         chosen = _chosen(start.agent, start.cwd)
         assert chosen is not None
         agent, env = [*chosen.command, *start.words], {**chosen.entry.env, **env}
-    return connect(agent, cwd=start.cwd, env=env or None, files=start.files)
+    return connect_bare(agent, cwd=start.cwd, env=env or None, files=start.files)
 
 
 def _native(start: AgentStart, chosen: ChosenForm, env: Mapping[str, str]) -> RemoteAgent:

@@ -33,10 +33,9 @@ from coupler.providers.command_line import READ_ONLY
 from coupler.schema.v1 import Content, McpServer, ToolCallLocation
 from coupler.workflow.agents.agent_events import MOST_SHOWN, Telling, shortened
 from coupler.workflow.agents.editor_access import diff_for_write
-from coupler.workflow.engine.attempt import Stopped
 from coupler.workflow.engine.front import PermissionQuestion, span, visible
 from coupler.workflow.engine.performers import ask_approval
-from coupler.workflow.errors import Parked, StepError
+from coupler.workflow.errors import CallDenied, Parked, StepError
 from coupler.workflow.journal.run_events import Noted
 from coupler.workflow.language.model import ApprovalGate, ToolRuleTexts
 
@@ -55,8 +54,8 @@ log = logging.getLogger("coupler.workflow")
 
 NOT_IN_TURN = "not permitted: no step waits for the agent"
 
-GiveUp = Callable[[Parked | Stopped], None]
-"""Ends the agent's turn, because the run is parked or stopped."""
+GiveUp = Callable[[Parked | CallDenied], None]
+"""Ends the agent's turn, because the run is parked, or a denied call ends the step."""
 
 
 class StepPolicy(Policy):
@@ -69,8 +68,7 @@ class StepPolicy(Policy):
     async def decide(self, request: PermissionRequest) -> Decision:
         """Decide about a request, and say what would allow it unless the user has rejected it."""
         permission = await self._judging.permit(request)
-        wanted = "allow_once" if permission.is_given else "reject_once"
-        option = next((option for option in request.options if option.kind == wanted), None)
+        option = request.option(kind="allow_once" if permission.is_given else "reject_once")
         if permission.is_given or permission.is_answered or permission.verdict is None:
             return Decision(request.tool_call, option)
         return Decision(request.tool_call, option, remedy(permission.verdict))
@@ -103,7 +101,9 @@ class Judging:
         """Decide about a permission request."""
         if not self.is_in_turn:
             return Permission(False, NOT_IN_TURN)
-        return await self._permissions.decide(action_of(request), lambda verdict: self._ask(request, verdict))
+        return await self._permissions.decide(
+            action_of(request), lambda verdict: self._ask(request, verdict), also=request.rules
+        )
 
     async def may_call(self, request: PermissionRequest) -> bool:
         """Decide about a call to an MCP server of the agent's; it may pass unless a rule is against it."""
@@ -190,8 +190,8 @@ class Judging:
             return Permission(False, "the run waits for an answer")
         if approval.approved:
             self._granted.append(action_of(request))
-        elif gate.on_deny == "stop":
-            self._give_up(Stopped("cancelled", f"{self._attempt.place} was denied"))
+        elif self._gate.on_denied_call is not None and any(rule.is_each_time for rule in verdict.asked_by):
+            self._give_up(CallDenied(request.tool_call.title, approval.by))
         offer = wish.offer(approved=approval.approved) if approval.is_for_good else None
         reason = "allowed by the user" if approval.approved else NOT_BY_THE_USER
         return Permission(approval.approved, reason, offer=offer, is_answered=approval.by == "user")
@@ -214,7 +214,7 @@ async def _shown_anyway(verdict: Verdict) -> Permission:
     return Permission(True, "the user is asked")
 
 
-def _too_late(reason: Parked | Stopped) -> None:
+def _too_late(reason: Parked | CallDenied) -> None:
     """Ignore a reason to end the turn, because the turn is over."""
 
 

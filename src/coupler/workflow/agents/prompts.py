@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
+from coupler.client.agent_profile import with_instructions
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, PromptSent, Received, TurnFinished
 from coupler.client.policy import Policy
@@ -17,12 +18,12 @@ from coupler.client.reply import Reply, TurnUsage
 from coupler.relay.session import marked
 from coupler.workflow.agents.agent_events import Telling, step_error, usage_of
 from coupler.workflow.agents.agent_setup import AgentSetup, set_up_agent
-from coupler.workflow.agents.agent_start import login_argument, with_instructions
+from coupler.workflow.agents.agent_start import login_argument
 from coupler.workflow.agents.agents import ASKED, EarlierSession, asked_decision, conversation_text
 from coupler.workflow.agents.editor_access import fill_in_form, open_page
 from coupler.workflow.agents.permission import Judging, StepPolicy, ToolRules
-from coupler.workflow.engine.attempt import Stopped
-from coupler.workflow.errors import Parked, StepError
+from coupler.workflow.engine.performers import denied_call_result
+from coupler.workflow.errors import CallDenied, Parked, StepError
 from coupler.workflow.journal.run_events import AnswerGiven, Decided, Noted, Result, Used
 from coupler.workflow.language.model import Agent, ApprovalGate, Converse
 
@@ -60,6 +61,8 @@ async def _ask(step: Agent, setup: AgentSetup, prompt: str, attempt: Attempt) ->
             reply = await exchange.ask(
                 prompt, system=rendered.system, schema=rendered.schema, repairs=setup.set_up.repairs
             )
+        except CallDenied as denied:
+            return denied_call_result(step.gate, attempt, denied, exchange.result(None))
         finally:
             if setup.order.is_kept:
                 exchange.keep(prompt)
@@ -78,6 +81,8 @@ async def perform_conversation(step: Converse, attempt: Attempt) -> Result:
         conversation = _Conversation(step, attempt, setup, stack)
         try:
             return await conversation.hold()
+        except CallDenied as denied:
+            return denied_call_result(step.gate, attempt, denied, conversation.result("failed"))
         except AgentError as error:
             agent = login_argument(setup.order.start.agent)
             raise step_error(error, agent, conversation.result("failed")) from None
@@ -219,7 +224,7 @@ class PromptExchange:
             held.session, attempt, rules, gate or ApprovalGate(), self.telling, self._give_up
         )
         self._usage: TurnUsage | None = None
-        self._given_up: Parked | Stopped | None = None
+        self._given_up: Parked | CallDenied | None = None
 
     async def ask(
         self, prompt: str, *, system: str | None = None, schema: Any = None, repairs: int | None = None
@@ -340,7 +345,7 @@ class PromptExchange:
         for kept in self._attempt.agents.spending.add(self._attempt.place, used, self._session):
             self._attempt.emit(kept)
 
-    def _give_up(self, reason: Parked | Stopped) -> None:
+    def _give_up(self, reason: Parked | CallDenied) -> None:
         """End the turn for a reason that is not the agent's."""
         self._given_up = reason
         self._session.end_turn(_GivenUp())

@@ -376,6 +376,9 @@ class Interpreter:
         except asyncio.CancelledError:
             await hook_runner.end_cancelled(scope)
             raise
+        except Stopped:
+            await hook_runner.end("cancelled", scope)
+            raise
         await hook_runner.end("success", scope)
         return result
 

@@ -16,8 +16,14 @@ import msgspec
 from msgspec import UNSET
 
 from coupler.workflow.engine.attempt import Stopped
-from coupler.workflow.engine.front import AnsweredBy, Approval, PermissionQuestion, step_title
-from coupler.workflow.errors import InputError, Parked, StepError
+from coupler.workflow.engine.front import (
+    LONGEST_TITLE,
+    AnsweredBy,
+    Approval,
+    PermissionQuestion,
+    step_title,
+)
+from coupler.workflow.errors import CallDenied, InputError, Parked, StepError
 from coupler.workflow.expressions.expression import unknown
 from coupler.workflow.journal.run_events import (
     AnswerAsked,
@@ -37,6 +43,7 @@ from coupler.workflow.language.model import (
     Ask,
     Converse,
     Json,
+    OnDeny,
     Retry,
     Run,
     Set,
@@ -314,13 +321,28 @@ async def ask_approval(
 
 
 def denied_result(gate: ApprovalGate, attempt: Attempt, by: AnsweredBy = "user") -> Result:
-    """Return the result of a step after a no."""
+    """Return the result of a step after a no; raises `StepError` or `Stopped` if `on_deny` says so."""
+    return _denied(gate.on_deny, attempt, by, "it", Result(status="failed"))
+
+
+def denied_call_result(
+    gate: ApprovalGate | None, attempt: Attempt, denied: CallDenied, so_far: Result
+) -> Result:
+    """Return the result of a step whose agent was denied a tool call, with what there is of its answer."""
+    assert gate is not None
+    assert gate.on_denied_call is not None
+    call = attempt.mask(denied.title)[:LONGEST_TITLE]
+    return _denied(gate.on_denied_call, attempt, denied.by, f"its tool call `{call}`", so_far)
+
+
+def _denied(on_deny: OnDeny, attempt: Attempt, by: AnsweredBy, what: str, so_far: Result) -> Result:
     reason = "was not approved: nobody could be asked" if by == "nobody" else "was denied"
-    match gate.on_deny:
+    result = msgspec.structs.replace(so_far, approved=False)
+    match on_deny:
         case "skip":
-            return Result(status="denied", approved=False)
+            return msgspec.structs.replace(result, status="denied")
         case "fail":
-            raise StepError("denied", f"it {reason}", result=Result(status="failed", approved=False))
+            raise StepError("denied", f"{what} {reason}", result=result)
         case "stop":
             raise Stopped("cancelled", f"{attempt.place} {reason}")
 

@@ -368,9 +368,8 @@ INPUT = Table(
 NAME_PATTERN = "^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 NAME_WORDS = "made of letters, digits and `_`, at most 64 of them, and not begin with a digit"
 INPUTS = MappingOf(Either((Choice(TYPES), INPUT)), "a mapping of inputs by name", NAME_PATTERN, NAME_WORDS)
-ON_DENY_KEY = Key(
-    "on_deny", Choice(("skip", "fail", "stop")), "What a no means for the workflow.", "stop", "`fail`"
-)
+ON_DENY = Choice(("skip", "fail", "stop"))
+ON_DENY_KEY = Key("on_deny", ON_DENY, "What a no means for the workflow.", "stop", "`fail`")
 ANSWER_KEY = Key(
     "default",
     Choice(("allow", "deny")),
@@ -755,7 +754,15 @@ AGENT_GATE = Table(
     "agent_gate",
     "`approve`",
     (
-        *_GATE,
+        _GATE[0],
+        Key(
+            "on_deny",
+            ON_DENY,
+            "What a no means for the workflow, to the question or to a call of `tools`.",
+            "stop",
+            "`fail`; after a no to a call the agent goes on",
+        ),
+        *_GATE[2:],
         Key(
             "tools",
             ListOf(PermissionRule(), "a list of permission rules", 1),
@@ -805,7 +812,8 @@ WORKFLOW = Table(
                 ),
                 "a list of variable names",
             ),
-            "Environment variables that it uses as `secrets.NAME`, and that are masked wherever they show.",
+            "Environment variables that it uses as `secrets.NAME`, that its commands get, and that are "
+            "masked wherever they show.",
             "[GITHUB_TOKEN]",
         ),
         Key(

@@ -389,7 +389,8 @@ def _gate(value: str | bool | Record | None) -> d.ApprovalGate | None:
 
 
 def gate_of(record: Record) -> d.ApprovalGate:
-    return d.ApprovalGate(**record.values)
+    of_calls = {"on_denied_call": record.get("on_deny")} if "tools" in record.values else {}
+    return d.ApprovalGate(**record.values, **of_calls)
 
 
 def retry_of(value: int | Record | None) -> d.Retry | None:

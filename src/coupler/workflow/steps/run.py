@@ -9,17 +9,19 @@ from __future__ import annotations
 import codecs
 import contextlib
 import functools
+import os
 import re
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from coupler.mcp.shape import Shape, ShapeError, shape_of
+from coupler.redaction.sources import secret_variables, withheld_sentence
 from coupler.runtime.commands import Capture, RunningCommand
 from coupler.runtime.environment import Environment, SpawnError
 from coupler.runtime.extras import MissingExtraError
@@ -68,19 +70,31 @@ async def perform_command(step: Run, attempt: Attempt, watch: SharedGroupGuard |
     template = step.script if step.file is None else read_file_beside(step.file, attempt.workflow.file)
     script = make_script(template or "", attempt.names, attempt.expressions, step.shell)
     stdin = None if step.stdin is None else _encode(attempt.text(step.stdin))
+    withheld = _withheld(attempt)
     if watch is None:
         with SharedGroupGuard() as own_watch:
-            ending = await _run(step, attempt, script.text, stdin, own_watch)
+            ending = await _run(step, attempt, script.text, stdin, withheld, own_watch)
     else:
-        ending = await _run(step, attempt, script.text, stdin, watch)
-    return _judge(step, ending, attempt.mask)
+        ending = await _run(step, attempt, script.text, stdin, withheld, watch)
+    return _judge(step, ending, attempt.mask, withheld)
+
+
+def _withheld(attempt: Attempt) -> list[str]:
+    """Return the variables of ours that hold secrets, and that neither workflow nor step passes on."""
+    passed = {*attempt.workflow.secrets, *attempt.env}
+    return [name for name in secret_variables(os.environ) if name not in passed]
 
 
 async def _run(
-    step: Run, attempt: Attempt, script: bytes, stdin: bytes | None, watch: SharedGroupGuard
+    step: Run,
+    attempt: Attempt,
+    script: bytes,
+    stdin: bytes | None,
+    withheld: Sequence[str],
+    watch: SharedGroupGuard,
 ) -> _Ending:
     with _script_file(step, script, watch) as file:
-        job = _start(step.shell, file, attempt, stdin)
+        job = _start(step.shell, file, attempt, stdin, withheld)
         stdout, stderr = _Stream("stdout", attempt), _Stream("stderr", attempt)
         with watch.over(job.pid, file), contextlib.closing(job):
             try:
@@ -119,9 +133,11 @@ def _unwritten(error: OSError) -> StepError:
     return StepError("exit", message, exit_code=NOT_RUN)
 
 
-def _start(shell: str, file: str, attempt: Attempt, stdin: bytes | None) -> RunningCommand:
+def _start(
+    shell: str, file: str, attempt: Attempt, stdin: bytes | None, withheld: Sequence[str]
+) -> RunningCommand:
     # The shell's own variable would name the directory that we are in.
-    environment = Environment.inherit({**attempt.env, "PWD": attempt.cwd})
+    environment = Environment.inherit({**dict.fromkeys(withheld), **attempt.env, "PWD": attempt.cwd})
     try:
         return RunningCommand.start(
             [shell, file], cwd=attempt.cwd, env=environment, input=stdin, hears_stderr=True
@@ -166,10 +182,14 @@ class _Ending(NamedTuple):
         return f"{how}: {last[:LONGEST_REASON]}" if last else f"{how}."
 
 
-def _judge(step: Run, ending: _Ending, mask: Callable[[str], str]) -> Result:
+def _judge(step: Run, ending: _Ending, mask: Callable[[str], str], withheld: Sequence[str]) -> Result:
     code = ending.exit_code
     if code not in step.ok_codes:
-        raise StepError("exit", ending.in_words(mask), exit_code=code, result=ending.result("failed"))
+        message = ending.in_words(mask)
+        if withheld and code != 0:
+            hint = withheld_sentence(withheld, "`secrets` of the workflow")
+            message = f"{message.removesuffix('.')}; {hint}"
+        raise StepError("exit", message, exit_code=code, result=ending.result("failed"))
     result = ending.result("success")
     try:
         return msgspec.structs.replace(result, output=_output(step, result, ending.stdout))

@@ -1,0 +1,142 @@
+"""Applies a table `[agents.NAME]` of `coupler.toml` to the sessions of an agent that is driven by its name.
+
+`connect` makes an `AgentProfile` of the table, and the agent's sessions keep to it whoever drives them: its
+rules hold besides the session's policy, also for what the agent does through us without asking; its model,
+mode and options are set in new sessions; and its instructions and files go before their first prompt.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from coupler.client.errors import NOT_PERMITTED, AgentError
+from coupler.client.policy import PermissionRequest
+from coupler.events import ToolCall
+from coupler.runtime.threads import in_thread
+from coupler.schema.v1 import (
+    CreateTerminalRequest,
+    ReadTextFileRequest,
+    ToolCallLocation,
+    WriteTextFileRequest,
+)
+from coupler.wire.messages import RpcError
+
+if TYPE_CHECKING:
+    from coupler.client.remote import OpeningOptions
+    from coupler.config.agent_tables import AgentTable
+    from coupler.permission.rules import Rule
+
+LONGEST_FILE = 100_000
+"""Characters of a skill or context file that an agent is given."""
+
+INSTRUCTIONS = "[Instructions that hold for this whole conversation:]"
+END_OF_INSTRUCTIONS = "[End of the instructions. The user's message follows.]"
+
+
+class AgentProfile:
+    """The settings that one table has for the sessions of its agent. Raises AgentError for a wrong rule."""
+
+    def __init__(self, table: AgentTable) -> None:
+        self.table = table
+        self.place = f"[agents.{table.name}] in {table.origin}"
+        """Where it is written, for messages."""
+        self.rules = _rules_of(table, self.place)
+        """What it allows and denies, besides the policy of a session."""
+
+    def completed(self, given: OpeningOptions) -> OpeningOptions:
+        """Return the options of a new session with what the table sets; those that are given win."""
+        table, options = self.table, given.copy()
+        if table.model is not None:
+            options.setdefault("model", table.model)
+        if table.mode is not None:
+            options.setdefault("mode", table.mode)
+        if table.options:
+            own = {
+                name: value if isinstance(value, bool) else str(value)
+                for name, value in table.options.items()
+            }
+            options["options"] = {**own, **given.get("options", {})}
+        return options
+
+    async def preface(self) -> str | None:
+        """Return the text that goes before the first prompt of a session; None if there is none."""
+        return await in_thread(self._preface)
+
+    def system_prompt(self) -> str | None:
+        """Return the instructions with the skills, for agents that take them at their start. Reads files."""
+        table = self.table
+        return "\n\n".join(filter(None, [table.system, *map(self._text_of, table.skills)])) or None
+
+    async def refuse_denied(self, params: Any, cwd: str, roots: tuple[str, ...]) -> None:
+        """Raise RpcError for what the table denies and the agent does through us without asking."""
+        call = _call_of(params) if self.rules else None
+        if call is None:
+            return
+        from coupler.client.actions import action_of
+        from coupler.permission.decision import Permissions, nobody
+        from coupler.permission.offers import Choices
+
+        action = action_of(PermissionRequest(call, (), cwd, roots))
+        permissions = Permissions(self.rules, Choices(cwd), cwd)
+        permission = await permissions.decide(action, nobody, unruled="allow")
+        if not permission.is_given:
+            raise RpcError.because(NOT_PERMITTED, permission.reason)
+
+    def _preface(self) -> str | None:
+        system = self.system_prompt()
+        parts = [] if system is None else [INSTRUCTIONS, system, END_OF_INSTRUCTIONS]
+        parts += [file_in_prompt(Path(path).name, self._text_of(path)) for path in self.table.context]
+        return "\n\n".join(parts) or None
+
+    def _text_of(self, path: str) -> str:
+        try:
+            return text_of_file(path)
+        except OSError as error:
+            message = f"{path}, which {self.place} names, cannot be read: {error.strerror}"
+            raise AgentError("session", message) from None
+
+
+def _rules_of(table: AgentTable, place: str) -> tuple[Rule, ...]:
+    if not table.allow and not table.deny:
+        return ()
+    # Imported on use: most agents have no rules of their own.
+    from coupler.permission.rules import Rule
+
+    written = {"allow": table.allow, "deny": table.deny}
+    try:
+        return tuple(Rule.parse(effect, text, place) for effect, texts in written.items() for text in texts)
+    except ValueError as error:
+        raise AgentError("spawn", str(error)) from None
+
+
+def _call_of(params: Any) -> ToolCall | None:
+    """Return what a request of the agent does, as a tool call; None if rules have nothing to say of it."""
+    match params:
+        case ReadTextFileRequest(path=path):
+            return ToolCall(id="", title=f"Read {path}", kind="read", locations=(ToolCallLocation(path),))
+        case WriteTextFileRequest(path=path):
+            return ToolCall(id="", title=f"Write {path}", kind="edit", locations=(ToolCallLocation(path),))
+        case CreateTerminalRequest(command=command, args=arguments, cwd=cwd):
+            words = [command, *(arguments or ())]
+            given: dict[str, Any] = {"command": words if len(words) > 1 else command}
+            if cwd:
+                given["cwd"] = cwd
+            return ToolCall(id="", title=" ".join(words), kind="execute", raw_input=given)
+    return None
+
+
+def with_instructions(system: str, prompt: str) -> str:
+    """Put instructions before a prompt, for agents that take them in no other way."""
+    return "\n\n".join([INSTRUCTIONS, system, END_OF_INSTRUCTIONS, prompt])
+
+
+def file_in_prompt(name: str, text: str) -> str:
+    """Return the text of a file as it stands before a prompt."""
+    return f"[The file {name}:]\n\n{text.strip()}\n\n[End of {name}.]"
+
+
+def text_of_file(path: str) -> str:
+    """Read a skill or context file, as far as an agent is given it."""
+    with Path(path).open(encoding="utf-8", errors="replace") as file:
+        return file.read(LONGEST_FILE).strip()
