@@ -103,7 +103,7 @@ def test_rules_hold_in_exec_beside_whatever_policy_is_chosen(configured: Home, t
         (("--permissions", "allow-all"), "yes", "yes"),
         (("--permissions", "deny-all"), "no", "no"),
         (("--allow", "edit(**)"), "yes", "yes"),
-        (("--deny", "execute(make *)"), "no", "yes"),
+        (("--deny", "execute(make *)"), "no", "no"),
     ):
         done = execute(tmp_path, *words)
 
