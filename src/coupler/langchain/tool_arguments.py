@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -52,6 +52,8 @@ SHORT_JSON = 200
 _PATH = re.compile(r"(?:.*_)?(?:path|file|filename|filepath|dir|directory|folder|paths|files|directories)")
 TARGET_NAMES = frozenset({"source", "destination", "src", "dst", "dest", "target", "from", "to"})
 COMMAND_NAMES = ("command", "cmd", "commands", "shell_command", "script")
+CODE_NAMES = frozenset({*COMMAND_NAMES, "sql", "shell", "bash", "python_code", "javascript"})
+"""Names of arguments that are run; `code` and `query` are not, which are as often something to be found."""
 URL_NAMES = ("url", "uri", "link", "address", "urls")
 _LINES = ("line", "line_number", "start_line", "lineno")
 _SUBJECTS = (
@@ -79,6 +81,23 @@ def key_argument(args: ToolArguments, cwd: str) -> str | None:
 def is_path_name(name: str) -> bool:
     """True if an argument of this name holds a path."""
     return _PATH.fullmatch(snake_case(name)) is not None
+
+
+def takes_command(names: Iterable[str], args: ToolArguments) -> bool:
+    """True if a tool with arguments of these names is given something to run, or is in this call."""
+    return any(snake_case(name) in CODE_NAMES for name in (*names, *_names_in(args)))
+
+
+def _names_in(args: ToolArguments) -> Iterator[str]:
+    """Yield the names of all arguments, however deep they are."""
+    left: list[object] = [args]
+    while left:
+        value = left.pop()
+        if isinstance(value, Mapping):
+            yield from map(str, value)
+            left += value.values()
+        elif isinstance(value, list | tuple):
+            left += value
 
 
 def paths_in(args: ToolArguments, kind: str) -> tuple[str, ...]:
