@@ -23,6 +23,7 @@ from coupler.fields import readable
 from coupler.fields.form_fields import MOST_FIELDS, Field, FormError, TextField
 from coupler.fields.schema_forms import outline
 from coupler.langchain.current import HeldUpError
+from coupler.langchain.file_backends import backend_files
 from coupler.langchain.presentation import KINDS, checked_kind, tool_metadata
 from coupler.langchain.tool_arguments import JudgedArguments, ToolArguments
 from coupler.langchain.tool_calls import EditedCall, JoinedCall
@@ -95,6 +96,8 @@ async def permit(
     # What was decided before was decided about this tool and these arguments: others are a new question.
     calls.withdraw(key, call["name"], args)
     calls.announce(key, call["name"], args, parent=parent)
+    if tool is not None:
+        calls.identify(key, tool)
     if key in calls.refused:
         return ToolDecision("reject", args, calls.refused[key])
     if effect is None and (asks_for_itself(tool) or key in calls.permitted):
@@ -120,12 +123,12 @@ def permit_and_wait(current: Current, call: ToolCall, tool: BaseTool | None, **w
         return ToolDecision("reject", dict(call["args"]), LOOP_HELD_UP)
 
 
-def judge_now(current: Current, call: ToolCall) -> str | None:
+def judge_now(current: Current, call: ToolCall, tool: BaseTool | None) -> str | None:
     """Return why a tool may not run where nobody can wait for an answer; None if it may."""
     calls, key = current.calls, current.calls.key(call["id"] or "", current.call_id)
     if key in calls.refused:
         return calls.refused[key]
-    action = tool_action(current, call["name"], None, call["args"], is_gated=False)
+    action = tool_action(current, call["name"], tool, call["args"], is_gated=False)
     permitting = current.session.project.permitting()
     verdict = permitting.judge_now(action)
     if verdict.decision == "deny":
@@ -168,15 +171,15 @@ def tool_action(
     session, about = current.session, tool_metadata(tool)
     kind = current.presentation.kind(name, tool, args)
     server = about.get("server")
-    judged = JudgedArguments(args, kind, session.cwd)
+    judged = JudgedArguments(args, kind, session.cwd, backend_files(tool))
     return Action(
-        kind=kind,
+        kind=judged.kind,
         name=str(about.get("tool") or name),
         server=str(server) if server is not None else None,
         paths=judged.paths,
         command=judged.command,
         urls=judged.addresses,
-        cwd=session.cwd,
+        cwd=judged.directory,
         roots=session.roots,
         is_gated=is_gated,
     )
@@ -267,7 +270,7 @@ def _as_asked(
     name, args, calls = call["name"], call["args"], current.calls
     client_id = calls.show(key)
     shown = [*current.session.outlet.ledger.content(client_id)]
-    shown += [item for item in current.presentation.preview(name, args) if item not in shown]
+    shown += [item for item in current.presentation.preview(name, args, tool) if item not in shown]
     if message is not None:
         shown.insert(0, _text(message))
     return PermissionToolCall(
@@ -277,7 +280,7 @@ def _as_asked(
         title=current.presentation.title(name, tool, args),
         name=name,
         content=tuple(shown) or UNSET,
-        locations=current.presentation.locations(name, args) or UNSET,
+        locations=current.presentation.locations(name, args, tool=tool) or UNSET,
         raw_input=json_value(args),
     )
 

@@ -20,9 +20,11 @@ from msgspec import UNSET
 
 from coupler.agent.errors import describe
 from coupler.fields import readable
+from coupler.langchain.file_backends import backend_files
 from coupler.langchain.tool_arguments import (
     ToolArguments,
     absolute,
+    absolute_paths_in,
     diffs_in,
     key_argument,
     locations_in,
@@ -194,12 +196,17 @@ class Presentation:
         about = tool_metadata(tool)
         own = about.get("title") or readable(str(about.get("tool") or name)) or name
         called = f"{about['server']}: {own}" if about.get("server") else str(own)
-        key = key_argument(known, self._cwd)
+        key = key_argument(known, self._cwd, backend_files(tool))
         title = f"{called}: {key}" if key is not None else called
         return title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"
 
     def locations(
-        self, name: str, args: ToolArguments, partial: bool = False, found: tuple[ToolCallLocation, ...] = ()
+        self,
+        name: str,
+        args: ToolArguments,
+        partial: bool = False,
+        found: tuple[ToolCallLocation, ...] = (),
+        tool: BaseTool | None = None,
     ) -> tuple[ToolCallLocation, ...]:
         """The files that the call works on, absolute; `found` are those that the tool itself has told."""
         known = _without_last(args) if partial else args
@@ -209,7 +216,7 @@ class Presentation:
                     ToolCallLocation(absolute(path, self._cwd), UNSET if line is None else line)
                     for path, line in places
                 )
-        return found or locations_in(known, self.kind(name, None, known), self._cwd)
+        return found or locations_in(known, self._paths(name, tool, known))
 
     def arguments(self, args: ToolArguments) -> ToolArguments:
         """Return what may be shown of a call's arguments."""
@@ -219,11 +226,14 @@ class Presentation:
         """Return what may be shown now of what a call puts out while it runs."""
         return str(self._filters.output(id, piece)) if self._filters is not None else piece
 
-    def preview(self, name: str, args: ToolArguments) -> list[ToolCallContent]:
+    def preview(self, name: str, args: ToolArguments, tool: BaseTool | None = None) -> list[ToolCallContent]:
         """Return what the call is going to change, as its arguments describe it; asked before it runs."""
-        if self.kind(name, None, args) != "edit":
+        if self.kind(name, tool, args) != "edit":
             return []
-        return [*diffs_in(args, self._cwd, self._roots)]
+        return [*diffs_in(args, self._paths(name, tool, args), self._roots)]
+
+    def _paths(self, name: str, tool: BaseTool | None, args: ToolArguments) -> tuple[str, ...]:
+        return absolute_paths_in(args, self.kind(name, tool, args), self._cwd, backend_files(tool))
 
     def content(self, name: str, args: ToolArguments, message: ToolMessage) -> list[ToolCallContent] | None:
         """Return what the author wants to be shown of the result; None if nothing special."""
