@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from labs.langchain.ordering import selected
 from tables import table
 
 DEEP = """
@@ -110,6 +111,25 @@ def test_what_no_rule_is_against_is_written_unasked(deep, tmp_path, backend, pat
     assert not (tmp_path / "secret" / "b").exists()
     assert (tmp_path / "open" / "b").exists() is (lands is not None)
     assert places(at) == ([str(tmp_path / lands)] if lands else [])
+
+
+@table(
+    ("rule", "status", "questions"),
+    [
+        ('deny = ["edit"]', "error", 0),
+        ('deny = ["*"]', "error", 0),
+        ('deny = ["tool:write_file"]', "error", 0),
+        ('ask = ["edit"]', "success", 1),
+        ('ask = ["edit(secret/**)"]', "success", 0),
+        ('deny = ["read", "execute", "delete"]', "success", 0),
+    ],
+)
+def test_a_file_of_the_state_is_kept_to_rules_without_a_path(deep, rule, status, questions):
+    at = deep(OF_STATE, rule)
+
+    ((answered, _),) = at.does(write("/secret/b"))
+
+    assert (answered, len(at.asked)) == (status, questions)
 
 
 @table(
@@ -296,12 +316,7 @@ def test_the_files_of_an_agent_inside_are_judged_by_its_own_backend(deep, tmp_pa
     assert diffs <= told
 
 
-@pytest.mark.parametrize("backend", [VIRTUAL, INSIDE_OUT], ids=["virtual", "composite"])
-def test_the_sub_agents_of_a_deep_agent_are_kept_to_the_rules(deep, tmp_path, backend):
-    at = deep(
-        backend,
-        'deny = ["edit(secret/**)"]',
-        before="""
+WRITER = """
 def obey_once(messages):
     if messages[-1].type == "human":
         return [call("write_file", "deep", file_path=messages[-1].text, content="x")]
@@ -309,7 +324,15 @@ def obey_once(messages):
 
 writer = {"name": "writer", "description": "Writes.", "system_prompt": "Write.",
           "model": ScriptedModel(script=obey_once)}
-""",
+"""
+
+
+@pytest.mark.parametrize("backend", [VIRTUAL, INSIDE_OUT], ids=["virtual", "composite"])
+def test_the_sub_agents_of_a_deep_agent_are_kept_to_the_rules(deep, tmp_path, backend):
+    at = deep(
+        backend,
+        'deny = ["edit(secret/**)"]',
+        before=WRITER,
         subagents="writer",
     )
     tasks = [{"subagent_type": "writer", "description": path} for path in ("/secret/b", "/open/b")]
@@ -327,7 +350,45 @@ writer = {"name": "writer", "description": "Writes.", "system_prompt": "Write.",
     ]
 
 
-def test_the_search_tools_of_langchain_are_judged_below_their_root(order, tmp_path):
+def test_what_was_approved_for_other_files_is_asked_about_again(deep, tmp_path):
+    (tmp_path / "inner").mkdir()
+    at = deep(
+        OF_STATE,
+        'ask = ["edit(inner/secret/**)"]',
+        before=INNER.replace("virtual_mode=True)", 'virtual_mode=True), interrupt_on={"write_file": True}'),
+        tools="awaits",
+    )
+
+    def approve_what_shows_no_file(question):
+        return selected("reject_once" if "locations" in question["params"]["toolCall"] else "allow_once")
+
+    calls = [("awaits", {"wish": wish}) for wish in ("/secret/b", "/open/b")]
+    refused, written = at.does(*calls, reply=approve_what_shows_no_file)
+
+    assert json.loads(refused[1])[0] == "error", refused
+    assert json.loads(written[1])[0] == "success", written
+    assert len(at.asked) == 3
+    assert not (tmp_path / "inner" / "secret").exists()
+
+
+@pytest.mark.parametrize("rules", ['deny = ["edit(secret/**)"]', 'ask = ["edit"]'], ids=["deny", "ask"])
+def test_a_review_of_a_sub_agent_s_call_is_the_only_question_about_it(deep, tmp_path, rules):
+    at = deep(
+        VIRTUAL,
+        rules,
+        before=f"{WRITER}\nwriter['interrupt_on'] = {{'write_file': True}}",
+        subagents="writer",
+    )
+
+    ((_, written),) = at.does(("task", {"subagent_type": "writer", "description": "/open/b"}))
+
+    assert json.loads(written)[0] == "success", written
+    assert len(at.asked) == 1
+    told = at.asked[0]["params"]["toolCall"]
+    assert [each["path"] for each in told["locations"]] == [str(tmp_path / "open" / "b")]
+
+
+def test_the_tools_of_langchain_s_middleware_are_judged_below_their_root(order, tmp_path):
     (tmp_path / "coupler.toml").write_text('[permissions]\nask = ["search(secret/**)"]\n')
     (tmp_path / "secret").mkdir()
     at = order(
@@ -344,3 +405,30 @@ agent = agent_with(FilesystemFileSearchMiddleware(root_path=session.cwd), tools=
 
     assert [question["params"]["toolCall"]["toolCallId"] for question in at.asked] == ["call_1_0"]
     assert (places(at), places(at, "call_1_1")) == ([str(tmp_path / "secret")], [str(tmp_path / "open")])
+
+
+@table(
+    ("middleware", "arguments", "is_refused"),
+    [
+        ("FilesystemClaudeTextEditorMiddleware(root_path=session.cwd)", {"path": "/secret/b"}, True),
+        ("FilesystemClaudeTextEditorMiddleware(root_path=session.cwd)", {"path": "/open/b"}, False),
+        ("StateClaudeTextEditorMiddleware()", {"path": "/secret/b"}, False),
+    ],
+)
+def test_the_text_editor_of_anthropic_is_judged_below_its_root(
+    order, tmp_path, middleware, arguments, is_refused
+):
+    (tmp_path / "coupler.toml").write_text('[permissions]\ndeny = ["edit(secret/**)"]\n')
+    at = order(
+        f"""
+from langchain_anthropic.middleware import FilesystemClaudeTextEditorMiddleware
+from langchain_anthropic.middleware import StateClaudeTextEditorMiddleware
+agent = agent_with({middleware}, tools=[])
+"""
+    )
+    create = {"command": "create", "file_text": "x", **arguments}
+
+    ((status, told),) = at.does(("str_replace_based_edit_tool", create))
+
+    assert ("was not run" in told, at.asked) == (is_refused, []), (status, told)
+    assert not (tmp_path / "secret" / "b").exists()

@@ -173,7 +173,7 @@ def tool_action(
     server = about.get("server")
     judged = JudgedArguments(args, kind, session.cwd, backend_files(tool))
     return Action(
-        kind=judged.kind,
+        kind=kind,
         name=str(about.get("tool") or name),
         server=str(server) if server is not None else None,
         paths=judged.paths,
@@ -182,6 +182,7 @@ def tool_action(
         cwd=judged.directory,
         roots=session.roots,
         is_gated=is_gated,
+        is_off_disk=judged.is_off_disk,
     )
 
 

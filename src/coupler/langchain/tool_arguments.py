@@ -273,10 +273,9 @@ class JudgedArguments:
         return "\n".join(each if isinstance(each, str) else shlex.join(each) for each in found)
 
     @property
-    def kind(self) -> str:
-        """The kind that rules for files go by: `other` for a tool whose files are on no disk."""
-        is_on_no_disk = self._files is not None and self._files.are_on_no_disk(self._args)
-        return "other" if is_on_no_disk else self._kind
+    def is_off_disk(self) -> bool:
+        """True if the tool works on files that are on no disk."""
+        return self._files is not None and self._files.are_off_disk(self._args)
 
     @property
     def directory(self) -> str | None:

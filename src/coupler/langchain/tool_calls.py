@@ -21,6 +21,7 @@ from msgspec import UNSET
 
 from coupler.agent.content import json_value
 from coupler.agent.tool_call import Call, cancelled_meta, step_into, step_out_of, text_content
+from coupler.langchain.file_backends import backend_files
 from coupler.langchain.tool_arguments import partial_object
 from coupler.schema.v1 import Content, Diff, Terminal, TextContent, ToolCallContent, ToolKind
 
@@ -183,11 +184,16 @@ class ToolCalls:
     def identify(self, id: str, tool: BaseTool) -> None:
         """Set the tool that a call runs: it says which files the call's paths mean.
 
-        Two agents may have tools of one name that work on different files. Of a call that is made in another
-        one, no files are shown before its tool is known.
+        Two agents may have tools of one name that work on different files. So what was decided about other
+        files is withdrawn, and of a call that is made in another one no files are shown before its tool is
+        known.
         """
         call = self._calls[id]
-        was_known = self._knows_files(call) and self._tool(call) is tool
+        before = self._tool(call)
+        if backend_files(before) != backend_files(tool):
+            self.permitted.discard(id)
+            self.approved.discard(id)
+        was_known = self._knows_files(call) and before is tool
         call.tool = tool
         if not was_known and not call.is_over:
             self._tell_changes(call)

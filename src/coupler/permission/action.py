@@ -46,6 +46,8 @@ class Action(Struct, frozen=True, kw_only=True):
     """The directories of the session: its own, and the additional ones."""
     is_gated: bool = False
     """True if its provider wants it asked about where it is allowed by default; rules can still allow it."""
+    is_off_disk: bool = False
+    """True if the files of the tool are on no disk, so that no rule with a path means it."""
 
 
 def option_label(kind: str, name: str) -> str:
