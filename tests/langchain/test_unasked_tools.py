@@ -104,6 +104,7 @@ NOT_READING = {
     "find_or_create_user": {"which": "x"},
     "get_or_update": {"key": "x"},
     "read_and_post": {"text": "x"},
+    "lookup_and_email": {"text": "x"},
     "list_and_run": {"which": "x"},
     "analyze_and_fix": {"path": "a"},
     "think_then_send": {"text": "x"},

@@ -113,7 +113,7 @@ CHANGING_VERBS: Mapping[str, ToolKind] = {
 
 CHANGING_AFTER_AND: Mapping[str, ToolKind] = {
     "run": "execute",
-    **dict.fromkeys(("post", "commit", "comment", "order", "book", "mail", "message"), "other"),
+    **dict.fromkeys(("post", "commit", "comment", "order", "book", "mail", "email", "message"), "other"),
     **dict.fromkeys(("call", "close", "mark", "move", "archive", "release", "request", "schedule"), "other"),
 }
 """Words that change something after `and`, and are nouns elsewhere: `read_and_post`, but `get_post`."""
