@@ -35,7 +35,8 @@ NO_OPTIONS = {"A35", "A36", "A38", "A39", "A40"}
 NO_PERMISSION = {"A54", "A58"}
 DOES_NOT_APPLY = {
     "created": set[str](),
-    "deep": NO_OPTIONS | {"A57", "A59"},  # no terminal of the client's, and no question
+    # no terminal of the client's, no question, and no path: its files are in the graph's state
+    "deep": NO_OPTIONS | {"A23", "A57", "A59"},
     "plain": NO_OPTIONS | NO_PERMISSION | {"A49", "A57"},  # nor a plan
 }
 

@@ -341,7 +341,7 @@ class _Thread:
             kind=self._presentation.kind(name, tool, arguments),
             status="pending",
             name=name,
-            locations=self._presentation.locations(name, arguments),
+            locations=self._presentation.locations(name, arguments, tool=tool),
             raw_input=json_value(arguments),
         )
 

@@ -40,7 +40,7 @@ from coupler.langchain.permission import (
     refusal_message,
 )
 from coupler.langchain.plan import PLANNING
-from coupler.langchain.presentation import CHANGING_KINDS, tool_metadata
+from coupler.langchain.presentation import KINDS, tool_metadata
 from coupler.langchain.usage import context_size
 
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from coupler.langchain.current import Current
 
 AGENTIC, INTERACTIVE, READ_ONLY = "agentic", "interactive", "read-only"
+
+UNASKED_KINDS = frozenset({"read", "search", "think"})
+"""Kinds of tools that run unasked in `interactive`: a fetch is none of them, because it sends data out."""
 
 ModelLike: TypeAlias = "str | BaseChatModel"
 """A model, or its name as `init_chat_model` takes it."""
@@ -103,8 +106,8 @@ PRESETS: Mapping[str, Mode] = {
         Mode(AGENTIC, "Works on its own, and asks only where it has to"),
         Mode(
             INTERACTIVE,
-            "Asks before it changes anything or runs a command",
-            permissions={f"{KIND_PREFIX}{kind}": "ask" for kind in sorted(CHANGING_KINDS)},
+            "Asks before everything but reading, searching and thinking",
+            permissions={f"{KIND_PREFIX}{kind}": "ask" for kind in KINDS if kind not in UNASKED_KINDS},
         ),
         Mode(
             READ_ONLY,

@@ -25,6 +25,7 @@ from coupler.fields import readable
 from coupler.fields.form_fields import MOST_FIELDS, Field, FormError, TextField
 from coupler.fields.schema_forms import outline
 from coupler.langchain.current import HeldUpError, further_rules
+from coupler.langchain.file_backends import backend_files
 from coupler.langchain.presentation import KINDS, checked_kind, tool_metadata
 from coupler.langchain.tool_arguments import JudgedArguments, ToolArguments
 from coupler.langchain.tool_calls import EditedCall, JoinedCall, asks_for_itself
@@ -97,12 +98,26 @@ async def permit(
     # What was decided before was decided about this tool and these arguments: others are a new question.
     calls.withdraw(key, call["name"], args)
     calls.announce(key, call["name"], args, parent=parent)
+    if tool is not None:
+        calls.identify(key, tool)
     if key in calls.refused:
         return ToolDecision("reject", args, calls.refused[key])
     if effect is None and (asks_for_itself(tool) or key in calls.permitted):
         return ToolDecision("approve", args)
-    action = tool_action(current, call["name"], tool, args, is_gated=effect == "ask")
     dialog = ToolDialog(current, key, call, tool, decisions, message)
+    return await _decided(current, key, call, tool, effect, dialog)
+
+
+async def _decided(
+    current: Current,
+    key: str,
+    call: ToolCall,
+    tool: BaseTool | None,
+    effect: Effect | None,
+    dialog: ToolDialog,
+) -> ToolDecision:
+    args = dict(call["args"])
+    action = tool_action(current, call["name"], tool, args, is_gated=effect == "ask")
     permission = await current.session.project.permissions().decide(
         action, dialog, unruled="ask" if effect == "ask" else "allow", also=further_rules.get()
     )
@@ -111,9 +126,9 @@ async def permit(
     if not permission.is_given:
         return ToolDecision("reject", args, permission.reason)
     if dialog.was_asked:
-        _go_on(calls, key, call["name"], args)
+        _go_on(current.calls, key, call["name"], args)
     elif effect is not None:
-        calls.permitted.add(key)
+        current.calls.permitted.add(key)
     return ToolDecision("approve", args)
 
 
@@ -125,12 +140,12 @@ def permit_and_wait(current: Current, call: ToolCall, tool: BaseTool | None, **w
         return ToolDecision("reject", dict(call["args"]), LOOP_HELD_UP)
 
 
-def judge_now(current: Current, call: ToolCall) -> str | None:
+def judge_now(current: Current, call: ToolCall, tool: BaseTool | None) -> str | None:
     """Return why a tool may not run where nobody can wait for an answer; None if it may."""
     calls, key = current.calls, current.calls.key(call["id"] or "", current.call_id)
     if key in calls.refused:
         return calls.refused[key]
-    action = tool_action(current, call["name"], None, call["args"], is_gated=False)
+    action = tool_action(current, call["name"], tool, call["args"], is_gated=False)
     verdict = current.session.project.permissions().judge(action, further_rules.get())
     if verdict.decision == "deny":
         return f"not permitted: {verdict.reason}"
@@ -172,7 +187,7 @@ def tool_action(
     session, about = current.session, tool_metadata(tool)
     kind = current.presentation.kind(name, tool, args)
     server = about.get("server")
-    judged = JudgedArguments(args, kind, session.cwd)
+    judged = JudgedArguments(args, kind, session.cwd, backend_files(tool))
     return Action(
         kind=kind,
         name=str(about.get("tool") or name),
@@ -180,9 +195,10 @@ def tool_action(
         paths=judged.paths,
         command=judged.command,
         urls=judged.addresses,
-        cwd=session.cwd,
+        cwd=judged.directory,
         roots=session.roots,
         is_gated=is_gated,
+        is_off_disk=judged.is_off_disk,
     )
 
 
@@ -230,7 +246,7 @@ class ToolDialog:
         current, name, args = self._current, self._call["name"], self._call["args"]
         client_id = current.calls.show(self._key)
         shown = [*current.session.outlet.ledger.content(client_id)]
-        shown += [item for item in current.presentation.preview(name, args) if item not in shown]
+        shown += [item for item in current.presentation.preview(name, args, self._tool) if item not in shown]
         if self._message is not None:
             shown.insert(0, text_content(self._message))
         return PermissionToolCall(
@@ -240,7 +256,7 @@ class ToolDialog:
             title=current.presentation.title(name, self._tool, args),
             name=name,
             content=tuple(shown) or UNSET,
-            locations=current.presentation.locations(name, args) or UNSET,
+            locations=current.presentation.locations(name, args, tool=self._tool) or UNSET,
             raw_input=json_value(args),
         )
 

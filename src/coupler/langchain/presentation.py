@@ -7,24 +7,31 @@ tool and its arguments, which may be incomplete while the model still writes the
 from __future__ import annotations
 
 import difflib
+import itertools
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, get_args
 
 from msgspec import UNSET
 
 from coupler.agent.errors import describe
 from coupler.fields import readable
+from coupler.langchain.file_backends import backend_files
 from coupler.langchain.tool_arguments import (
     ToolArguments,
     absolute,
+    absolute_paths_in,
     diffs_in,
     key_argument,
     locations_in,
     relative,
     short_text,
+    snake_case,
+    takes_command,
 )
 from coupler.schema.v1 import (
     Content,
@@ -52,6 +59,8 @@ LONGEST_TITLE = 200
 
 KINDS: tuple[str, ...] = get_args(ToolKind)
 
+NO_ARGUMENTS: ToolArguments = MappingProxyType({})
+
 HARMLESS_KINDS: frozenset[str] = frozenset({"read", "search", "fetch", "think"})
 """Kinds that change nothing."""
 
@@ -64,17 +73,67 @@ KIND_PATTERNS: tuple[tuple[ToolKind, tuple[str, ...]], ...] = (
     ("move", ("move*", "rename*")),
     ("edit", ("write*", "create*", "update*", "edit*")),
     ("execute", ("run*", "exec*", "execute*", "command*")),
-    ("think", ("think*", "reason*", "analyze*")),
-    ("search", ("search*", "find*", "grep*", "glob*")),
-    ("read", ("read*", "get*", "list*")),
 )
-"""Kinds with patterns of tool names; the first that matches counts, and no match means `other`."""
+"""Kinds with patterns of tool names; the first that matches counts."""
+
+KIND_VERBS: Mapping[str, ToolKind] = {
+    **dict.fromkeys(("think", "reason", "analyze"), "think"),
+    **dict.fromkeys(("search", "find", "grep", "glob"), "search"),
+    **dict.fromkeys(("read", "get", "list"), "read"),
+}
+"""Kinds of tools whose names begin with these whole words; any other name means `other`."""
+
+KIND_VERBS_WITH_OBJECT: Mapping[str, ToolKind] = {
+    "lookup": "search",
+    **dict.fromkeys(("show", "view", "describe", "count"), "read"),
+}
+"""The same for words that are verbs only if another word follows."""
+
+CHANGING_VERBS: Mapping[str, ToolKind] = {
+    **dict.fromkeys(
+        ("delete", "remove", "drop", "erase", "purge", "clear", "destroy", "wipe", "truncate", "unlink"),
+        "delete",
+    ),
+    **dict.fromkeys(("move", "rename"), "move"),
+    **dict.fromkeys(
+        ("write", "create", "update", "edit", "modify", "set", "put", "insert", "append", "add", "replace"),
+        "edit",
+    ),
+    **dict.fromkeys(
+        ("save", "store", "copy", "overwrite", "upsert", "patch", "reset", "revert", "fix"), "edit"
+    ),
+    **dict.fromkeys(("exec", "execute", "eval", "invoke", "install", "uninstall", "kill"), "execute"),
+    **dict.fromkeys(
+        ("send", "reply", "publish", "submit", "upload", "push", "merge", "deploy", "pay"), "other"
+    ),
+    **dict.fromkeys(("buy", "approve", "reject", "cancel", "assign", "lock", "unlock", "enable"), "other"),
+    **dict.fromkeys(("disable", "start", "stop", "restart", "apply", "click", "navigate"), "other"),
+}
+"""Verbs that change something wherever they stand in a name, and the kind of such a tool."""
+
+CHANGING_AFTER_AND: Mapping[str, ToolKind] = {
+    "run": "execute",
+    **dict.fromkeys(("post", "commit", "comment", "order", "book", "mail", "email", "message"), "other"),
+    **dict.fromkeys(("call", "close", "mark", "move", "archive", "release", "request", "schedule"), "other"),
+}
+"""Words that change something after `and`, and are nouns elsewhere: `read_and_post`, but `get_post`."""
+
+_JOINING_WORDS = frozenset({"and", "then", "or"})
 
 KNOWN_TOOL_KINDS: Mapping[str, ToolKind] = {
     "write_todos": "think",
     "ls": "read",
-    "shell": "execute",
-    "terminal": "execute",
+    "sql_db_list_tables": "read",
+    "sql_db_schema": "read",
+    "extract_text": "read",
+    "extract_hyperlinks": "read",
+    "current_webpage": "read",
+    "file_search": "search",
+    "requests_get": "fetch",
+    "file_delete": "delete",
+    "copy_file": "edit",
+    **dict.fromkeys(("shell", "bash", "terminal"), "execute"),
+    **dict.fromkeys(("python_repl", "Python_REPL", "python_repl_ast"), "execute"),
 }
 """Kinds of tools of LangChain and deepagents whose names suggest another kind."""
 
@@ -121,7 +180,7 @@ class Presentation:
         for overrides in self._overrides:
             if (kind := overrides.kind(name, args)) is not None:
                 return kind
-        return kind_of(name, tool)
+        return kind_of(name, tool, args)
 
     def title(self, name: str, tool: BaseTool | None, args: ToolArguments, partial: bool = False) -> str:
         """The call in one line: what the tool is called, and the argument that matters most.
@@ -137,12 +196,17 @@ class Presentation:
         about = tool_metadata(tool)
         own = about.get("title") or readable(str(about.get("tool") or name)) or name
         called = f"{about['server']}: {own}" if about.get("server") else str(own)
-        key = key_argument(known, self._cwd)
+        key = key_argument(known, self._cwd, backend_files(tool))
         title = f"{called}: {key}" if key is not None else called
         return title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"
 
     def locations(
-        self, name: str, args: ToolArguments, partial: bool = False, found: tuple[ToolCallLocation, ...] = ()
+        self,
+        name: str,
+        args: ToolArguments,
+        partial: bool = False,
+        found: tuple[ToolCallLocation, ...] = (),
+        tool: BaseTool | None = None,
     ) -> tuple[ToolCallLocation, ...]:
         """The files that the call works on, absolute; `found` are those that the tool itself has told."""
         known = _without_last(args) if partial else args
@@ -152,7 +216,7 @@ class Presentation:
                     ToolCallLocation(absolute(path, self._cwd), UNSET if line is None else line)
                     for path, line in places
                 )
-        return found or locations_in(known, self.kind(name, None, known), self._cwd)
+        return found or locations_in(known, self._paths(name, tool, known))
 
     def arguments(self, args: ToolArguments) -> ToolArguments:
         """Return what may be shown of a call's arguments."""
@@ -162,11 +226,14 @@ class Presentation:
         """Return what may be shown now of what a call puts out while it runs."""
         return str(self._filters.output(id, piece)) if self._filters is not None else piece
 
-    def preview(self, name: str, args: ToolArguments) -> list[ToolCallContent]:
+    def preview(self, name: str, args: ToolArguments, tool: BaseTool | None = None) -> list[ToolCallContent]:
         """Return what the call is going to change, as its arguments describe it; asked before it runs."""
-        if self.kind(name, None, args) != "edit":
+        if self.kind(name, tool, args) != "edit":
             return []
-        return [*diffs_in(args, self._cwd, self._roots)]
+        return [*diffs_in(args, self._paths(name, tool, args), self._roots)]
+
+    def _paths(self, name: str, tool: BaseTool | None, args: ToolArguments) -> tuple[str, ...]:
+        return absolute_paths_in(args, self.kind(name, tool, args), self._cwd, backend_files(tool))
 
     def content(self, name: str, args: ToolArguments, message: ToolMessage) -> list[ToolCallContent] | None:
         """Return what the author wants to be shown of the result; None if nothing special."""
@@ -367,19 +434,31 @@ def _as_place(place: Any) -> tuple[str, int | None]:
     raise TypeError(f"a location is a path, or a path and a line, not {place!r:.100}")
 
 
-def kind_of(name: str, tool: BaseTool | None) -> ToolKind:
+def kind_of(name: str, tool: BaseTool | None, args: ToolArguments = NO_ARGUMENTS) -> ToolKind:
     """Return the kind of a tool of which its author has said nothing here.
 
-    It is found in the tool's metadata, else in its MCP server's claims, else by its name. The kind decides
-    how an editor shows a call, which modes offer the tool, and how its arguments are judged. A server's claim
-    earns its tool nothing but the look of it: the permission engine asks about it all the same.
+    It is found in the tool's metadata, else in its MCP server's claims, else by its name and arguments. The
+    kind decides how an editor shows a call, which modes offer the tool or ask about it, and how its arguments
+    are judged. A server's claim earns its tool nothing but the look of it: the permission engine asks about
+    it all the same.
     """
     about = tool_metadata(tool)
     if (explicit := about.get("kind")) in KINDS:
         return cast(ToolKind, explicit)
     by_name = kind_by_name(str(about.get("tool") or name))
     annotations = about.get("annotations")
-    return _claimed(annotations, by_name) if isinstance(annotations, Mapping) else by_name
+    if isinstance(annotations, Mapping):
+        return _claimed(annotations, by_name)
+    return "execute" if by_name in HARMLESS_KINDS and takes_command(argument_names(tool), args) else by_name
+
+
+def argument_names(tool: BaseTool | None) -> Iterable[str]:
+    """The names of the arguments that a tool takes, as far as it says so."""
+    schema: Any = tool.args_schema if tool is not None else None
+    fields = (
+        schema.get("properties") if isinstance(schema, Mapping) else getattr(schema, "model_fields", None)
+    )
+    return fields if isinstance(fields, Mapping) else ()
 
 
 def tool_metadata(tool: BaseTool | None) -> Mapping[str, Any]:
@@ -390,15 +469,37 @@ def tool_metadata(tool: BaseTool | None) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=1024)
 def kind_by_name(name: str) -> ToolKind:
-    """The kind that the name stands for."""
+    """The kind that the name stands for.
+
+    A guess that a tool changes nothing lets it run unasked. So it is made of whole words only, and not of a
+    name that has a changing verb anywhere: `get_and_delete` deletes.
+    """
     known = KNOWN_TOOL_KINDS.get(name)
     if known is not None:
         return known
-    lowered = name.lower()
-    for kind, patterns in KIND_PATTERNS:
-        if any(fnmatchcase(lowered, pattern) for pattern in patterns):
+    lowered, words = name.lower(), re.findall(r"[a-z0-9]+", snake_case(name))
+    matching = (
+        kind for kind, patterns in KIND_PATTERNS if any(fnmatchcase(lowered, pattern) for pattern in patterns)
+    )
+    kind = next(matching, None) or _kind_by_verb(words)
+    return _changing_kind(words) or kind if kind in HARMLESS_KINDS else kind
+
+
+def _kind_by_verb(words: Sequence[str]) -> ToolKind:
+    first = words[0] if words else ""
+    with_object = KIND_VERBS_WITH_OBJECT.get(first) if len(words) > 1 else None
+    return KIND_VERBS.get(first) or with_object or "other"
+
+
+def _changing_kind(words: Sequence[str]) -> ToolKind | None:
+    """Return the kind of the first word that changes something; None if there is none."""
+    for before, word in itertools.pairwise(("", *words)):
+        kind = CHANGING_VERBS.get(word)
+        if kind is None and before in _JOINING_WORDS:
+            kind = CHANGING_AFTER_AND.get(word)
+        if kind is not None:
             return kind
-    return "other"
+    return None
 
 
 def _claimed(annotations: Mapping[str, Any], by_name: ToolKind) -> ToolKind:

@@ -23,6 +23,7 @@ from coupler.events import Compaction, Notice, Thought
 from coupler.langchain.content import client_blocks
 from coupler.langchain.current import running_call
 from coupler.langchain.errors import failure_kind_of, stop_of_message
+from coupler.langchain.file_backends import starting_tool
 from coupler.langchain.messages import (
     DisplayOptions,
     FilteredModelRun,
@@ -36,6 +37,7 @@ from coupler.schema.v1 import Content, StopReason, TextContent, ToolCallContent
 
 if TYPE_CHECKING:
     from langchain_core.outputs import ChatGenerationChunk, GenerationChunk, LLMResult
+    from langchain_core.tools import BaseTool
     from tenacity import RetryCallState
 
     from coupler.langchain.current import Current
@@ -204,7 +206,7 @@ class RunListener(BaseCallbackHandler):
         if isinstance(place, str):
             self._current.namespaces[place.rpartition("|")[2]] = key
         arguments = dict(inputs) if isinstance(inputs, Mapping) else {"input": input_str}
-        self.tell(self.projection.begin_tool, key, name, arguments, outer)
+        self.tell(self.projection.begin_tool, key, name, arguments, outer, starting_tool())
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **more: Any) -> None:
         if (tool := self._leave_tool(run_id)) is not None:
@@ -375,12 +377,16 @@ class TurnProjection:
             self._turn.begin_new_message()
             self._turn.session.outlet.send(compaction)
 
-    def begin_tool(self, key: str, name: str, arguments: dict[str, Any], parent: str | None) -> None:
+    def begin_tool(
+        self, key: str, name: str, arguments: dict[str, Any], parent: str | None, tool: BaseTool | None
+    ) -> None:
         """Show a call as running, and announce it if no model has."""
         self._calls.free(key)
         self._calls.withdraw(key, name, arguments)
         if key not in self._calls:
             self._calls.announce(key, name, arguments, parent=parent)
+        if tool is not None:
+            self._calls.identify(key, tool)
         self._calls.begin(key)
 
     def end_tool(self, key: str, output: Any, *, is_asked_for: bool) -> None:

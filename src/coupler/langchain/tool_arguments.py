@@ -12,8 +12,8 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from langchain_core.messages import ai
@@ -22,6 +22,9 @@ from msgspec import UNSET
 
 from coupler.redaction.known_secrets import masked_beginning
 from coupler.schema.v1 import Diff, ToolCallLocation
+
+if TYPE_CHECKING:
+    from coupler.langchain.file_backends import BackendFiles
 
 ToolArguments = Mapping[str, Any]
 
@@ -52,6 +55,8 @@ SHORT_JSON = 200
 _PATH = re.compile(r"(?:.*_)?(?:path|file|filename|filepath|dir|directory|folder|paths|files|directories)")
 TARGET_NAMES = frozenset({"source", "destination", "src", "dst", "dest", "target", "from", "to"})
 COMMAND_NAMES = ("command", "cmd", "commands", "shell_command", "script")
+CODE_NAMES = frozenset({*COMMAND_NAMES, "sql", "shell", "bash", "python_code", "javascript"})
+"""Names of arguments that are run; `code` and `query` are not, which are as often something to be found."""
 URL_NAMES = ("url", "uri", "link", "address", "urls")
 _LINES = ("line", "line_number", "start_line", "lineno")
 _SUBJECTS = (
@@ -66,19 +71,39 @@ _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?$")
 _CLOSING = {"{": "}", "[": "]"}
 
 
-def key_argument(args: ToolArguments, cwd: str) -> str | None:
-    """Return the most telling argument of a call as one short line."""
+def key_argument(args: ToolArguments, cwd: str, files: BackendFiles | None = None) -> str | None:
+    """Return the most telling argument of a call as one short line; a path as it is on disk."""
     for names in (COMMAND_NAMES, _path_names(args), URL_NAMES, _SUBJECTS, tuple(args)):
         for name in names:
             shown = short_text(args.get(name))
+            if shown is not None and is_path_name(name):
+                places = files.shown({name: args[name]}) if files is not None else ()
+                return relative(short_text(places[0]) or shown if len(places) == 1 else shown, cwd)
             if shown is not None:
-                return relative(shown, cwd) if is_path_name(name) else shown
+                return shown
     return None
 
 
 def is_path_name(name: str) -> bool:
     """True if an argument of this name holds a path."""
     return _PATH.fullmatch(snake_case(name)) is not None
+
+
+def takes_command(names: Iterable[str], args: ToolArguments) -> bool:
+    """True if a tool with arguments of these names is given something to run, or is in this call."""
+    return any(snake_case(name) in CODE_NAMES for name in (*names, *_names_in(args)))
+
+
+def _names_in(args: ToolArguments) -> Iterator[str]:
+    """Yield the names of all arguments, however deep they are."""
+    left: list[object] = [args]
+    while left:
+        value = left.pop()
+        if isinstance(value, Mapping):
+            yield from map(str, value)
+            left += value.values()
+        elif isinstance(value, list | tuple):
+            left += value
 
 
 def paths_in(args: ToolArguments, kind: str) -> tuple[str, ...]:
@@ -102,19 +127,26 @@ def unnormalized(path: str, cwd: str) -> str:
     return os.path.join(cwd, os.path.expanduser(path))
 
 
-def locations_in(args: ToolArguments, kind: str, cwd: str) -> tuple[ToolCallLocation, ...]:
+def absolute_paths_in(
+    args: ToolArguments, kind: str, cwd: str, files: BackendFiles | None = None
+) -> tuple[str, ...]:
+    """The files on disk that the arguments name; `files` are those of a tool that has its own."""
+    if files is not None:
+        return files.shown(args)
+    return tuple(dict.fromkeys(absolute(path, cwd) for path in paths_in(args, kind)))
+
+
+def locations_in(args: ToolArguments, paths: Sequence[str]) -> tuple[ToolCallLocation, ...]:
     """The places that the arguments name, for editors that follow along."""
-    paths = tuple(dict.fromkeys(absolute(path, cwd) for path in paths_in(args, kind)))
     line = next((args[name] for name in _LINES if _is_line(args.get(name))), UNSET)
     return tuple(ToolCallLocation(path, line if len(paths) == 1 else UNSET) for path in paths)
 
 
-def diffs_in(args: ToolArguments, cwd: str, roots: Sequence[str]) -> tuple[Diff, ...]:
+def diffs_in(args: ToolArguments, paths: Sequence[str], roots: Sequence[str]) -> tuple[Diff, ...]:
     """The change of one file that the arguments describe, if they do so in one of the usual ways."""
-    paths = paths_in(args, "edit")
     if len(paths) != 1:
         return ()
-    path = absolute(paths[0], cwd)
+    [path] = paths
     old, new = _text_of(args, _OLD), _text_of(args, _NEW)
     if old is not None and new is not None:
         return (Diff(path, new, old),)
@@ -213,16 +245,20 @@ class JudgedArguments:
     long or odd. What is too much to be looked at cannot be judged, and counts so.
     """
 
-    def __init__(self, args: ToolArguments, kind: str, cwd: str) -> None:
+    def __init__(self, args: ToolArguments, kind: str, cwd: str, files: BackendFiles | None = None) -> None:
+        """`files` are those of a tool that has its own."""
         self._args = args
         self._kind = kind
         self._cwd = cwd
+        self._files = files
         self._values_left = MOST_VALUES
         self._texts = [*self._named(args, is_file=False)]
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The paths, each also without `..`, because after a link that may lead elsewhere."""
+        if self._files is not None:
+            return self._files.judged(self._args)
         found = [path for named in self._texts if self._is_path(named) for path in _judged_paths(named.text)]
         whole = [unnormalized(path, self._cwd) for path in found]
         judged = [each for path in whole for each in (os.path.normpath(path), path)]
@@ -235,6 +271,16 @@ class JudgedArguments:
         if len(found) <= 1:
             return found[0] if found else None
         return "\n".join(each if isinstance(each, str) else shlex.join(each) for each in found)
+
+    @property
+    def is_off_disk(self) -> bool:
+        """True if the tool works on files that are on no disk."""
+        return self._files is not None and self._files.are_off_disk(self._args)
+
+    @property
+    def directory(self) -> str | None:
+        """The directory in which the command runs; None if that is not known."""
+        return self._cwd if self._files is None else self._files.directory(self._cwd)
 
     @property
     def addresses(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from msgspec import UNSET
 from coupler.agent.content import json_value
 from coupler.agent.tool_call import Call, cancelled_meta, step_into, step_out_of, text_content
 from coupler.langchain.current import further_rules
+from coupler.langchain.file_backends import backend_files
 from coupler.langchain.presentation import tool_metadata
 from coupler.langchain.tool_arguments import partial_object
 from coupler.schema.v1 import (
@@ -191,6 +192,25 @@ class ToolCalls:
         elif arguments is not None and (call.is_partial or arguments != call.arguments):
             self.rewrite(id, arguments)
 
+    def identify(self, id: str, tool: BaseTool) -> None:
+        """Set the tool that a call runs: it says which files the call's paths mean.
+
+        Two agents may have tools of one name that work on different files. So what was decided about other
+        files is withdrawn, and of a call that is made in another one no files are shown before its tool is
+        known.
+        """
+        call = self._calls[id]
+        before = self._tool(call)
+        if backend_files(before) != backend_files(tool):
+            self.permitted.discard(id)
+            self.approved.discard(id)
+        was_known = self._knows_files(call) and before is tool
+        call.tool = tool
+        if not was_known and not call.is_over:
+            self._tell_changes(call)
+            if call.arguments and not call.is_partial:
+                self._preview(call)
+
     def free(self, id: str) -> None:
         """Forget a call that is over, because a new one may have the same id.
 
@@ -236,7 +256,7 @@ class ToolCalls:
 
     def begin(self, id: str) -> None:
         """Note that the call's tool was started; one that asks for itself runs once it is permitted."""
-        if not asks_for_itself(self._tools.get(self._calls[id].name)):
+        if not asks_for_itself(self._tool(self._calls[id])):
             self.run(id)
 
     def show(self, id: str) -> str:
@@ -314,10 +334,11 @@ class ToolCalls:
         """Show what the call is about to change, so that the user sees what is asked about."""
         if not call.is_told or call.is_over or not self._presentation.results(call.name):
             return
-        if shows_own_changes(self._tools.get(call.name)):
+        tool = self._tool(call)
+        if shows_own_changes(tool) or not self._knows_files(call):
             return
         arguments = self._presentation.arguments(call.arguments)
-        preview = tuple(self._presentation.preview(call.name, arguments))
+        preview = tuple(self._presentation.preview(call.name, arguments, tool))
         if preview != call.preview:
             call.preview = preview
             self._ledger.replace(call.client_id, preview)
@@ -342,17 +363,25 @@ class ToolCalls:
 
     def _changed(self, call: _CallState) -> dict[str, Any]:
         """Return the fields of the call that have changed since the client was told of them."""
-        tool, arguments = self._tools.get(call.name), self._presentation.arguments(call.arguments)
+        tool, arguments = self._tool(call), self._presentation.arguments(call.arguments)
+        places = call.places
+        if self._knows_files(call):
+            places = self._presentation.locations(call.name, arguments, call.is_partial, places, tool)
         told = {
             "title": self._presentation.title(call.name, tool, arguments, call.is_partial),
             "kind": self._presentation.kind(call.name, tool, arguments),
-            "locations": self._presentation.locations(call.name, arguments, call.is_partial, call.places)
-            or UNSET,
+            "locations": places or (() if "locations" in call.told else UNSET),
             "raw_input": json_value(arguments) if arguments else UNSET,
         }
         changed = {name: value for name, value in told.items() if value != call.told.get(name, UNSET)}
         call.told |= changed
         return changed
+
+    def _tool(self, call: _CallState) -> BaseTool | None:
+        return call.tool or self._tools.get(call.name)
+
+    def _knows_files(self, call: _CallState) -> bool:
+        return call.tool is not None or call.parent is None
 
     def _left_to_show(self, call: _CallState, content: list[ToolCallContent]) -> list[ToolCallContent]:
         """Return what came out and was not shown while the call ran."""
@@ -386,6 +415,7 @@ class _CallState:
         self.client_id = client_id
         self.arguments = arguments
         self.parent = parent
+        self.tool: BaseTool | None = None
         self.meta: dict[str, Any] = {"coupler": {"parent": parent}} if parent else {}
         self.is_partial = False
         self.written = ""

@@ -23,6 +23,7 @@ from langgraph.prebuilt.tool_node import ToolInvocationError
 
 from coupler.agent.errors import describe
 from coupler.langchain.current import current
+from coupler.langchain.file_backends import starting_tool
 from coupler.langchain.permission import ToolDecision, judge_now, permit, permit_and_wait, refusal_message
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class AsyncPermissionCallback(_PermissionCallback):
             return  # this was not awaited: the other one decides
         call = self._call(serialized, input_str, {"run_id": run_id, **more})
         if call is not None:
-            decision: ToolDecision = await permit(self._current, call, None, effect=None)
+            decision: ToolDecision = await permit(self._current, call, starting_tool(), effect=None)
             if not decision.runs:
                 self._refuse(call, decision.text)
 
@@ -189,9 +190,9 @@ class SyncPermissionCallback(_PermissionCallback):
         if call is None:
             return
         if self._current.is_on_loop:
-            reason = judge_now(self._current, call)
+            reason = judge_now(self._current, call, starting_tool())
         else:
-            decision = permit_and_wait(self._current, call, None, effect=None)
+            decision = permit_and_wait(self._current, call, starting_tool(), effect=None)
             reason = None if decision.runs else decision.text
         if reason is not None:
             self._refuse(call, reason)

@@ -54,6 +54,8 @@ class Action(Struct, frozen=True, kw_only=True):
     """Other names that its tool claims, each with its MCP server: they count against it, and never for it."""
     is_gated: bool = False
     """True if its provider wants it asked about where it is allowed by default; rules can still allow it."""
+    is_off_disk: bool = False
+    """True if the files of the tool are on no disk, so that no rule with a path means it."""
 
     def includes(self, other: Action) -> bool:
         """True if a yes to this is a yes to the other, which is done without a question of its own."""

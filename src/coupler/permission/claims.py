@@ -75,6 +75,8 @@ class ToolClaim(Struct, frozen=True):
     is_needed: bool
     """True if the tool itself must be allowed: nothing else is known of the action, or a server made it."""
     aliases: tuple[tuple[str | None, str], ...] = ()
+    is_off_disk: bool = False
+    """True if the tool works on files that are on no disk."""
 
     @property
     def all_names(self) -> tuple[tuple[str | None, str], ...]:
@@ -130,7 +132,7 @@ def claims_of(action: Action, project: str, roots: Sequence[str], budget: Budget
         if url.doubt is not None:
             claims.append(Doubt(f"the address {_shown(text)}", url.doubt))
     is_needed = not claims or action.server is not None
-    claims.append(ToolClaim(kind, action.name, action.server, is_needed, action.aliases))
+    claims.append(ToolClaim(kind, action.name, action.server, is_needed, action.aliases, action.is_off_disk))
     return claims
 
 

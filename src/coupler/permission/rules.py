@@ -276,7 +276,7 @@ def _touches_tool(rule: Rule, claim: ToolClaim) -> Match:
     if rule.compiled is None:
         return Match.YES
     # The tool says neither path, command nor address: it may be the one that the rule means.
-    return Match.MAYBE if claim.is_needed else Match.NO
+    return Match.MAYBE if claim.is_needed and not claim.is_off_disk else Match.NO
 
 
 def _is_about(rule: Rule, server: str | None, name: str) -> bool:
