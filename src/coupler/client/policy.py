@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from coupler.client.errors import AgentError
 from coupler.events import ToolCall
 from coupler.events.v1_codec import tool_update_of
+from coupler.mcp.tool_names import NOTHING_GIVEN, GivenTools
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import (
     CancelledPermissionOutcome,
@@ -35,6 +36,18 @@ class PermissionRequest(Struct, frozen=True):
     cwd: str = ""
     roots: tuple[str, ...] = ()
     """The session's directories: its own, and the additional ones."""
+    given: GivenTools = NOTHING_GIVEN
+    """The MCP servers and Python functions that the session was given."""
+    announced: ToolCall | None = None
+    """The call as the agent showed it before it asked, if it did."""
+
+    @classmethod
+    def of(
+        cls, session: RemoteSession, call: ToolCall, options: Sequence[PermissionOption] = ()
+    ) -> PermissionRequest:
+        """Return the request about a call in a session."""
+        announced = session.tool_calls.get(call.id)
+        return cls(call, tuple(options), session.cwd, session.roots, session.given_tools, announced)
 
 
 class Decision(Struct, frozen=True):
@@ -118,8 +131,8 @@ class Policy:
 
     @classmethod
     def deny_all(cls) -> Policy:
-        """Reject every request."""
-        return cls(lambda request: False, _usual_remedy, name="deny-all")
+        """Reject everything but calls of tools that the user gave to the agent."""
+        return cls(_is_handed_over, _usual_remedy, name="deny-all")
 
     @classmethod
     def allow_reads(cls) -> Policy:
@@ -128,8 +141,11 @@ class Policy:
 
     @classmethod
     def ask(cls, callback: Decide | None = None) -> Policy:
-        """Let a function decide. Without one every request is rejected."""
-        return cls.deny_all() if callback is None else cls(callback, name="ask")
+        """Let a function decide; tools that the user gave to the agent are not asked about.
+
+        Without a function everything else is rejected.
+        """
+        return cls.deny_all() if callback is None else cls(_unless_handed_over(callback), name="ask")
 
     @classmethod
     def patterns(
@@ -176,7 +192,7 @@ class Policy:
             raise TypeError(
                 f"permissions are a Policy, its name or a function that decides; this is {value!r}"
             )
-        return cls(value)
+        return cls(_unless_handed_over(value))
 
     async def answer(self, request: PermissionRequest) -> RequestPermissionOutcome:
         """Return the outcome to send. What would wreck a machine or a home is rejected, whoever decides."""
@@ -199,7 +215,7 @@ class Policy:
 async def _never(request: PermissionRequest) -> str | None:
     """Say why nobody may allow a call; one that names neither a path nor a command is not concerned."""
     call = request.tool_call
-    if not (call.locations or call.content or isinstance(call.raw_input, dict | list)):
+    if not (call.locations or call.content or call.raw_input):
         return None
     # Imported on use: the engine is needed once an agent asks.
     from coupler.client.rules import never
@@ -211,7 +227,28 @@ async def _allow_reads(request: PermissionRequest) -> bool:
     # Imported on use: the engine is needed once an agent asks.
     from coupler.client.rules import is_reading
 
-    return await in_thread(lambda: is_reading(request))
+    return await in_thread(lambda: is_reading(request)) or await _is_handed_over(request)
+
+
+async def _is_handed_over(request: PermissionRequest) -> bool:
+    if not request.given.functions:
+        return False
+    # Imported on use: the engine is needed once an agent asks.
+    from coupler.client.rules import is_handed_over
+
+    return await in_thread(lambda: is_handed_over(request))
+
+
+def _unless_handed_over(decide: Decide) -> Decide:
+    """Return the function, asked only about what the user has not given to the agent."""
+
+    async def decided(request: PermissionRequest) -> Verdict:
+        if await _is_handed_over(request):
+            return True
+        verdict = decide(request)
+        return await verdict if inspect.isawaitable(verdict) else verdict
+
+    return decided
 
 
 def _always_alone(request: PermissionRequest) -> str:
@@ -261,8 +298,8 @@ class Permissions:
         call = session.tool_calls.get(
             params.tool_call.tool_call_id, ToolCall(id=params.tool_call.tool_call_id)
         )
-        question = PermissionRequest(
-            call.updated(tool_update_of(params.tool_call)), tuple(params.options), session.cwd, session.roots
+        question = PermissionRequest.of(
+            session, call.updated(tool_update_of(params.tool_call)), params.options
         )
         session.questions.ask(
             request, lambda: _decided(session, question), WITHDRAWN, "the permission policy"

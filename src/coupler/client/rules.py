@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from coupler.client.actions import action_of, server_and_name
+from coupler.client.actions import action_of
 from coupler.permission.action import Action
 from coupler.permission.engine import Choices
 from coupler.permission.engine import Permissions as PermissionEngine
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 
 READING_KINDS = frozenset({"read", "search", "think"})
-
-_STRICTNESS = {"allow": 0, "ask": 1, "deny": 2}
 
 
 class Rules:
@@ -41,20 +39,10 @@ class Rules:
             for effect, texts in written.items()
             for text in texts
         ] + [*others]
-        everything = Rule.parse("allow", "*", "")
-        against = (rule for rule in self._rules if rule.effect != "allow" and rule.name is not None)
-        self._against_names = [*against, everything]
 
     def judge(self, request: PermissionRequest, choices: Choices | None = None) -> EngineVerdict:
-        """Judge a request by the rules, and where they say nothing by the remembered choices.
-
-        The title can only count against a call, never for it.
-        """
-        verdict = _judged(self._rules, action_of(request), request, choices)
-        server, name = server_and_name(request.tool_call.title)
-        titled = Action(kind="think", name=name, server=server, roots=request.roots)
-        by_title = _judged(self._against_names, titled, request)
-        return max(verdict, by_title, key=lambda each: _STRICTNESS[each.decision])
+        """Judge a request by the rules, and where they say nothing by the remembered choices."""
+        return _judged(self._rules, action_of(request), request, choices)
 
 
 def never(request: PermissionRequest) -> str | None:
@@ -74,6 +62,12 @@ def is_reading(request: PermissionRequest) -> bool:
         return False
     looked_at = Action(kind="read", paths=action.paths, roots=action.roots)
     return not action.paths or _judged([], looked_at, request).decision == "allow"
+
+
+def is_handed_over(request: PermissionRequest) -> bool:
+    """Return whether a call is one of a tool that the user gave to the agent, and nothing else."""
+    action = action_of(request)
+    return action.is_handed_over and _judged([], action, request).decision == "allow"
 
 
 def remedy(request: PermissionRequest) -> str:

@@ -26,6 +26,7 @@ from coupler.langchain.current import HeldUpError
 from coupler.langchain.presentation import KINDS, checked_kind, tool_metadata
 from coupler.langchain.tool_arguments import JudgedArguments, ToolArguments
 from coupler.langchain.tool_calls import EditedCall, JoinedCall
+from coupler.mcp.tool_names import qualified_name
 from coupler.permission.action import Action
 from coupler.schema.v1 import PermissionOption, PermissionToolCall, ToolKind
 
@@ -270,12 +271,13 @@ def _as_asked(
     shown += [item for item in current.presentation.preview(name, args) if item not in shown]
     if message is not None:
         shown.insert(0, _text(message))
+    about = tool_metadata(tool)
     return PermissionToolCall(
         client_id,
         kind=current.presentation.kind(name, tool, args),
         status="pending",
         title=current.presentation.title(name, tool, args),
-        name=name,
+        name=qualified_name(about.get("server"), str(about.get("tool") or name)),
         content=tuple(shown) or UNSET,
         locations=current.presentation.locations(name, args) or UNSET,
         raw_input=json_value(args),

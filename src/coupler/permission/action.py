@@ -33,6 +33,10 @@ class Action(Struct, frozen=True, kw_only=True):
     """The tool's programmatic name."""
     server: str | None = None
     """The MCP server of the tool, if any; the kind that a server claims for its tool does not allow it."""
+    also_named: tuple[tuple[str | None, str], ...] = ()
+    """Other names that it may have, each with its MCP server: they count against it, never for it."""
+    is_handed_over: bool = False
+    """True if it is a call of a tool that the user gave to the agent."""
     paths: tuple[str, ...] = ()
     """Absolute paths that it would touch; for a move the source and the destination."""
     command: str | tuple[str, ...] | None = None

@@ -74,6 +74,8 @@ class ToolClaim(Struct, frozen=True):
     server: str | None
     is_needed: bool
     """True if the tool itself must be allowed: nothing else is known of the action, or a server made it."""
+    also_named: tuple[tuple[str | None, str], ...] = ()
+    """Other names that the tool may have, each with its MCP server."""
 
     def __str__(self) -> str:
         whose = f" of the MCP server `{_shown(self.server)}`" if self.server is not None else ""
@@ -122,7 +124,8 @@ def claims_of(action: Action, project: str, roots: Sequence[str], budget: Budget
         claims.append(UrlClaim(url))
         if url.doubt is not None:
             claims.append(Doubt(f"the address {_shown(text)}", url.doubt))
-    claims.append(ToolClaim(kind, action.name, action.server, not claims or action.server is not None))
+    is_needed = not claims or action.server is not None
+    claims.append(ToolClaim(kind, action.name, action.server, is_needed, action.also_named))
     return claims
 
 

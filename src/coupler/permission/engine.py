@@ -137,6 +137,8 @@ class Permissions:
             isinstance(claim, CommandClaim) and claim.is_wrapper
         ):
             return ""  # nothing by itself
+        if isinstance(claim, ToolClaim) and coverage.action.is_handed_over:
+            return f"{claim} is one that the user gave to the agent"
         for rule in self._rules:
             if rule.effect == "allow" and coverage.covers(rule, claim):
                 return f"{claim} is allowed by {rule.described}"

@@ -265,16 +265,10 @@ def _is_against(subject: str, kind: str) -> bool:
 
 
 def _touches_tool(rule: Rule, claim: ToolClaim) -> Match:
-    name = fold_name(claim.name or "")
-    match rule.subject:
-        case "tool":
-            return _match(claim.name is not None and _is_named(fold_name(rule.name or ""), name))
-        case "mcp":
-            return _match(
-                claim.server is not None
-                and _is_named(fold_name(rule.name or ""), fold_name(claim.server))
-                and _is_named(fold_name(rule.pattern or "*"), name)
-            )
+    if rule.subject in {"tool", "mcp"}:
+        is_known = claim.name is not None or claim.server is not None
+        own = ((claim.server, claim.name or ""),) if is_known else ()
+        return _match(any(_names(rule, server, name) for server, name in (*own, *claim.also_named)))
     if not _is_against(rule.subject, claim.kind):
         return Match.NO
     if rule.effect == "ask" and not claim.is_needed:
@@ -283,6 +277,18 @@ def _touches_tool(rule: Rule, claim: ToolClaim) -> Match:
         return Match.YES
     # The tool says neither path, command nor address: it may be the one that the rule means.
     return Match.MAYBE if claim.is_needed else Match.NO
+
+
+def _names(rule: Rule, server: str | None, name: str) -> bool:
+    """True if a `tool` or `mcp` rule means a tool of this name, read generously."""
+    named, tool = fold_name(rule.name or ""), fold_name(name)
+    if rule.subject == "tool":
+        return _is_named(named, tool)
+    return (
+        server is not None
+        and _is_named(named, fold_name(server))
+        and _is_named(fold_name(rule.pattern or "*"), tool)
+    )
 
 
 def _is_named(pattern: str, name: str) -> bool:

@@ -28,6 +28,7 @@ from coupler.events import ToolCall
 from coupler.mcp.functions import text_result
 from coupler.mcp.package import load_loopback
 from coupler.mcp.servers import ServerEnvironment, SessionServers, server_name
+from coupler.mcp.tool_names import qualified_name
 from coupler.mcp.tools import McpError, Tool, ToolResult
 from coupler.permission.engine import Choices, Permissions
 from coupler.providers.command_line import READ_ONLY
@@ -136,7 +137,7 @@ class Judging:
         return None if request.tool_call.id in self._answered else self._rules.remedy(request)
 
     def _request(self, call: ToolCall) -> PermissionRequest:
-        return PermissionRequest(call, (), self._session.cwd, self._session.roots)
+        return PermissionRequest.of(self._session, call)
 
     async def _judged(self, request: PermissionRequest) -> Judgement:
         return await in_thread(lambda: self._rules.judge(request)) if self.is_in_turn else "deny"
@@ -453,7 +454,7 @@ class Interception:
         is_told = call.id in self._told
         if not is_told:
             exchange.telling.called(call)
-        request = PermissionRequest(call, (), self.held.session.cwd, self.held.session.roots)
+        request = PermissionRequest.of(self.held.session, call)
         if not await exchange.judging.may_call(request):
             result = text_result(DENIED, is_error=True)
         else:
@@ -471,7 +472,7 @@ class Interception:
             title=f"{server}: {tool}",
             kind="other",
             status="in_progress",
-            name=f"mcp__{server}__{tool}",
+            name=qualified_name(server, tool),
             raw_input=arguments,
         )
 
