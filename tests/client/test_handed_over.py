@@ -12,27 +12,15 @@ import msgspec
 import pytest
 
 from client.stage import Scripted, run
+from client.vendor_forms import ASKS, Form, asked, asked_by_agents, with_input
 from coupler import Policy
 from coupler.client.policy import PermissionRequest
 from coupler.schema.v1 import McpServerStdio
 
 Script = Callable[[str], Scripted]
-Form = dict[str, Any]
 
 PLAIN = Path(__file__).parents[1] / "agent" / "servers" / "plain.py"
 TICKETS = McpServerStdio("tickets", sys.executable, [str(PLAIN), "fine"], [])
-
-# Asks for each form in the prompt, and writes down what it was told.
-ASKS = """
-    from mcp_client import opened, turns
-    for prompt, entries in turns(http=True):
-        for number, form in enumerate(json.loads(prompt["params"]["prompt"][0]["text"])):
-            if "announced" in form:
-                send(update("tool_call", **form["announced"]))
-            send(permission(number, **form["asked"]))
-            note("answer", answer_to(number)["result"]["outcome"].get("optionId"))
-        send(end(prompt))
-"""
 
 
 class City(msgspec.Struct):
@@ -58,76 +46,9 @@ def answers(script: Script, forms: list[Form], **options: Any) -> list[str | Non
     return agent.noted("answer")
 
 
-def asked(**call: Any) -> Form:
-    return {"asked": {"toolCallId": "c", **call}}
-
-
 def each_name(tool: str) -> dict[str, Form]:
-    """How real agents ask whether they may call a tool of the server `coupler`, with these arguments."""
-    given = {"city": "Oslo"} if tool == "lookup" else {"name": "Oslo"}
-    asking = {
-        "message": f'Allow the coupler MCP server to run tool "{tool}"?',
-        "_meta": {"codex_approval_kind": "mcp_tool_call", "tool_params": given},
-        "requestedSchema": {"type": "object", "properties": {}},
-    }
-    codex = {"toolCallId": "x1", "title": "Approve MCP tool call", "status": "pending"}
-    shown = {"server": "coupler", "tool": tool, "arguments": given}
-    claude = {"toolCallId": "t1", "title": f"mcp__coupler__{tool}", "rawInput": given}
-    return {
-        "claude": {
-            "announced": {**claude, "_meta": {"claudeCode": {"toolName": f"mcp__coupler__{tool}"}}},
-            "asked": claude,
-        },
-        "claude without an announcement": {"asked": claude},
-        "qwen": asked(
-            title=json.dumps(given), kind="other", rawInput=given, _meta={"toolName": f"mcp__coupler__{tool}"}
-        ),
-        "gemini": asked(
-            toolCallId=f"mcp_coupler_{tool}__mcp_coupler_{tool}_1794942042251_0",
-            title=f"{tool} (coupler MCP Server)",
-            kind="other",
-            locations=[],
-        ),
-        "gemini before": asked(toolCallId=f"mcp_coupler_{tool}-1731000000000", title="{}", kind="other"),
-        "gemini with an id of the model's server": asked(
-            toolCallId="9f1c", title=f"{tool} (coupler MCP Server)", kind="other"
-        ),
-        "agentao": asked(title=f"mcp_coupler_{tool}", kind="other", rawInput=given),
-        "fast-agent": asked(title=f"coupler/{tool}", kind="execute", rawInput=given),
-        "opencode": asked(title=f"coupler_{tool}", kind="other", rawInput={}),
-        "codex": {
-            "announced": {"toolCallId": "x1", "title": f"Tool: coupler/{tool}", "rawInput": shown},
-            "asked": {
-                **codex,
-                "rawInput": {"server_name": "coupler", "id": "mcp_tool_call_approval_x1", "request": asking},
-            },
-        },
-        "codex without an announcement": {
-            "asked": {
-                **codex,
-                "toolCallId": "x2",
-                "rawInput": {"server_name": "coupler", "id": 7, "turn_id": "1", "request": asking},
-            }
-        },
-        "codex that says nothing more": {
-            "announced": {"toolCallId": "x3", "title": f"Tool: coupler/{tool}", "rawInput": shown},
-            "asked": {"toolCallId": "x3"},
-        },
-        "vibe": {
-            "announced": {
-                "toolCallId": "v1",
-                "title": "coupler",
-                "kind": "other",
-                "rawInput": json.dumps(given),
-                "_meta": {"tool_name": f"coupler_{tool}"},
-            },
-            "asked": {"toolCallId": "v1"},
-        },
-        "copilot": asked(title="lookup", name=f"coupler-{tool}", rawInput=given),
-        "a served agent of Coupler": asked(
-            title=f"coupler: {tool}", name=f"mcp__coupler__{tool}", rawInput=given
-        ),
-    }
+    """How real agents ask whether they may call a tool of the server `coupler`."""
+    return asked_by_agents("coupler", tool, {"city": "Oslo"} if tool == "lookup" else {"name": "Oslo"})
 
 
 NAMES = [*each_name("lookup")]
@@ -149,23 +70,6 @@ def test_rules_that_deny_or_ask_still_count(script: Script) -> None:
     named = dict.fromkeys(NAMES, "no")
     for rules in ({"deny": ["mcp:coupler"]}, {"deny": ["tool:lookup"]}, {"ask": ["mcp:coupler(lookup)"]}):
         assert judged(script, each_name("lookup"), permissions=Policy.patterns(**rules)) == named, rules
-
-
-def with_input(form: Form, given: Any, **more: Any) -> Form:
-    """The same form with another input, wherever it has it."""
-    found = json.loads(json.dumps(form))
-    for part in found.values():
-        match part.get("rawInput"):
-            case {"arguments": dict()}:
-                part["rawInput"]["arguments"] = given
-            case {"request": {"_meta": dict(meta)}}:
-                meta["tool_params"] = given
-            case str():
-                part["rawInput"] = json.dumps(given)
-            case _:
-                part["rawInput"] = given
-    found["asked"] |= more
-    return found
 
 
 def test_what_is_among_the_tools_own_arguments_is_its_own_affair(script: Script) -> None:

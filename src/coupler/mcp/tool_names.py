@@ -22,6 +22,7 @@ MOST_SPLITS = 12
 _SEPARATOR = r"(?:__|: |[_./:-])"
 _TITLED = re.compile(r"(?P<tool>.+) \((?P<server>.+) MCP Server\)", re.DOTALL)
 _SLASHED = re.compile(r"Tool: (?P<server>[^/]+)/(?P<tool>.+)", re.DOTALL)
+_QUALIFIED = re.compile(r"mcp__(?P<server>.+?)__(?P<tool>.+)", re.DOTALL)
 _TIMED_ID = re.compile(r"(?P<name>.+)-\d{10,}(?:-\d+)?", re.DOTALL)
 _REPEATED_ID = re.compile(r"(?P<name>.+)__(?P=name)_\d+(?:_\d+)?", re.DOTALL)
 _NAMED_ID = re.compile(r"(?P<name>[A-Za-z_].*)__[A-Za-z0-9][A-Za-z0-9_-]{5,}", re.DOTALL)
@@ -94,12 +95,11 @@ def _of_server(text: str, server: str, is_folded: bool) -> Iterator[ToolName]:
 
 def _of_any_server(text: str) -> Iterator[ToolName]:
     """Read a text that says by its form that it names a server's tool, whatever the server is called."""
-    if (match := _TITLED.fullmatch(text) or _SLASHED.fullmatch(text)) is not None:
-        yield ToolName(match["server"], match["tool"], True)
-    elif text.startswith("mcp__") and text.count("__") >= 2:
-        _, server, tool = text.split("__", 2)
-        yield ToolName(server, tool, True)
-    elif text.startswith("mcp_"):
+    for form in (_TITLED, _SLASHED, _QUALIFIED):
+        if (match := form.fullmatch(text)) is not None:
+            yield ToolName(match["server"], match["tool"], True)
+            return
+    if text.startswith("mcp_"):
         words = text.removeprefix("mcp_").split("_")
-        for at in range(1, min(len(words), MOST_SPLITS + 1)):
-            yield ToolName("_".join(words[:at]), "_".join(words[at:]), True)
+        splits = [("_".join(words[:at]), "_".join(words[at:])) for at in range(1, len(words))]
+        yield from (ToolName(*split, True) for split in splits[:MOST_SPLITS] if all(split))

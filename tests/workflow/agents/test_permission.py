@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coupler.workflow.journal.run_events import ApprovalGiven
+from coupler.workflow.journal.run_events import ApprovalAsked, ApprovalGiven
 from providers.model_server import ModelServer, calls
 from providers.model_server import text as said
 from providers.stub import Stub, path_with
@@ -129,6 +129,8 @@ def test_rules_about_mcp_servers_hold_for_models_behind_a_server(
     assert finished.status == "success", finished.message
     told = model.requests[1]["messages"][-1]["content"]
     assert (told == '{"text": "hi"}') is is_used, told
+    is_asked = answer is not None and not keys.startswith("tools")
+    assert len(stage.all(ApprovalAsked)) == is_asked  # once, also where both the agent and the bridge ask
 
 
 def test_what_was_allowed_in_a_turn_is_not_asked_again_when_it_is_done(

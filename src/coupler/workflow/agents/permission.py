@@ -84,6 +84,8 @@ class Judging:
         self._give_up = give_up
         self._choices = attempt.agents.choices_in(session.cwd)
         self._granted: list[Action] = []
+        self._granted_calls: list[tuple[str | None, str | None, Any]] = []
+        """The calls to MCP servers that the user has allowed and that have not arrived there yet."""
         self._open: set[asyncio.Future[bool]] = set()
         self._answered: set[str] = set()
         """The calls about which the user was asked."""
@@ -101,6 +103,9 @@ class Judging:
     async def may_call(self, request: PermissionRequest) -> bool:
         """Decide about a call to an MCP server of the agent's; it may pass unless a rule is against it."""
         judgement = await self._judged(request)
+        if judgement == "ask" and (call := _call_of(request)) in self._granted_calls:
+            self._granted_calls.remove(call)  # the agent has asked, and now does it
+            return True
         return judgement in ("allow", "undecided") or (
             judgement == "ask" and await self._ask_meanwhile(request)
         )
@@ -220,6 +225,8 @@ class Judging:
             await self._remember(offer)
         if approval.approved:
             self._granted.append(action_of(request))
+            if request.options:  # the agent asks before it does it
+                self._granted_calls.append(_call_of(request))
         elif gate.on_deny == "stop":
             self._give_up(Stopped("cancelled", f"{self._attempt.place} was denied"))
         if approval.by == "user":
@@ -244,6 +251,12 @@ class Judging:
         remedy = await in_thread(lambda: self._rules.remedy(request))
         text = f"denied: {request.tool_call.title}; {remedy}"
         self._attempt.emit(Noted(text=shortened(text, MOST_SHOWN)))
+
+
+def _call_of(request: PermissionRequest) -> tuple[str | None, str | None, Any]:
+    """Return the server, the tool and the input of a call, to find it again when it is done."""
+    action = action_of(request)
+    return action.server, action.name, request.tool_call.raw_input
 
 
 def _too_late(reason: Parked | Stopped) -> None:
