@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from coupler.agent.permission import ALLOWING
 from coupler.client.actions import action_of
 from coupler.client.policy import PermissionRequest
+from coupler.mcp.tool_names import qualified_name
 from coupler.permission.action import KINDS, Action, option_label
 from coupler.relay.errors import NOT_IN_A_TURN, NOT_PERMITTED
 from coupler.schema.v1 import PermissionOption, PermissionOptionKind, PermissionToolCall
@@ -47,9 +48,11 @@ class RelayPermissions:
         mirror.flush()
         own = _known_options(request.options)
         action = action_of(request)
-        permission = await turn.session.project.permitting().decide(
-            turn, self._as_asked(request), action, None, own
-        )
+        asked = self._as_asked(request)
+        if action.name is not None:
+            # Whoever answers may have rules, too, and does not see what the agent's own id says.
+            asked = replace(asked, name=qualified_name(action.server, action.name))
+        permission = await turn.session.project.permitting().decide(turn, asked, action, None, own)
         if permission.is_given:
             self._granted.append(action)
         if permission.option is not None:
