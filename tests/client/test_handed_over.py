@@ -66,6 +66,22 @@ def test_what_the_user_handed_over_is_allowed_in_the_form_of_every_agent(
     assert judged(script, each_name(tool), permissions=policy) == dict.fromkeys(NAMES, "yes")
 
 
+def test_what_is_handed_over_is_known_beside_a_server_of_the_same_name(script: Script) -> None:
+    agent = script(ASKS)
+    theirs = msgspec.structs.replace(TICKETS, name="coupler")
+    ours = asked_by_agents("coupler-2", "lookup", {"city": "Oslo"})
+    del ours["copilot"]  # `coupler-2-lookup` can be read in two ways
+    forms = [*ours.values(), *each_name("lookup").values()]
+
+    async def story() -> None:
+        async with agent.connect() as remote:
+            session = await remote.new(tools=[lookup], mcp_servers=[theirs])
+            await session.prompt(json.dumps(forms))
+
+    run(story())
+    assert agent.noted("answer") == ["yes"] * len(ours) + ["no"] * len(NAMES)
+
+
 def test_rules_that_deny_or_ask_still_count(script: Script) -> None:
     named = dict.fromkeys(NAMES, "no")
     for rules in ({"deny": ["mcp:coupler"]}, {"deny": ["tool:lookup"]}, {"ask": ["mcp:coupler(lookup)"]}):

@@ -110,6 +110,8 @@ def test_a_tool_of_the_agents_own_is_not_taken_for_one_of_a_server(script: Scrip
     }
     assert allowed(script, forms, Policy.patterns(allow=["mcp:run"]), "run") == set()
     assert allowed(script, forms, Policy.patterns(allow=["tool:run_*"]), "run") == {*forms}
+    policy = Policy.patterns(deny=["tool:run_shell_command"], callback=lambda request: True)
+    assert allowed(script, forms, policy, "run") == {"named"}
 
 
 OTHERS: dict[str, Form] = {
@@ -228,6 +230,9 @@ def test_the_rule_that_a_denial_prints_allows_the_same_request_when_it_comes_aga
         ("a.b", ["a"], [("a", "b")]),
         ("a/b", ["a"], [("a", "b")]),
         ("a: b", ["a"], [("a", "b")]),
+        ("a-b", ["a"], [("a", "b")]),
+        ("a-2_b", ["a", "a-2"], [("a-2", "b")]),
+        ("mcp_a-2_b", ["a", "a-2"], [("a-2", "b")]),
         ("my_server_b", ["my server"], [("my server", "b")]),
         ("ab", ["a"], []),
         ("a_", ["a"], []),

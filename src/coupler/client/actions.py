@@ -55,7 +55,7 @@ def action_of(request: PermissionRequest) -> Action:
     """Return the action that rules judge a tool call by."""
     call = request.tool_call
     name = _name_of(request)
-    given = _input_of(call)
+    given = input_of(call)
     parameters = _parameters_of_own(name, request.given)
     own = _arguments_in(given) if parameters is not None else None
     said = _Said(request.cwd)
@@ -82,6 +82,17 @@ def action_of(request: PermissionRequest) -> Action:
         cwd=said.directory,
         roots=request.roots,
     )
+
+
+def input_of(call: ToolCall) -> Any:
+    """Return the input of a call; some agents send it as a text of JSON."""
+    given = call.raw_input
+    if not isinstance(given, str) or not given.lstrip().startswith(("{", "[")):
+        return given
+    try:
+        return msgspec.json.decode(given)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return given
 
 
 def _parameters_of_own(name: ToolName | None, given: GivenTools) -> frozenset[str] | None:
@@ -132,7 +143,7 @@ def _by_title(call: ToolCall, servers: tuple[str, ...]) -> ToolName | None:
     A title that repeats the input is the model's, and a command may look like `server/tool`.
     """
     names = [name for name in names_in(call.title, servers) if name.server in servers]
-    given = _input_of(call)
+    given = input_of(call)
     if len(names) != 1 or call.title in _texts_below(given):
         return None
     [name] = names
@@ -142,7 +153,7 @@ def _by_title(call: ToolCall, servers: tuple[str, ...]) -> ToolName | None:
 
 def _by_input(call: ToolCall, servers: tuple[str, ...]) -> ToolName | None:
     """Return the tool of one of the session's servers, for an input that is nothing but a call of it."""
-    name = _named_in_input(_input_of(call))
+    name = _named_in_input(input_of(call))
     return name if name is not None and name.server in servers and name.tool else None
 
 
@@ -181,20 +192,9 @@ def _all_names(request: PermissionRequest) -> tuple[tuple[str | None, str], ...]
             found += [
                 (name.server, name.tool) for name in names_in(text, request.given.servers, is_folded=True)
             ]
-        if (named := _named_in_input(_input_of(call))) is not None:
+        if (named := _named_in_input(input_of(call))) is not None:
             found.append((named.server, named.tool))
     return tuple(dict.fromkeys(found))
-
-
-def _input_of(call: ToolCall) -> Any:
-    """Return the input of a call; some agents send it as a text of JSON."""
-    given = call.raw_input
-    if not isinstance(given, str) or not given.lstrip().startswith(("{", "[")):
-        return given
-    try:
-        return msgspec.json.decode(given)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return given
 
 
 def _texts_below(value: Any) -> Iterator[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, json
 
+from coupler.client.actions import input_of
 from coupler.client.errors import AgentError, AgentErrorKind
 from coupler.client.observation import (
     Observers,
@@ -756,7 +757,7 @@ class FinishedCalls:
 
 
 def _is_report_of(report: ToolCall, own: ToolCall, server: str) -> bool:
-    return _is_named(report, own.title, server) and _has_input(report.raw_input, own.raw_input)
+    return _is_named(report, own.title, server) and _has_input(input_of(report), own.raw_input)
 
 
 def _is_named(report: ToolCall, tool: str, server: str) -> bool:

@@ -19,7 +19,9 @@ LONGEST_READ = 300
 MOST_SPLITS = 12
 """Ways in which `mcp_a_b_c` is taken apart, at most, if no server of the session has such a name."""
 
-_SEPARATOR = r"(?:__|: |[_./:-])"
+_SEPARATOR = r"(?:__|: |[_./:])"
+_DASH = "-"
+"""A separator that is also a part of many servers' names."""
 _TITLED = re.compile(r"(?P<tool>.+) \((?P<server>.+) MCP Server\)", re.DOTALL)
 _SLASHED = re.compile(r"Tool: (?P<server>[^/]+)/(?P<tool>.+)", re.DOTALL)
 _QUALIFIED = re.compile(r"mcp__(?P<server>.+?)__(?P<tool>.+)", re.DOTALL)
@@ -65,7 +67,9 @@ def names_in(text: str, servers: Sequence[str], *, is_folded: bool = False) -> l
     """
     if len(text) > LONGEST_READ:
         return []
-    found = [name for server in servers for name in _of_server(text, server, is_folded)]
+    found = [name for server in servers for name in _of_server(text, server, _SEPARATOR, is_folded)]
+    if not found or is_folded:
+        found += [name for server in servers for name in _of_server(text, server, _DASH, is_folded)]
     return [*dict.fromkeys(found or _of_any_server(text))]
 
 
@@ -77,15 +81,15 @@ def name_in_id(id: str) -> str | None:
     return match["name"] if match is not None and match["name"].lower() not in _PLAIN_IDS else None
 
 
-def _of_server(text: str, server: str, is_folded: bool) -> Iterator[ToolName]:
+def _of_server(text: str, server: str, separator: str, is_folded: bool) -> Iterator[ToolName]:
     """Read a text with the name of a server, whose signs that fit in no name others replace by `_`."""
     spelled = "".join(re.escape(sign) if sign.isalnum() else rf"(?:{re.escape(sign)}|_)" for sign in server)
     flags = re.DOTALL | (re.IGNORECASE if is_folded else 0)
     forms = (
-        (rf"mcp(?:__|[_./:-]){spelled}{_SEPARATOR}(?P<tool>.+)", True),
+        (rf"mcp(?P<sign>__|[_./:-]){spelled}(?P=sign)(?P<tool>.+)", True),
         (rf"Tool: {spelled}/(?P<tool>.+)", True),
         (rf"(?P<tool>.+) \({spelled} MCP Server\)", True),
-        (rf"{spelled}{_SEPARATOR}(?P<tool>.+)", False),
+        (rf"{spelled}{separator}(?P<tool>.+)", False),
     )
     for form, is_marked in forms:
         if (match := re.fullmatch(form, text, flags)) is not None:
