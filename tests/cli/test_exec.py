@@ -710,6 +710,20 @@ class TestSchemas:
         done = execute(agent, "how many?", "--schema", str(tmp_path / "schema.json"))
         assert (done.returncode, done.stdout, done.stderr) == (0, '{"n":4}\n', "")
 
+    @pytest.mark.parametrize("words", [[], ["--permissions", "deny-all"], ["--allow", "edit"]])
+    def test_the_tool_for_the_answer_needs_no_permission(self, scripted, tmp_path, words):
+        agent = scripted("""
+        from mcp_client import opened, turns
+        for prompt, entries in turns(http=True):
+            send(permission(1, title="structured_output (coupler MCP Server)", kind="other"))
+            if answer_to(1)["result"]["outcome"].get("optionId") == "yes":
+                opened(entries[0]).call("structured_output", {"n": 4})
+            send(say("I cannot."), end(prompt))
+        """)
+        (tmp_path / "schema.json").write_text(self.SCHEMA)
+        done = execute(agent, "how many?", "--schema", str(tmp_path / "schema.json"), *words)
+        assert (done.returncode, done.stdout, done.stderr) == (0, '{"n":4}\n', "")
+
     def test_what_never_fits_has_its_own_exit_code_and_the_text(self, scripted, tmp_path):
         (tmp_path / "schema.json").write_text(self.SCHEMA)
         agent = scripted("for prompt in prompts():\n    send(say('no idea'), end(prompt))")

@@ -816,6 +816,8 @@ class TestObserving:
             {"toolCallId": "c1", "title": "coupler_add", "rawInput": {"a": 1}},
             {"toolCallId": "c1", "title": "mcp__coupler__add", "rawInput": {"a": 1}},
             {"toolCallId": "c1", "title": "add (coupler MCP Server)"},
+            {"toolCallId": "c1", "title": "coupler_add", "rawInput": '{"a": 1}'},
+            {"toolCallId": "c1", "title": "Tool: coupler/add", "rawInput": {"arguments": {"a": 1}}},
             {"toolCallId": "c1", "title": "add", "rawInput": {"tool": "add", "arguments": {"a": 1}}},
             {"toolCallId": "mcp_coupler_add__mcp_coupler_add_1794_0"},
         ],

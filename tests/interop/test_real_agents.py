@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -162,6 +163,24 @@ def test_a_tool_that_is_denied_by_default_does_nothing(real: Stage) -> None:
     real.play(story)
 
 
+def test_the_rule_that_a_denial_prints_allows_the_call_the_next_time(real: Stage) -> None:
+    rules: list[str] = []
+
+    async def denied(session: RemoteSession, _: Path) -> None:
+        [decision] = (await session.prompt("Please write a note")).denied
+        flags = (decision.remedy or "").partition("(--allow")[2].partition("), or everything")[0]
+        rules.extend(word for word in shlex.split(flags) if word != "--allow")
+
+    async def allowed(session: RemoteSession, directory: Path) -> None:
+        reply = await session.prompt("Please write a note")
+        assert [decision.is_allowed for decision in reply.permissions] == [True], rules
+        assert (directory / "note.txt").read_text().strip() == "written"
+
+    real.play(denied)
+    assert rules
+    real.play(allowed, permissions=Policy.patterns(allow=rules))
+
+
 def test_a_python_function_is_a_tool_of_the_agents(real: Stage) -> None:
     asked: list[str] = []
 
@@ -176,9 +195,12 @@ def test_a_python_function_is_a_tool_of_the_agents(real: Stage) -> None:
         reply = await session.prompt('Please call lookup_price {"item": "tea"}')
         assert asked == ["tea"]
         assert "tea costs 4.20" in reply.text
+        assert [decision.is_allowed for decision in reply.permissions] == [
+            True
+        ]  # it asks, and nobody is asked
         assert [each.bridged for each in seen if isinstance(each, ToolFinished)] == [True]
 
-    real.play(story, tools=[lookup_price], permissions=Policy.allow_all())
+    real.play(story, tools=[lookup_price])
 
 
 def test_a_tool_that_ends_the_turn_has_ended_well_for_the_agent_too(real: Stage) -> None:
@@ -195,7 +217,7 @@ def test_a_tool_that_ends_the_turn_has_ended_well_for_the_agent_too(real: Stage)
         assert [each.bridged for each in seen if isinstance(each, ToolFinished)] == [True]
         assert [call.status for call in session.tool_calls.values()] == ["completed"]
 
-    real.play(story, tools=[lookup_price], permissions=Policy.allow_all())
+    real.play(story, tools=[lookup_price])
 
 
 class Review(TypedDict):
@@ -212,7 +234,7 @@ def test_an_answer_is_a_value_of_the_type_that_was_asked_for(real: Stage) -> Non
         assert reply.output == {"findings": ["too long"], "is_good": False}
         assert reply.output_way == "tool"
 
-    real.play(story, output=Review, permissions=Policy.allow_all())
+    real.play(story, output=Review)
 
 
 def test_a_turn_is_cancelled_and_the_session_goes_on(real: Stage) -> None:

@@ -114,7 +114,7 @@ def _opencode_config(url: str) -> dict[str, object]:
         "autoupdate": False,
         "share": "disabled",
         "provider": {"lab": provider},
-        "permission": {"edit": "ask", "bash": "ask"},
+        "permission": {"edit": "ask", "bash": "ask", "coupler_*": "ask"},
     }
 
 

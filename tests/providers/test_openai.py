@@ -199,7 +199,7 @@ def test_tools_of_mcp_servers_are_offered_and_used(tmp_path: Path) -> None:
     assert [tool["function"]["name"] for tool in server.requests[0]["tools"]] == ["ex-changes__rate"]
     told = [message["content"] for message in server.requests[1]["messages"][-2:]]
     assert told == ["EUR: 1.1", "Error: TypeError: a tool's arguments are a mapping, not str"]
-    assert [(call.name, call.status) for call in reply.tool_calls] == [("rate", "completed")]
+    assert [(call.name, call.status) for call in reply.tool_calls] == [("mcp__ex-changes__rate", "completed")]
 
 
 def test_a_model_that_never_stops_calling_is_stopped() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from client import vendor_forms
 from client.stage import Scripted, gone_within
 from raw_client import COUPLER, RawClient, is_answer_to, texts
 from relay.editing import answering, chosen, updates
@@ -162,6 +164,41 @@ def test_a_rule_decides_before_the_user_is_asked(script: Script, relay: Serve, t
         editor.initialize()
         told, _ = editor.prompt(editor.new_session(str(tmp_path)), str(tmp_path / "notes.txt"))
         assert texts(told) == "stop"
+
+
+@pytest.mark.parametrize(
+    ("rules", "answers"), [('deny = ["mcp:tickets"]', {"no"}), ('allow = ["mcp:tickets(echo)"]', {"yes"})]
+)
+def test_a_rule_about_an_mcp_server_decides_in_the_form_of_every_agent(
+    script: Script, relay: Serve, tmp_path: Path, coupler_home: Path, rules: str, answers: set[str]
+) -> None:
+    coupler_home.mkdir()
+    (coupler_home / "coupler.toml").write_text(f"[permissions]\n{rules}\n")
+    agent = script(vendor_forms.ASKS)
+    forms = vendor_forms.asked_by_agents("tickets", "echo", {"text": "hi"})
+    server = {"name": "tickets", "command": "no-such-program", "args": [], "env": []}
+    with relay(agent) as editor:
+        editor.initialize()
+        editor.prompt(editor.new_session(str(tmp_path), server), json.dumps([*forms.values()]))
+    told = dict(zip(forms, agent.noted("answer"), strict=True))
+    assert {*told.values()} == answers, told
+
+
+def test_what_the_agents_own_id_says_reaches_whoever_is_asked(
+    script: Script, relay: Serve, tmp_path: Path
+) -> None:
+    agent = script(vendor_forms.ASKS)
+    forms = vendor_forms.asked_by_agents("tickets", "echo", {"text": "hi"})
+    server = {"name": "tickets", "command": "no-such-program", "args": [], "env": []}
+    with relay(agent) as editor:
+        editor.initialize()
+        session = editor.new_session(str(tmp_path), server)
+        frames = answering(
+            editor, editor.prompt_request(session, json.dumps([*forms.values()])), chosen("no")
+        )
+    asked = [frame["params"] for frame in frames if frame.get("method") == "session/request_permission"]
+    assert {each["toolCall"].get("name") for each in asked} == {"mcp__tickets__echo"}
+    assert len(asked) == len(forms)
 
 
 def test_a_question_with_several_yeses_is_the_users_even_if_a_rule_would_allow_it(

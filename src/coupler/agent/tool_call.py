@@ -21,6 +21,7 @@ from coupler.agent.content import block, chosen, json_value, plain_text
 from coupler.agent.errors import NotPermittedError, describe
 from coupler.events import ToolCall, ToolOutput, ToolUpdate
 from coupler.events.events import OPEN_STATUSES, plain_text_of
+from coupler.mcp.tool_names import qualified_name
 from coupler.schema.v1 import (
     Content,
     ContentBlock,
@@ -104,7 +105,7 @@ class Call:
             id=self.id or None,
             kind=self.kind,
             status="pending",
-            name=self._name or UNSET,
+            name=self._shown_name or UNSET,
             locations=tuple(self._locations) or UNSET,
             raw_input=self._input,
         )
@@ -270,13 +271,18 @@ class Call:
             roots=session.roots,
         )
 
+    @property
+    def _shown_name(self) -> str | None:
+        """The tool's name as the client gets it: rules there need its MCP server as well."""
+        return None if self._name is None else qualified_name(self._server, self._name)
+
     def _as_asked(self) -> PermissionToolCall:
         return PermissionToolCall(
             self.id,
             kind=self.kind,
             status="in_progress" if self._is_running else "pending",
             title=self.title,
-            name=self._name or UNSET,
+            name=self._shown_name or UNSET,
             content=self._ledger.content(self.id) or UNSET,
             locations=tuple(self._locations) or UNSET,
             raw_input=self._input,

@@ -1,21 +1,28 @@
-"""Reads the paths, commands and URLs of a tool call that an agent asks for, from all but its title.
+"""Reads what an agent asks for: the tool, its MCP server, and the paths, commands and URLs that it names.
 
 What an agent says is not trusted. So everything that looks like a path, a command or an address is judged,
-wherever it stands in the input, and what cannot be read makes the call one that no rule allows.
+wherever it stands in the input, and what cannot be read makes the call one that no rule allows. A title
+counts against a call. It counts for one only if it names, in the exact form of a vendor, a tool of a server
+that the session was given, and nothing else names another.
 """
 
 from __future__ import annotations
 
 import os.path
+import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from coupler.mcp.tool_names import GivenTools, ToolName, name_in_id, names_in
 from coupler.permission.action import READING_KINDS, Action
 from coupler.schema.v1 import Diff
 
 if TYPE_CHECKING:
     from coupler.client.policy import PermissionRequest
+    from coupler.events import ToolCall
 
 
 PATH_KEYS = frozenset(
@@ -37,40 +44,172 @@ MOST_VALUES = 1_000
 UNREADABLE = "\0"
 """Placeholder for a path that cannot be judged."""
 
+_NAME_KEYS = frozenset({"toolName", "tool_name"})
+"""Keys of `_meta` that name the tool, by itself or within a vendor's object."""
+_ACTING_KINDS = frozenset({"execute", "edit", "delete", "move", "fetch"})
+"""Kinds that say more of a call than a name of the form `server_tool` does: it may be any tool."""
+_QUESTION = re.compile(r'Allow .+ to run tool "(?P<tool>[^"]+)"\?', re.DOTALL)
+
 
 def action_of(request: PermissionRequest) -> Action:
     """Return the action that rules judge a tool call by."""
     call = request.tool_call
+    name = _name_of(request)
+    given = input_of(call)
+    parameters = _parameters_of_own(name, request.given)
+    own = _arguments_in(given) if parameters is not None else None
     said = _Said(request.cwd)
+    said.read(given, own, parameters or ())
+    shown = {*_texts_below([value for key, value in (own or {}).items() if key in (parameters or ())])}
     for location in call.locations:
-        said.add_path(location.path)
+        if location.path not in shown:
+            said.add_path(location.path)
     changes = [item for item in call.content if isinstance(item, Diff)]
     for change in changes:
         said.add_path(change.path)
-    said.read(call.raw_input)
-    server, name = server_and_name(call.name)
-    titled = server_and_name(call.title)
+    touches = said.paths or said.urls or said.env or said.command is not None
+    # Who shows a change does not only read.
+    kind = "edit" if changes and call.kind in READING_KINDS else call.kind
     return Action(
-        # Who shows a change does not only read.
-        kind="edit" if changes and call.kind in READING_KINDS else call.kind,
-        name=name,
-        server=server,
+        # What kind of a tool a function of the user's is, the agent can only guess.
+        kind=kind if parameters is None or touches else "other",
+        name=name.tool if name is not None else None,
+        server=name.server if name is not None else None,
+        aliases=_all_names(request),
+        is_handed_over=parameters is not None,
         paths=tuple(dict.fromkeys(said.paths)),
         command=said.command,
         urls=tuple(dict.fromkeys(said.urls)),
         env=tuple(said.env),
         cwd=said.directory,
         roots=request.roots,
-        aliases=() if titled[1] is None else ((titled[0], titled[1]),),
     )
 
 
-def server_and_name(name: str | None) -> tuple[str | None, str | None]:
-    """Split a tool's name into its MCP server and the rest, where it says so (`mcp__server__tool`)."""
-    if name is not None and name.startswith("mcp__") and name.count("__") >= 2:
-        _, server, tool = name.split("__", 2)
-        return server, tool
-    return None, name
+def input_of(call: ToolCall) -> Any:
+    """Return the input of a call; some agents send it as a text of JSON."""
+    given = call.raw_input
+    if not isinstance(given, str) or not given.lstrip().startswith(("{", "[")):
+        return given
+    try:
+        return msgspec.json.decode(given)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return given
+
+
+def _parameters_of_own(name: ToolName | None, given: GivenTools) -> frozenset[str] | None:
+    """Return the parameters of the user's own function that is called; None if it is another tool."""
+    if name is None or name.server is None or name.server != given.own_server:
+        return None
+    return given.functions.get(name.tool)
+
+
+def _name_of(request: PermissionRequest) -> ToolName | None:
+    """Return the tool that is called, as far as it is certain."""
+    call, servers = request.tool_call, request.given.servers
+    if identifiers := _identifiers(call):
+        return _agreed(identifiers, servers, call.kind)
+    for each in (call, request.announced):
+        if each is not None and (name := _by_title(each, servers) or _by_input(each, servers)) is not None:
+            return name
+    return None
+
+
+def _identifiers(call: ToolCall) -> list[str]:
+    """Return the names that an agent's code gives the tool, in a field, in `_meta` or in the id."""
+    found = [call.name, *_names_in_meta(call.meta)]
+    return [name for name in found if name] or [name for name in [name_in_id(call.id)] if name]
+
+
+def _names_in_meta(meta: dict[str, Any] | None) -> Iterator[str]:
+    for part in (meta or {}, *(value for value in (meta or {}).values() if isinstance(value, dict))):
+        yield from (value for key, value in part.items() if key in _NAME_KEYS and isinstance(value, str))
+
+
+def _agreed(identifiers: Iterable[str], servers: tuple[str, ...], kind: str) -> ToolName | None:
+    """Return the one tool that all of these name; None if they disagree, or can be read in several ways."""
+    found: set[ToolName] = set()
+    for text in identifiers:
+        names = names_in(text, servers)
+        # `mcp_a_b_c` of a server that the session was not given: nobody knows where its name ends.
+        is_riddle = len(names) > 1 and not any(name.server in servers for name in names)
+        is_vague = kind in _ACTING_KINDS and not any(name.is_marked for name in names)
+        is_plain = not names or is_riddle or is_vague
+        found |= {ToolName(None, text)} if is_plain else {ToolName(name.server, name.tool) for name in names}
+    return found.pop() if len(found) == 1 else None
+
+
+def _by_title(call: ToolCall, servers: tuple[str, ...]) -> ToolName | None:
+    """Return the tool of one of the session's servers that a title names in the form of a vendor.
+
+    A title that repeats the input is the model's, and a command may look like `server/tool`.
+    """
+    names = [name for name in names_in(call.title, servers) if name.server in servers]
+    given = input_of(call)
+    if len(names) != 1 or call.title in _texts_below(given):
+        return None
+    [name] = names
+    is_sure = isinstance(given, dict) or (name.is_marked and call.kind not in _ACTING_KINDS)
+    return ToolName(name.server, name.tool) if is_sure else None
+
+
+def _by_input(call: ToolCall, servers: tuple[str, ...]) -> ToolName | None:
+    """Return the tool of one of the session's servers, for an input that is nothing but a call of it."""
+    name = _named_in_input(input_of(call))
+    return name if name is not None and name.server in servers and name.tool else None
+
+
+def _named_in_input(given: Any) -> ToolName | None:
+    """Return the tool that an input names; its name is empty if it says only the server.
+
+    Codex shows a call as its server, tool and arguments, and asks with an elicitation of that server.
+    """
+    match given:
+        case {"server": str(server), "tool": str(tool), **rest} if {*rest} <= {"arguments"}:
+            return ToolName(server, tool)
+        case {"server_name": str(server), "request": dict(asked), **rest} if {*rest} <= {"id", "turn_id"}:
+            asking = _QUESTION.fullmatch(str(asked.get("message", "")).strip())
+            return ToolName(server, asking["tool"] if asking is not None else "")
+    return None
+
+
+def _arguments_in(given: Any) -> dict[str, Any] | None:
+    """Return the tool's arguments in an input: it, or the part of it that has them."""
+    match given:
+        case {"arguments": dict(arguments), **rest} if {*rest} <= {"server", "tool"}:
+            return arguments
+        case {"request": {"_meta": {"tool_params": dict(arguments)}}}:
+            return arguments
+        case dict():
+            return given
+    return None
+
+
+def _all_names(request: PermissionRequest) -> tuple[tuple[str | None, str], ...]:
+    """Return everything that a call may be called, read generously: this can only count against it."""
+    found: list[tuple[str | None, str]] = []
+    for call in filter(None, (request.tool_call, request.announced)):
+        for text in (call.title, *_identifiers(call), *filter(None, [name_in_id(call.id)])):
+            found.append((None, text))
+            found += [
+                (name.server, name.tool) for name in names_in(text, request.given.servers, is_folded=True)
+            ]
+        if (named := _named_in_input(input_of(call))) is not None:
+            found.append((named.server, named.tool))
+    return tuple(dict.fromkeys(found))
+
+
+def _texts_below(value: Any) -> Iterator[str]:
+    """Yield the texts in a value, at any depth."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            yield each
+        elif isinstance(each, dict):
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
 
 
 class _Said:
@@ -97,9 +236,9 @@ class _Said:
         if path.startswith("~"):
             self.paths.append(os.path.expanduser(path))
 
-    def read(self, raw: Any) -> None:
-        """Read a whole input."""
-        for number, (part, depth) in enumerate(_parts(raw)):
+    def read(self, raw: Any, own: dict[str, Any] | None = None, parameters: Collection[str] = ()) -> None:
+        """Read a whole input, but for these parameters of a function of the user's with these arguments."""
+        for number, (part, depth) in enumerate(_parts(raw, own, parameters)):
             if number > MOST_VALUES or depth > DEEPEST:
                 self.paths.append(UNREADABLE)
                 return
@@ -141,11 +280,15 @@ class _Said:
         return texts
 
 
-def _parts(raw: Any) -> Iterator[tuple[dict[str, Any], int]]:
+def _parts(
+    raw: Any, own: dict[str, Any] | None, parameters: Collection[str]
+) -> Iterator[tuple[dict[str, Any], int]]:
     """Walk through all objects in a value, from the outside in, with their depth."""
     waiting: list[tuple[Any, int]] = [(raw, 0)]
     while waiting:
         value, depth = waiting.pop(0)
+        if value is own and own is not None:
+            value = {key: each for key, each in own.items() if key not in parameters}
         if isinstance(value, dict):
             yield value, depth
             waiting += [(each, depth + 1) for each in value.values() if isinstance(each, dict | list)]

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from coupler.client.errors import AgentError
 from coupler.events import ToolCall
 from coupler.events.v1_codec import tool_update_of
+from coupler.mcp.tool_names import NOTHING_GIVEN, GivenTools
 from coupler.schema.v1 import (
     CancelledPermissionOutcome,
     PermissionOption,
@@ -40,6 +41,26 @@ class PermissionRequest(Struct, frozen=True):
     """The session's directories: its own, and the additional ones."""
     rules: tuple[Rule, ...] = ()
     """Rules that hold for the agent, whatever the policy says."""
+    given: GivenTools = NOTHING_GIVEN
+    """The MCP servers and Python functions that the session was given."""
+    announced: ToolCall | None = None
+    """The call as the agent showed it before it asked, if it did."""
+
+    @classmethod
+    def of(
+        cls, session: RemoteSession, call: ToolCall, options: Sequence[PermissionOption] = ()
+    ) -> PermissionRequest:
+        """Return the request about a call in a session."""
+        announced = session.tool_calls.get(call.id)
+        return cls(
+            call,
+            tuple(options),
+            session.cwd,
+            session.roots,
+            session.rules,
+            session.given_tools,
+            announced,
+        )
 
     def option(self, *, id: str | None = None, kind: str | None = None) -> PermissionOption | None:
         """Return the first offered option with this id or of this kind."""
@@ -139,7 +160,10 @@ class Policy:
 
     @classmethod
     def ask(cls, callback: Decide | None = None) -> Policy:
-        """Let a function decide. Without one every request is rejected."""
+        """Let a function decide; tools that the user gave to the agent are not asked about.
+
+        Without a function everything else is rejected.
+        """
         return cls.deny_all() if callback is None else cls(callback, name="ask")
 
     @classmethod
@@ -301,12 +325,8 @@ class PermissionResponder:
         call = session.tool_calls.get(
             params.tool_call.tool_call_id, ToolCall(id=params.tool_call.tool_call_id)
         )
-        question = PermissionRequest(
-            call.updated(tool_update_of(params.tool_call)),
-            tuple(params.options),
-            session.cwd,
-            session.roots,
-            session.rules,
+        question = PermissionRequest.of(
+            session, call.updated(tool_update_of(params.tool_call)), params.options
         )
         session.questions.ask(
             request, lambda: _decided(session, question), WITHDRAWN, "the permission policy"

@@ -29,6 +29,7 @@ from coupler.client.policy import Decide, PermissionResponder, Policy, PolicyNam
 from coupler.client.reply import Reply
 from coupler.client.resources import ToolResources
 from coupler.client.session import RemoteSession
+from coupler.mcp.servers import server_name
 from coupler.schema.methods import method_for, offers
 from coupler.schema.unstable import AgentCapabilities, ForkSessionRequest, ForkSessionResponse
 from coupler.schema.v1 import (
@@ -318,6 +319,7 @@ class RemoteAgent:
             opening.cwd,
             opening.policy,
             roots=opening.roots,
+            servers=[server_name(server) for server in opening.mcp_servers],
             quirks=self._quirks,
             observers=self._observers.copy(),
             profile=self._profile,

@@ -118,9 +118,9 @@ class ToolResources:
         from coupler.client.tools import ClientTools
 
         if self._output is None or self._output is False:
-            return ClientTools(functions)
+            return ClientTools(functions, server=self._name())
         schema = open_schema() if self._output is True else output_schema_of(self._output).input_schema
-        return ClientTools(functions, schema)
+        return ClientTools(functions, schema, server=self._name())
 
     def _name(self) -> str:
         taken = {server_name(server) for server in self._servers}

@@ -8,12 +8,12 @@ once.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, json
 
+from coupler.client.actions import input_of
 from coupler.client.errors import AgentError, AgentErrorKind
 from coupler.client.observation import (
     Observers,
@@ -41,6 +41,7 @@ from coupler.client.reply import Budget, Reply
 from coupler.client.resources import SERVER_NAME
 from coupler.events import Commands, Content, Event, Info, Mode, Options, Plan, Text, Thought, ToolCall, Usage
 from coupler.events.v1_codec import from_update
+from coupler.mcp.tool_names import GivenTools, name_in_id, names_in
 from coupler.schema.v1 import (
     AvailableCommand,
     CancelNotification,
@@ -87,6 +88,7 @@ class RemoteSession:
         policy: Policy,
         *,
         roots: Sequence[str] = (),
+        servers: Sequence[str] = (),
         quirks: Quirks,
         observers: Observers,
         profile: AgentProfile | None = None,
@@ -108,6 +110,7 @@ class RemoteSession:
         self.terminals: dict[str, ClientTerminal] = {}
         self.questions = PendingDialogs(connection.peer.start)
         self.tools: ClientTools | None = None
+        self._servers = tuple(servers)
         self._connection = connection
         self._quirks = quirks
         self._observers = observers
@@ -139,6 +142,14 @@ class RemoteSession:
     def record(self) -> tuple[Received, ...]:
         """All events since the session was opened, including those that came late."""
         return self._record.entries()
+
+    @property
+    def given_tools(self) -> GivenTools:
+        """The MCP servers and Python functions that the session was given."""
+        if self.tools is None:
+            return GivenTools(self._servers)
+        servers = (*self._servers, self.tools.server)
+        return GivenTools(servers, self.tools.server, self.tools.parameters())
 
     @property
     def is_over(self) -> bool:
@@ -387,7 +398,8 @@ class RemoteSession:
 
     def bridged_call_finished(self, call: ToolCall, ids: frozenset[str]) -> None:
         """Note that a Python tool has ended; `ids` are the ids that the agent may have for the call."""
-        if self._finished_calls.is_news_of_ours(call, ids):
+        server = SERVER_NAME if self.tools is None else self.tools.server
+        if self._finished_calls.is_news_of_ours(call, ids, server):
             self._observers.notice(ToolFinished(self.id, call, bridged=True))
 
     def end_turn(self, reason: Exception, *, after_call: str | None = None) -> None:
@@ -723,6 +735,7 @@ class FinishedCalls:
         self._unpaired: list[ToolCall] = []
         """Our own calls of this turn that the agent has not reported yet, oldest first."""
         self._unpaired_reports: list[ToolCall] = []
+        self._server = SERVER_NAME
 
     def turn_began(self) -> None:
         """Forget unpaired calls: those of an earlier turn are never paired."""
@@ -741,23 +754,24 @@ class FinishedCalls:
             self._unpaired = [each for each in self._unpaired if each.id != self._ours[call.id]]
             return False
         for own in self._unpaired:
-            if _is_report_of(call, own):
+            if _is_report_of(call, own, self._server):
                 self._unpaired.remove(own)
                 self._ours[call.id] = own.id
                 return False
         self._unpaired_reports.append(call)
         return True
 
-    def is_news_of_ours(self, call: ToolCall, ids: frozenset[str]) -> bool:
+    def is_news_of_ours(self, call: ToolCall, ids: frozenset[str], server: str) -> bool:
         """Return whether the end of a Python tool's call was not known yet.
 
-        The agent may have any of these ids for it.
+        The agent may have any of these ids for it; `server` is the name of the MCP server that has the tool.
         """
+        self._server = server
         self._ours.update(dict.fromkeys(ids, call.id))
         if not self._reported.isdisjoint(ids):
             return False
         for report in self._unpaired_reports:
-            if _is_report_of(report, call):
+            if _is_report_of(report, call, self._server):
                 self._unpaired_reports.remove(report)
                 self._ours[report.id] = call.id
                 return False
@@ -769,23 +783,15 @@ class FinishedCalls:
         return self._ours.get(call.id)
 
 
-def _is_report_of(report: ToolCall, own: ToolCall) -> bool:
-    return _is_named(report, own.title) and _has_input(report.raw_input, own.raw_input)
+def _is_report_of(report: ToolCall, own: ToolCall, server: str) -> bool:
+    return _is_named(report, own.title, server) and _has_input(input_of(report), own.raw_input)
 
 
-def _is_named(report: ToolCall, name: str) -> bool:
-    """Return whether a reported call is one of this tool, in the spellings of different agents.
-
-    `coupler_price`, `mcp__coupler__price`, `price (coupler MCP Server)`, and as an id with a number behind.
-    """
-    prefixed = rf"(.*(?<![^\W_]))?{SERVER_NAME}([-_]\d+)?[\W_]+{re.escape(name)}"
-    for words in filter(None, (report.name, report.title)):
-        if words == name or re.fullmatch(
-            rf"{prefixed}|{re.escape(name)}\W.*{SERVER_NAME}.*", words, re.DOTALL
-        ):
-            return True
-    is_nameless = not report.name and not report.title
-    return is_nameless and re.match(rf"{prefixed}(?![^\W_])", report.id, re.DOTALL) is not None
+def _is_named(report: ToolCall, tool: str, server: str) -> bool:
+    """Return whether a reported call is one of this tool, in the spellings of different agents."""
+    words = [each for each in (report.name, report.title) if each] or [name_in_id(report.id) or ""]
+    names = [(name.server, name.tool) for each in words for name in names_in(each, [server])]
+    return tool in words or (server, tool) in names
 
 
 def _has_input(reported: object, given: object) -> bool:

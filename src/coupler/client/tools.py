@@ -69,8 +69,14 @@ class OutputTool(Protocol):
 class ClientTools:
     """The tools of one session and their running calls."""
 
-    def __init__(self, functions: Sequence[Any], output_schema: dict[str, Any] | None = None) -> None:
-        """Prepare; with `output_schema` there is always a tool for typed answers, first with this schema."""
+    def __init__(
+        self, functions: Sequence[Any], output_schema: dict[str, Any] | None = None, *, server: str
+    ) -> None:
+        """Prepare; with `output_schema` there is always a tool for typed answers, first with this schema.
+
+        `server` is the name of the MCP server that has the tools.
+        """
+        self.server = server
         self._functions = tool_functions(functions, ToolContext)
         if STRUCTURED_OUTPUT in self._functions:
             raise TypeError(f"`{STRUCTURED_OUTPUT}` is the tool that takes typed answers: rename yours")
@@ -95,16 +101,12 @@ class ClientTools:
 
     def listed(self) -> Sequence[Tool]:
         """Return the tools as the agent gets them."""
-        tools = [
-            Tool("coupler", function.name, function.description, function.schema)
-            for function in self._functions.values()
-        ]
-        schema = self._usual_output if self._output is None else self._output.input_schema
-        self._shown_output = schema
-        if schema is not None:
-            description = "Gives the final answer, in the form that was asked for. Call it once, at the end."
-            tools.append(Tool("coupler", STRUCTURED_OUTPUT, description, schema))
-        return tools
+        self._shown_output = self._output_schema
+        return self._tools()
+
+    def parameters(self) -> dict[str, frozenset[str]]:
+        """Return the names of the tools, each with the names of its parameters."""
+        return {tool.name: frozenset(tool.input_schema.get("properties", {})) for tool in self._tools()}
 
     async def call(self, name: str, arguments: dict[str, Any], meta: Mapping[str, Any]) -> ToolResult:
         """Run a call of the agent, and tell observers when it is over."""
@@ -145,6 +147,20 @@ class ClientTools:
             _, left = await asyncio.wait([*self._calls], timeout=CALLS_CLOSE_LIMIT)
             if left:
                 log.warning("calls of tools that did not end when they were cancelled: %d", len(left))
+
+    @property
+    def _output_schema(self) -> dict[str, Any] | None:
+        return self._usual_output if self._output is None else self._output.input_schema
+
+    def _tools(self) -> list[Tool]:
+        tools = [
+            Tool(self.server, function.name, function.description, function.schema)
+            for function in self._functions.values()
+        ]
+        if self._output_schema is not None:
+            description = "Gives the final answer, in the form that was asked for. Call it once, at the end."
+            tools.append(Tool(self.server, STRUCTURED_OUTPUT, description, self._output_schema))
+        return tools
 
     async def _run(self, call: _Call) -> ToolResult:
         if call.session.is_cancelled:

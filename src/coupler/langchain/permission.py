@@ -29,6 +29,7 @@ from coupler.langchain.file_backends import backend_files
 from coupler.langchain.presentation import KINDS, checked_kind, tool_metadata
 from coupler.langchain.tool_arguments import JudgedArguments, ToolArguments
 from coupler.langchain.tool_calls import EditedCall, JoinedCall, asks_for_itself
+from coupler.mcp.tool_names import qualified_name
 from coupler.permission.action import Action
 from coupler.permission.decision import Permission
 from coupler.schema.v1 import PermissionOption, PermissionToolCall, ToolKind
@@ -249,12 +250,13 @@ class ToolDialog:
         shown += [item for item in current.presentation.preview(name, args, self._tool) if item not in shown]
         if self._message is not None:
             shown.insert(0, text_content(self._message))
+        about = tool_metadata(self._tool)
         return PermissionToolCall(
             client_id,
             kind=current.presentation.kind(name, self._tool, args),
             status="in_progress" if current.calls.is_running(self._key) else "pending",
             title=current.presentation.title(name, self._tool, args),
-            name=name,
+            name=qualified_name(about.get("server"), str(about.get("tool") or name)),
             content=tuple(shown) or UNSET,
             locations=current.presentation.locations(name, args, tool=self._tool) or UNSET,
             raw_input=json_value(args),

@@ -37,6 +37,10 @@ class Action(Struct, frozen=True, kw_only=True):
     """The tool's programmatic name."""
     server: str | None = None
     """The MCP server of the tool, if any; the kind that a server claims for its tool does not allow it."""
+    aliases: tuple[tuple[str | None, str], ...] = ()
+    """Other names that it may have, each with its MCP server: they count against it, never for it."""
+    is_handed_over: bool = False
+    """True if it is a call of a tool that the user gave to the agent."""
     paths: tuple[str, ...] = ()
     """Absolute paths that it would touch; for a move the source and the destination."""
     command: str | tuple[str, ...] | None = None
@@ -50,8 +54,6 @@ class Action(Struct, frozen=True, kw_only=True):
     """The directories of the session: its own, and the additional ones."""
     leaves_out_denied: bool = False
     """True if it is a search that leaves out what may not be read, so that rules about that are kept to."""
-    aliases: tuple[tuple[str | None, str], ...] = ()
-    """Other names that its tool claims, each with its MCP server: they count against it, and never for it."""
     is_gated: bool = False
     """True if its provider wants it asked about where it is allowed by default; rules can still allow it."""
     is_off_disk: bool = False

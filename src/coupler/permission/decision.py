@@ -282,6 +282,8 @@ class Permissions:
             isinstance(claim, CommandClaim) and claim.is_wrapper
         ):
             return ""  # nothing by itself
+        if isinstance(claim, ToolClaim) and coverage.action.is_handed_over:
+            return f"{claim} is one that the user gave to the agent"
         # A search that leaves out what may not be read is a read of the rest.
         is_read = _leaves_out_denied(claim, coverage)
         ways: tuple[Claim, ...] = (claim,)

@@ -16,6 +16,7 @@ from coupler.agent.permission import ALLOWING, TurnDialog
 from coupler.agent.tool_call import ask_about
 from coupler.client.actions import action_of
 from coupler.client.policy import Decision, PermissionRequest, Policy
+from coupler.mcp.tool_names import qualified_name
 from coupler.permission.action import KINDS, Action, option_label
 from coupler.relay.errors import NOT_IN_A_TURN, NOT_PERMITTED
 from coupler.schema.v1 import PermissionOption, PermissionOptionKind, PermissionToolCall
@@ -67,7 +68,7 @@ class RelayPermissions:
         mirror.flush()
         own = _known_options(request.options)
         action = action_of(request)
-        dialog = TurnDialog(turn, lambda: self._as_asked(request), own=own)
+        dialog = TurnDialog(turn, lambda: self._named(request, action), own=own)
         permission = await turn.session.project.permissions().decide(
             action, dialog, always_asks=dialog.has_several_ways, also=(*self._rules, *request.rules)
         )
@@ -105,6 +106,14 @@ class RelayPermissions:
         if permission.is_given:
             self._granted.append(action)
         return permission
+
+    def _named(self, request: PermissionRequest, action: Action) -> PermissionToolCall:
+        """Return the call as the user is asked about it, with the tool's name as it is judged."""
+        asked = self._as_asked(request)
+        if action.name is None:
+            return asked
+        # Whoever answers may have rules, too, and does not see what the agent's own id says.
+        return replace(asked, name=qualified_name(action.server, action.name))
 
     def _as_asked(self, request: PermissionRequest) -> PermissionToolCall:
         call, mirror = request.tool_call, self._relayed.mirror

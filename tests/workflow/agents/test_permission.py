@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from coupler.workflow.journal.run_events import ApprovalGiven
+from coupler.workflow.journal.run_events import ApprovalAsked, ApprovalGiven
+from providers.model_server import ModelServer, calls
+from providers.model_server import text as said
 from providers.stub import Stub, path_with
 from workflow.agent_stage import AgentStage, Script, Talking, stage_of
 
@@ -44,6 +48,89 @@ def test_rules_hold_for_files_that_an_agent_touches_through_us(
     assert stage.result("x").text == done
     assert (tmp_path / "made.txt").exists() is done.endswith("True")
     assert len([note for note in stage.notes if note.startswith("denied: ")]) == done.count("False")
+
+
+ANSWERING = """
+from mcp_client import opened, turns
+for number, (prompt, entries) in enumerate(turns(http=True)):
+    send(permission(number, title="coupler/structured_output", kind="other", rawInput={"n": 4}))
+    if answer_to(number)["result"]["outcome"].get("optionId") == "yes":
+        opened(entries[0]).call("structured_output", {"n": 4})
+    send(say("I cannot."), end(prompt))
+"""
+
+
+@pytest.mark.parametrize(
+    ("keys", "status"),
+    [
+        ("", "success"),
+        ('tools: {deny: ["edit", "execute"]}', "success"),
+        ('tools: {deny: ["mcp:coupler"]}', "failed"),
+    ],
+)
+def test_the_tool_for_the_answer_of_a_step_needs_no_permission(
+    script: Script, tmp_path: Path, keys: str, status: str
+) -> None:
+    form = "{type: object, properties: {n: {type: integer}}, required: [n]}"
+    stage = stage_of(
+        script(ANSWERING), tmp_path, f"steps: [{{id: x, agent: AGENT, prompt: go, output: {form}, {keys}}}]"
+    )
+
+    finished = stage.run()
+
+    assert finished.status == status, finished.message
+    if status == "success":
+        assert stage.result("x").output == {"n": 4}
+
+
+PLAIN = Path(__file__).parents[2] / "agent" / "servers" / "plain.py"
+
+
+@pytest.mark.parametrize("intercept", ["true", "false"])
+@pytest.mark.parametrize(
+    ("keys", "answer", "is_used"),
+    [
+        ("", None, False),
+        ('tools: {allow: ["mcp:tickets"]}', None, True),
+        ('tools: {allow: ["mcp:tickets(echo)"]}', None, True),
+        ('tools: {allow: ["mcp:tickets(look)"]}', None, False),
+        ('tools: {allow: ["tool:echo", "other"]}', None, False),
+        ('tools: {allow: ["*"], deny: ["mcp:tickets"]}', None, False),
+        ('tools: {allow: ["*"], deny: ["mcp:tickets(echo)"]}', None, False),
+        ('tools: {allow: ["*"], deny: ["mcp:tickets(look)"]}', None, True),
+        ('tools: {deny: ["mcp:tickets"]}', True, False),
+        ('approve: {tools: ["mcp:tickets"]}', True, True),
+        ('approve: {tools: ["mcp:tickets"]}', False, False),
+    ],
+)
+def test_rules_about_mcp_servers_hold_for_models_behind_a_server(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    keys: str,
+    answer: bool | None,
+    is_used: bool,
+    intercept: str,
+) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+    server = json.dumps({"command": sys.executable, "args": [str(PLAIN), "fine"]})
+    with ModelServer(calls(("c1", "tickets__echo", '{"text": "hi"}')), said("Done.")) as model:
+        stage = AgentStage(
+            tmp_path,
+            f"""
+            defaults: {{env: {{OPENAI_BASE_URL: "{model.url}", OPENAI_API_KEY: k}}}}
+            mcp_servers: {{tickets: {server}}}
+            steps: [{{id: x, agent: openai, model: small, prompt: go, intercept: {intercept}, {keys}}}]
+            """,
+        )
+        stage.front = Talking() if answer is None else Talking(x=answer)
+        finished = stage.run()
+
+    assert finished.status == "success", finished.message
+    told = model.requests[1]["messages"][-1]["content"]
+    assert (told == '{"text": "hi"}') is is_used, told
+    is_asked = answer is not None and not keys.startswith("tools")
+    assert len(stage.all(ApprovalAsked)) == is_asked  # once, also where both the agent and the bridge ask
 
 
 def test_what_was_allowed_in_a_turn_is_not_asked_again_when_it_is_done(

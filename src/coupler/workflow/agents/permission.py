@@ -26,6 +26,7 @@ from coupler.events import ToolCall
 from coupler.mcp.functions import text_result
 from coupler.mcp.package import load_loopback
 from coupler.mcp.servers import ServerEnvironment, SessionServers, server_name
+from coupler.mcp.tool_names import qualified_name
 from coupler.mcp.tools import McpError, Tool, ToolResult
 from coupler.permission.decision import NOBODY_TO_ASK, Permission, Permissions
 from coupler.permission.rules import Rule
@@ -95,6 +96,8 @@ class Judging:
         self._telling = telling
         self._give_up = give_up
         self._granted: list[Action] = []
+        self._granted_calls: list[tuple[str | None, str | None, Any]] = []
+        """The calls to MCP servers that the user has allowed and that have not arrived there yet."""
         self._open: set[asyncio.Future[Permission]] = set()
 
     async def permit(self, request: PermissionRequest) -> Permission:
@@ -136,7 +139,7 @@ class Judging:
             asking.cancel()
 
     def _request(self, call: ToolCall) -> PermissionRequest:
-        return PermissionRequest(call, (), self._session.cwd, self._session.roots)
+        return PermissionRequest.of(self._session, call)
 
     async def _permit_unless_ruled(self, request: PermissionRequest, text: str | None = None) -> Permission:
         """Decide about something that is no permission request: `text` is what is written to its file."""
@@ -146,6 +149,9 @@ class Judging:
 
         async def ask(verdict: Verdict) -> Permission:
             if any(granted.includes(action) for granted in self._granted):
+                return Permission(True, "allowed in this turn")
+            if (call := _call_of(request)) in self._granted_calls:
+                self._granted_calls.remove(call)  # the agent has asked, and now does it
                 return Permission(True, "allowed in this turn")
             return await self._ask_meanwhile(await self._with_change(request, text), verdict)
 
@@ -190,6 +196,8 @@ class Judging:
             return Permission(False, "the run waits for an answer")
         if approval.approved:
             self._granted.append(action_of(request))
+            if request.options:  # the agent asks before it does it
+                self._granted_calls.append(_call_of(request))
         elif self._gate.on_denied_call is not None and any(rule.is_each_time for rule in verdict.asked_by):
             self._give_up(CallDenied(request.tool_call.title, approval.by))
         offer = wish.offer(approved=approval.approved) if approval.is_for_good else None
@@ -212,6 +220,12 @@ class Judging:
 async def _shown_anyway(verdict: Verdict) -> Permission:
     """Allow, as the dialog about a page that the user is asked about in another way."""
     return Permission(True, "the user is asked")
+
+
+def _call_of(request: PermissionRequest) -> tuple[str | None, str | None, Any]:
+    """Return the server, the tool and the input of a call, to find it again when it is done."""
+    action = action_of(request)
+    return action.server, action.name, request.tool_call.raw_input
 
 
 def _too_late(reason: Parked | CallDenied) -> None:
@@ -396,7 +410,7 @@ class Interception:
         is_told = call.id in self._told
         if not is_told:
             exchange.telling.called(call)
-        request = PermissionRequest(call, (), self.held.session.cwd, self.held.session.roots)
+        request = PermissionRequest.of(self.held.session, call)
         if not await exchange.judging.may_call(request):
             result = text_result(DENIED, is_error=True)
         else:
@@ -414,7 +428,7 @@ class Interception:
             title=f"{server}: {tool}",
             kind="other",
             status="in_progress",
-            name=f"mcp__{server}__{tool}",
+            name=qualified_name(server, tool),
             raw_input=arguments,
         )
 
