@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from coupler.permission.action import Action
+from coupler.permission.action import Action, given_variables
 from coupler.schema.v1 import Diff
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class _Said:
     def __init__(self, cwd: str) -> None:
         self.paths: list[str] = []
         self.urls: list[str] = []
-        self.env: list[str] = []
+        self.env: list[str | tuple[str, str]] = []
         self.directory = cwd
         self._cwd = cwd
         self._commands: list[str | tuple[str, ...]] = []
@@ -116,7 +116,7 @@ class _Said:
         elif key in DIRECTORY_KEYS:
             self.directory = os.path.join(self._cwd, next(iter(self._texts(value)), UNREADABLE))
         elif key in {"env", "environment"}:
-            self.env += [str(name) for name in value] if isinstance(value, dict) else [UNREADABLE]
+            self.env += given_variables(value.items()) if isinstance(value, dict) else [UNREADABLE]
 
     def _take_command(self, value: Any, arguments: Any) -> None:
         words = self._texts(value)

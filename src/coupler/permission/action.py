@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable
 from typing import get_args
 
 from msgspec import Struct
@@ -38,14 +39,19 @@ class Action(Struct, frozen=True, kw_only=True):
     command: str | tuple[str, ...] | None = None
     """A text for a shell, or the words of a program that is started without one."""
     urls: tuple[str, ...] = ()
-    env: tuple[str, ...] = ()
-    """Names of the environment variables that are set or unset for the command."""
+    env: tuple[str | tuple[str, str], ...] = ()
+    """Environment variables of the command: name and value, or the name of one that is unset or unknown."""
     cwd: str | None = None
     """Working directory of the command."""
     roots: tuple[str, ...] = ()
     """The directories of the session: its own, and the additional ones."""
     is_gated: bool = False
     """True if its provider wants it asked about where it is allowed by default; rules can still allow it."""
+
+
+def given_variables(variables: Iterable[tuple[object, object]]) -> tuple[str | tuple[str, str], ...]:
+    """Return environment variables as `Action.env` has them; a value that is no text counts as unknown."""
+    return tuple((str(name), value) if isinstance(value, str) else str(name) for name, value in variables)
 
 
 def option_label(kind: str, name: str) -> str:

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from coupler.permission.action import Action, Budget
 from coupler.permission.claims import (
-    PRIVILEGED,
     Claim,
     CommandClaim,
     Destruction,
@@ -26,11 +25,10 @@ from coupler.permission.claims import (
     ToolClaim,
     UrlClaim,
     claims_of,
-    hides_code,
 )
 from coupler.permission.command_words import Word
 from coupler.permission.patterns import Match
-from coupler.permission.programs import GROUPS, inline_code_at, is_interpreter, program_name, starts_others
+from coupler.permission.programs import GROUPS, is_interpreter, starts_others
 from coupler.permission.rules import NO_MODE, PROJECT, Coverage, ModeRules, Rule
 from coupler.runtime.paths import is_below, real_directories
 from coupler.store.choices import ChoiceRecord
@@ -172,29 +170,12 @@ class Permissions:
     def _by_mode(self, claim: Claim, coverage: Coverage) -> str | None:
         """Return why the mode allows a claim, if it does; a command must also stay in the project."""
         mode = self._mode()
-        if any(coverage.touches(rule, claim) is not Match.NO for rule in mode.ask):
-            return None
-        if isinstance(claim, CommandClaim) and not self._stays(claim, mode, coverage):
+        if not coverage.stays(mode, claim, self._rules):
             return None
         for rule in mode.allow:
             if coverage.covers(rule, claim):
                 return f"{claim} is allowed by {rule.described}"
         return None
-
-    def _stays(self, claim: CommandClaim, mode: ModeRules, coverage: Coverage) -> bool:
-        """True if a command runs as the same user, hides no code and names only paths that may be edited."""
-        if program_name(claim.words[0].text) in PRIVILEGED:
-            return False
-        if inline_code_at(claim.words) is not None and hides_code(claim.words):
-            return False
-        for place in claim.places:
-            edit = PathClaim("edit", place)
-            if any(coverage.touches(rule, edit) is not Match.NO for rule in mode.ask):
-                return False
-            written = (rule for rule in self._rules if rule.effect == "allow")
-            if not coverage.is_ordinary(edit) and not any(coverage.covers(rule, edit) for rule in written):
-                return False
-        return True
 
     def _scopes(self, rulings: Sequence[Ruling], coverage: Coverage) -> list[Scope]:
         """Return the scopes that "always" would remember; none at all if one of the rulings has no scope."""
