@@ -341,7 +341,8 @@ def check_surroundings(turn: Turn, cwd: str, env: Mapping[str, str | None]) -> N
 
     for name in env:
         is_judged = name in call._env and call._env[name] == env[name]
-        if not is_judged and not is_harmless(name, env[name]):
+        # One that was shown with another value is not what was agreed to, however plain its value is.
+        if not is_judged and not is_harmless(name, None if name in call._env else env[name]):
             raise NotPermittedError(
                 f"the tool call {call.title!r} was permitted without the variable {name}, which may change "
                 "what a command does: give it to `turn.tool(…, env=…)` too, so that it is judged"

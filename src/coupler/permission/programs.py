@@ -263,7 +263,7 @@ def _look_through_cd(words: tuple[Word, ...]) -> Through:
 
 def _look_through_read(words: tuple[Word, ...]) -> Through:
     if all(word.text == "-r" or is_local(word.text) for word in words):
-        return Through(is_wrapper=True)
+        return Through(is_wrapper=True) if words else ORDINARY
     raise UnknownOptionError("sets variables that may change what a command does")
 
 
