@@ -87,6 +87,11 @@ class Reach:
         """True if it may read the files that it names."""
         return not reads_nothing(self._name) and not writes_only(self._words)
 
+    @property
+    def is_writer(self) -> bool:
+        """True if it is known to write files that it names."""
+        return any(True for _ in changed_words(self._words))
+
     @cached_property
     def changes(self) -> tuple[tuple[str, ResolvedPath], ...]:
         """The paths that it is known to write, each with the kind of the change."""

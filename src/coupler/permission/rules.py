@@ -252,7 +252,7 @@ class Coverage(Struct, frozen=True):
         ]
         touched += [PathClaim(kind, place) for kind, place in reach.changes]
         found = max((self.touches(rule, each) for each in touched), default=Match.NO)
-        may_be = reach.is_vague and (reach.is_reader if rule.subject == "read" else bool(reach.changes))
+        may_be = reach.is_vague and (reach.is_reader if rule.subject == "read" else reach.is_writer)
         return max(found, Match.MAYBE if may_be else Match.NO)
 
     def _covers_path(self, rule: Rule, claim: PathClaim) -> bool:
