@@ -198,6 +198,9 @@ _ENVIRONMENT_IN_CODE = {
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), re.compile(r"ENVIRON")),
     **dict.fromkeys(("jq", "gojq", "yq"), re.compile(r"\$ENV\b|(?<![\w.\"-])(?:str)?env\b")),
 }
+MOST_RUNNERS = 4
+"""Most programs that start others which are looked through, as in `uv run python -m`."""
+_MODULE_OPTION = re.compile(r"-[A-Za-z]*m")
 _BSD_LETTERS = re.compile(r"[a-zA-Z]*e[a-zA-Z]*")
 _VALUED_BY_PS = frozenset(
     {"-C", "-o", "-O", "-p", "-u", "-U", "-g", "-G", "-t", "-s", "-q", "--sort", "--format", "o", "p", "U"}
@@ -227,17 +230,22 @@ def goes_beyond(words: Sequence[Word], directory: str | None, budget: Budget) ->
 
 def _started(words: Sequence[Word]) -> Sequence[Word]:
     """Return the words of the program that `uv run`, `python -m` and the like start, else the same words."""
-    name = program_name(words[0].text)
-    start = 1 if name in WHOLE else 2
-    if is_interpreter(words[0]) and len(words) > 2 and words[1].text == "-m":
-        # What tells a virtual environment is where its Python is.
-        module = words[2].text
-        return (Word(os.path.join(os.path.dirname(words[0].text), module)), *words[3:])
-    if start == 2 and (len(words) < 3 or (name, words[1].text) not in COMMANDS):
-        return words
-    while start < len(words) and words[start].text.startswith("-"):
-        start += 1
-    return words[start:] or words
+    for _ in range(MOST_RUNNERS):
+        name = program_name(words[0].text)
+        start = 1 if name in WHOLE or is_interpreter(words[0]) else 2
+        is_runner = start == 1 or (len(words) > 2 and (name, words[1].text) in COMMANDS)
+        while is_runner and start < len(words) and words[start].text.startswith("-"):
+            start += 1
+        if not is_runner or start >= len(words):
+            break
+        if is_interpreter(words[0]):
+            if not _MODULE_OPTION.fullmatch(words[start - 1].text):
+                break
+            # What tells a virtual environment is where its Python is.
+            module = Word(os.path.join(os.path.dirname(words[0].text), words[start].text))
+            return (module, *words[start + 1 :])
+        words = words[start:]
+    return words
 
 
 def _hides_code(words: Sequence[Word], budget: Budget) -> bool:

@@ -224,9 +224,12 @@ class Surroundings:
 
     def is_secret(self, word: Word) -> bool:
         """True if a word has the value of a variable that looks like a secret by its name."""
-        return bool(word.source) and any(
-            looks_secret(name) or name in self._secret_variables for name in _expanded_names(word.source)
-        )
+        return bool(word.source) and any(map(self._is_secret_name, _expanded_names(word.source)))
+
+    def _is_secret_name(self, name: str) -> bool:
+        # What the line itself has set in small letters is its own: `for key in a b; do echo $key; done`.
+        is_own = name.islower() and name in self._line.variables
+        return name in self._secret_variables or (looks_secret(name) and not is_own)
 
     @cached_property
     def _secret_variables(self) -> frozenset[str]:
