@@ -11,21 +11,8 @@ from permission.parts import Bench
 from tables import table
 
 ON_PATH = (
-    *(
-        "sh",
-        "bash",
-        "make",
-        "find",
-        "rm",
-        "node",
-        "python",
-        "test",
-        "install",
-        "time",
-        "date",
-        "sort",
-        "link",
-    ),
+    *("sh", "bash", "make", "find", "rm", "node", "python", "test", "install", "time", "date", "sort"),
+    "link",
     *("env", "file", "split", "head", "view", "tree", "yes", "id", "top", "look", "users", "host", "size"),
 )
 """Programs that are found, so that ordinary values that are also programs' names are tried."""
@@ -43,23 +30,14 @@ def programs(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 ORDINARY = [
     *('pytest -q -k "not slow" tests/', "npm run build -- --mode=production", 'git commit -m "fix the bug"'),
-    *(
-        "cargo test -p crate --features a,b",
-        "ruff check --config ruff.toml",
-        "mypy --python-version 3.11 src",
-    ),
+    *("cargo test -p crate --features a,b", "ruff check --config ruff.toml"),
+    "mypy --python-version 3.11 src",
     *("docker compose -f docker-compose.yml up -d", "make -j4 test", "black --line-length 100 src"),
     *("isort --profile black src", "eslint --ext .ts,.tsx --fix src", 'prettier --write "src/**/*.ts"'),
-    *(
-        "tsc --noEmit -p tsconfig.json",
-        "vitest run --coverage --reporter verbose",
-        "tox -e test",
-        "tox -e py311",
-    ),
-    *(
-        'jest --testNamePattern "adds two numbers" --env test',
-        "terraform plan -var-file=dev.tfvars -out plan",
-    ),
+    *("tsc --noEmit -p tsconfig.json", "vitest run --coverage --reporter verbose", "tox -e test"),
+    "tox -e py311",
+    'jest --testNamePattern "adds two numbers" --env test',
+    "terraform plan -var-file=dev.tfvars -out plan",
     *("kubectl get pods -n default -o yaml", "helm template ./chart --set image.tag=1.2.3 -f values.yaml"),
     *('gh pr create --title "find the bug" --body "make tests pass"', "gh issue list --label bug --limit 10"),
     *("gh api repos --jq '.[] | .name'", "nox -s tests -- -x", "coverage report --fail-under 90 -m"),
@@ -68,51 +46,27 @@ ORDINARY = [
     *("rustfmt --edition 2021 src/main.rs", "rustc -O -C opt-level=3 main.rs", "mvn -q -DskipTests package"),
     *("gradle test --tests com.example.FooTest -PbuildType=debug", "swift build -c release"),
     *('dotnet test --filter "Category=unit" -c Release', 'flutter test --plain-name "counter increments"'),
-    *(
-        "bundle install --path vendor",
-        "rspec --format documentation spec",
-        "phpunit --filter testFoo -c phpunit.xml",
-    ),
-    *(
-        "composer install --no-dev --prefer-dist",
-        "mix test --only unit --seed 0",
-        "stack build --fast --test",
-    ),
-    *(
-        "pandoc -f markdown -t html README.md -o README.html",
-        "protoc --python_out=src -I proto proto/a.proto",
-    ),
+    *("bundle install --path vendor", "rspec --format documentation spec"),
+    "phpunit --filter testFoo -c phpunit.xml",
+    *("composer install --no-dev --prefer-dist", "mix test --only unit --seed 0"),
+    "stack build --fast --test",
+    "pandoc -f markdown -t html README.md -o README.html",
+    "protoc --python_out=src -I proto proto/a.proto",
     *('curl -sS -H "Accept: application/json" -d \'{"a": 1}\' https://example.com', "just build release"),
     *("ffmpeg -i in.mp4 -c:v libx264 -crf 23 out.mp4", "openssl x509 -in cert.crt -noout -text"),
     *("nmap -p 80,443 localhost", "rake test TEST=test/a_test.rb", "nix flake check --show-trace"),
-    *(
-        "semgrep --config auto --lang python src",
-        "ctags -R --languages=python --exclude=.git",
-        "tree -L 2 -I 'a|b'",
-    ),
-    *(
-        "turbo run build --filter web",
-        "yarn workspace web test --watch=false",
-        "pnpm --filter test run build",
-    ),
-    *(
-        "bandit -r src -ll -x tests",
-        "sphinx-build -b html docs docs/_build",
-        "mkdocs build --strict --site-dir site",
-    ),
+    *("semgrep --config auto --lang python src", "ctags -R --languages=python --exclude=.git"),
+    "tree -L 2 -I 'a|b'",
+    *("turbo run build --filter web", "yarn workspace web test --watch=false"),
+    "pnpm --filter test run build",
+    *("bandit -r src -ll -x tests", "sphinx-build -b html docs docs/_build"),
+    "mkdocs build --strict --site-dir site",
     *('go test ./... -run TestFoo -ldflags "-s -w -X main.version=1"', "go build -o bin/app ./cmd/app"),
     *("tar -xzf a.tgz -C build", "tar --recursive-unlink -xf a.tar -C src", "grep -e 'a(b|c) d' src/main.py"),
-    *(
-        "pylint --jobs 4 --output-format=text src",
-        "sort-imports --sort time",
-        "ls --sort time",
-        "jq -e '.a | .b' x",
-    ),
-    *(
-        "deploy --stage test --region eu-west-1 --dry-run",
-        "hatch env show --ascii",
-        "poetry add --group test x",
-    ),
+    *("pylint --jobs 4 --output-format=text src", "sort-imports --sort time", "ls --sort time"),
+    "jq -e '.a | .b' x",
+    *("deploy --stage test --region eu-west-1 --dry-run", "hatch env show --ascii"),
+    "poetry add --group test x",
     *("svn commit -m 'make it work'", "tool --out /dev/null --quiet", "tool --date '2024-01-01 10:00'"),
 ]
 
@@ -125,22 +79,13 @@ def test_ordinary_options_pass_a_rule_that_ends_in_a_wildcard(bench: Bench, comm
 
 STARTING = [
     *("go build -ldflags=-extld=evil", "go build -ldflags '-linkmode external -extld evil'"),
-    *(
-        "openssl dgst -engine evil x",
-        "openssl dgst -engine ./evil.so x",
-        "nmap --script evil x",
-        "nmap --script=evil x",
-    ),
+    *("openssl dgst -engine evil x", "openssl dgst -engine ./evil.so x", "nmap --script evil x"),
+    "nmap --script=evil x",
     *("rustc -C linker=evil x.rs", "rustc -Clinker=evil x.rs", "just --shell evil x", "just --shell=bash x"),
     *("rake -e 'system(\"x\")'", "rake -e 'puts 1'", "nix develop -c sh", "nix develop --command sh"),
     *("tool --hook 'sh -c x'", "tool --on-change 'rm x'", "tool --on-change='rm x'", "tool --hook ./run.sh"),
-    *(
-        "tool --anything=./run.sh",
-        "tool -x ./run.sh",
-        "tool --exec anything",
-        "tool -- sh",
-        "tool --pre-cmd=x",
-    ),
+    *("tool --anything=./run.sh", "tool -x ./run.sh", "tool --exec anything", "tool -- sh"),
+    "tool --pre-cmd=x",
     *("tool --editor bash", "tool --with 'test -f x; rm y'", "tar --recursive-unlink -xf x -C /"),
     *("tar -xf x --directory=/etc", "tar -xf x -C .."),
 ]

@@ -29,34 +29,9 @@ TEXT_OPTIONS = frozenset(
 
 _READS_NOTHING = frozenset(
     {
-        *(
-            "echo",
-            "printf",
-            "tr",
-            "expr",
-            "basename",
-            "dirname",
-            "test",
-            "[",
-            "sleep",
-            "seq",
-            "true",
-            "false",
-        ),
-        *(
-            ":",
-            "yes",
-            "pwd",
-            "whoami",
-            "id",
-            "uname",
-            "nproc",
-            "exit",
-            "return",
-            "break",
-            "continue",
-            "shift",
-        ),
+        *("echo", "printf", "tr", "expr", "basename", "dirname", "test", "[", "sleep", "seq", "true"),
+        *("false", ":", "yes", "pwd", "whoami", "id", "uname", "nproc", "exit", "return", "break"),
+        *("continue", "shift"),
     }
 )
 """Programs whose words are not taken for paths."""
@@ -148,22 +123,11 @@ _PRIVILEGED = frozenset({"sudo", "doas", "su", "pkexec", "runuser", "run0"})
 _PRINTS_VARIABLES = frozenset({"printenv", "envsubst"})
 _PROCESSES = frozenset(
     {
-        *(
-            "kill",
-            "killall",
-            "killall5",
-            "pkill",
-            "skill",
-            "xkill",
-            "fuser",
-            "renice",
-            "systemctl",
-            "service",
-        ),
-        *("launchctl", "initctl", "rc-service", "rc-update", "loginctl", "supervisorctl", "crontab"),
-        *("iptables", "ip6tables", "iptables-restore", "nft", "ufw", "firewall-cmd", "pfctl"),
-        *("umount", "losetup", "swapon", "swapoff", "modprobe", "insmod", "rmmod", "sysctl"),
-        *("useradd", "userdel", "usermod", "groupadd", "groupdel", "passwd", "chpasswd", "chsh", "visudo"),
+        *("kill", "killall", "killall5", "pkill", "skill", "xkill", "fuser", "renice", "systemctl"),
+        *("service", "launchctl", "initctl", "rc-service", "rc-update", "loginctl", "supervisorctl"),
+        *("crontab", "iptables", "ip6tables", "iptables-restore", "nft", "ufw", "firewall-cmd", "pfctl"),
+        *("umount", "losetup", "swapon", "swapoff", "modprobe", "insmod", "rmmod", "sysctl", "useradd"),
+        *("userdel", "usermod", "groupadd", "groupdel", "passwd", "chpasswd", "chsh", "visudo"),
         *("hostnamectl", "timedatectl", "localectl", "nmcli"),
     }
 )
