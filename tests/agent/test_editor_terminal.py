@@ -318,6 +318,8 @@ class TestAfterAYes:
         [
             ({}, {"PATH": "/tmp"}, False),
             ({}, {"LANG": "C"}, True),
+            ({}, {"FOO": "1"}, True),
+            ({}, {"FOO": "/tmp/x"}, False),
             ({"OWN": "a"}, {"OWN": "b"}, False),
             ({"OWN": "a"}, {"OWN": "a", "LANG": "C"}, True),
             ({"OWN": "a"}, {"OWN": None}, False),

@@ -109,7 +109,7 @@ def test_ordinary_work_is_not_asked_about(bench: Bench, command: str) -> None:
 
 
 def test_more_files_than_anybody_looks_at_may_be_any(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coupler.permission.claims.MOST_FOUND", 3)
+    monkeypatch.setattr("coupler.permission.reach.MOST_FOUND", 3)
     for number in range(3):
         (bench.project / "many" / str(number)).write_text("x")
 

@@ -256,7 +256,7 @@ class Call:
 
     def _action(self) -> Action:
         """Return the call as the action to judge, with what was reported of it so far."""
-        from coupler.permission.action import Action
+        from coupler.permission.action import Action, given_variables
 
         session = self._turn.session
         return Action(
@@ -266,7 +266,7 @@ class Call:
             paths=tuple(dict.fromkeys((*(location.path for location in self._locations), *self._paths))),
             command=self._command,
             urls=self._urls,
-            env=tuple(self._env),
+            env=given_variables(self._env.items()),
             cwd=self._cwd,
             roots=session.roots,
         )
@@ -376,11 +376,12 @@ def check_surroundings(turn: Turn, cwd: str, env: Mapping[str, str | None]) -> N
     if env.items() <= call._env.items():
         return
     # Imported on use: most commands are given no variables.
-    from coupler.permission.command_words import is_harmless
+    from coupler.permission.variables import is_harmless
 
     for name in env:
         is_judged = name in call._env and call._env[name] == env[name]
-        if not is_judged and not is_harmless(name):
+        # One that was shown with another value is not what was agreed to, however plain its value is.
+        if not is_judged and not is_harmless(name, None if name in call._env else env[name]):
             raise NotPermittedError(
                 f"the tool call {call.title!r} was permitted without the variable {name}, which may change "
                 "what a command does: give it to `turn.tool(…, env=…)` too, so that it is judged"

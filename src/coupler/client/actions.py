@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from coupler.mcp.tool_names import GivenTools, ToolName, name_in_id, names_in
-from coupler.permission.action import READING_KINDS, Action
+from coupler.permission.action import READING_KINDS, Action, given_variables
 from coupler.schema.v1 import Diff
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class _Said:
     def __init__(self, cwd: str) -> None:
         self.paths: list[str] = []
         self.urls: list[str] = []
-        self.env: list[str] = []
+        self.env: list[str | tuple[str, str]] = []
         self.directory = cwd
         self._cwd = cwd
         self._commands: list[str | tuple[str, ...]] = []
@@ -258,7 +258,7 @@ class _Said:
         elif key in DIRECTORY_KEYS:
             self.directory = os.path.join(self._cwd, next(iter(self._texts(value)), UNREADABLE))
         elif key in {"env", "environment"}:
-            self.env += [str(name) for name in value] if isinstance(value, dict) else [UNREADABLE]
+            self.env += given_variables(value.items()) if isinstance(value, dict) else [UNREADABLE]
 
     def _take_command(self, value: Any, arguments: Any) -> None:
         words = self._texts(value)

@@ -83,8 +83,7 @@ CREDENTIALS = tuple(
             "security find-internet-password",
             "sops -d",
         ),
-        *("gpg --export-secret-keys", "gpg --export-secret-subkeys", "ps e", "ps ae", "ps axe", "ps auxe"),
-        *("ps eww", "ps axeww", "ps auxeww"),
+        *("gpg --export-secret-keys", "gpg --export-secret-subkeys", "npm run env", "docker compose config"),
     )
 )
 """Rules for commands that print keys and passwords, which the model would read."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
+from collections.abc import Iterable
 from typing import get_args
 
 from msgspec import Struct
@@ -46,8 +47,8 @@ class Action(Struct, frozen=True, kw_only=True):
     command: str | tuple[str, ...] | None = None
     """A text for a shell, or the words of a program that is started without one."""
     urls: tuple[str, ...] = ()
-    env: tuple[str, ...] = ()
-    """Names of the environment variables that are set or unset for the command."""
+    env: tuple[str | tuple[str, str], ...] = ()
+    """Environment variables of the command: name and value, or the name of one that is unset or unknown."""
     cwd: str | None = None
     """Working directory of the command."""
     roots: tuple[str, ...] = ()
@@ -84,6 +85,11 @@ def _lines(command: str | tuple[str, ...]) -> set[str]:
         if len(command) == 3 and command[1] in ("-c", "-lc"):
             lines.add(command[2].strip())
     return lines
+
+
+def given_variables(variables: Iterable[tuple[object, object]]) -> tuple[str | tuple[str, str], ...]:
+    """Return environment variables as `Action.env` has them; a value that is no text counts as unknown."""
+    return tuple((str(name), value) if isinstance(value, str) else str(name) for name, value in variables)
 
 
 def option_label(kind: str, name: str) -> str:

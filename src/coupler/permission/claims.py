@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import glob
-import itertools
 import os.path
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 
 from msgspec import Struct
 
 from coupler.permission.action import KINDS, PATH_KINDS, Action, Budget
-from coupler.permission.command_words import Line, Target, Word, is_harmless
+from coupler.permission.command_words import Line, Target, Word
 from coupler.permission.floor.expansion import Scope
 from coupler.permission.floor.floor import findings
-from coupler.permission.floor.places import UNKNOWN, Places
-from coupler.permission.patterns import Url
-from coupler.permission.programs import inline_code_at, is_starter, program_name
+from coupler.permission.floor.places import Places
+from coupler.permission.patterns import CommandForm, Url
+from coupler.permission.reach import Reach, Surroundings
 from coupler.permission.shell import read_line
+from coupler.permission.variables import is_harmless
 from coupler.runtime.paths import (
-    LONGEST_PATH,
     ResolvedPath,
     UnresolvablePathError,
     is_below,
@@ -43,15 +41,20 @@ class PathClaim(Struct, frozen=True):
         return f"{self.kind} {_shown(self.place.shown)}"
 
 
-class CommandClaim(Struct, frozen=True):
+class CommandClaim(Struct, frozen=True, dict=True):
     """A program that is started with these words."""
 
     words: tuple[Word, ...]
     is_wrapper: bool
     is_at_project: bool
     """True if it runs in the project's directory, so that `./script` is the program that a rule names."""
-    places: tuple[ResolvedPath, ...] = ()
-    """Paths that its words may name, and directories that its line enters; none for a wrapper."""
+    reach: Reach
+    """What it reaches; nothing for a wrapper."""
+
+    @cached_property
+    def form(self) -> CommandForm:
+        """The words as patterns compare them."""
+        return CommandForm(self.words)
 
     def __str__(self) -> str:
         return f"`{_shown(' '.join(word.text or '…' for word in self.words))}`"
@@ -123,8 +126,8 @@ def claims_of(action: Action, project: str, roots: Sequence[str], budget: Budget
         claims += _command_claims(action.command, action.cwd, project, roots, budget)
     claims += [
         Doubt("the command", f"is given {_shown(name)}, which may change what it does")
-        for name in action.env
-        if not is_harmless(name)
+        for name, value in (each if isinstance(each, tuple) else (each, None) for each in action.env)
+        if not is_harmless(name, value)
     ]
     for text in action.urls:
         url = Url.parse(text)
@@ -163,16 +166,16 @@ def _command_claims(
     line = read_line(command)
     [directory] = real_directories([cwd or ""]) or [None]
     is_at_project = directory == project and not line.moves
-    scope = Scope(line, Places(roots, directory))
-    entered = _entered(line, directory)
+    surroundings = Surroundings(line, Scope(line, Places(roots, directory)), roots, _entered(line, directory))
+    directories = (directory or os.sep, *surroundings.entered)
     claims: list[Claim] = [
         CommandClaim(
-            command.words,
-            command.is_wrapper,
+            each.words,
+            each.is_wrapper,
             is_at_project,
-            () if command.is_wrapper else _reached(command.words, scope, directory, entered),
+            Reach(() if each.is_wrapper else each.words, surroundings, directories, budget),
         )
-        for command in line.commands
+        for each in line.commands
     ]
     claims += [Doubt("the command", reason) for reason in line.doubts]
     if line.moves > 1 or (line.moves and line.has_loop):
@@ -193,15 +196,6 @@ def _entered(line: Line, directory: str | None) -> list[str]:
     """Return the directories that a line changes to, as far as they are known."""
     named = (target.word.text for target in line.targets if target.kind == "enter" and target.word.is_plain)
     return [os.path.join(directory or os.sep, text) for text in named]
-
-
-def _reached(
-    words: Sequence[Word], scope: Scope, directory: str | None, entered: Sequence[str]
-) -> tuple[ResolvedPath, ...]:
-    """Return the paths that a command names, and the directories that its line enters."""
-    named = named_places(words, scope, (directory or os.sep, *entered))
-    places = (_path_claim("read", path) for path in entered)
-    return (*named, *(claim.place for claim in places if isinstance(claim, PathClaim)))
 
 
 def _target_claims(target: Target, line: Line, cwd: str | None, roots: Sequence[str]) -> list[Claim]:
@@ -231,111 +225,3 @@ def _shown(text: str) -> str:
     """Return the text on one line, cut to LONGEST_SHOWN, with unprintable characters escaped."""
     short = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
-
-
-PRIVILEGED = frozenset({"sudo", "doas", "su", "pkexec", "runuser", "run0"})
-"""Programs that run others as another user."""
-
-_TEXTUAL = frozenset({"echo", "printf", "tr", "cut", "expr", "basename", "dirname", "test", "["})
-"""Programs whose words are not taken for paths."""
-MOST_FOUND = 2000
-"""Most files that the wildcards of one word are expanded to; with more, the word counts as the root."""
-_DEVICES = re.compile(r"/dev/(?:null|zero|full|u?random|std(?:in|out|err)|tty|fd/\d+)")
-
-
-def named_places(words: Sequence[Word], scope: Scope, directories: Sequence[str]) -> tuple[ResolvedPath, ...]:
-    """Return the paths that these words may name, from any of the directories in which the command may run.
-
-    Only modes need them. A rule allows a command with any words; a mode allows all commands at once but means
-    those in the project, so the paths in their words are judged as well.
-    """
-    if not words or program_name(words[0].text) in _TEXTUAL:
-        return ()
-    texts = dict.fromkeys(text for word in words[1:] for text in _texts(word, scope))
-    return tuple(
-        place
-        for directory in directories
-        for text in texts
-        for path in _paths(text, directory)
-        if (place := _place(path)) is not None
-    )
-
-
-def hides_code(words: Sequence[Word]) -> bool:
-    """True if what the command starts has code in its words, or starts others: `uv run python -c …`."""
-    return any(
-        inline_code_at(words[place:]) is not None
-        or (is_starter(program_name(words[place].text)) and _may_be_started(words, place))
-        for place in range(2, len(words))
-    )
-
-
-def _may_be_started(words: Sequence[Word], place: int) -> bool:
-    """True if a program's name may stand here: as the third word, or behind an option and its value."""
-    return place == 2 or any(word.text.startswith("-") for word in words[place - 2 : place])
-
-
-def _texts(word: Word, scope: Scope) -> Iterator[str]:
-    """Yield the parts of a word that may be paths, as glob patterns that end where the text is unknown."""
-    for reading in (reading for words in scope.readings(word) for reading in words):
-        for text in _parts(reading.text):
-            plain = os.path.expanduser(text).split(UNKNOWN)[0]
-            yield plain if reading.is_pattern else glob.escape(plain)
-
-
-def _parts(text: str) -> Iterator[str]:
-    """Split a word as programs may take it apart: `--file=x`, `-ox`, `-d@x`, `host:x`, `file://x`."""
-    if "://" in text:
-        _, is_file, path = text.partition("file://")
-        yield from [path.removeprefix("localhost")] if is_file else ()
-        return
-    for part in re.split(r"[=:,@]", text):
-        if not part.startswith("-"):
-            yield part
-        elif not part.startswith("--"):
-            yield part[2:]
-
-
-def _paths(pattern: str, directory: str) -> Iterator[str]:
-    """Yield the paths that a glob pattern may name in a directory.
-
-    The root stands for more than MOST_FOUND matches. The path in front of the first `*` is yielded as well.
-    """
-    plain = _without_escapes(pattern)
-    if not plain:
-        return
-    if plain != pattern or not glob.has_magic(pattern):
-        yield from [path] if _is_path(plain, path := os.path.join(directory, plain)) else ()
-        return
-    before = plain.split("*")[0]
-    whole = os.path.join(glob.escape(directory), pattern.replace("[^", "[!"))
-    found = [*itertools.islice(glob.iglob(whole), MOST_FOUND + 1)]
-    # Nobody looks at so many: it is as if they were anywhere.
-    yield from found if len(found) <= MOST_FOUND else [os.sep]
-    if before and _is_path(before, path := os.path.join(directory, before)):
-        yield path
-
-
-def _without_escapes(pattern: str) -> str:
-    return re.sub(r"\[([*?[])\]", r"\1", pattern)
-
-
-def _place(path: str) -> ResolvedPath | None:
-    try:
-        return resolve_path(path)
-    except UnresolvablePathError:
-        if len(path) > LONGEST_PATH or not path.isprintable():
-            return None  # a word that no file can be called
-        # It means another file to each program, as in `/proc`, and so none of the project's.
-        plain = os.path.normpath(path)
-        return ResolvedPath(path, (plain,), (plain,))
-
-
-def _is_path(text: str, path: str) -> bool:
-    if _DEVICES.fullmatch(text):
-        return False
-    if os.path.isabs(text):
-        # An expression like `/one/d` is none, if nothing of that name is at the root.
-        first = text.strip(os.sep).split(os.sep)[0]
-        return os.path.lexists(os.sep + first)
-    return os.sep in text or "." in text or os.path.lexists(path)

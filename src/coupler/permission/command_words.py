@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -17,6 +16,8 @@ class Word(NamedTuple):
     """True if it stays exactly one word; an unquoted expansion may become none, or many."""
     source: str = ""
     """The word as written in the shell's text, if it is not plain and stands there."""
+    is_found: bool = False
+    """True if `find` puts the path of what it finds in there."""
 
     @property
     def is_plain(self) -> bool:
@@ -59,6 +60,8 @@ class Line:
     """Values that assignments and loops in the line give to variables, by name."""
     fed: list[str] = field(default_factory=list)
     """Here-documents and here-strings, as they are written."""
+    expanded: list[Word] = field(default_factory=list)
+    """Here-strings, and the expansions in here-documents."""
     moves: int = 0
     """Number of commands that change the directory, after which relative paths mean something else."""
     has_loop: bool = False
@@ -70,42 +73,3 @@ class Line:
         """Note a reason why the line cannot be judged, unless it is noted already."""
         if reason not in self.doubts:
             self.doubts.append(reason)
-
-
-_HARMLESS = frozenset(
-    {
-        "CI",
-        "CLICOLOR",
-        "COLUMNS",
-        "FORCE_COLOR",
-        "LANG",
-        "LANGUAGE",
-        "LINES",
-        "NODE_ENV",
-        "NO_COLOR",
-        "PYTHONDONTWRITEBYTECODE",
-        "PYTHONUNBUFFERED",
-        "PYTHONUTF8",
-        "RUST_BACKTRACE",
-        "TZ",
-    }
-)
-_LOCALE = re.compile(r"LC_[A-Z]+")
-_LOCAL = re.compile(r"[a-z][a-z0-9]*")
-_TIED_IN_ZSH = frozenset(
-    {"path", "fpath", "cdpath", "manpath", "mailpath", "fignore", "psvar", "watch", "prompt", "argv"}
-)
-
-
-def is_harmless(name: str) -> bool:
-    """True if this environment variable does not change what a command does.
-
-    Almost any variable of the environment makes some program run something (PATH, LD_PRELOAD,
-    GIT_SSH_COMMAND, NODE_OPTIONS …), so the harmless ones are listed, not the harmful ones.
-    """
-    return name in _HARMLESS or _LOCALE.fullmatch(name) is not None
-
-
-def is_local(name: str) -> bool:
-    """True if a script may set this variable: it is harmless, or a lower-case name that no program reads."""
-    return is_harmless(name) or (_LOCAL.fullmatch(name) is not None and name not in _TIED_IN_ZSH)

@@ -18,7 +18,6 @@ from msgspec import Struct
 
 from coupler.permission.action import READING_KINDS, Action, Budget
 from coupler.permission.claims import (
-    PRIVILEGED,
     Claim,
     CommandClaim,
     Destruction,
@@ -26,11 +25,9 @@ from coupler.permission.claims import (
     PathClaim,
     ToolClaim,
     claims_of,
-    hides_code,
 )
 from coupler.permission.offers import Choices, Offer, Scope, offers_for, scope_of
 from coupler.permission.patterns import Match
-from coupler.permission.programs import inline_code_at, program_name
 from coupler.permission.rules import NO_MODE, PROJECT, Coverage, Effect, ModeRules, Rule
 from coupler.runtime.paths import real_directories
 from coupler.runtime.threads import in_thread
@@ -334,29 +331,12 @@ class Permissions:
     def _by_mode(self, claim: Claim, coverage: Coverage) -> str | None:
         """Return why the mode allows a claim, if it does; a command must also stay in the project."""
         mode = self._mode()
-        if any(coverage.touches(rule, claim) is not Match.NO for rule in mode.ask):
-            return None
-        if isinstance(claim, CommandClaim) and not self._stays(claim, mode, coverage):
+        if not coverage.stays(mode, claim, self._rules):
             return None
         for rule in mode.allow:
             if coverage.covers(rule, claim):
                 return f"{claim} is allowed by {rule.described}"
         return None
-
-    def _stays(self, claim: CommandClaim, mode: ModeRules, coverage: Coverage) -> bool:
-        """True if a command runs as the same user, hides no code and names only paths that may be edited."""
-        if program_name(claim.words[0].text) in PRIVILEGED:
-            return False
-        if inline_code_at(claim.words) is not None and hides_code(claim.words):
-            return False
-        for place in claim.places:
-            edit = PathClaim("edit", place)
-            if any(coverage.touches(rule, edit) is not Match.NO for rule in mode.ask):
-                return False
-            written = (rule for rule in self._rules if rule.effect == "allow")
-            if not coverage.is_ordinary(edit) and not any(coverage.covers(rule, edit) for rule in written):
-                return False
-        return True
 
     def _scopes(self, rulings: Sequence[Ruling], coverage: Coverage) -> list[Scope]:
         """Return the scopes that "always" would remember; none at all if one of the rulings has no scope."""

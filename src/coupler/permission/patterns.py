@@ -28,6 +28,40 @@ _META = re.compile(r"[;&|<>`$()\n\\]")
 _BETWEEN_TOKENS = re.compile(r"""[\s;&|<>`$(){}\[\]'"=:,!+]+""")
 
 
+class CommandForm:
+    """A command as patterns compare it, taken apart once for all of them."""
+
+    def __init__(self, words: Sequence[Word]) -> None:
+        self.words = words
+
+    @functools.cached_property
+    def code_at(self) -> int | None:
+        """The position of the first word that may pass code or another program, if there is one."""
+        return inline_code_at(self.words)
+
+    @functools.cached_property
+    def names(self) -> Sequence[str]:
+        """What each word is called if it is a program."""
+        return [_program(word.text) for word in self.words]
+
+    @functools.cached_property
+    def texts(self) -> Sequence[Sequence[Word]]:
+        """The words that may be commands as texts, which some program may run in a shell, in pieces."""
+        pieces = (_BETWEEN_TOKENS.split(word.text) for word in self.words[1:])
+        tokens = ([Word(token) for token in each if token] for each in pieces if len(each) > 1)
+        return [each for each in tokens if len(each) > 1]
+
+    @functools.cached_property
+    def programs(self) -> frozenset[str]:
+        """All names of programs that are in its words and texts."""
+        return frozenset([*self.names, *(_program(token.text) for text in self.texts for token in text)])
+
+
+@functools.lru_cache(maxsize=4096)
+def _program(text: str) -> str:
+    return program_name(fold_name(text))
+
+
 class CommandPattern(Struct, frozen=True):
     """A pattern of commands: all words, or with a last `*` those that a command must begin with."""
 
@@ -53,46 +87,33 @@ class CommandPattern(Struct, frozen=True):
             raise ValueError("its program has a wildcard: name the program, as in `git commit *`")
         return cls(tuple(words), is_open)
 
-    def covers(self, words: Sequence[Word]) -> bool:
+    def covers(self, command: CommandForm) -> bool:
         """True if a command certainly matches; a word that passes code must be in the pattern."""
-        code_at = inline_code_at(words)
-        if code_at is not None and code_at >= len(self.words):
-            return False
-        if code_at is not None and any(has_wildcard(word) for word in self.words[: code_at + 1]):
-            return False
+        words = command.words
         if len(words) < len(self.words) or (len(words) > len(self.words) and not self.is_open):
             return False
-        return all(
+        if not all(
             _word_fits(pattern, word) and word.is_one
             for pattern, word in zip(self.words, words, strict=False)
-        )
+        ):
+            return False
+        code_at = command.code_at
+        if code_at is None:
+            return True
+        return code_at < len(self.words) and not any(has_wildcard(word) for word in self.words[: code_at + 1])
 
-    def touches(self, words: Sequence[Word]) -> Match:
+    def touches(self, command: CommandForm) -> Match:
         """Return how far a command matches, however it is written; MAYBE if it may be or start such a one."""
         if not self.words:
             return Match.YES
-        names = [program_name(fold_name(word.text)) for word in words]
-        wanted = program_name(fold_name(self.words[0]))
-        if names[0] == wanted and self._follow(words[1:]):
+        words = command.words
+        wanted = _program(self.words[0])
+        if words[0].is_certain and wanted not in command.programs:
+            return Match.NO
+        if command.names[0] == wanted and self._follow(words[1:]):
             return Match.YES
-        is_possible = any(
-            (name == wanted or (place == 0 and not word.is_certain))
-            and self._may_follow(self.words[1:], words[place + 1 :])
-            for place, (name, word) in enumerate(zip(names, words, strict=True))
-        )
-        return Match.MAYBE if is_possible or self._is_spelled_in(words[1:]) else Match.NO
-
-    def _is_spelled_in(self, words: Sequence[Word]) -> bool:
-        """True if a word contains the command as text, which some program may run in a shell."""
-        for word in words:
-            tokens = [Word(token) for token in _BETWEEN_TOKENS.split(word.text) if token]
-            if len(tokens) > 1 and any(
-                program_name(fold_name(token.text)) == program_name(fold_name(self.words[0]))
-                and self._may_follow(self.words[1:], tokens[place + 1 :])
-                for place, token in enumerate(tokens)
-            ):
-                return True
-        return False
+        is_possible = self._may_be_in(words) or any(self._may_be_in(text) for text in command.texts)
+        return Match.MAYBE if is_possible else Match.NO
 
     def _follow(self, words: Sequence[Word]) -> bool:
         wanted = self.words[1:]
@@ -102,29 +123,34 @@ class CommandPattern(Struct, frozen=True):
             _word_fits(pattern, word) and word.is_one for pattern, word in zip(wanted, words, strict=False)
         )
 
-    def _may_follow(self, wanted: Sequence[str], words: Sequence[Word]) -> bool:
-        """True if the words may match the wanted ones, with options of the program in between.
+    def _may_be_in(self, words: Sequence[Word]) -> bool:
+        """True if some of the words may be the program, and those behind it match the pattern's others.
 
-        `states` are the positions in the pattern that can be reached after each word.
+        Options of the program may stand in between. `states` are the positions in the pattern that can be
+        reached after each word, wherever among the words the program stands.
         """
-        states = {0}
+        program, *wanted = self.words
+        name, end = _program(program), len(wanted)
+        states: set[int] = set()
         is_after_option = False
-        for word in words:
-            following = {
-                place + 1 for place in states if place < len(wanted) and _may_fit(wanted[place], word)
-            }
+        for place, word in enumerate(words):
+            if self.is_open and end in states:
+                return True
             is_option = word.text.startswith("-")
+            following = {
+                state + 1 for state in states if state < end and _may_fit(wanted[state], word)
+            }  # fmt: skip
             if is_option or is_after_option or not word.is_one:
                 following |= states
             # An option may stand anywhere.
-            following |= {place for place in states if place < len(wanted) and wanted[place].startswith("-")}
-            if not word.is_one:
-                following |= set(range(min(states, default=len(wanted) + 1), len(wanted) + 1))
-            if self.is_open and len(wanted) in states:
-                return True
+            following |= {state for state in states if state < end and wanted[state].startswith("-")}
+            if not word.is_one and states:
+                following |= set(range(min(states), end + 1))
+            if _program(word.text) == name or (place == 0 and not word.is_certain):
+                following.add(0)
             states = following
             is_after_option = is_option
-        return len(wanted) in states
+        return end in states
 
 
 def _word_fits(pattern: str, word: Word) -> bool:
@@ -140,7 +166,7 @@ def _may_fit(pattern: str, word: Word) -> bool:
 _ANY_DEPTH = "**"
 
 
-class PathPattern(Struct, frozen=True):
+class PathPattern(Struct, frozen=True, dict=True):
     """A pattern of paths: `src/**`, `~/notes/*.md`, `/etc/hosts`.
 
     `*` and `?` stay within one name, `**` stands for any number of directories. A relative pattern is
@@ -179,9 +205,12 @@ class PathPattern(Struct, frozen=True):
 
     def touches(self, place: ResolvedPath, kind: str, project: str) -> Match:
         """Return how far a path matches by any of its names; MAYBE if it takes along what may match."""
+        paths = [split_path_folded(name) for name in place.names]
+        literals = self._literals
+        if kind in {"read", "edit"} and not any(literals.issubset(path) for path in paths):
+            return Match.NO
         wanted = {self._whole(project), self._whole(os.path.realpath(project)), self._resolved(project)}
         patterns = [tuple(_folded_glob(name) for name in names) for names in wanted]
-        paths = [split_path_folded(name) for name in place.names]
         if any(_path_fits(pattern, path, _is_free) for pattern in patterns for path in paths):
             return Match.YES
         # Whole directories are searched, deleted and moved: something denied may lie below.
@@ -190,6 +219,16 @@ class PathPattern(Struct, frozen=True):
         ):
             return Match.MAYBE
         return Match.NO
+
+    @functools.cached_property
+    def _literals(self) -> frozenset[str]:
+        """The names without wildcards that each path has that it matches.
+
+        Those in front of the first wildcard are none of them: a link there may go by another name.
+        """
+        return frozenset(
+            fold_name(name) for name in self.names[_fixed_part(self.names) :] if not has_wildcard(name)
+        )
 
     def _whole(self, project: str) -> tuple[str, ...]:
         if not self.is_relative:
@@ -460,12 +499,14 @@ _STARTERS = (
 _PUBLIC = frozenset({".env.example", ".env.sample", ".env.template", "id_rsa.pub", "id_ed25519.pub"})
 
 
+@functools.lru_cache(maxsize=4096)
 def is_secret(name: str) -> bool:
     """True if a file or directory of this name usually holds secrets."""
     plain = fold_name(name)
     return plain not in _PUBLIC and any(glob(each).match(plain) for each in _NAMES)
 
 
+@functools.lru_cache(maxsize=4096)
 def is_sensitive(name: str, kind: str) -> bool:
     """True if the name is one of secrets, or the action changes it and it makes programs run something.
 

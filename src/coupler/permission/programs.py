@@ -7,11 +7,13 @@ known is in doubt.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from coupler.permission.command_words import ANYTHING, Target, Word, certain, is_harmless, is_local
+from coupler.permission.command_words import ANYTHING, Target, Word, certain
+from coupler.permission.variables import is_harmless, is_local
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=", re.ASCII)
 _TEXT_ONLY = frozenset({"cd", "read", "set", "test", "printf", "pushd", "popd", "history", "unset", "wait"})
@@ -89,7 +91,7 @@ def _after_assignments(words: tuple[Word, ...]) -> Through:
     while position < len(words) and (match := _ASSIGNMENT.match(words[position].text)):
         if not words[position].is_plain:
             raise UnknownOptionError("is given words that are only known when it runs")
-        if not is_harmless(match[1]):
+        if not is_harmless(match[1], words[position].text[match.end() :]):
             raise UnknownOptionError(f"sets {match[1]}, which may change what a command does")
         position += 1
     inner = words[position:]
@@ -248,7 +250,7 @@ def _end_of_exec(words: Sequence[Word], start: int) -> int:
 
 
 def _filled(word: Word) -> Word:
-    return Word(word.text, is_certain=False) if "{}" in word.text else word
+    return Word(word.text, is_certain=False, is_found=True) if "{}" in word.text else word
 
 
 def _look_through_cd(words: tuple[Word, ...]) -> Through:
@@ -261,11 +263,13 @@ def _look_through_cd(words: tuple[Word, ...]) -> Through:
 
 def _look_through_read(words: tuple[Word, ...]) -> Through:
     if all(word.text == "-r" or is_local(word.text) for word in words):
-        return Through(is_wrapper=True)
+        return Through(is_wrapper=True) if words else ORDINARY
     raise UnknownOptionError("sets variables that may change what a command does")
 
 
 def _look_through_set(words: tuple[Word, ...]) -> Through:
+    if not words:
+        return ORDINARY  # it prints all variables
     if all(re.fullmatch(r"-[eux]*o?|pipefail", word.text) and word.is_plain for word in words):
         return Through(is_wrapper=True)
     raise UnknownOptionError("changes the shell for the commands after it")
@@ -546,6 +550,9 @@ BEGINNINGS = {
 }
 """Beginnings of other words that can do the same as OPTIONS, by program."""
 
+WITHIN = {"go": re.compile(r"-ext(?:ld|ar)\b")}
+"""Options of other programs, by the program whose words pass them on, that can do the same as OPTIONS."""
+
 COMMANDS = frozenset(
     {
         *(("git", name) for name in ("config", "bisect", "submodule", "filter-branch", "rebase")),
@@ -693,8 +700,17 @@ def inline_code_at(words: Sequence[Word]) -> int | None:
     if command is not None:
         return command
     if name in OPTIONS:
-        return next((place for place in range(1, len(words)) if _may_start(name, place, words)), None)
+        letters = _starter_letters(name, words)
+        return next(
+            (place for place in range(1, len(words)) if _may_start(name, place, words, letters)), None
+        )
     return interpreted_at(words)
+
+
+def has_known_options(program: Word) -> bool:
+    """True if it is known which options of a program start others."""
+    name = program_name(program.text)
+    return name in OPTIONS or name in _LOOKS or is_interpreter(program)
 
 
 def starts_others(program: str, command: str) -> bool:
@@ -716,7 +732,7 @@ def _starting_command_at(name: str, words: Sequence[Word]) -> int | None:
     )
 
 
-def _may_start(name: str, place: int, words: Sequence[Word]) -> bool:
+def _may_start(name: str, place: int, words: Sequence[Word], letters: str) -> bool:
     """True if a word may be an option that starts a command.
 
     One that is only known when the shell runs may be any option, unless it is the value of `-m`.
@@ -725,19 +741,18 @@ def _may_start(name: str, place: int, words: Sequence[Word]) -> bool:
     is_message = word.is_one and words[place - 1].is_plain and words[place - 1].text == "-m"
     if name == "git" and word.text.startswith(_GIT_BEFORE_COMMAND) and words[1].text.startswith("-"):
         return True
-    letters = _starter_letters(name, words)
     return (not word.is_plain and not is_message) or _starts(name, place, word.text, letters)
 
 
 def _starter_letters(name: str, words: Sequence[Word]) -> str:
     if name != "git":
         return LETTERS.get(name, "")
-    return "".join(LETTERS_OF_GIT.get(word.text, "") for word in words[1:])
+    return "".join({*itertools.chain(*(LETTERS_OF_GIT.get(word.text, "") for word in words[1:]))})
 
 
 def _starts(name: str, place: int, text: str, letters: str) -> bool:
     """True if a word is an option that starts a command, or sets a variable of `make`."""
-    if text.startswith(BEGINNINGS.get(name, ())):
+    if text.startswith(BEGINNINGS.get(name, ())) or (name in WITHIN and WITHIN[name].search(text)):
         return True
     if text.startswith("--") or (name in ONE_DASH and len(text) > 2 and text.startswith("-")):
         given = f"--{text.partition('=')[0].lstrip('-')}"

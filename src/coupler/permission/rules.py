@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Literal, get_args
 
 from msgspec import Struct
@@ -26,7 +27,6 @@ from coupler.permission.patterns import (
     glob,
     has_sensitive,
 )
-from coupler.permission.programs import inline_code_at
 from coupler.runtime.paths import fold_name, split_path
 
 Effect = Literal["allow", "ask", "deny"]
@@ -179,10 +179,8 @@ class Coverage(Struct, frozen=True):
         if rule.subject == "*":
             return Match.YES
         match claim, rule.compiled:
-            case CommandClaim(), CommandPattern() as pattern:
-                return pattern.touches(claim.words)
-            case CommandClaim(), None:
-                return _match(rule.subject == "execute")
+            case CommandClaim(), _:
+                return self._touches_command(rule, claim)
             case PathClaim(), PathPattern() as pattern if _is_against(rule.subject, claim.kind):
                 return pattern.touches(claim.place, claim.kind, rule.base or self.project)
             case PathClaim(), None:
@@ -194,6 +192,27 @@ class Coverage(Struct, frozen=True):
             case ToolClaim(), _:
                 return _touches_tool(rule, claim)
         return Match.NO
+
+    def stays(self, mode: ModeRules, claim: Claim, rules: Iterable[Rule]) -> bool:
+        """True if a mode's rules to allow may mean a claim: none of its rules asks about it, and it stays.
+
+        A command stays if it reaches only paths that may be edited: in the project, or where `rules` allow.
+        """
+        if not isinstance(claim, CommandClaim):
+            return all(self.touches(rule, claim) is Match.NO for rule in mode.ask)
+        if any(self.touches(rule, claim) is not Match.NO for rule in mode.ask_about_commands):
+            return False
+        if claim.reach.is_beyond:
+            return False
+        written = [rule for rule in rules if rule.effect == "allow"]
+        return all(
+            self._may_be_edited(PathClaim("edit", place), mode, written) for place in claim.reach.places
+        )
+
+    def _may_be_edited(self, claim: PathClaim, mode: ModeRules, written: Iterable[Rule]) -> bool:
+        if not self.is_ordinary(claim) and not any(self.covers(rule, claim) for rule in written):
+            return False
+        return all(self.touches(rule, claim) is Match.NO for rule in mode.ask_about_edits)
 
     def is_ordinary(self, claim: PathClaim) -> bool:
         """True if the path is inside the session's directories and not sensitive."""
@@ -211,8 +230,32 @@ class Coverage(Struct, frozen=True):
         if "/" in program and not program.startswith("/") and not claim.is_at_project:
             return False  # `./script` is another one elsewhere
         if isinstance(rule.compiled, CommandPattern):
-            return rule.compiled.covers(claim.words)
-        return rule.subject in {"execute", "*"} and inline_code_at(claim.words) is None
+            return rule.compiled.covers(claim.form) and not self._starts_more(rule.compiled, claim)
+        return rule.subject in {"execute", "*"} and claim.form.code_at is None
+
+    def _starts_more(self, pattern: CommandPattern, claim: CommandClaim) -> bool:
+        """True if an option that an open pattern does not name may start another program."""
+        return pattern.is_open and any(at >= len(pattern.words) for at in claim.reach.starting_options)
+
+    def _touches_command(self, rule: Rule, claim: CommandClaim) -> Match:
+        if isinstance(rule.compiled, CommandPattern):
+            return rule.compiled.touches(claim.form)
+        return (
+            self._touches_words(rule, claim)
+            if rule.subject in PATH_KINDS
+            else _match(rule.subject == "execute")
+        )
+
+    def _touches_words(self, rule: Rule, claim: CommandClaim) -> Match:
+        """Return how far a rule about paths means what a command reads and changes by its words."""
+        reach = claim.reach
+        touched = [
+            PathClaim("read", place) for place in reach.places if rule.subject == "read" and reach.is_reader
+        ]
+        touched += [PathClaim(kind, place) for kind, place in reach.changes]
+        found = max((self.touches(rule, each) for each in touched), default=Match.NO)
+        may_be = reach.is_vague and (reach.is_reader if rule.subject == "read" else reach.is_writer)
+        return max(found, Match.MAYBE if may_be else Match.NO)
 
     def _covers_path(self, rule: Rule, claim: PathClaim) -> bool:
         if isinstance(rule.compiled, PathPattern):
@@ -298,7 +341,7 @@ def _match(is_met: bool) -> Match:
     return Match.YES if is_met else Match.NO
 
 
-class ModeRules(Struct, frozen=True):
+class ModeRules(Struct, frozen=True, dict=True):
     """The rules of one mode. Made by `parse`, which refuses whatever has no clear meaning.
 
     Its deny rules count like any other. Its allow rules come last: ask and deny rules, and what the user has
@@ -310,6 +353,16 @@ class ModeRules(Struct, frozen=True):
     ask: tuple[Rule, ...] = ()
     """Rules for what is asked about although `allow` covers it."""
     deny: tuple[Rule, ...] = ()
+
+    @cached_property
+    def ask_about_commands(self) -> tuple[Rule, ...]:
+        """Those of its ask rules that are not about paths."""
+        return tuple(rule for rule in self.ask if rule.subject not in PATH_KINDS)
+
+    @cached_property
+    def ask_about_edits(self) -> tuple[Rule, ...]:
+        """Those of its ask rules that may mean a file that is edited."""
+        return tuple(rule for rule in self.ask if rule.subject == "*" or _is_against(rule.subject, "edit"))
 
     @classmethod
     def parse(

@@ -21,10 +21,9 @@ from coupler.permission.command_words import (
     Target,
     Word,
     certain,
-    is_harmless,
-    is_local,
 )
 from coupler.permission.programs import look_through
+from coupler.permission.variables import is_harmless, is_local
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Node
@@ -478,7 +477,7 @@ class TreeReader(WordReader):
                 self._line.fed.append(self._text(child))
                 for expansion in child.named_children:
                     if expansion.type != "heredoc_content":
-                        self._word(expansion)
+                        self._line.expanded.append(self._word(expansion))
             elif child.type == "file_redirect":
                 further += self._file_redirect(child)
             elif child.type in _SEQUENCES or child.type in {"command", "redirected_statement"}:
@@ -494,6 +493,7 @@ class TreeReader(WordReader):
             if child.type not in {"<<<", "file_descriptor"}:
                 word = self._word(child)
                 self._line.fed.append(word.source or word.text)
+                self._line.expanded.append(word)
 
     def _for(self, node: Node) -> None:
         """Read a loop over words; its variable must be one that no program reads."""
@@ -505,7 +505,8 @@ class TreeReader(WordReader):
         for child in node.children:
             if child.type == "variable_name":
                 name = self._text(child)
-                self._check_variable(name, is_local)
+                if not is_local(name):
+                    self._doubt_variable(name)
             elif child.type in {"do_group", "compound_statement"}:
                 self._statement(child)
             elif child.is_named:
@@ -533,15 +534,16 @@ class TreeReader(WordReader):
         for child in node.children if node.type == "variable_assignments" else [node]:
             self._assignment(child, is_local)
 
-    def _assignment(self, node: Node, is_permitted: Callable[[str], bool]) -> None:
+    def _assignment(self, node: Node, is_permitted: Callable[[str, str | None], bool]) -> None:
         name, *rest = node.children or [node]
-        self._check_variable(self._text(name), is_permitted)
-        if not any(child.is_named for child in rest):
-            self._give(self._text(name), Word(""))
+        values = [self._word(child) for child in rest if child.is_named] or [Word("")]
+        is_plain = len(values) == 1 and values[0].is_plain and all(child.type != "+=" for child in rest)
+        if not is_permitted(self._text(name), values[0].text if is_plain else None):
+            self._doubt_variable(self._text(name))
+        for value in values:
+            self._give(self._text(name), value)
         for child in rest:
-            if child.is_named:
-                self._give(self._text(name), self._word(child))
-            elif child.type not in {"=", "+="}:
+            if not child.is_named and child.type not in {"=", "+="}:
                 self._line.doubt("has an assignment that cannot be judged")
         if name.type != "variable_name":
             self._search(name)
@@ -549,9 +551,8 @@ class TreeReader(WordReader):
     def _give(self, name: str, word: Word) -> None:
         self._line.variables.setdefault(name, []).append(word)
 
-    def _check_variable(self, name: str, is_permitted: Callable[[str], bool]) -> None:
-        if not is_permitted(name):
-            self._line.doubt(f"sets {name}, which may change what a command does")
+    def _doubt_variable(self, name: str) -> None:
+        self._line.doubt(f"sets {name}, which may change what a command does")
 
     def _test(self, node: Node) -> None:
         """Read a test: `[ … ]` is a command like any other.

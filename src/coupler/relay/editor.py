@@ -14,7 +14,7 @@ from coupler.client.elicitation import MOST_OPEN_PAGES
 from coupler.client.errors import OUTSIDE_ROOTS, NotificationListener, Responder
 from coupler.client.files import ClientFiles, FileAccess
 from coupler.client.terminals import ClientTerminals
-from coupler.permission.action import Action
+from coupler.permission.action import Action, given_variables
 from coupler.relay.errors import NOT_IN_A_TURN
 from coupler.relay.mirror import TerminalWatcher
 from coupler.runtime.files import OutsideRootsError, find_inside
@@ -225,7 +225,7 @@ def _action(request: CreateTerminalRequest, relayed: RelayContext) -> Action:
         kind="execute",
         # Without arguments it may be a line for a shell, and is judged as one.
         command=(request.command, *arguments) if arguments else request.command,
-        env=tuple(variable.name for variable in request.env or ()),
+        env=given_variables((variable.name, variable.value) for variable in request.env or ()),
         cwd=request.cwd or session.cwd,
         roots=session.roots,
     )

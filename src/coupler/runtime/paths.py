@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os.path
 import unicodedata
 from collections.abc import Sequence
@@ -42,8 +43,11 @@ class ResolvedPath(Struct, frozen=True):
         return all(any(is_below(target, root) for root in roots) for target in self.targets)
 
 
-def resolve_path(path: str) -> ResolvedPath:
-    """Resolve an absolute path; raises UnresolvablePathError if it is unclear where it leads."""
+def resolve_path(path: str, known: dict[str, str | None] | None = None) -> ResolvedPath:
+    """Resolve an absolute path; raises UnresolvablePathError if it is unclear where it leads.
+
+    `known` has the links that were looked at before, for whoever resolves many paths at one moment.
+    """
     if len(path) > LONGEST_PATH:
         raise UnresolvablePathError("is a path that is too long")
     if not path or not path.isprintable():
@@ -53,11 +57,12 @@ def resolve_path(path: str) -> ResolvedPath:
     plain = os.path.normpath(path)
     if plain.startswith("//"):
         plain = plain[1:]
-    targets = dict.fromkeys(_resolved(way) for way in (path, plain))
+    known = {} if known is None else known
+    targets = dict.fromkeys(_resolved(way, known) for way in dict.fromkeys((path, plain)))
     return ResolvedPath(path, tuple(targets), tuple(dict.fromkeys((plain, *targets))))
 
 
-def _resolved(path: str) -> str:
+def _resolved(path: str, known: dict[str, str | None]) -> str:
     """Follow all links, name by name, as the system does."""
     if os.name != "posix":
         return os.path.realpath(path)
@@ -73,7 +78,9 @@ def _resolved(path: str) -> str:
         step = os.path.join(reached, name)
         if step in _OF_EACH_PROCESS:
             raise UnresolvablePathError("is a path that means something else to every program")
-        target = _link_at(step)
+        if step not in known:
+            known[step] = _link_at(step)
+        target = known[step]
         if target is None:
             reached = step
             continue
@@ -115,6 +122,7 @@ def split_path(path: str) -> tuple[str, ...]:
     return tuple(name for name in path.split(os.sep) if name)
 
 
+@functools.lru_cache(maxsize=1024)
 def split_path_folded(path: str) -> tuple[str, ...]:
     """The same with each name folded, for comparing with what is denied."""
     return tuple(fold_name(name) for name in split_path(path))
@@ -125,6 +133,12 @@ def fold_name(text: str) -> str:
 
     Case, ways to compose a letter, invisible characters, and blanks or dots at the end.
     """
+    if text.isascii():
+        return _without_end(text.lower())
     visible = "".join(character for character in text if unicodedata.category(character) != "Cf")
     composed = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
-    return composed if composed in {".", ".."} else composed.rstrip(" .") or composed
+    return _without_end(composed)
+
+
+def _without_end(name: str) -> str:
+    return name if name in {".", ".."} else name.rstrip(" .") or name

@@ -1,0 +1,323 @@
+"""Finds what a command reaches: files that its words name, secrets that it prints, and other processes.
+
+A rule allows a command with any words. A mode allows all commands at once, and means those that stay in the
+project; and rules that deny or ask about paths mean the words of commands as well. Both ask `Reach`, which
+looks only when it is asked: most commands are decided by their words alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+
+from coupler.permission.action import Budget
+from coupler.permission.command_words import Line, Word
+from coupler.permission.effects import (
+    TEXT_OPTIONS,
+    changed_words,
+    goes_beyond,
+    hands_on,
+    reads_nothing,
+    takes_messages,
+    writes_only,
+)
+from coupler.permission.floor.expansion import Reading, Scope
+from coupler.permission.floor.places import UNKNOWN
+from coupler.permission.option_values import starting_options
+from coupler.permission.patterns import glob, has_wildcard
+from coupler.permission.programs import program_name
+from coupler.redaction.sources import looks_secret
+from coupler.runtime.paths import (
+    LONGEST_PATH,
+    ResolvedPath,
+    UnresolvablePathError,
+    resolve_path,
+)
+
+MOST_FOUND = 2000
+"""Most files that the wildcards of one word are expanded to; with more, the word counts as the root."""
+
+ANYWHERE = ResolvedPath(os.sep, (os.sep,), (os.sep,))
+"""Stands for files that are only known when a command runs: they may be anywhere."""
+
+_DEVICES = re.compile(r"/dev/(?:null|zero|full|u?random|std(?:in|out|err)|tty|fd/\d+)")
+_BETWEEN_PARTS = re.compile(r"[=:,@]")
+_HARMLESS_OUTPUT = re.compile(
+    r"\$\((?:nproc|seq [\d ]+|id -[ug]|uname(?: -[a-z])?|date \+%[sYmdHMSF]+"
+    r"|git rev-parse (?:--short )?HEAD|git merge-base [\w-]+ [\w-]+)\)",
+    re.ASCII,
+)
+"""Substitutions of which the output is a number, a date or the name of a commit, and so no secret file's."""
+
+
+class Reach:
+    """What one command of a line reaches, from any of the directories in which it may run."""
+
+    def __init__(
+        self, words: Sequence[Word], surroundings: Surroundings, directories: Sequence[str], budget: Budget
+    ) -> None:
+        self._words = words
+        self._surroundings = surroundings
+        self._directories = directories
+        self._budget = budget
+        self._is_unknown = False
+        """True if some word, or more of what its wildcards stand for, is only known when it runs."""
+        self._name = program_name(words[0].text) if words else ""
+
+    @cached_property
+    def places(self) -> tuple[ResolvedPath, ...]:
+        """Paths that it may name, and directories that its line enters; ANYWHERE if one is unknown."""
+        if not self._words:
+            return ()
+        named = dict.fromkeys(place for word in self._positions for place in self._named_by(word))
+        entered = (self._surroundings.place(path) for path in self._surroundings.entered)
+        unknown = (ANYWHERE,) if self._is_unknown else ()
+        return (*unknown, *named, *(place for place in entered if place is not None))
+
+    @cached_property
+    def is_vague(self) -> bool:
+        """True if it may touch files that are not among its places."""
+        self.places  # noqa: B018  # finds out what is unknown
+        return self._is_unknown or any(word.is_found for word in self._words[1:])
+
+    @property
+    def is_reader(self) -> bool:
+        """True if it may read the files that it names."""
+        return not reads_nothing(self._name) and not writes_only(self._words)
+
+    @property
+    def is_writer(self) -> bool:
+        """True if it is known to write files that it names."""
+        return any(True for _ in changed_words(self._words))
+
+    @cached_property
+    def changes(self) -> tuple[tuple[str, ResolvedPath], ...]:
+        """The paths that it is known to write, each with the kind of the change."""
+        found: list[tuple[str, ResolvedPath]] = []
+        for change in changed_words(self._words):
+            for place in self._named_by_word(self._words[change.at], change.skipped):
+                is_whole = change.kind != "edit" and any(map(os.path.isdir, place.targets))
+                found.append((change.kind if is_whole else "edit", place))
+                found += [
+                    ("edit", inner)
+                    for source in change.put_in
+                    if (inner := self._surroundings.place(os.path.join(place.shown, source))) is not None
+                ]
+        return tuple(found)
+
+    @cached_property
+    def is_beyond(self) -> bool:
+        """True if a mode for all commands does not mean it: it reaches more than files of the project."""
+        return (
+            goes_beyond(self._words, self._directories[0], self._budget)
+            or self._surroundings.shows_secrets
+            or (hands_on(self._name) and any(map(self._surroundings.is_secret, self._words[1:])))
+        )
+
+    @cached_property
+    def starting_options(self) -> Sequence[int]:
+        """Positions of options of an unknown program whose values may be commands, or are paths elsewhere."""
+        return starting_options(self._words, self._directories[0], self._is_elsewhere)
+
+    def _is_elsewhere(self, text: str) -> bool:
+        """True if a text is a path outside of the session's directories."""
+        path = os.path.expanduser(text)
+        if _DEVICES.fullmatch(path) or not (os.path.isabs(path) or ".." in path.split(os.sep)):
+            return False
+        if os.path.isabs(path) and not _is_path(path, path):
+            return False
+        roots = self._surroundings.roots
+        places = [self._surroundings.place(os.path.join(each, path)) for each in self._directories]
+        return any(place is not None and not place.is_inside(roots) for place in places)
+
+    @property
+    def _positions(self) -> Iterable[int]:
+        return range(1, len(self._words))
+
+    def _named_by(self, at: int) -> Iterator[ResolvedPath]:
+        """Yield the paths that the word at a position may name."""
+        word = self._words[at]
+        if word.is_found:
+            return
+        options = (self._words[at - 1].text, word.text.partition("=")[0])
+        is_message = takes_messages(self._name) and any(option in TEXT_OPTIONS for option in options)
+        if word.is_plain or not is_message:
+            yield from self._named_by_word(word)
+
+    def _named_by_word(self, word: Word, skipped: int = 0) -> Iterator[ResolvedPath]:
+        is_silent = reads_nothing(self._name)
+        if is_silent and word.is_plain:
+            return
+        for reading in self._surroundings.readings(word):
+            is_pattern = reading.is_pattern and has_wildcard(reading.text)
+            if is_silent and not is_pattern:
+                continue  # only the shell reads directories for it
+            for text in _parts(reading.text[skipped:]):
+                if UNKNOWN in text and not is_silent:
+                    self._is_unknown = True
+                if plain := os.path.expanduser(text.split(UNKNOWN)[0]):
+                    yield from self._places_of(plain, is_pattern=is_pattern)
+
+    def _places_of(self, text: str, *, is_pattern: bool) -> Iterator[ResolvedPath]:
+        for directory in self._directories:
+            if not self._budget.take(files=1):
+                self._is_unknown = True
+                return
+            for path in self._paths(text, directory, is_pattern=is_pattern):
+                if (place := self._surroundings.place(path)) is not None:
+                    yield place
+
+    def _paths(self, text: str, directory: str, *, is_pattern: bool) -> Iterator[str]:
+        """Yield the paths that a text may name in a directory.
+
+        For a pattern that is what it matches, and the path in front of its first `*`.
+        """
+        if not is_pattern or not has_wildcard(text):
+            yield from [path] if _is_path(text, path := os.path.join(directory, text)) else ()
+            return
+        found = 0
+        for path in matching_paths(text.replace("[^", "[!"), directory, self._budget):
+            found += 1
+            if found > MOST_FOUND:
+                break
+            yield path
+        # Nobody looks at so many: it is as if they were anywhere.
+        self._is_unknown = self._is_unknown or found > MOST_FOUND or self._budget.is_spent
+        before = text.split("*")[0]
+        if before and _is_path(before, path := os.path.join(directory, before)):
+            yield path
+
+
+class Surroundings:
+    """What the commands of one line share: its variables, its directories, and the paths it has resolved."""
+
+    def __init__(self, line: Line, scope: Scope, roots: Sequence[str], entered: Sequence[str]) -> None:
+        self.roots = roots
+        self.entered = entered
+        self._line = line
+        self._scope = scope
+        self._places: dict[str, ResolvedPath | None] = {}
+        self._links: dict[str, str | None] = {}
+
+    def place(self, path: str) -> ResolvedPath | None:
+        """Resolve a path, once a line; None for a word that no file can be called."""
+        if path not in self._places:
+            self._places[path] = self._resolved(path)
+        return self._places[path]
+
+    def readings(self, word: Word) -> Iterator[Reading]:
+        """Yield the texts that a word may become."""
+        if word.is_plain:
+            yield Reading(word.text)
+            return
+        if word.source and _HARMLESS_OUTPUT.search(word.source):
+            word = word._replace(source=_HARMLESS_OUTPUT.sub("0", word.source))
+        for words in self._scope.readings(word):
+            yield from words
+
+    @cached_property
+    def shows_secrets(self) -> bool:
+        """True if a here-document or here-string has the value of a variable that looks like a secret."""
+        return any(map(self.is_secret, self._line.expanded))
+
+    def is_secret(self, word: Word) -> bool:
+        """True if a word has the value of a variable that looks like a secret by its name."""
+        return bool(word.source) and any(map(self._is_secret_name, _expanded_names(word.source)))
+
+    def _is_secret_name(self, name: str) -> bool:
+        # What the line itself has set in small letters is its own: `for key in a b; do echo $key; done`.
+        is_own = name.islower() and name in self._line.variables
+        return name in self._secret_variables or (looks_secret(name) and not is_own)
+
+    @cached_property
+    def _secret_variables(self) -> frozenset[str]:
+        """Names of the line's variables that are given the value of one that looks like a secret."""
+        found: set[str] = set()
+        given = {
+            name: {each for word in words for each in _expanded_names(word.source)}
+            for name, words in self._line.variables.items()
+        }
+        for _ in given:
+            more = {
+                name
+                for name, names in given.items()
+                if name not in found and any(looks_secret(each) or each in found for each in names)
+            }
+            if not more:
+                break
+            found |= more
+        return frozenset(found)
+
+    def _resolved(self, path: str) -> ResolvedPath | None:
+        try:
+            return resolve_path(path, self._links)
+        except UnresolvablePathError:
+            if len(path) > LONGEST_PATH or not path.isprintable():
+                return None  # a word that no file can be called
+            # It means another file to each program, as in `/proc`, and so none of the project's.
+            plain = os.path.normpath(path)
+            return ResolvedPath(path, (plain,), (plain,))
+
+
+def matching_paths(pattern: str, directory: str, budget: Budget) -> Iterator[str]:
+    """Yield the paths in a directory that match a pattern, until the budget is spent.
+
+    Every directory entry that is looked at is taken off the budget.
+    """
+    waiting = [(os.sep if pattern.startswith(os.sep) else directory, [*filter(None, pattern.split(os.sep))])]
+    while waiting:
+        path, names = waiting.pop()
+        if not names:
+            yield path
+            continue
+        name, *further = names
+        if not has_wildcard(name):
+            following = os.path.join(path, name)
+            if not budget.take(files=1):
+                return
+            if os.path.lexists(following):
+                waiting.append((following, further))
+            continue
+        shape = glob(name)
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    if not budget.take(files=1):
+                        return
+                    if (entry.name[0] == ".") <= (name[0] == ".") and shape.match(entry.name):
+                        waiting.append((entry.path, further))
+        except OSError:
+            continue  # nothing in there can be named
+
+
+_EXPANDED = re.compile(r"\$(?:(?P<bare>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?!\w)(?!:?\+))", re.ASCII)
+
+
+def _expanded_names(source: str) -> Iterator[str]:
+    """Yield the variables whose values a word has; `${NAME:+x}` has only what is written there."""
+    for match in _EXPANDED.finditer(source):
+        yield match["bare"] or match["braced"]
+
+
+def _parts(text: str) -> Iterable[str]:
+    """Split a word as programs may take it apart: `--file=x`, `-ox`, `-d@x`, `host:x`, `file://x`."""
+    if "://" in text:
+        _, is_file, path = text.partition("file://")
+        return [path.removeprefix("localhost")] if is_file else ()
+    return [
+        part if not part.startswith("-") else part[2:]
+        for part in _BETWEEN_PARTS.split(text)
+        if not part.startswith("--")
+    ]
+
+
+def _is_path(text: str, path: str) -> bool:
+    if _DEVICES.fullmatch(text):
+        return False
+    if os.path.isabs(text):
+        # An expression like `/one/d` is none, if nothing of that name is at the root.
+        first = text.strip(os.sep).split(os.sep)[0]
+        return os.path.lexists(os.sep + first)
+    return os.sep in text or "." in text or os.path.lexists(path)
