@@ -4,7 +4,7 @@ It only decides: it opens no dialog, runs no command and touches no file. Whatev
 certain is never allowed by a rule or a choice, only asked. An `action` is what a tool wants to do; `claims`
 are the paths, commands and URLs that must be allowed for it; `engine` judges each of them by `rules`, whose
 `patterns` say what they mean, then by remembered choices, then offers the user answers. Command lines are
-parsed by `shell` into `command_words`; `programs` knows which programs start others. `floor/` finds what
+parsed by `shell` into `command_words`; `programs` knows which programs start others. `floor` finds what
 nobody may allow, such as `rm -rf /`: `claims` notes it as a `Destruction`, which `engine` denies before it
 asks any rule. Importing this package costs next to nothing; `coupler.permission.engine.Permissions` loads the
 rest.

@@ -12,10 +12,10 @@ from msgspec import Struct
 
 from coupler.permission.action import KINDS, PATH_KINDS, Action, Budget
 from coupler.permission.command_words import Line, Target, Word, is_harmless
-from coupler.permission.floor.expansion import Scope
-from coupler.permission.floor.floor import findings
-from coupler.permission.floor.places import UNKNOWN, Places
+from coupler.permission.expansion import Scope
+from coupler.permission.floor import findings
 from coupler.permission.patterns import Url
+from coupler.permission.places import UNKNOWN, Places
 from coupler.permission.programs import inline_code_at, is_starter, program_name
 from coupler.permission.shell import read_line
 from coupler.runtime.paths import (
@@ -230,6 +230,8 @@ _TEXTUAL = frozenset({"echo", "printf", "tr", "cut", "expr", "basename", "dirnam
 """Programs whose words are not taken for paths."""
 MOST_FOUND = 2000
 """Most files that the wildcards of one word are expanded to; with more, the word counts as the root."""
+DEEPEST_PATTERN = 40
+"""Most directories in a pattern whose wildcards are expanded; a deeper one counts as the root."""
 _DEVICES = re.compile(r"/dev/(?:null|zero|full|u?random|std(?:in|out|err)|tty|fd/\d+)")
 
 
@@ -296,6 +298,9 @@ def _paths(pattern: str, directory: str) -> Iterator[str]:
         return
     if plain != pattern or not glob.has_magic(pattern):
         yield from [path] if _is_path(plain, path := os.path.join(directory, plain)) else ()
+        return
+    if pattern.count(os.sep) > DEEPEST_PATTERN:
+        yield os.sep
         return
     before = plain.split("*")[0]
     whole = os.path.join(glob.escape(directory), pattern.replace("[^", "[!"))
