@@ -12,6 +12,7 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
@@ -21,14 +22,7 @@ from coupler.permission.action import Budget
 from coupler.permission.command_words import ANYTHING, Command, Line, Target, Word, is_local
 from coupler.permission.expansion import Scope
 from coupler.permission.places import UNKNOWN, Places, Reading
-from coupler.permission.programs import (
-    inline_code_at,
-    interpreted_at,
-    is_interpreter,
-    is_starter,
-    look_through,
-    program_name,
-)
+from coupler.permission.programs import is_interpreter, is_starter, program_name
 from coupler.permission.shell import DOUBTS_ABOUT_BODY, read_line
 
 DEEPEST = 4
@@ -99,36 +93,32 @@ def findings(
     return [found] if found is not None else []
 
 
+@dataclass
 class _Judgement:
     """Judges one text, and the texts that its commands run."""
 
-    def __init__(
-        self,
-        line: Line,
-        places: Places,
-        budget: Budget,
-        depth: int = 0,
-        read: dict[str, Finding | None] | None = None,
-    ) -> None:
-        self._line = line
-        self._places = places
-        self._budget = budget
-        self._depth = depth
-        self._read: dict[str, Finding | None] = {} if read is None else read
-        self._scope = Scope(line, places, budget)
+    line: Line
+    places: Places
+    budget: Budget
+    depth: int = 0
+    read: dict[str, Finding | None] = field(default_factory=dict)
+    """What was found in the texts that were read before."""
+
+    def __post_init__(self) -> None:
+        self._scope = Scope(self.line, self.places, self.budget)
         self._worst: Finding | None = None
         self._commands: list[Sequence[Reading]] = []  # as they were read
         self._renamed: dict[str, str] = {}  # programs that it has given another name
 
     def worst(self, text: str | None) -> Finding | None:
         """Return the first finding that denies, or else the first; `text` is the source of a shell's line."""
-        for command in self._line.commands:
+        for command in self.line.commands:
             self._command(command.words)
-        for target in self._line.targets:
+        for target in self.line.targets:
             for words in self._scope.readings(target.word) if target.kind == "edit" else ():
                 for word in words:
-                    self._note(_writes_to(word, self._places))
-        for name, values in self._line.variables.items():
+                    self._note(_writes_to(word, self.places))
+        for name, values in self.line.variables.items():
             # What a command is given may be run by it, as a pager or an editor is.
             for value in (each for word in values for each in self._scope.texts(word) if not is_local(name)):
                 is_made = value.startswith("<(")
@@ -137,7 +127,7 @@ class _Judgement:
         if text is not None:
             self._disguised(text)
             self._run_texts(text)
-        self._budget.is_spent = self._budget.is_spent or self._scope.is_cut
+        self.budget.is_spent = self.budget.is_spent or self._scope.is_cut
         return self._worst
 
     def _note(self, finding: Finding | None) -> None:
@@ -150,7 +140,7 @@ class _Judgement:
                 for path in self._fed_paths if word.text.isidentifier() else ():
                     self._scope.give(word.text, _escaped(path))
         for spelling in self._scope.spellings(self._filled(words)):
-            if spelling and not _fatal(self._worst) and self._budget.take(words=len(spelling)):
+            if spelling and not _fatal(self._worst) and self.budget.take(words=len(spelling)):
                 self._spelled(spelling, is_new=not all(word.is_plain for word in words))
 
     def _filled(self, words: Sequence[Word]) -> Sequence[Word]:
@@ -165,10 +155,10 @@ class _Judgement:
     def _fed_paths(self) -> list[str]:
         """Paths that the line's commands, here-documents and here-strings may feed to other commands."""
         fed: list[str] = []
-        for command in self._line.commands:
+        for command in self.line.commands:
             [words, *_] = self._scope.spellings(command.words)
-            fed += _printed_paths(words, self._places) if words else []
-        fed += [line for text in self._line.fed for line in text.split("\n")]
+            fed += _printed_paths(words, self.places) if words else []
+        fed += [line for text in self.line.fed for line in text.split("\n")]
         return [*dict.fromkeys(path for path in fed if path)] or [UNKNOWN]
 
     def _spelled(self, words: Sequence[Reading], *, is_new: bool) -> None:
@@ -182,9 +172,9 @@ class _Judgement:
             if any(fnmatchcase(known, name.replace(UNKNOWN, "*") or "*") for known in PROGRAMS):
                 self._note(_question("starts a program that is only known when it runs"))
         elif name not in PROGRAMS and name not in _CONTAINED | _LOOKING and not is_starter(name):
-            disk = _disk_in(given, self._places)
+            disk = _disk_in(given, self.places)
             self._note(None if disk is None else _question(f"may change {disk}"))
-        for started in look_through(_certain(words)).inner:
+        for started in programs.look_through(_certain(words)).inner:
             if isinstance(started, str):
                 found = self._within(started)
                 self._note(_if_empty(found) if any(word.is_bare for word in words) else found)
@@ -205,8 +195,8 @@ class _Judgement:
 
     def _by_program(self, name: str, words: Sequence[Reading], *, is_guessed: bool) -> None:
         """Judge a program by its words; where one is only guessed to be started, only certain harm counts."""
-        if not _fatal(self._worst) and self._budget.take(words=len(words) + 1):
-            found = PROGRAMS[name](Arguments(words), self._places)
+        if not _fatal(self._worst) and self.budget.take(words=len(words) + 1):
+            found = PROGRAMS[name](Arguments(words), self.places)
             found = _fatal(found) if is_guessed else found
             self._note(_if_empty(found) if any(word.is_bare for word in words) else found)
 
@@ -215,28 +205,30 @@ class _Judgement:
         ends = [operand.text for operand in given.operands[-2:]]
         if name in _MOVING:
             # An unquoted variable that is empty leaves no word, and then the home is entered.
-            for directory in [ends[0]] if ends and ends[0] else self._places.homes:
-                self._places.enter(directory)
+            for directory in [ends[0]] if ends and ends[0] else self.places.homes:
+                self.places.enter(directory)
         if name == "ln" and ends and given.has("s", "symbolic"):
-            self._places.link(*ends)
+            self.places.link(*ends)
         if name == "mount" and len(ends) == 2 and any("bind" in word.text for word in given.words):
-            self._places.link(*ends, is_mounted=True)
+            self.places.link(*ends, is_mounted=True)
         if name in {"cp", "ln", "install", "mv"} and len(ends) == 2 and program_name(ends[0]) in PROGRAMS:
             self._renamed[program_name(ends[1])] = program_name(ends[0])
 
     def _by_starter(self, name: str, words: Sequence[Reading]) -> None:
         """Judge code among a command's words, and the programs that it may start from them."""
-        is_code = inline_code_at(_certain(words)) is not None or name in _CODE_PROGRAMS
+        is_code = programs.inline_code_at(_certain(words)) is not None or name in _CODE_PROGRAMS
         if name in _CONTAINED or (name in _INERT and not is_code):
             return
         if name in _CODE_PROGRAMS or (is_code and is_interpreter(Word(name))):
-            self._note(_in_code("\n".join(word.text for word in words[1:]), self._places))
+            self._note(_in_code("\n".join(word.text for word in words[1:]), self.places))
             return
         is_known = is_starter(name) or is_code
         directory = Arguments(words).value("-C", "--chdir", "-D") if is_starter(name) else None
         if directory is not None:
-            self._places.directories.insert(0, directory.text)
+            self.places.directories.insert(0, directory.text)
         for place, word in enumerate(words[1:], 1):
+            if is_known and program_name(word.text) in _SHELLS:
+                self._commands.append(words[place:])
             if program_name(word.text) in (PROGRAMS if is_known else _OFTEN_STARTED):
                 self._by_program(program_name(word.text), words[place + 1 :], is_guessed=True)
             for text in (
@@ -250,23 +242,23 @@ class _Judgement:
         is_runner = len(words) > 1 and (name, words[1].text) in programs.COMMANDS
         start = 1 if name in programs.WHOLE else 2 if is_runner else len(words)
         started = [*itertools.dropwhile(lambda word: word.text.startswith("-"), words[start:])]
-        if started and self._budget.take(words=len(started)):
+        if started and self.budget.take(words=len(started)):
             self._spelled(started, is_new=True)
 
     def _disguised(self, text: str) -> None:
         """Judge a text without look-alikes, and in pieces if the parser is in doubt about it."""
-        if not self._budget.take(characters=len(text)):
+        if not self.budget.take(characters=len(text)):
             return
         plain = _cleaned(text)
         if _BOMB.search(plain):
             self._note(Finding("would start processes until nothing works any more"))
         if plain != text:
             self._note(self._within(plain))
-        is_whole = not any("too long" in doubt for doubt in self._line.doubts)
-        for piece in _PIECES.findall(self._without_documents(plain)) if self._line.doubts else ():
+        is_whole = not any("too long" in doubt for doubt in self.line.doubts)
+        for piece in _PIECES.findall(self._without_documents(plain)) if self.line.doubts else ():
             is_inner = piece.lstrip().startswith("(")
             found = _fatal(self._within(piece.strip("() \t") if is_inner else piece))
-            if found is None and any("parse" in doubt for doubt in self._line.doubts):
+            if found is None and any("parse" in doubt for doubt in self.line.doubts):
                 found = self._by_blanks(piece)
             self._note(found if is_whole else _softened(found))
 
@@ -274,36 +266,38 @@ class _Judgement:
         """Return the certain harm of a piece that nobody can parse, with what is between blanks as words."""
         words = [ANYTHING._replace(source=word) for word in piece.split()]
         targets = [Target("edit", word._replace(source=word.source.rpartition(">")[2])) for word in words]
-        line = Line([Command(tuple(words))] if words else [], targets, variables=self._line.variables)
-        return _fatal(_Judgement(line, self._places, self._budget, self._depth + 1, self._read).worst(None))
+        line = Line([Command(tuple(words))] if words else [], targets, variables=self.line.variables)
+        return _fatal(_Judgement(line, self.places, self.budget, self.depth + 1, self.read).worst(None))
 
     def _without_documents(self, text: str) -> str:
         """Return the text without here-documents, which are no commands, if it is certain where they end."""
-        if any("here-document" in doubt and doubt not in DOUBTS_ABOUT_BODY for doubt in self._line.doubts):
+        if any("here-document" in doubt and doubt not in DOUBTS_ABOUT_BODY for doubt in self.line.doubts):
             return text
-        for body in self._line.fed:
+        for body in self.line.fed:
             text = text.replace(body, "\n") if "\n" in body else text
         return text
 
     def _run_texts(self, text: str) -> None:
         """Judge the texts that the line feeds to a shell or an interpreter, or writes to a file and runs."""
         source = self._without_documents(text)
-        fed = [*self._line.fed]
-        for body in self._line.fed:
+        fed = [*self.line.fed]
+        for body in self.line.fed:
             fed += self._scope.texts(ANYTHING._replace(source=body)) if "\n" not in body.strip() else []
         names = {program_name(words[0].text) for words in self._commands}
         is_fed = _FEEDS.search(source) is not None
         for words in self._commands:
             name = program_name(words[0].text)
             is_shell = _reads_commands(name, words)
-            is_code = name in _CODE_PROGRAMS | _BUILDERS or interpreted_at(_certain(words)) is not None
+            is_code = (
+                name in _CODE_PROGRAMS | _BUILDERS or programs.interpreted_at(_certain(words)) is not None
+            )
             for each in fed:
                 self._note(self._within(each) if is_shell else None)
-                self._note(_in_code(each, self._places) if is_code else None)
+                self._note(_in_code(each, self.places) if is_code else None)
             is_unknown = is_shell and not (fed and names <= _PASSING | _SHELLS)
             if is_fed and (is_unknown or (not fed and _reads_code(name, words))):
                 self._note(_question(f"gives `{name}` a text to run that is only known when it runs"))
-        if self._line.targets or names & _MAKING:
+        if self.line.targets or names & _MAKING:
             self._run_files(source, fed)
 
     def _run_files(self, source: str, fed: Sequence[str]) -> None:
@@ -311,7 +305,7 @@ class _Judgement:
         run = {each for words in self._commands for each in _run_by(words)}
         run |= _MAKEFILES if run & _BUILDERS else set()
         is_code = any(is_interpreter(Word(program_name(words[0].text))) for words in self._commands)
-        for statement in _STATEMENTS.findall(source) if self._budget.take(characters=len(source)) else ():
+        for statement in _STATEMENTS.findall(source) if self.budget.take(characters=len(source)) else ():
             line = read_line(statement)
             commands = [(program_name(each.words[0].text), [*each.words[1:]]) for each in line.commands]
             files = [target.word for target in line.targets if target.kind == "edit"]
@@ -323,19 +317,19 @@ class _Judgement:
                 self._note(_question("runs a file whose content is only known when it runs"))
             for text in (*fed, *printed):
                 self._note(_softened(_fatal(self._within(text))))
-                self._note(_in_code(text, self._places) if is_code else None)
+                self._note(_in_code(text, self.places) if is_code else None)
 
     def _within(self, text: str) -> Finding | None:
         """Return the worst finding on a text that is read as commands."""
-        if text not in self._read:
-            self._read[text] = None
-            if self._depth < DEEPEST and text.strip() and self._budget.take(characters=len(text) + 20):
-                inner = _Judgement(read_line(text), self._places, self._budget, self._depth + 1, self._read)
-                for name, words in self._line.variables.items():
+        if text not in self.read:
+            self.read[text] = None
+            if self.depth < DEEPEST and text.strip() and self.budget.take(characters=len(text) + 20):
+                inner = _Judgement(read_line(text), self.places, self.budget, self.depth + 1, self.read)
+                for name, words in self.line.variables.items():
                     for word in words:
                         inner._scope.give(name, word.source or word.text)
-                self._read[text] = inner.worst(text)
-        return self._read[text]
+                self.read[text] = inner.worst(text)
+        return self.read[text]
 
 
 def _question(reason: str) -> Finding:
@@ -376,7 +370,7 @@ def _certain(words: Sequence[Reading]) -> list[Word]:
 
 def _reads_commands(name: str, words: Sequence[Reading]) -> bool:
     """True if a program takes its input for commands."""
-    given = Arguments(words[1:])
+    given = Arguments([word for word in words[1:] if word.text != "-"])
     is_stream = any(word.text.startswith(("/dev/", "<(")) for word in given.operands)
     if name in _SHELLS:
         is_text = given.matches(r"-\w*c|--version|--help")
@@ -390,7 +384,7 @@ def _reads_commands(name: str, words: Sequence[Reading]) -> bool:
 
 def _reads_code(name: str, words: Sequence[Reading]) -> bool:
     """True if an interpreter takes its input for code."""
-    at = interpreted_at(_certain(words))
+    at = programs.interpreted_at(_certain(words))
     is_stream = at is not None and "".join(word.text for word in words[at : at + 1]) in {"-", "/dev/stdin"}
     return at == len(words) or (is_stream and re.match("py|perl|ruby|node|php|lua|bun", name) is not None)
 
@@ -557,12 +551,11 @@ def _writes(*options: str) -> Judge:
 
 def _deletes_with(pattern: str = ".*") -> Judge:
     """Return a judge of a program that deletes its operands if one of its words matches the pattern."""
-    of_windows = re.compile(r"/[a-zA-Z](?::.*)?")
     return _harms(
-        lambda given: (
-            Harm([each for each in given.operands if not of_windows.fullmatch(each.text)])
+        lambda given: Harm(
+            [each for each in given.operands if not re.fullmatch(r"/[a-zA-Z](?::.*)?", each.text)]
             if given.matches(pattern)
-            else Harm()
+            else ()
         )
     )
 

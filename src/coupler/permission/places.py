@@ -36,15 +36,7 @@ _SYSTEM = (
     *("System/Library", "private/var", "private/etc", "nix/store", "Program Files"),
 )
 _IN_HOMES = (
-    ".ssh",
-    ".gnupg",
-    ".config",
-    ".local",
-    ".local/share",
-    "Documents",
-    "Desktop",
-    "Pictures",
-    "Library",
+    *(".ssh", ".gnupg", ".config", ".local", ".local/share", "Documents", "Desktop", "Pictures", "Library"),
 )
 _HOME_OF_SOMEBODY = re.compile(r"(?:/(?:home|Users)/[^/]+|/root)(?![^/])")
 _DRIVE = re.compile(
