@@ -166,6 +166,7 @@ class _Expansion:
         self._scope = scope
         self._depth = depth
         self._texts = [""]
+        self._tail: list[str] = []  # what follows them, in all readings
         self._is_pattern = False
         self._is_quoted = False
 
@@ -174,6 +175,7 @@ class _Expansion:
         at = self._tilde()
         while at < len(self._source):
             at = self._step(at)
+        self._fork(("",))
         return [
             Reading(text.replace(EMPTY, ""), self._is_pattern, EMPTY in text)
             for text in dict.fromkeys(self._texts)
@@ -274,10 +276,12 @@ class _Expansion:
         return [*others, *(value for value in values if value.strip(EMPTY) or ":" not in sign)]
 
     def _add(self, text: str) -> None:
-        self._texts = [before + text for before in self._texts]
+        self._tail.append(text)
 
     def _fork(self, found: Sequence[str]) -> None:
-        self._texts = [before + text for before, text in self._scope.ways(self._texts, found or ("",))]
+        tail = "".join(self._tail)
+        self._tail.clear()
+        self._texts = [before + tail + text for before, text in self._scope.ways(self._texts, found or ("",))]
 
 
 def _trimmed(value: str, sign: str, pattern: str) -> Iterator[str]:

@@ -260,14 +260,17 @@ class _Judgement:
             found = _fatal(self._within(piece.strip("() \t") if is_inner else piece))
             if found is None and any("parse" in doubt for doubt in self.line.doubts):
                 found = self._by_blanks(piece)
+                # Without a parser this is all that is known of it.
+                is_all = any("without a parser" in doubt for doubt in self.line.doubts)
+                found = found if is_all else _fatal(found)
             self._note(found if is_whole else _softened(found))
 
     def _by_blanks(self, piece: str) -> Finding | None:
-        """Return the certain harm of a piece that nobody can parse, with what is between blanks as words."""
+        """Return the worst finding on a piece that nobody can parse, with what is between blanks as words."""
         words = [ANYTHING._replace(source=word) for word in piece.split()]
         targets = [Target("edit", word._replace(source=word.source.rpartition(">")[2])) for word in words]
         line = Line([Command(tuple(words))] if words else [], targets, variables=self.line.variables)
-        return _fatal(_Judgement(line, self.places, self.budget, self.depth + 1, self.read).worst(None))
+        return _Judgement(line, self.places, self.budget, self.depth + 1, self.read).worst(None)
 
     def _without_documents(self, text: str) -> str:
         """Return the text without here-documents, which are no commands, if it is certain where they end."""

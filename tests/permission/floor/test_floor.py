@@ -112,6 +112,12 @@ def test_the_rights_of_one_directory_in_a_home_are_its_users_to_change(
         ("echo " + "'" * 20_001 + " | sh", {"ask"}),
         ("echo " + '\\"' * 9_000 + " | sh", {"ask"}),
         ("python -c '" + "/ " * 9_000 + "'", {"allow", "ask"}),
+        ('rm -rf "$A$B$C$D$E' + "\\\\a" * 9_000 + '"', {"ask"}),
+        ('rm -rf "' + "$A" * 400 + '"', {"ask"}),
+        ("rm -rf " + "${A:-" * 60 + "/" + "}" * 60, {"deny", "ask"}),
+        ("; ".join(f"x{i}=$x{i + 1}$x{i + 1}" for i in range(80)) + "; rm -rf $x0", {"ask"}),
+        ("echo " + "a" * 90_000 + " | sh", {"ask"}),
+        ("sh -c '" + 'echo "' * 2_000 + "'", {"allow", "ask"}),
     ],
 )
 def test_long_and_deep_lines_get_an_answer_in_time(bench: Bench, command: str, decisions: set[str]) -> None:
