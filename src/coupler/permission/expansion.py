@@ -73,13 +73,14 @@ class Scope:
         return [" ".join(reading.text for reading in words) for words in self.readings(word)]
 
     def spellings(self, words: Sequence[Word]) -> list[list[Reading]]:
-        """Return the readings of a command: the usual one, and one for each other reading of each word."""
+        """Return the readings of a command: the first of each word, the last of each, and each other one."""
         ways = [self.readings(word) for word in words]
         usual = [way[0] for way in ways]
         found = [usual]
         for place, way in enumerate(ways):
             found += [[*usual[:place], other, *usual[place + 1 :]] for other in way[1:]]
         self.is_cut = self.is_cut or len(found) > MOST_SPELLINGS
+        found[1:1] = [[way[-1] for way in ways]] if len(found) > 1 else []
         return [[reading for words in spelling for reading in words] for spelling in found[:MOST_SPELLINGS]]
 
     def expanded(self, source: str, depth: int = 0) -> list[list[Reading]]:

@@ -106,6 +106,7 @@ class _Judgement:
 
     def __post_init__(self) -> None:
         self._scope = Scope(self.line, self.places, self.budget)
+        self._directories = [*self.places.directories]  # before it changes to others
         self._worst: Finding | None = None
         self._commands: list[Sequence[Reading]] = []  # as they were read
         self._renamed: dict[str, str] = {}  # programs that it has given another name
@@ -249,6 +250,7 @@ class _Judgement:
         """Judge a text without look-alikes, and in pieces if the parser is in doubt about it."""
         if not self.budget.take(characters=len(text)):
             return
+        self.places.directories[:] = self._directories
         plain = _cleaned(text)
         if _BOMB.search(plain):
             self._note(Finding("would start processes until nothing works any more"))

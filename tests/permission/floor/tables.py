@@ -371,6 +371,10 @@ DISGUISED = [
     "unzip -o x.zip -d /boot",
     "powershell -c 'Remove-Item -Recurse -Force C:\\'",
     "rm -rf\\ /; rm -rf /",
+    "rm -rf / $UNSET_ANYWHERE $UNSET_AS_WELL",
+    'sh -c "rm -rf / $UNSET_ANYWHERE $UNSET_AS_WELL"',
+    'a=(/ /usr); rm -rf "${a[@]}"',
+    "rm -rf / | tee $UNSET_ANYWHERE",
 ]
 
 FATAL = [*DELETING, *RIGHTS, *DISKS, *MACHINE, *DISGUISED]

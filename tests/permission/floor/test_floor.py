@@ -117,6 +117,10 @@ def test_the_rights_of_one_directory_in_a_home_are_its_users_to_change(
         ("rm -rf " + "${A:-" * 60 + "/" + "}" * 60, {"deny", "ask"}),
         ("; ".join(f"x{i}=$x{i + 1}$x{i + 1}" for i in range(80)) + "; rm -rf $x0", {"ask"}),
         ("echo " + "a" * 90_000 + " | sh", {"ask"}),
+        ("env " * 900 + "$A", {"ask"}),
+        ("uv run " * 500 + "ls", {"allow", "ask"}),
+        ("npx " * 900 + "rm -rf build", {"allow", "ask"}),
+        ("sudo " * 400 + "rm -rf /", {"deny", "ask"}),
         ("sh -c '" + 'echo "' * 2_000 + "'", {"allow", "ask"}),
     ],
 )
