@@ -5,6 +5,9 @@ import sys
 import pytest
 
 from coupler.permission import shell
+from coupler.permission.action import Budget
+from coupler.permission.claims import Destruction, Doubt, claims_of
+from permission.floor import tables as floor_tables
 from permission.parts import Bench
 from tables import table
 
@@ -77,3 +80,13 @@ def test_a_denied_command_is_still_denied(bench: Bench) -> None:
 
 def test_words_without_a_shell_need_no_parser(bench: Bench) -> None:
     assert bench.run(("git", "commit", "-m", "a; $(b)"), "execute(git *)").decision == "allow"
+
+
+@table("command", [*floor_tables.DELETING, *floor_tables.DISKS, *floor_tables.MACHINE, *floor_tables.RIGHTS])
+def test_the_floor_holds_without_it(bench: Bench, command: str) -> None:
+    roots = [str(bench.project)]
+    claims = claims_of(bench.action("execute", command=command), roots[0], roots, Budget())
+
+    assert any(
+        isinstance(each, Destruction) or (isinstance(each, Doubt) and each.is_vital) for each in claims
+    )

@@ -6,7 +6,7 @@ are the paths, commands and URLs that must be allowed for it; `engine` judges ea
 `patterns` say what they mean, then by remembered choices, then offers the user answers. Command lines are
 parsed by `shell` into `command_words`; `programs` knows which programs start others, `option_values` which
 options of unknown programs may, `variables` which variables change what a command does. `reach` finds the
-files and secrets that a command reaches, by what `effects` knows of programs. `floor/` finds what
+files and secrets that a command reaches, by what `effects` knows of programs. `floor` finds what
 nobody may allow, such as `rm -rf /`: `claims` notes it as a `Destruction`, which `engine` denies before it
 asks any rule. Importing this package costs next to nothing; `coupler.permission.engine.Permissions` loads the
 rest.

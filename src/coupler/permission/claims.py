@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from coupler.permission.action import KINDS, PATH_KINDS, Action, Budget
 from coupler.permission.command_words import Line, Target, Word
-from coupler.permission.floor.expansion import Scope
-from coupler.permission.floor.floor import findings
-from coupler.permission.floor.places import Places
+from coupler.permission.expansion import Scope
+from coupler.permission.floor import findings
 from coupler.permission.patterns import CommandForm, Url
+from coupler.permission.places import Places
 from coupler.permission.reach import Reach, Surroundings
 from coupler.permission.shell import read_line
 from coupler.permission.variables import is_harmless

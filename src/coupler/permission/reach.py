@@ -23,10 +23,10 @@ from coupler.permission.effects import (
     takes_messages,
     writes_only,
 )
-from coupler.permission.floor.expansion import Reading, Scope
-from coupler.permission.floor.places import UNKNOWN
+from coupler.permission.expansion import Scope
 from coupler.permission.option_values import starting_options
 from coupler.permission.patterns import glob, has_wildcard
+from coupler.permission.places import UNKNOWN, Reading
 from coupler.permission.programs import program_name
 from coupler.redaction.sources import looks_secret
 from coupler.runtime.paths import (

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 DENIED = [
-    "rm -rf /$1",
-    'rm -rf "/$1"',
-    "rm -rf $1/*",
-    'rm -rf /"$@"',
-    "bash -c 'rm -rf /$1'",
     "r$@m -rf /",
     "ln -s / root; cd root; rm -rf *",
     "ln -sT ~ x && rm -rf x/.",
@@ -27,20 +22,11 @@ DENIED = [
     "cp /bin/rm ./x; ./x -rf /",
     "cp $(which rm) ./x && ./x -rf ~",
     "ln -s /bin/rm x; ./x -rf /",
-    "install $(command -v rm) x; ./x -rf /",
-    "echo 'rm -rf /' | install -m 755 /dev/stdin x; ./x",
-    "echo 'rm -rf /' | tee x; chmod +x x; ./x",
-    "echo 'rm -rf /' | dd of=x; chmod +x x; ./x",
-    "echo 'all: ; rm -rf /' > Makefile && make",
-    "rg --files / | xargs rm",
-    "tree -fi / | xargs rm -rf",
-    "du -a / | cut -f2 | xargs rm -rf",
     "7z a -sdel x.7z ~",
     "rclone purge /",
     "gio trash ~",
     "gio remove -f ~/",
     "cmake -E remove_directory /",
-    "tcc -run - <<< 'int main(){system(\"rm -rf /\");}'",
     "zpool create tank /dev/sda",
     "cryptsetup luksRemoveKey /dev/sda2",
 ]

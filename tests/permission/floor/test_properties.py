@@ -18,8 +18,9 @@ WRAPPERS = (
 AROUND = (
     *("({0})", "{{ {0}; }}", "true && {0}", "false || {0}", "if true; then {0}; fi", "{0} 2>/dev/null"),
     *("for i in 1 2; do {0}; done", "f() {{ {0}; }}; f", "x=$( {0} )", "echo `ls`; {0}", "ls\n{0}\nls"),
-    *("echo {1} | sh", "sh <<< {1}", "alias x={1}; x", "case a in a) {0};; esac", "[[ -d x ]] && {0}"),
+    *("sh <<< {1}", "alias x={1}; x", "case a in a) {0};; esac", "[[ -d x ]] && {0}"),
 )
+HIDING = ("echo {1} | sh", "printf %s {1} | bash", "echo {1} > x.sh && sh x.sh", "python -c {1} | sh")
 FATAL = st.sampled_from(
     ["rm -rf /", "rm -rf ~", "rm -rf $HOME/*", "dd if=x of=/dev/sda", "chmod -R 777 /", "mkfs.ext4 /dev/sda1"]
 )
@@ -46,6 +47,11 @@ def judged(command: str) -> str:
 )
 def test_wrappers_in_wrappers_get_nothing_through(fatal: str, inner: list[str], outer: list[str]) -> None:
     assert judged(wrapped(fatal, [*inner, *outer])) == "deny"
+
+
+@given(FATAL, st.lists(st.sampled_from(WRAPPERS), max_size=1), st.sampled_from(HIDING))
+def test_what_hides_it_is_at_least_asked_about(fatal: str, inner: list[str], hiding: str) -> None:
+    assert judged(wrapped(fatal, [*inner, hiding])) in {"deny", "ask"}
 
 
 @given(st.text(st.characters(min_codepoint=0x80, exclude_categories=("Cs",)), min_size=1, max_size=5))

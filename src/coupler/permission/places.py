@@ -14,6 +14,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
+from typing import NamedTuple
+
+from coupler.runtime.paths import is_below
 
 UNKNOWN = "\ue000"
 """Placeholder in a text for what is only known when the shell runs."""
@@ -35,8 +38,7 @@ _SYSTEM = (
 _IN_HOMES = (
     *(".ssh", ".gnupg", ".config", ".local", ".local/share", "Documents", "Desktop", "Pictures", "Library"),
 )
-_CLOSE_TO_ETC = "/etc"
-_HOME_OF_SOMEBODY = re.compile(r"/(?:home|Users)/[^/]+|/root")
+_HOME_OF_SOMEBODY = re.compile(r"(?:/(?:home|Users)/[^/]+|/root)(?![^/])")
 _DRIVE = re.compile(
     r"[A-Za-z]:[\\/]*[*.?]*(?:[\\/]*(?:Windows|Users|Program Files)[\\/]*[*.?]*)?", re.IGNORECASE
 )
@@ -55,18 +57,27 @@ _DEVICE_NAMES = (
     *("sda", "sda1", "sdb", "sdb1", "hda", "vda", "vda1", "xvda", "nvme0", "nvme0n1", "nvme0n1p1", "mmcblk0"),
     *("disk0", "disk1", "rdisk0", "dm-0", "md0", "mem"),
 )
-_VITAL_FILES = frozenset(
-    {
-        *(
-            f"/etc/{name}"
-            for name in ("passwd", "shadow", "group", "gshadow", "sudoers", "fstab", "crypttab")
-        ),
-        *("/etc/ld.so.preload", "/etc/inittab", "/proc/sysrq-trigger", "/proc/kcore"),
-    }
+_VITAL = re.compile(
+    r"/etc/(?:passwd|shadow|group|gshadow|sudoers|fstab|crypttab|ld\.so\.preload|inittab)"
+    r"|/proc/(?:sysrq-trigger|kcore)|/(?:boot|efi|sys|etc/sudoers\.d|etc/pam\.d|proc/sys/kernel)(?:/.*)?",
+    re.DOTALL,
 )
-_VITAL_TREES = ("/boot", "/efi", "/sys", "/etc/sudoers.d", "/etc/pam.d", "/proc/sys/kernel")
-
 _FOLDS = sys.platform in ("darwin", "win32")
+
+
+class Reading(NamedTuple):
+    """One text that a word of a shell's line may become."""
+
+    text: str
+    is_pattern: bool = False
+    """True if the shell replaces its wildcards."""
+    is_bare: bool = False
+    """True if it holds only if something unknown is empty."""
+
+    @property
+    def is_open(self) -> bool:
+        """True if its beginning is unknown, so that nobody can say where it leads."""
+        return self.text.startswith(UNKNOWN)
 
 
 class Places:
@@ -91,43 +102,55 @@ class Places:
         whole = (home for path in given for home in (os.path.normpath(path), os.path.realpath(path)))
         return tuple(dict.fromkeys(home for home in whole if os.path.isabs(home) and home != os.sep))
 
-    def whole(self, text: str, *, is_pattern: bool = False) -> str | None:
+    def whole(self, path: str | Reading) -> str | None:
         """Return a description of the protected place that this path is, or may match; None if it is none."""
-        if _DRIVE.fullmatch(text) and ("\\" in text or sys.platform == "win32" or len(text) == 2):
-            return f"{text}, a drive or a directory of the system"
-        key = (text, is_pattern, *self.directories)
+        word = _as_reading(path)
+        if _DRIVE.fullmatch(word.text) and (
+            "\\" in word.text or sys.platform == "win32" or len(word.text) == 2
+        ):
+            return f"{word.text}, a drive or a directory of the system"
+        key = (word.text, word.is_pattern, *self.directories)
         if key not in self._known:
-            named = (self._named(path, is_pattern) for path in self._paths(text, is_pattern))
+            named = (self._named(each, word.is_pattern) for each in self._paths(word))
             self._known[key] = next((what for what in named if what is not None), None)
         return self._known[key]
 
-    def own(self, text: str, *, is_pattern: bool = False) -> str | None:
+    def own(self, word: Reading) -> str | None:
         """Return what this path is of the session's own: all of a directory of the session, or its `.git`."""
-        for path in self._paths(text, is_pattern, is_now=True):
+        for path in self._paths(word, is_now=True):
             for root in self.roots:
-                if _fits(path, root, is_pattern):
+                if _fits(path, root, word.is_pattern):
                     return f"all of {root}"
-                if _fits(path, f"{root}/.git", is_pattern and path.endswith(".git")):
+                if _fits(path, f"{root}/.git", word.is_pattern and path.endswith(".git")):
                     return f"the history in {root}/.git"
         return None
 
-    def device(self, text: str, *, is_pattern: bool = False) -> str | None:
+    def device(self, path: str | Reading) -> str | None:
         """Return a description of the disk that this path is, if it is one."""
-        for path in (text, *self._paths(text, is_pattern, is_followed=True)):
-            if _DEVICE.fullmatch(path) or _is_block_device(path):
-                return f"the disk {text}"
-            if is_pattern and any(_same(f"/dev/{name}", path, True) for name in _DEVICE_NAMES):
-                return f"the disks {text}"
+        word = _as_reading(path)
+        for each in (word.text, *self._paths(word, is_followed=True)):
+            if _DEVICE.fullmatch(each) or _is_block_device(each):
+                return f"the disk {word.text}"
+            if word.is_pattern and any(_same(f"/dev/{name}", each, True) for name in _DEVICE_NAMES):
+                return f"the disks {word.text}"
         return None
 
-    def vital(self, text: str, *, is_pattern: bool = False) -> str | None:
+    def vital(self, path: str | Reading) -> str | None:
         """Return a description of this path if it is a disk, or a file that the system needs."""
-        if (device := self.device(text, is_pattern=is_pattern)) is not None:
+        word = _as_reading(path)
+        if (device := self.device(word)) is not None:
             return device
-        for path in self._paths(text, is_pattern, is_followed=True):
-            if path in _VITAL_FILES or is_below(path, _VITAL_TREES):
-                return f"{path}, which the system needs"
+        for each in self._paths(word, is_followed=True):
+            if _VITAL.fullmatch(each):
+                return f"{each}, which the system needs"
         return None
+
+    def is_in_home(self, word: Reading) -> bool:
+        """True if this path is a home or in one, wherever it leads."""
+        return all(
+            any(is_below(path, home) for home in self.homes) or _HOME_OF_SOMEBODY.match(path) is not None
+            for path in self._paths(word, is_followed=True)
+        )
 
     def enter(self, text: str) -> None:
         """Note that the line changes to this directory."""
@@ -164,7 +187,7 @@ class Places:
             return None
         if _HOME_OF_SOMEBODY.fullmatch(bare):
             return f"{bare}, {HOME}"
-        if os.path.dirname(bare) == _CLOSE_TO_ETC and os.path.isdir(bare):
+        if os.path.dirname(bare) == "/etc" and os.path.isdir(bare):
             return f"{bare}, a directory of the system"
         return None
 
@@ -183,20 +206,19 @@ class Places:
         own = {root for root in self.roots if root != os.sep and root not in self.homes}
         return {place: what for place, what in found.items() if place not in own}
 
-    def _paths(
-        self, text: str, is_pattern: bool, *, is_now: bool = False, is_followed: bool = False
-    ) -> Iterator[str]:
-        """Yield the absolute paths that a text may mean, as written and with links resolved.
+    def _paths(self, word: Reading, *, is_now: bool = False, is_followed: bool = False) -> Iterator[str]:
+        """Yield the absolute paths that a word may mean, as written and with links resolved.
 
         `is_followed` says that a link at its end is followed, as it is by whoever writes to it.
         """
+        text = word.text
         if not text or "\0" in text:
             return
         for directory in self.directories[-1:] if is_now else self.directories or [os.sep]:
             joined = os.path.join(directory, text)
             if UNKNOWN in directory and not os.path.isabs(text):
                 continue
-            head, tail = _split_at_wildcard(joined) if is_pattern else (joined, "")
+            head, tail = _split_at_wildcard(joined) if word.is_pattern else (joined, "")
             yield _plain(joined)
             is_behind = is_followed or text.endswith(("/", "/."))
             if (linked := self._behind_link(_plain(joined), is_followed=is_behind)) is not None:
@@ -219,9 +241,8 @@ class Places:
         return None
 
 
-def is_below(path: str, directories: Sequence[str]) -> bool:
-    """True if an absolute path is one of the directories or in one."""
-    return any(path == each or path.startswith(each.rstrip(os.sep) + os.sep) for each in directories)
+def _as_reading(path: str | Reading) -> Reading:
+    return path if isinstance(path, Reading) else Reading(path)
 
 
 def _plain(path: str) -> str:
