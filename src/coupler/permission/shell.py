@@ -171,6 +171,7 @@ _CASE_PATTERN = re.compile(r"[\w.*?/\[\]-]+", re.ASCII)
 _PLAIN_TEST = re.compile(r"\[ [\w./ =!-]* \]", re.ASCII)
 
 
+_SEPARATORS = re.compile(r"[;&|\n(){}`]+")
 BLANK = re.compile(rb"(?:[ \t\n]|(?<=[ \t\n])\\\n)*")
 
 
@@ -307,10 +308,17 @@ class TreeReader(WordReader):
         """Read the parts of the whole text."""
         if program.has_error:
             self._line.doubt("is not a shell text that can be parsed")
+            self._read_roughly()
         outside = self._source[: program.start_byte] + b"\n" + self._source[program.end_byte :]
         if program.type != "program" or not BLANK.fullmatch(outside):
             self._line.doubt("has text that the parser did not see")
         self._sequence(program)
+
+    def _read_roughly(self) -> None:
+        """Add what may be a command in a text that cannot be parsed: it is asked about, but may be denied."""
+        for piece in _SEPARATORS.split(self._source.decode(errors="replace")):
+            if words := piece.split():
+                self._line.commands.append(Command(certain(*words)))
 
     def _sequence(self, node: Node) -> None:
         """Read statements with what separates them; a newline between two of them separates as well."""
