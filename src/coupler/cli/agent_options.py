@@ -9,14 +9,15 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from coupler.cli.exit_codes import AUTH_REQUIRED, FAILED, refuse
 from coupler.cli.terminal import read_json_argument
 
 if TYPE_CHECKING:
     from coupler.client.errors import AgentError
-    from coupler.client.policy import Decide, Policy
+    from coupler.client.policy import Decide, Policy, PolicyName
+    from coupler.permission.rules import Rule
     from coupler.providers.catalogue import CatalogueEntry
     from coupler.schema.v1 import McpServer
 
@@ -73,8 +74,30 @@ def advice(error: AgentError, agent: str) -> str | None:
     return None
 
 
-def policy_of(permissions: str, allow: Sequence[str], deny: Sequence[str], callback: Decide | None) -> Policy:
-    """The permission policy; `callback` answers `ask`. Raises ValueError if options exclude each other."""
+def policy_of(
+    permissions: str, allow: Sequence[str], deny: Sequence[str], callback: Decide | None, cwd: str
+) -> Policy:
+    """The permission policy, with the rules of `coupler.toml` for this directory; `callback` answers `ask`.
+
+    Raises ValueError if options exclude each other, or if a rule is wrong.
+    """
+    return _policy_of_options(permissions, allow, deny, callback).with_rules(rules_in(cwd))
+
+
+def rules_in(cwd: str) -> list[Rule]:
+    """The rules of the user's `coupler.toml` and of the project's; raises ValueError if one is wrong."""
+    from coupler.agent.permission import rules_of
+    from coupler.config import ConfigError, load
+
+    try:
+        return rules_of(load(cwd, environ=os.environ))
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+
+
+def _policy_of_options(
+    permissions: str, allow: Sequence[str], deny: Sequence[str], callback: Decide | None
+) -> Policy:
     from coupler.client.policy import Policy
 
     if not allow and not deny:
@@ -103,11 +126,14 @@ def reject_unenforceable_options(
     deny: Sequence[str],
     files: str | None,
     terminals: bool,
+    permissions: str | None,
+    mode: str | None,
 ) -> None:
-    """Raises ValueError for options that cannot be enforced on an agent that asks for no permission."""
+    """Raises ValueError for options and rules that an agent which asks for no permission cannot be kept to."""
     given = {"--allow": allow, "--deny": deny, "--files": files, "--terminals": terminals}
     unhonoured = [name for name, value in given.items() if value]
-    if not unhonoured:
+    against = [rule for rule in rules_in(cwd) if rule.effect != "allow"]
+    if not unhonoured and not against:
         return
     from coupler.client.errors import AgentError
     from coupler.client_api import confinement_of, resolve_name
@@ -117,7 +143,17 @@ def reject_unenforceable_options(
     except AgentError:
         return  # the start itself will say what is wrong
     confinement = None if meant is None else confinement_of(meant.target)
-    if confinement is not None:
+    if confinement is None:
+        return
+    wanted = mode or confinement.modes.get(cast("PolicyName", permissions or "allow-reads"))
+    only_reads = wanted == confinement.modes.get("allow-reads")
+    is_kept = only_reads and all(rule.is_about_changes for rule in against)
+    if against and not is_kept:
+        raise ValueError(
+            f"{confinement.agent} asks for nothing, so that {against[0].described} cannot hold: use its ACP "
+            "form, or --permissions allow-reads where your rules are about changes and commands alone"
+        )
+    if unhonoured:
         raise ValueError(
             f"{confinement.agent} asks for nothing, and reads, writes and runs commands by itself, so that "
             f"it cannot be kept to {' and '.join(unhonoured)}: use --permissions allow-reads or allow-all, "

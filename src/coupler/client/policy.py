@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import shlex
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from msgspec import Struct
@@ -184,6 +185,15 @@ class Policy:
         policy._reads = "ordinary"
         return policy
 
+    def with_rules(self, rules: Iterable[Rule]) -> Policy:
+        """Return this policy with further rules; one that denies everything takes none that allow."""
+        changed = copy(self)
+        changed._rules = (*self._rules, *self._accepted(rules))
+        return changed
+
+    def _accepted(self, rules: Iterable[Rule]) -> tuple[Rule, ...]:
+        return tuple(rule for rule in rules if rule.effect != "allow" or self.name != "deny-all")
+
     @classmethod
     def of(cls, value: Policy | Decide | PolicyName | None) -> Policy:
         """Return a policy for a policy, its name or a function that decides; None allows reads."""
@@ -207,8 +217,7 @@ class Policy:
 
         function = None if self._decide is None else _Function(self._decide, request)
         permissions = self._permissions(request)
-        # Who denies everything has nothing allowed by the agent's own table.
-        also = [rule for rule in request.rules if rule.effect != "allow" or self.name != "deny-all"]
+        also = self._accepted(request.rules)
         permission = await permissions.decide(
             action_of(request),
             nobody if function is None else function.asked,

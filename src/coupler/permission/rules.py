@@ -38,6 +38,7 @@ PROJECT = "project"
 _ORIGINS = {"user": "your coupler.toml", PROJECT: "the project's coupler.toml"}
 _TEXT = re.compile(r"(?P<subject>[^():]*)(?::(?P<name>[^()]*))?(?:\((?P<pattern>.*)\))?", re.DOTALL)
 _SUBJECTS = (*KINDS, "tool", "mcp", "*")
+_CHANGING = frozenset({"edit", "delete", "move", "execute"})
 
 
 class Rule(Struct, frozen=True):
@@ -76,6 +77,11 @@ class Rule(Struct, frozen=True):
     def __str__(self) -> str:
         name = f":{self.name}" if self.name is not None else ""
         return f"{self.subject}{name}" + (f"({self.pattern})" if self.pattern is not None else "")
+
+    @property
+    def is_about_changes(self) -> bool:
+        """True if an agent that only reads cannot break it."""
+        return self.subject in _CHANGING
 
     @property
     def described(self) -> str:

@@ -178,6 +178,8 @@ def chat(**given: Any) -> None:
             deny=options.deny,
             files=options.files,
             terminals=options.terminals,
+            permissions=options.permissions,
+            mode=options.mode,
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from None
@@ -215,7 +217,7 @@ async def _chat(options: ChatOptions) -> int:
         return code_of_error(error)
     try:
         callback = dialogs.permission if front.can_ask else None
-        policy = policy_of(options.permissions or "ask", options.allow, options.deny, callback)
+        policy = policy_of(options.permissions or "ask", options.allow, options.deny, callback, cwd)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     chat_sessions = ChatSessions(agent, front, _session_options(options, policy), cwd)

@@ -178,7 +178,7 @@ def _options(prompt: tuple[str, ...], files: tuple[str, ...], given: dict[str, A
 
 
 def _refuse_unenforceable(given: dict[str, Any]) -> None:
-    names = ("allow", "deny", "files", "terminals")
+    names = ("allow", "deny", "files", "terminals", "permissions", "mode")
     try:
         reject_unenforceable_options(given["agent"], given["cwd"], **{name: given[name] for name in names})
     except ValueError as error:

@@ -245,10 +245,6 @@ def remedy(verdict: Verdict) -> str:
     return f"to allow it, write under `tools.allow` of the step: {', '.join(verdict.allowing_rules)}"
 
 
-CHANGING = frozenset({"edit", "delete", "move", "execute"})
-"""Kinds of rules that an agent which only reads cannot break."""
-
-
 class ToolRules:
     """The permission rules of one step: its own, and what user and project want to be denied or asked."""
 
@@ -279,7 +275,7 @@ class ToolRules:
     def could_hold_without_asking(self, mode: str | None) -> bool:
         """Tell whether an agent that never asks can break no rule of user or project in this mode."""
         return not self._of_config or (
-            mode == READ_ONLY and all(rule.subject in CHANGING for rule in self._of_config)
+            mode == READ_ONLY and all(rule.is_about_changes for rule in self._of_config)
         )
 
     def permissions(self, choices: Choices, directory: str) -> Permissions:
