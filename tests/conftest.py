@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 import forked
+from coupler.redaction.sources import secret_variables
 
 pytest_plugins = ["pytester"]
 
@@ -25,6 +27,8 @@ def pytest_configure() -> None:
     """Hear Ctrl-C, and let the programs of tests hear it: what a shell runs in its background ignores it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in secret_variables(os.environ):
+        del os.environ[name]  # of whoever runs the tests; a command that fails would tell of it
 
 
 @pytest.hookimpl(trylast=True)

@@ -314,3 +314,32 @@ def test_rules_of_a_program_that_asks_nobody_are_refused(
     assert "asks nobody" in done.stderr
     assert "claude:acp" in done.stderr
     assert program.runs == []
+
+
+def test_a_native_agent_is_started_with_what_its_table_says(
+    coupler_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", path_with(tmp_path))
+    program = Stub(tmp_path, "claude").streams("claude-old")
+    coupler_home.mkdir(parents=True)
+    (coupler_home / "guide.md").write_text("Mind the gap.\n")
+    (coupler_home / "coupler.toml").write_text(
+        '[agents.reviewer]\nagent = "claude:native"\nmodel = "opus"\nsystem = "You review."\n'
+        'context = ["guide.md"]\n'
+    )
+    (tmp_path / "work").mkdir()
+
+    done = forked.run(
+        [*COUPLER, "exec", "reviewer", "go"],
+        cwd=tmp_path / "work",
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+    assert done.returncode == 0, done
+    (ran,) = program.runs
+    assert "opus" in ran["argv"]
+    assert "You review." in str(ran)
+    assert "Mind the gap." in str(ran)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from coder.editor import TERMINALS
 from coder.script import use
 from coder.served_coder import Coder, tree
@@ -108,7 +110,10 @@ def test_in_the_editors_terminal_they_are_empty(coder: Coder, project: Path) -> 
 
 
 @needs_sandbox
-def test_in_the_sandbox_they_are_not_set_also_in_the_editors_terminal(coder: Coder, project: Path) -> None:
+def test_in_the_sandbox_they_are_not_set_also_in_the_editors_terminal(
+    coder: Coder, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NPM_TOKEN", SECRET["NPM_TOKEN"])  # the editor is this process
     served = coder.served(config=LISTED + 'sandbox = "on"\n', env=SECRET, **TERMINALS)
     coder.model.plays(use("run_command", command="env > command.txt"), "Done.")
 

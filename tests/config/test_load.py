@@ -60,7 +60,7 @@ class TestPrecedence:
         of_coder = [key for key in SCHEMA.keys if key.name.startswith("coder.")]
         others = [key for key in SCHEMA.keys if key not in of_coder]
         assert [config[key] for key in others] == [(), (), (), (), (), (), None, "normal"]
-        assert [config[key] for key in of_coder] == [None, None, None, (), "interactive", "off", ()]
+        assert [config[key] for key in of_coder] == [None, None, None, (), "interactive", "off", (), ()]
         assert config.settings == {}
 
     @pytest.mark.parametrize(

@@ -1,7 +1,14 @@
 """What counts as secret, by name and by value."""
 
 from coupler.redaction.masker import Masker
-from coupler.redaction.sources import could_be_secret, declared_secrets, looks_secret, secrets_in_environment
+from coupler.redaction.sources import (
+    could_be_secret,
+    declared_secrets,
+    looks_secret,
+    secret_variables,
+    secrets_in_environment,
+    withheld_sentence,
+)
 from tables import table
 
 TOKEN = "ghp_0123456789abcdefABCDEF"
@@ -137,3 +144,36 @@ def test_a_long_value_is_judged_in_no_time() -> None:
         "a:b@" * 100_000,
     ):
         secrets_in_environment({"TOKEN": value[:130_000]})
+
+
+@table(
+    "environment, found",
+    [
+        ({"GITHUB_TOKEN": TOKEN, "LANG": "C"}, ["GITHUB_TOKEN"]),
+        ({"DATABASE_URL": f"postgres://app:{TOKEN}@db/app"}, ["DATABASE_URL"]),
+        ({"SSH_AUTH_SOCK": "/tmp/ssh-AbCdEf0123456789Xy/agent.1", "XAUTHORITY": "/home/ann/.Xauthority"}, []),
+        ({"PWD": "/srv/AbCdEf0123456789AbCdEf", "OLDPWD": "/srv/AbCdEf0123456789AbCdEf"}, []),
+        ({"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "user.email", "GIT_CONFIG_VALUE_0": "ann"}, []),
+        (
+            {
+                "GIT_CONFIG_COUNT": "1",
+                "GIT_CONFIG_KEY_0": "url",
+                "GIT_CONFIG_VALUE_0": f"https://x:{TOKEN}@y",
+            },
+            ["GIT_CONFIG_COUNT", "GIT_CONFIG_VALUE_0"],
+        ),
+    ],
+)
+def test_the_variables_that_hold_secrets_are_told_from_those_that_name_places(environment, found):
+    assert secret_variables(environment) == found
+
+
+def test_a_variable_that_is_named_holds_a_secret_if_it_is_set():
+    assert secret_variables({"DEPLOY_LOGIN": "ann"}, ["DEPLOY_LOGIN", "OTHER"]) == ["DEPLOY_LOGIN"]
+
+
+def test_a_sentence_about_many_withheld_variables_names_the_first_of_them():
+    names = [f"TOKEN_{number:02}" for number in range(25)]
+    said = withheld_sentence(names, "`secrets`")
+    assert "TOKEN_19 and 5 more (list them under `secrets` to pass them on)" in said
+    assert "TOKEN_20" not in said

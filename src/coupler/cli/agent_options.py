@@ -129,7 +129,7 @@ def reject_unenforceable_options(
     permissions: str | None,
     mode: str | None,
 ) -> None:
-    """Raises ValueError for options and rules that an agent which asks for no permission cannot be kept to."""
+    """Raises ValueError for what an agent which asks for no permission cannot be kept to."""
     given = {"--allow": allow, "--deny": deny, "--files": files, "--terminals": terminals}
     unhonoured = [name for name, value in given.items() if value]
     against = [rule for rule in rules_in(cwd) if rule.effect != "allow"]

@@ -61,6 +61,9 @@ OPEN_VARIABLES = frozenset(
 )
 """Variables that name a place, a socket or a process, and hold no secret, whatever their values look like."""
 
+GIT_COUNT, GIT_KEYS, GIT_VALUES = "GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_"
+"""The variables with settings of git: their number, the beginnings of their names and of their values."""
+
 MOST_NAMED = 20
 """Variables that a sentence about withheld ones names."""
 
@@ -109,7 +112,10 @@ def secrets_in_environment(environment: Mapping[str, str]) -> list[Secret]:
 def secret_variables(environment: Mapping[str, str], named: Iterable[str] = ()) -> list[str]:
     """Return the names of the variables that hold a secret, in order; `named` ones do whatever they hold."""
     found = {secret.name for secret in secrets_in_environment(environment)} - OPEN_VARIABLES
-    return sorted(found.union(name for name in named if name in environment))
+    found = {name for name in found if not name.startswith(GIT_KEYS)}
+    if any(name.startswith(GIT_VALUES) for name in found):
+        found.add(GIT_COUNT)  # git fails if one of as many as this says is missing
+    return sorted(found.union(named).intersection(environment))
 
 
 def withheld_sentence(names: Sequence[str], where: str) -> str:

@@ -272,6 +272,16 @@ class TestAgents:
         assert "\n".join(person.screen).endswith("  said: no no\n")
         assert "May the agent do this?" not in person.shown
 
+    @pytest.mark.parametrize(("on_deny", "code"), [("fail", 3), ("skip", 0), ("stop", 130)])
+    def test_a_no_of_the_person_ends_the_step_as_on_deny_says(self, tmp_path, on_deny, code):
+        gate = f"approve: {{tools: [edit], on_deny: {on_deny}}}"
+        steps = f"steps: [{{id: first, agent: AGENT, prompt: go, {gate}}}, {{run: touch after}}]"
+        body = self.EDITING.replace('["result"]["outcome"]["optionId"]', '.get("result", {}).get("x", "")')
+        with Person(tmp_path, self.flow(tmp_path, body, steps)) as person:
+            person.answers("[y/N] ", "n\n")
+            assert person.ends() == code
+        assert (tmp_path / "after").exists() is (on_deny == "skip")
+
     def test_its_form_is_filled_in_field_by_field(self, tmp_path):
         asking = """
             for prompt in prompts():

@@ -192,7 +192,8 @@ PLAYS: list[tuple[str, Play]] = [
             exit_code=3,
             others={"tests": "failed"},
             stdout={"hooks.error.run_1": "tests failed: exit\n"},
-            message="tests: The command ended with exit code 2.",
+            message="tests: The command ended with exit code 2; withheld from its environment: GITHUB_TOKEN, "
+            "TICKETS_TOKEN (list them under `secrets` of the workflow to pass them on)",
         ),
     ),
     ("Resuming", Play()),
