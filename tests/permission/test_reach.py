@@ -214,6 +214,12 @@ KEPT = {
         ("cp src/a.py kept", {**KEPT, "deny": ["edit(kept/*.py)"]}, "deny"),
         ("rm -r kept", {**KEPT, "deny": ["edit(kept/*.txt)"]}, "ask"),
         ("rm -r src", {**KEPT, "deny": ["edit(kept/*.txt)"]}, "allow"),
+        # From which directory is not certain in every line.
+        ("cd kept && rm a.txt", KEPT, "ask"),
+        ("cd src && rm ./*", KEPT, "ask"),
+        ("cd src && rm a.py", KEPT, "allow"),
+        ("cd src && cat .env", {**CAT, **NO_ENV}, "deny"),
+        ("cd src && cat ../.env", {**CAT, **NO_ENV}, "ask"),
     ],
 )
 def test_rules_about_paths_hold_for_the_words_of_commands(

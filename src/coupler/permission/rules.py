@@ -27,6 +27,7 @@ from coupler.permission.patterns import (
     glob,
     has_sensitive,
 )
+from coupler.permission.reach import Reach
 from coupler.runtime.paths import fold_name, split_path
 
 Effect = Literal["allow", "ask", "deny"]
@@ -245,8 +246,14 @@ class Coverage(Struct, frozen=True):
         )
 
     def _touches_words(self, rule: Rule, claim: CommandClaim) -> Match:
-        """Return how far a rule about paths means what a command reads and changes by its words."""
-        reach = claim.reach
+        """Return how far a rule about paths means what a command reads and changes by its words.
+
+        In a line that changes its directory that is certain only if it is the same from each of them.
+        """
+        matches = {self._touches_reach(rule, reach) for reach in claim.reach.in_each_directory}
+        return max(matches) if len(matches) == 1 else Match.MAYBE
+
+    def _touches_reach(self, rule: Rule, reach: Reach) -> Match:
         touched = [
             PathClaim("read", place) for place in reach.places if rule.subject == "read" and reach.is_reader
         ]
