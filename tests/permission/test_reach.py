@@ -39,7 +39,8 @@ def decided(bench: Bench, command: str, mode: str = "agentic", **rules: list[str
         "busybox env",
         *("uv run env", "uv run printenv", "envsubst < src/a.py", "export", "export -p", "declare -p"),
         "typeset",
-        *("compgen -v", "compgen -e", "ps e", "ps eww", "ps auxe", "ps ax e", "cat /proc/self/environ"),
+        *("compgen -v", "compgen -e", "ps e", "ps eww", "ps auxe", "ps ax e", "ps -axE", "npm run env"),
+        *("direnv dump", "docker compose config", "cat /proc/self/environ"),
         *("awk 'BEGIN { print ENVIRON[\"X\"] }'", "gawk 'BEGIN { for (k in ENVIRON) print k }'"),
         *("jq -n env", "jq -n '$ENV.X'", "jq -rn 'env.PATH'", "yq -n 'strenv(X)'", "python -c 'x'"),
         *("echo $GITHUB_TOKEN", 'echo "is $GITHUB_TOKEN"', "echo ${API_KEY}", "echo ${API_KEY:-none}"),
@@ -214,6 +215,12 @@ KEPT = {
         ("cp src/a.py kept", {**KEPT, "deny": ["edit(kept/*.py)"]}, "deny"),
         ("rm -r kept", {**KEPT, "deny": ["edit(kept/*.txt)"]}, "ask"),
         ("rm -r src", {**KEPT, "deny": ["edit(kept/*.txt)"]}, "allow"),
+        # From which directory is not certain in every line.
+        ("cd kept && rm a.txt", KEPT, "ask"),
+        ("cd src && rm ./*", KEPT, "ask"),
+        ("cd src && rm a.py", KEPT, "allow"),
+        ("cd src && cat .env", {**CAT, **NO_ENV}, "deny"),
+        ("cd src && cat ../.env", {**CAT, **NO_ENV}, "ask"),
     ],
 )
 def test_rules_about_paths_hold_for_the_words_of_commands(

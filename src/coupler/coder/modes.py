@@ -84,6 +84,7 @@ CREDENTIALS = tuple(
             "sops -d",
         ),
         *("gpg --export-secret-keys", "gpg --export-secret-subkeys", "npm run env", "docker compose config"),
+        *("direnv export", "direnv dump", "mise env", "asdf env"),
     )
 )
 """Rules for commands that print keys and passwords, which the model would read."""

@@ -167,7 +167,7 @@ def _command_claims(
     [directory] = real_directories([cwd or ""]) or [None]
     is_at_project = directory == project and not line.moves
     surroundings = Surroundings(line, Scope(line, Places(roots, directory)), roots, _entered(line, directory))
-    directories = (directory or os.sep, *surroundings.entered)
+    directories = tuple(dict.fromkeys((directory or os.sep, *surroundings.entered)))
     claims: list[Claim] = [
         CommandClaim(
             each.words,

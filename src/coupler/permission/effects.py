@@ -165,7 +165,7 @@ _ENVIRONMENT_IN_CODE = {
 MOST_RUNNERS = 4
 """Most programs that start others which are looked through, as in `uv run python -m`."""
 _MODULE_OPTION = re.compile(r"-[A-Za-z]*m")
-_BSD_LETTERS = re.compile(r"[a-zA-Z]*e[a-zA-Z]*")
+_BSD_LETTERS = re.compile(r"[a-zA-Z]*e[a-zA-Z]*|-[a-zA-Z]*E[a-zA-Z]*")
 _VALUED_BY_PS = frozenset(
     {"-C", "-o", "-O", "-p", "-u", "-U", "-g", "-G", "-t", "-s", "-q", "--sort", "--format", "o", "p", "U"}
 )

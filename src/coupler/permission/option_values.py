@@ -23,7 +23,7 @@ _INERT = frozenset(
         *("truncate", "realpath", "readlink", "basename", "dirname", "pwd", "date", "sleep", "true"),
         *("false", "which", "whoami", "id", "uname", "hostname", "echo", "printf", "test", "[", "expr"),
         *("base64", "md5sum", "sha1sum", "sha256sum", "jq", "gojq", "yq", "gzip", "gunzip", "zcat", "bzip2"),
-        *("xz", "zstd", "unzip", "dd", "cd", "ps", "kill"),
+        *("xz", "zstd", "unzip", "dd", "cd", "ps", "kill", "pkill", "killall"),
     }
 )
 """Programs that start no other, whatever they are given."""

@@ -203,32 +203,34 @@ class PathPattern(Struct, frozen=True, dict=True):
         is_free = _is_free_for(kind, len(split_path(project)) if self.is_relative else 0)
         return all(_path_fits(names, split_path(target), is_free) for target in place.targets)
 
-    def touches(self, place: ResolvedPath, kind: str, project: str) -> Match:
-        """Return how far a path matches by any of its names; MAYBE if it takes along what may match."""
+    def touches(self, place: ResolvedPath, kind: str, spelled: Callable[[], Sequence[PathSpelling]]) -> Match:
+        """Return how far a path matches by any of its names; MAYBE if it takes along what may match.
+
+        `spelled` returns the pattern's spellings in the project, which take longer than most paths.
+        """
         paths = [split_path_folded(name) for name in place.names]
-        literals = self._literals
-        if kind in {"read", "edit"} and not any(literals.issubset(path) for path in paths):
+        if kind in {"read", "edit"} and not any(map(self.literals.issubset, paths)):
             return Match.NO
-        wanted = {self._whole(project), self._whole(os.path.realpath(project)), self._resolved(project)}
-        patterns = [tuple(_folded_glob(name) for name in names) for names in wanted]
-        if any(_path_fits(pattern, path, _is_free) for pattern in patterns for path in paths):
+        spellings = spelled()
+        if any(spelling.fits(path) for spelling in spellings for path in paths):
             return Match.YES
         # Whole directories are searched, deleted and moved: something denied may lie below.
         if kind in {"search", "delete", "move"} and any(
-            _may_lie_below(pattern, path) for pattern in patterns for path in paths
+            _may_lie_below(spelling.names, path) for spelling in spellings for path in paths
         ):
             return Match.MAYBE
         return Match.NO
 
     @functools.cached_property
-    def _literals(self) -> frozenset[str]:
-        """The names without wildcards that each path has that it matches.
+    def literals(self) -> frozenset[str]:
+        """Names without wildcards of all paths that match: none in front of the first, where links may be."""
+        behind = self.names[_fixed_part(self.names) :]
+        return frozenset(fold_name(name) for name in behind if not has_wildcard(name))
 
-        Those in front of the first wildcard are none of them: a link there may go by another name.
-        """
-        return frozenset(
-            fold_name(name) for name in self.names[_fixed_part(self.names) :] if not has_wildcard(name)
-        )
+    def spellings(self, project: str) -> Sequence[PathSpelling]:
+        """Return the pattern as it is spelled at this moment, with and without links in front of it."""
+        wanted = {self._whole(project), self._whole(os.path.realpath(project)), self._resolved(project)}
+        return [PathSpelling(names) for names in wanted]
 
     def _whole(self, project: str) -> tuple[str, ...]:
         if not self.is_relative:
@@ -242,6 +244,18 @@ class PathPattern(Struct, frozen=True, dict=True):
         plain = [_unescaped(name) for name in names[:fixed]]
         real = os.path.realpath(os.sep + os.sep.join(plain))
         return (*(_escaped(name) for name in split_path(real)), *names[fixed:])
+
+
+class PathSpelling:
+    """One spelling of a path pattern for comparing it with folded paths."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(_folded_glob(name) for name in names)
+        self._literals = frozenset(name for name in self.names if not has_wildcard(name))
+
+    def fits(self, path: Sequence[str]) -> bool:
+        """True if the pattern matches a path, of which it must have all names without wildcards."""
+        return self._literals.issubset(path) and _path_fits(self.names, path, _is_free)
 
 
 Freedom = Callable[[str, int], bool]

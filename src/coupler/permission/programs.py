@@ -233,7 +233,7 @@ def _look_through_find(words: tuple[Word, ...]) -> Through:
         elif text in _FIND_WRITES and position < len(words):
             targets.append(Target("edit", words[position]))
         elif text == "-delete":
-            inner.append((Word("rm"), ANYTHING))
+            inner.append((Word("rm"), ANYTHING._replace(is_found=True)))
     return Through(tuple(inner), targets=tuple(targets))
 
 

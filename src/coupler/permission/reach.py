@@ -39,6 +39,9 @@ from coupler.runtime.paths import (
 MOST_FOUND = 2000
 """Most files that the wildcards of one word are expanded to; with more, the word counts as the root."""
 
+MOST_DIRECTORIES = 8
+"""Most directories of one line, from which a word may name a file; with more, it may be any."""
+
 ANYWHERE = ResolvedPath(os.sep, (os.sep,), (os.sep,))
 """Stands for files that are only known when a command runs: they may be anywhere."""
 
@@ -60,9 +63,9 @@ class Reach:
     ) -> None:
         self._words = words
         self._surroundings = surroundings
-        self._directories = directories
+        self._directories = directories[:MOST_DIRECTORIES]
         self._budget = budget
-        self._is_unknown = False
+        self._is_unknown = len(directories) > MOST_DIRECTORIES
         """True if some word, or more of what its wildcards stand for, is only known when it runs."""
         self._name = program_name(words[0].text) if words else ""
 
@@ -72,7 +75,7 @@ class Reach:
         if not self._words:
             return ()
         named = dict.fromkeys(place for word in self._positions for place in self._named_by(word))
-        entered = (self._surroundings.place(path) for path in self._surroundings.entered)
+        entered = (self._surroundings.place(path) for path in self._surroundings.entered[:MOST_DIRECTORIES])
         unknown = (ANYWHERE,) if self._is_unknown else ()
         return (*unknown, *named, *(place for place in entered if place is not None))
 
@@ -81,6 +84,13 @@ class Reach:
         """True if it may touch files that are not among its places."""
         self.places  # noqa: B018  # finds out what is unknown
         return self._is_unknown or any(word.is_found for word in self._words[1:])
+
+    @cached_property
+    def in_each_directory(self) -> Sequence[Reach]:
+        """What it reaches from each of its directories, if it may run in several."""
+        if len(self._directories) in {1, MOST_DIRECTORIES}:
+            return (self,)
+        return [Reach(self._words, self._surroundings, (each,), self._budget) for each in self._directories]
 
     @property
     def is_reader(self) -> bool:

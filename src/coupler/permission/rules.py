@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal, get_args
 
 from msgspec import Struct
@@ -22,12 +22,14 @@ from coupler.permission.patterns import (
     CommandPattern,
     Match,
     PathPattern,
+    PathSpelling,
     Url,
     UrlPattern,
     glob,
     has_sensitive,
 )
-from coupler.runtime.paths import fold_name, split_path
+from coupler.permission.reach import Reach
+from coupler.runtime.paths import fold_name, split_path, split_path_folded
 
 Effect = Literal["allow", "ask", "deny"]
 Pattern = PathPattern | CommandPattern | UrlPattern
@@ -157,7 +159,7 @@ _ALSO_DENIED = {"edit": frozenset({"delete", "move"}), "read": frozenset({"searc
 _WITHOUT_PATTERN = frozenset({"think", "switch_mode", "other"})
 
 
-class Coverage(Struct, frozen=True):
+class Coverage(Struct, frozen=True, dict=True):
     """Compares rules with the claims of one action: strictly to allow it, generously to ask or deny."""
 
     action: Action
@@ -188,7 +190,7 @@ class Coverage(Struct, frozen=True):
             case CommandClaim(), _:
                 return self._touches_command(rule, claim)
             case PathClaim(), PathPattern() as pattern if _is_against(rule.subject, claim.kind):
-                return pattern.touches(claim.place, claim.kind, rule.base or self.project)
+                return pattern.touches(claim.place, claim.kind, partial(self._spellings, rule, pattern))
             case PathClaim(), None:
                 return _match(_is_against(rule.subject, claim.kind))
             case UrlClaim(), UrlPattern() as pattern:
@@ -218,6 +220,10 @@ class Coverage(Struct, frozen=True):
     def _may_be_edited(self, claim: PathClaim, mode: ModeRules, written: Iterable[Rule]) -> bool:
         if not self.is_ordinary(claim) and not any(self.covers(rule, claim) for rule in written):
             return False
+        if mode.names_asked_about is not None and all(
+            mode.names_asked_about.isdisjoint(split_path_folded(name)) for name in claim.place.names
+        ):
+            return True
         return all(self.touches(rule, claim) is Match.NO for rule in mode.ask_about_edits)
 
     def is_ordinary(self, claim: PathClaim) -> bool:
@@ -253,8 +259,14 @@ class Coverage(Struct, frozen=True):
         )
 
     def _touches_words(self, rule: Rule, claim: CommandClaim) -> Match:
-        """Return how far a rule about paths means what a command reads and changes by its words."""
-        reach = claim.reach
+        """Return how far a rule about paths means what a command reads and changes by its words.
+
+        In a line that changes its directory that is certain only if it is the same from each of them.
+        """
+        matches = {self._touches_reach(rule, reach) for reach in claim.reach.in_each_directory}
+        return max(matches) if len(matches) == 1 else Match.MAYBE
+
+    def _touches_reach(self, rule: Rule, reach: Reach) -> Match:
         touched = [
             PathClaim("read", place) for place in reach.places if rule.subject == "read" and reach.is_reader
         ]
@@ -297,6 +309,16 @@ class Coverage(Struct, frozen=True):
             and _is_named(rule.name, self.action.server)
             and _is_named(rule.pattern or "*", self.action.name)
         )
+
+    def _spellings(self, rule: Rule, pattern: PathPattern) -> Sequence[PathSpelling]:
+        """Return the spellings of a rule's pattern, which are found once for all claims of the action."""
+        if id(rule) not in self._known_spellings:
+            self._known_spellings[id(rule)] = (rule, pattern.spellings(rule.base or self.project))
+        return self._known_spellings[id(rule)][1]
+
+    @cached_property
+    def _known_spellings(self) -> dict[int, tuple[Rule, Sequence[PathSpelling]]]:
+        return {}
 
     def _names_inside(self, path: str) -> Sequence[str]:
         """Return a path's names below the deepest root around it: a root's own name is the user's choice."""
@@ -369,6 +391,15 @@ class ModeRules(Struct, frozen=True, dict=True):
     def ask_about_edits(self) -> tuple[Rule, ...]:
         """Those of its ask rules that may mean a file that is edited."""
         return tuple(rule for rule in self.ask if rule.subject == "*" or _is_against(rule.subject, "edit"))
+
+    @cached_property
+    def names_asked_about(self) -> frozenset[str] | None:
+        """A name of each rule about edits that every path has that it means; None if one has no such name."""
+        patterns = [rule.compiled for rule in self.ask_about_edits]
+        literals = [pattern.literals for pattern in patterns if isinstance(pattern, PathPattern)]
+        if len(literals) < len(patterns) or not all(literals):
+            return None
+        return frozenset(min(each) for each in literals)
 
     @classmethod
     def parse(
