@@ -147,6 +147,7 @@ SETTINGS = [
 """Variables that another program may run."""
 
 BUILT = [
+    "$SHELL -c 'rm -rf /'",
     "rm -rf ${PWD:0:1}",
     "rm -rf ${!x}/",
     'rm -rf "$(printf /)"',

@@ -327,7 +327,6 @@ DISGUISED = [
     "cat <<EOF | sh\nrm -rf /\nEOF",
     "parallel rm -rf ::: /",
     "echo / | parallel rm -rf",
-    "$SHELL -c 'rm -rf /'",
     "git -c core.pager='rm -rf /' log",
     "git -c alias.x='!rm -rf /' x",
     "tar cf x y --checkpoint=1 --checkpoint-action=exec='rm -rf /'",

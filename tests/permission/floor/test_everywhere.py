@@ -159,8 +159,11 @@ def test_a_session_does_not_ask_its_user_about_it(bench: Bench, tmp_path: Path) 
     assert permission.reason.startswith("not permitted: the command would delete /, the root of the file")
 
 
-def test_what_is_denied_says_what_it_would_do_and_how_to_write_it(bench: Bench) -> None:
-    reason = bench.run('rm -rf "$BUILD_OF_NOBODY/"*', "*").reason
+def test_a_variable_that_may_be_empty_is_asked_about_and_the_reason_says_how_to_write_it(
+    bench: Bench,
+) -> None:
+    verdict = bench.run('rm -rf "$BUILD_OF_NOBODY/"*', "*")
 
-    assert "would delete /" in reason
-    assert "if a variable is empty (write `${NAME:?}` for it)" in reason
+    assert verdict.decision == "ask"
+    assert "would delete /" in verdict.reason
+    assert "if a variable is empty (write `${NAME:?}` for it)" in verdict.reason
