@@ -101,6 +101,7 @@ class _Assembly:
         self._keyring = keyring
         self._modes = mode_middleware(resources.session, setup.profile, setup.mode, setup.profiles)
         resources.sandbox.setting = setup.sandbox
+        resources.sandbox.may_be_suggested = not setup.is_sandbox_set
         resources.session.withhold_secrets_from_commands(but=setup.environment)
 
     def graph(self) -> Graph:

@@ -51,6 +51,8 @@ class CoderSetup(Struct, frozen=True, kw_only=True):
     mode: str
     """The mode that sessions begin in."""
     sandbox: Literal["off", "auto", "on"] = "off"
+    is_sandbox_set: bool = True
+    """True if the user has said whether commands run in a sandbox."""
     environment: tuple[str, ...] = ()
     """Variables that hold secrets and that commands get all the same."""
     profiles: tuple[CoderProfile, ...] = ()
@@ -88,6 +90,7 @@ def _setup(config: Config, profile: CoderProfile, model: str | None) -> CoderSet
         others=tuple(filter(Keyring().has_what_is_needed, others)),
         mode=first_mode(profile) or config[keys.CODER_MODE],
         sandbox=config[keys.CODER_SANDBOX],
+        is_sandbox_set=keys.CODER_SANDBOX.name in config.settings,
         environment=tuple(entry.text for entry in config[keys.CODER_ENVIRONMENT]),
         profiles=profiles,
     )

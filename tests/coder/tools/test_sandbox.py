@@ -270,3 +270,30 @@ def test_a_project_cannot_take_it_away(coder: Coder, project: Path) -> None:
 
     assert "no command is run" in coder.model.last.result
     assert "made" not in tree(project)
+
+
+SUGGESTED = 'with `sandbox = "auto"` under `[coder]`'
+
+
+@needs_sandbox
+def test_auto_suggests_it_once_where_it_works(coder: Coder, project: Path) -> None:
+    served = coder.served()
+    coder.model.plays(use("run_command", command="ls"), use("run_command", command="ls"), "Done.")
+    editor = served.opened(project)
+    editor.set_mode("agentic")
+
+    assert editor.prompt("Look").text.count(SUGGESTED) == 1
+
+    coder.model.plays(use("run_command", command="ls"), "Done.")
+    assert SUGGESTED not in editor.prompt("Look again").text
+
+
+@needs_sandbox
+def test_nobody_is_told_of_it_who_has_decided_or_is_asked_anyway(coder: Coder, project: Path) -> None:
+    decided = coder.served(config='[coder]\nsandbox = "off"\n').opened(project)
+    decided.set_mode("agentic")
+    coder.model.plays(use("run_command", command="ls"), "Done.")
+    assert SUGGESTED not in decided.prompt("Look").text
+
+    coder.model.plays(use("run_command", command="ls"), "Done.")
+    assert SUGGESTED not in coder.served().opened(project).prompt("Look", "allow_once").text

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from coupler.coder.profiles import AGENTIC
 from coupler.runtime.commands import run_command
 from coupler.runtime.directories import NoHomeError, config_directory, data_directory, home_directory
 from coupler.runtime.environment import Environment, SpawnError, find_program_outside
@@ -71,6 +72,13 @@ PROTECTED_GIT_FILES = ("hooks", "config")
 TEMPORARY = "/tmp"
 
 
+SUGGESTION = (
+    'In this mode most commands run unasked. bubblewrap works here: with `sandbox = "auto"` under `[coder]` in '
+    'your coupler.toml they cannot write outside of the project, nor see your home. With `"off"` you are not '
+    "told again."
+)
+
+
 class Sandbox:
     """The sandbox of one session's commands, as the user has set it."""
 
@@ -79,6 +87,8 @@ class Sandbox:
     ) -> None:
         self.setting = setting
         """The setting: `off`, `auto` for a sandbox where there is one, or `on` to require one."""
+        self.may_be_suggested = False
+        """True if the user has not said whether there is to be one, and was not told that there could be."""
         self._session = session
         self._readable = readable
         self._is_looked_for = False
@@ -106,6 +116,15 @@ class Sandbox:
         """Return why there is no sandbox, for the user who wanted one where there is one; told once."""
         warning, self._warning = self._warning, None
         return warning if self.setting == "auto" else None
+
+    async def take_suggestion(self) -> str | None:
+        """Return advice for the user, in a mode that asks about few commands; told once, where it works."""
+        if not self.may_be_suggested or self._session.mode != AGENTIC:
+            return None
+        self.may_be_suggested = False
+        if await self._looked_for() is not None:
+            return None
+        return SUGGESTION
 
     def close(self) -> None:
         """Delete the session's temporary directory."""

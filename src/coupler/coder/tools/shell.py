@@ -105,6 +105,8 @@ class ShellTools:
             words = await self._sandbox.words(self._shell(command), place)
             if (warning := self._sandbox.take_warning()) is not None:
                 await call.prompt.turn.notice("Commands run without a sandbox", warning, severity="warning")
+            if (suggestion := await self._sandbox.take_suggestion()) is not None:
+                await call.prompt.turn.notice("Commands run without a sandbox", suggestion)
             if background:
                 return await self._begin(command, words, place)
             return await self._run(call, words, place, timeout)
