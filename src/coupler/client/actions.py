@@ -16,9 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from coupler.events import ToolCall
 from coupler.mcp.tool_names import GivenTools, ToolName, name_in_id, names_in
 from coupler.permission.action import READING_KINDS, Action, given_variables
-from coupler.schema.v1 import Diff
+from coupler.schema.v1 import (
+    CreateTerminalRequest,
+    Diff,
+    ReadTextFileRequest,
+    ToolCallLocation,
+    WriteTextFileRequest,
+)
 
 if TYPE_CHECKING:
     from coupler.client.policy import PermissionRequest
@@ -298,3 +305,19 @@ def _parts(
 
 def _snake(key: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key).strip("_")
+
+
+def unasked_call(params: Any) -> ToolCall | None:
+    """Return what a file or terminal request does, as a tool call; None if rules say nothing of it."""
+    match params:
+        case ReadTextFileRequest(path=path):
+            return ToolCall(id="", title=f"Read {path}", kind="read", locations=(ToolCallLocation(path),))
+        case WriteTextFileRequest(path=path):
+            return ToolCall(id="", title=f"Write {path}", kind="edit", locations=(ToolCallLocation(path),))
+        case CreateTerminalRequest(command=command, args=arguments, cwd=cwd):
+            words = [command, *(arguments or ())]
+            given: dict[str, Any] = {"command": words if len(words) > 1 else command}
+            if cwd:
+                given["cwd"] = cwd
+            return ToolCall(id="", title=" ".join(words), kind="execute", raw_input=given)
+    return None

@@ -8,19 +8,10 @@ mode and options are set in new sessions; and its instructions and files go befo
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from coupler.client.errors import NOT_PERMITTED, AgentError
-from coupler.client.policy import PermissionRequest
-from coupler.events import ToolCall
+from coupler.client.errors import AgentError
 from coupler.runtime.threads import in_thread
-from coupler.schema.v1 import (
-    CreateTerminalRequest,
-    ReadTextFileRequest,
-    ToolCallLocation,
-    WriteTextFileRequest,
-)
-from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.client.remote import OpeningOptions
@@ -68,21 +59,6 @@ class AgentProfile:
         table = self.table
         return "\n\n".join(filter(None, [table.system, *map(self._text_of, table.skills)])) or None
 
-    async def refuse_denied(self, params: Any, cwd: str, roots: tuple[str, ...]) -> None:
-        """Raise RpcError for what the table denies and the agent does through us without asking."""
-        call = _call_of(params) if self.rules else None
-        if call is None:
-            return
-        from coupler.client.actions import action_of
-        from coupler.permission.decision import Permissions, nobody
-        from coupler.permission.offers import Choices
-
-        action = action_of(PermissionRequest(call, (), cwd, roots))
-        permissions = Permissions(self.rules, Choices(cwd), cwd)
-        permission = await permissions.decide(action, nobody, unruled="allow")
-        if not permission.is_given:
-            raise RpcError.because(NOT_PERMITTED, permission.reason)
-
     def _preface(self) -> str | None:
         system = self.system_prompt()
         parts = [] if system is None else [INSTRUCTIONS, system, END_OF_INSTRUCTIONS]
@@ -108,22 +84,6 @@ def _rules_of(table: AgentTable, place: str) -> tuple[Rule, ...]:
         return tuple(Rule.parse(effect, text, place) for effect, texts in written.items() for text in texts)
     except ValueError as error:
         raise AgentError("spawn", str(error)) from None
-
-
-def _call_of(params: Any) -> ToolCall | None:
-    """Return what a request of the agent does, as a tool call; None if rules have nothing to say of it."""
-    match params:
-        case ReadTextFileRequest(path=path):
-            return ToolCall(id="", title=f"Read {path}", kind="read", locations=(ToolCallLocation(path),))
-        case WriteTextFileRequest(path=path):
-            return ToolCall(id="", title=f"Write {path}", kind="edit", locations=(ToolCallLocation(path),))
-        case CreateTerminalRequest(command=command, args=arguments, cwd=cwd):
-            words = [command, *(arguments or ())]
-            given: dict[str, Any] = {"command": words if len(words) > 1 else command}
-            if cwd:
-                given["cwd"] = cwd
-            return ToolCall(id="", title=" ".join(words), kind="execute", raw_input=given)
-    return None
 
 
 def with_instructions(system: str, prompt: str) -> str:

@@ -6,12 +6,12 @@ import inspect
 import shlex
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from coupler.client.errors import AgentError
+from coupler.client.errors import NOT_PERMITTED, AgentError
 from coupler.events import ToolCall
 from coupler.events.v1_codec import tool_update_of
 from coupler.mcp.tool_names import NOTHING_GIVEN, GivenTools
@@ -23,6 +23,7 @@ from coupler.schema.v1 import (
     RequestPermissionResponse,
     SelectedPermissionOutcome,
 )
+from coupler.wire.messages import RpcError
 from coupler.wire.peer import Request
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Decision(Struct, frozen=True):
     @property
     def is_allowed(self) -> bool:
         """True if the agent may do it."""
-        return self.option is not None and self.option.kind in ("allow_once", "allow_always")
+        return self.option is not None and self.option.kind in ALLOWING
 
     @property
     def outcome(self) -> RequestPermissionOutcome:
@@ -96,6 +97,13 @@ Verdict: TypeAlias = bool | str | None
 Decide: TypeAlias = Callable[[PermissionRequest], Verdict | Awaitable[Verdict]]
 
 PolicyName: TypeAlias = Literal["allow-reads", "allow-all", "deny-all", "ask"]
+
+ALLOWING = ("allow_once", "allow_always")
+YES_OR_NO = (
+    PermissionOption("allow_once", "Allow once", "allow_once"),
+    PermissionOption("reject_once", "Reject once", "reject_once"),
+)
+"""The options about something that an agent has not asked about."""
 
 ALWAYS_ALONE = (
     "the agent offers no yes for once, and a policy chooses no `always`: give a function that returns the id "
@@ -231,6 +239,30 @@ class Policy:
             return decision
         return replace(decision, remedy=self._remedy(permission, bool(self._rules or also)))
 
+    @property
+    def has_rules(self) -> bool:
+        """True if it has rules, which also hold for what an agent does without asking."""
+        return bool(self._rules)
+
+    async def require(self, session: RemoteSession, params: Any) -> None:
+        """Raise RpcError unless an agent may do this, which it does through us without having asked."""
+        from coupler.client.actions import action_of, unasked_call
+        from coupler.permission.decision import nobody
+
+        call = unasked_call(params)
+        if call is None:
+            return
+        request = PermissionRequest.of(session, call, YES_OR_NO)
+        function = None if self._decide is None else _Function(self._decide, request)
+        permission = await self._permissions(request).decide(
+            action_of(request),
+            nobody if function is None else function.asked,
+            unruled="allow",
+            also=self._accepted(request.rules),
+        )
+        if not permission.is_given:
+            raise RpcError.because(NOT_PERMITTED, permission.reason)
+
     def _permissions(self, request: PermissionRequest) -> Permissions:
         from coupler.permission.decision import Permissions
         from coupler.permission.offers import Choices
@@ -280,7 +312,9 @@ class _Function:
         self.was_asked = True
         verdict = self._decide(self._request)
         self.verdict = await verdict if inspect.isawaitable(verdict) else verdict
-        return Permission(self.verdict is True, "decided by a function")
+        option = _option(self._request, self.verdict)
+        is_given = option is not None and option.kind in ALLOWING
+        return Permission(is_given, "allowed by a function" if is_given else "rejected by a function")
 
 
 def _checked(

@@ -48,6 +48,7 @@ from coupler.schema.v1 import (
     CloseSessionRequest,
     CloseSessionResponse,
     ContentBlock,
+    CreateTerminalRequest,
     PlanEntry,
     PromptRequest,
     SessionConfigBoolean,
@@ -272,9 +273,9 @@ class RemoteSession:
     # What follows is for the parts of this layer that make up a session.
 
     async def refuse_denied(self, params: Any) -> None:
-        """Raise RpcError for a request of the agent that its profile denies."""
-        if self._profile is not None:
-            await self._profile.refuse_denied(params, self.cwd, self.roots)
+        """Raise RpcError for what the agent does through us without asking, if it may not."""
+        if isinstance(params, CreateTerminalRequest) or self.rules or self.policy.has_rules:
+            await self.policy.require(self, params)
 
     def abandon(self) -> None:
         """Drop a session that could not be set up; the agent is told, and not waited for."""

@@ -7,7 +7,7 @@ mode's decision, unless a rule that somebody wrote forbids it or wants it to be 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -23,6 +23,7 @@ from coupler.schema.v1 import PermissionOption, PermissionOptionKind, Permission
 from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
+    from coupler.client.session import RemoteSession
     from coupler.permission.decision import Permission, Verdict
     from coupler.permission.rules import Rule
     from coupler.relay.errors import RelayContext
@@ -42,6 +43,9 @@ class RelayPolicy(Policy):
         """Decide about a request; nobody who asked the user needs to be told what would allow it."""
         chosen = await self._guard.decide(request)
         return Decision(request.tool_call, request.option(id=chosen))
+
+    async def require(self, session: RemoteSession, params: Any) -> None:
+        """Leave it to the relay's own files and terminals to ask."""
 
 
 class RelayPermissions:

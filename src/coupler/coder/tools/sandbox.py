@@ -73,9 +73,9 @@ TEMPORARY = "/tmp"
 
 
 SUGGESTION = (
-    'In this mode most commands run unasked. bubblewrap works here: with `sandbox = "auto"` under `[coder]` in '
-    'your coupler.toml they cannot write outside of the project, nor see your home. With `"off"` you are not '
-    "told again."
+    'In this mode most commands run unasked. bubblewrap works here: with `sandbox = "auto"` under `[coder]` '
+    'in your coupler.toml they cannot write outside of the project, nor see your home. With `"off"` you '
+    "are not told again."
 )
 
 
