@@ -119,14 +119,22 @@ def test_a_rule_of_coupler_toml_holds_for_tools_that_the_author_says_nothing_abo
     assert [question["params"]["toolCall"]["toolCallId"] for question in at.asked] == ["call_1_0"]
 
 
-@pytest.mark.parametrize(("rules", "questions"), [("", 0), ('deny = ["execute(rm *)"]', 1)])
+@pytest.mark.parametrize(
+    ("command", "rules", "questions"),
+    [
+        ("[[ -e plan ]]", "", 0),
+        ("[[ -e plan ]]", 'deny = ["execute(rm *)"]', 1),
+        # Nobody knows which program this is, so the floor wants it to be seen.
+        ("$(cat plan)", "", 1),
+    ],
+)
 def test_a_command_that_cannot_be_judged_is_asked_about_if_it_may_be_what_a_rule_means(
-    order, tmp_path, rules, questions
+    order, tmp_path, command, rules, questions
 ):
     (tmp_path / "coupler.toml").write_text(f"[permissions]\n{rules}\n")
     at = order("agent = agent_with()")
 
-    assert at.does(("run_command", {"command": "$(cat plan)"})) == [["success", "ran $(cat plan)"]]
+    assert at.does(("run_command", {"command": command})) == [["success", f"ran {command}"]]
     assert len(at.asked) == questions
 
 

@@ -392,8 +392,8 @@ class DelegatedGuard(RelayPermissions):
         super().__init__(behind, denials)
         self._name = name
 
-    async def require(self, action: Action, title: str) -> None:
-        await super().require(action, f"{self._name}: {title}")
+    async def require(self, action: Action, title: str, rules: Sequence[Rule] = ()) -> None:
+        await super().require(action, f"{self._name}: {title}", rules)
 
     def _as_asked(self, request: PermissionRequest) -> PermissionToolCall:
         asked = super()._as_asked(request)

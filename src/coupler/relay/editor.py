@@ -70,7 +70,7 @@ class RelayedFiles(ClientFiles):
         relayed = self._find(session.id)
         if relayed is None:
             return await super()._read(request, session)
-        await _require(relayed, "read", request.path)
+        await _require(relayed, session, "read", request.path)
         if not relayed.can_ask_editor(READS):
             return await super()._read(request, session)
         path = await _inside(relayed, request.path)
@@ -82,7 +82,7 @@ class RelayedFiles(ClientFiles):
         relayed = self._find(session.id)
         if relayed is None:
             return await super()._write(request, session)
-        await _require(relayed, "edit", request.path)
+        await _require(relayed, session, "edit", request.path)
         if not relayed.can_ask_editor(WRITES):
             return await super()._write(request, session)
         path = await _inside(relayed, request.path)
@@ -90,11 +90,11 @@ class RelayedFiles(ClientFiles):
         return WriteTextFileResponse()
 
 
-async def _require(relayed: RelayContext, kind: str, path: str) -> None:
+async def _require(relayed: RelayContext, remote: RemoteSession, kind: str, path: str) -> None:
     session = relayed.session
     action = Action(kind=kind, paths=(path,), cwd=session.cwd, roots=session.roots)
     verb = "Read" if kind == "read" else "Write"
-    await relayed.guard.require(action, f"{verb} {path}")
+    await relayed.guard.require(action, f"{verb} {path}", remote.rules)
 
 
 async def _inside(relayed: RelayContext, path: str) -> str:
@@ -122,7 +122,7 @@ class RelayedTerminals(ClientTerminals):
         relayed = self._relayed(session.id)
         if relayed is None:
             return await super()._create(request, session)
-        await relayed.guard.require(_action(request, relayed), _line(request))
+        await relayed.guard.require(_action(request, relayed), _line(request), session.rules)
         if not relayed.can_ask_editor(TERMINAL):
             return await self._create_here(request, session, relayed)
         cwd = await _directory(request, relayed)

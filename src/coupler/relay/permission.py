@@ -86,8 +86,11 @@ class RelayPermissions:
         """Return whether just this was allowed in this turn."""
         return any(granted.includes(action) for granted in self._granted)
 
-    async def require(self, action: Action, title: str) -> None:
-        """Raise unless the agent may do this, which it does without having asked."""
+    async def require(self, action: Action, title: str, rules: Sequence[Rule] = ()) -> None:
+        """Raise unless the agent may do this, which it does without having asked.
+
+        `rules` are those of the agent's own table in `coupler.toml`.
+        """
         if self.has_granted(action):
             return
 
@@ -95,7 +98,7 @@ class RelayPermissions:
             return await self._ask(verdict, action, title)
 
         permissions = self._relayed.session.project.permissions()
-        permission = await permissions.decide(action, ask, unruled=self._unruled, also=self._rules)
+        permission = await permissions.decide(action, ask, unruled=self._unruled, also=(*self._rules, *rules))
         if not permission.is_given:
             raise RpcError.because(NOT_PERMITTED, permission.reason)
 
