@@ -90,7 +90,7 @@ def rules_in(cwd: str) -> list[Rule]:
     from coupler.config import ConfigError, load
 
     try:
-        return rules_of(load(os.path.abspath(cwd), environ=os.environ))
+        return rules_of(load(str(Path(cwd).absolute()), environ=os.environ))
     except ConfigError as error:
         raise ValueError(str(error)) from None
 
