@@ -2,12 +2,13 @@
 
 It only decides: it opens no dialog, runs no command and touches no file. Whatever cannot be judged for
 certain is never allowed by a rule or a choice, only asked. An `action` is what a tool wants to do; `claims`
-are the paths, commands and URLs that must be allowed for it; `engine` judges each of them by `rules`, whose
-`patterns` say what they mean, then by remembered choices, then offers the user answers. Command lines are
+are the paths, commands and URLs that must be allowed for it; `decision` rules on each of them by `rules`,
+whose `patterns` say what they mean, then by remembered choices (`offers`), then asks the dialog that its
+caller supplies. Command lines are
 parsed by `shell` into `command_words`; `programs` knows which programs start others, `option_values` which
 options of unknown programs may, `variables` which variables change what a command does. `reach` finds the
 files and secrets that a command reaches, by what `effects` knows of programs. `floor` finds what
-nobody may allow, such as `rm -rf /`: `claims` notes it as a `Destruction`, which `engine` denies before it
-asks any rule. Importing this package costs next to nothing; `coupler.permission.engine.Permissions` loads the
-rest.
+nobody may allow, such as `rm -rf /`, in the `places` that matter: `claims` notes it as a `Destruction`, which
+`decision` denies before it asks any rule. Importing this package costs next to nothing;
+`coupler.permission.decision.Permissions` loads the rest.
 """
