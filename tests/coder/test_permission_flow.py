@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +146,42 @@ def test_a_search_in_a_directory_that_may_not_be_read_is_denied(coder: Coder, pr
 
     assert "is denied by `read(private/)`" in coder.model.last.result
     assert turn.use["status"] == "failed"
+
+
+MOST_HELD_UP = 2.0
+"""Seconds that another session may wait at most, on a busy machine; it was 7.7 on an idle one."""
+
+
+def test_wildcards_that_mean_half_the_disk_hold_up_no_other_session(coder: Coder, project: Path) -> None:
+    editor = coder(project, [use("run_command", command="ls /*/*/*/*/*/*/zzzq*"), "Then not."])
+    editor.set_mode("agentic")
+    beside = coder.beside(editor, project)
+    request = editor.begin("Look everywhere")
+    waits: list[float] = []
+    frames: list[Frame] = []
+    is_asked = False
+    while not is_asked:
+        ping = beside.client.request("session/set_mode", {"sessionId": beside.session, "modeId": "planning"})
+        began = time.monotonic()
+        beside.client.send(ping)
+        while not (frames and frames[-1].get("id") == ping["id"]):
+            frames.append(beside.client.read())
+            is_asked = is_asked or frames[-1].get("method") == "session/request_permission"
+        waits.append(time.monotonic() - began)
+
+    [asked] = [frame for frame in frames if frame.get("method") == "session/request_permission"]
+    editor.serve(asked, iter(["reject_once"]))
+    editor.finish(request, before=frames)
+
+    assert max(waits) < MOST_HELD_UP
+
+
+def test_a_line_that_nobody_can_judge_in_time_is_asked_about(coder: Coder, project: Path) -> None:
+    line = "rm -rf " + " ".join(["$(echo {a,b}{c,d}{e,f})/*"] * 200)
+    editor = coder(project, [use("run_command", command=line), "Then not."])
+    editor.set_mode("agentic")
+
+    turn = editor.prompt("Do it", "reject_once")
+
+    assert turn.use["status"] == "failed"
+    assert [option["kind"] for option in editor.asked[0]["options"]] == ["allow_once", "reject_once"]
