@@ -151,8 +151,7 @@ class Permissions:
         and is shown although the action is allowed.
         """
         await self.refresh()
-        assessment = await self.assess(action)
-        verdict = self.rule_on(assessment, also)
+        assessment, verdict = await self._judged(action, also)
         if verdict.decision == "ask" and unruled == "allow" and not verdict.is_against:
             return Permission(True, "no rule is against it", verdict=verdict)
         if verdict.decision == "ask" or (verdict.decision == "allow" and always_asks):
@@ -206,7 +205,7 @@ class Permissions:
         """Judge actions without asking anybody, by what is remembered now."""
         await self.refresh()
         given = [*actions]
-        return [self.rule_on(each) for each in await in_thread(lambda: [*map(self._assess, given)])]
+        return await in_thread(lambda: [self.judge(action) for action in given])
 
     def judge(self, action: Action, also: Sequence[Rule] = ()) -> Verdict:
         """Judge an action without asking anybody, by the choices that were read before; it may take a while.
@@ -215,11 +214,14 @@ class Permissions:
         """
         return self.rule_on(self._assess(action), also)
 
-    async def assess(self, action: Action) -> Assessment:
-        """Take an action apart, in a thread if that looks at files or parses a command."""
-        if action.paths or action.command is not None:
-            return await in_thread(lambda: self._assess(action))
-        return self._assess(action)
+    async def _judged(self, action: Action, also: Sequence[Rule]) -> tuple[Assessment, Verdict]:
+        """Take an action apart and rule on it, in a thread if that looks at files or parses a command."""
+
+        def judge() -> tuple[Assessment, Verdict]:
+            assessment = self._assess(action)
+            return assessment, self.rule_on(assessment, also)
+
+        return await in_thread(judge) if action.paths or action.command is not None else judge()
 
     def _assess(self, action: Action) -> Assessment:
         roots = real_directories(action.roots)
