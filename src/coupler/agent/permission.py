@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from coupler.config import Config, keys
+from coupler.permission.action import ALLOWING
 from coupler.permission.decision import Permission, Permissions, Verdict
 from coupler.permission.offers import Choices, ChoiceStore, Offer
 from coupler.permission.rules import PROJECT, Rule, names_host
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from coupler.agent.turn import Turn
 
 NOT_BY_THE_USER = "not permitted by the user"
-ALLOWING = ("allow_once", "allow_always")
 ALWAYS = ("allow_always", "reject_always")
 LONGEST_REASON = 500
 """Characters of what a client says went wrong."""

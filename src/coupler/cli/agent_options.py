@@ -16,7 +16,7 @@ from coupler.cli.terminal import read_json_argument
 
 if TYPE_CHECKING:
     from coupler.client.errors import AgentError
-    from coupler.client.policy import Decide, Policy, PolicyName
+    from coupler.client.policy import Confinement, Decide, Policy, PolicyName
     from coupler.permission.rules import Rule
     from coupler.providers.catalogue import CatalogueEntry
     from coupler.schema.v1 import McpServer
@@ -75,13 +75,37 @@ def advice(error: AgentError, agent: str) -> str | None:
 
 
 def policy_of(
-    permissions: str, allow: Sequence[str], deny: Sequence[str], callback: Decide | None, cwd: str
+    permissions: str,
+    allow: Sequence[str],
+    deny: Sequence[str],
+    callback: Decide | None,
+    *,
+    agent: str,
+    cwd: str,
 ) -> Policy:
     """The permission policy, with the rules of `coupler.toml` for this directory; `callback` answers `ask`.
 
     Raises ValueError if options exclude each other, or if a rule is wrong.
     """
-    return _policy_of_options(permissions, allow, deny, callback).with_rules(rules_in(cwd))
+    policy = _policy_of_options(permissions, allow, deny, callback)
+    rules = rules_in(cwd)
+    # An agent that asks nobody keeps to them by its mode, or was refused before.
+    return policy.with_rules(rules) if rules and _confined(agent, cwd) is None else policy
+
+
+def _confined(agent: str, cwd: str) -> tuple[Confinement, str | None] | None:
+    """The modes of an agent that asks for no permission, and the one that its table sets; None for others."""
+    from coupler.client.errors import AgentError
+    from coupler.client_api import confinement_of, resolve_name
+
+    try:
+        meant = resolve_name(agent, cwd=cwd)
+    except AgentError:
+        return None  # the start itself will say what is wrong
+    confinement = None if meant is None else confinement_of(meant.target)
+    if meant is None or confinement is None:
+        return None
+    return confinement, None if meant.profile is None else meant.profile.table.mode
 
 
 def rules_in(cwd: str) -> list[Rule]:
@@ -135,17 +159,10 @@ def reject_unenforceable_options(
     against = [rule for rule in rules_in(cwd) if rule.effect != "allow"]
     if not unhonoured and not against:
         return
-    from coupler.client.errors import AgentError
-    from coupler.client_api import confinement_of, resolve_name
-
-    try:
-        meant = resolve_name(agent, cwd=cwd)
-    except AgentError:
-        return  # the start itself will say what is wrong
-    confinement = None if meant is None else confinement_of(meant.target)
-    if confinement is None:
+    if (confined := _confined(agent, cwd)) is None:
         return
-    wanted = mode or confinement.modes.get(cast("PolicyName", permissions or "allow-reads"))
+    confinement, usual = confined
+    wanted = mode or usual or confinement.modes.get(cast("PolicyName", permissions or "allow-reads"))
     only_reads = wanted == confinement.modes.get("allow-reads")
     is_kept = only_reads and all(rule.is_about_changes for rule in against)
     if against and not is_kept:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os.path
 import re
 import shlex
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,16 @@ import msgspec
 
 from coupler.events import ToolCall
 from coupler.mcp.tool_names import GivenTools, ToolName, name_in_id, names_in
-from coupler.permission.action import READING_KINDS, Action, given_variables
+from coupler.permission.action import (
+    COMMAND_NAMES,
+    READING_KINDS,
+    URL_NAMES,
+    Action,
+    given_variables,
+    is_path_name,
+    is_url,
+    snake_case,
+)
 from coupler.schema.v1 import (
     CreateTerminalRequest,
     Diff,
@@ -32,15 +42,8 @@ if TYPE_CHECKING:
     from coupler.events import ToolCall
 
 
-PATH_KEYS = frozenset(
-    {
-        *("path", "paths", "file", "files", "filename", "file_path", "file_paths", "abs_path"),
-        *("absolute_path", "notebook_path", "target_file", "old_path", "new_path", "source_path"),
-        *("destination_path", "directory", "dir", "dir_path"),
-    }
-)
-COMMAND_KEYS = frozenset({"command", "cmd", "shell_command", "commands"})
-URL_KEYS = frozenset({"url", "urls", "uri", "href"})
+PLAIN_PATH_NAMES = frozenset({"path", "paths", "file", "files", "filename", "file_path", "directory", "dir"})
+"""Names of arguments that hold a path and nothing else: another value there cannot be judged."""
 DIRECTORY_KEYS = frozenset({"cwd", "workdir", "working_directory"})
 
 DEEPEST = 6
@@ -250,20 +253,20 @@ class _Said:
                 self.paths.append(UNREADABLE)
                 return
             for key, value in part.items():
-                self._take(_snake(key), value, part)
+                self._take(snake_case(key), value, part)
 
     def _take(self, key: str, value: Any, part: dict[str, Any]) -> None:
         if value is None:
             return
-        if key in PATH_KEYS:
+        if key in DIRECTORY_KEYS:
+            self.directory = os.path.join(self._cwd, next(iter(self._texts(value)), UNREADABLE))
+        elif is_path_name(key) and (key in PLAIN_PATH_NAMES or not isinstance(value, bool | int | float)):
             for path in self._texts(value):
                 self.add_path(path)
-        elif key in URL_KEYS:
-            self.urls += self._texts(value)
-        elif key in COMMAND_KEYS:
+        elif key in URL_NAMES:
+            self.urls += [text for text in self._texts(value) if is_url(key, text)]
+        elif key in COMMAND_NAMES:
             self._take_command(value, part.get("args", part.get("arguments")))
-        elif key in DIRECTORY_KEYS:
-            self.directory = os.path.join(self._cwd, next(iter(self._texts(value)), UNREADABLE))
         elif key in {"env", "environment"}:
             self.env += given_variables(value.items()) if isinstance(value, dict) else [UNREADABLE]
 
@@ -291,20 +294,17 @@ def _parts(
     raw: Any, own: dict[str, Any] | None, parameters: Collection[str]
 ) -> Iterator[tuple[dict[str, Any], int]]:
     """Walk through all objects in a value, from the outside in, with their depth."""
-    waiting: list[tuple[Any, int]] = [(raw, 0)]
+    waiting: deque[tuple[Any, int]] = deque([(raw, 0)])
     while waiting:
-        value, depth = waiting.pop(0)
+        value, depth = waiting.popleft()
         if value is own and own is not None:
             value = {key: each for key, each in own.items() if key not in parameters}
         if isinstance(value, dict):
             yield value, depth
             waiting += [(each, depth + 1) for each in value.values() if isinstance(each, dict | list)]
         elif isinstance(value, list):
+            yield {}, depth  # a list counts as well
             waiting += [(each, depth + 1) for each in value if isinstance(each, dict | list)]
-
-
-def _snake(key: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key).strip("_")
 
 
 def unasked_call(params: Any) -> ToolCall | None:
@@ -314,10 +314,13 @@ def unasked_call(params: Any) -> ToolCall | None:
             return ToolCall(id="", title=f"Read {path}", kind="read", locations=(ToolCallLocation(path),))
         case WriteTextFileRequest(path=path):
             return ToolCall(id="", title=f"Write {path}", kind="edit", locations=(ToolCallLocation(path),))
-        case CreateTerminalRequest(command=command, args=arguments, cwd=cwd):
+        case CreateTerminalRequest(command=command, args=arguments, cwd=cwd, env=variables):
             words = [command, *(arguments or ())]
+            # Without arguments it may be a line for a shell, and is judged as one.
             given: dict[str, Any] = {"command": words if len(words) > 1 else command}
             if cwd:
                 given["cwd"] = cwd
+            if variables:
+                given["env"] = {variable.name: variable.value for variable in variables}
             return ToolCall(id="", title=" ".join(words), kind="execute", raw_input=given)
     return None

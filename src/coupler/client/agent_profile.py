@@ -33,7 +33,7 @@ class AgentProfile:
         self.place = f"[agents.{table.name}] in {table.origin}"
         """Where it is written, for messages."""
         self.rules = _rules_of(table, self.place)
-        """What it allows and denies, besides the policy of a session."""
+        """The rules that it adds to the policy of a session."""
 
     def completed(self, given: OpeningOptions) -> OpeningOptions:
         """Return the options of a new session with what the table sets; those that are given win."""

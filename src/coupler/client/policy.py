@@ -15,6 +15,7 @@ from coupler.client.errors import NOT_PERMITTED, AgentError
 from coupler.events import ToolCall
 from coupler.events.v1_codec import tool_update_of
 from coupler.mcp.tool_names import NOTHING_GIVEN, GivenTools
+from coupler.permission.action import ALLOWING, GRANTED, option_for
 from coupler.schema.v1 import (
     CancelledPermissionOutcome,
     PermissionOption,
@@ -64,10 +65,9 @@ class PermissionRequest(Struct, frozen=True):
             announced,
         )
 
-    def option(self, *, id: str | None = None, kind: str | None = None) -> PermissionOption | None:
-        """Return the first offered option with this id or of this kind."""
-        fitting = (each for each in self.options if each.option_id == id or each.kind == kind)
-        return next(fitting, None)
+    def option(self, id: str | None) -> PermissionOption | None:
+        """Return the offered option with this id."""
+        return next((option for option in self.options if option.option_id == id), None)
 
 
 class Decision(Struct, frozen=True):
@@ -98,7 +98,6 @@ Decide: TypeAlias = Callable[[PermissionRequest], Verdict | Awaitable[Verdict]]
 
 PolicyName: TypeAlias = Literal["allow-reads", "allow-all", "deny-all", "ask"]
 
-ALLOWING = ("allow_once", "allow_always")
 YES_OR_NO = (
     PermissionOption("allow_once", "Allow once", "allow_once"),
     PermissionOption("reject_once", "Reject once", "reject_once"),
@@ -197,6 +196,8 @@ class Policy:
         """Return this policy with further rules; one that denies everything takes none that allow."""
         changed = copy(self)
         changed._rules = (*self._rules, *self._accepted(rules))
+        if any(rule.effect != "allow" for rule in changed._rules):
+            changed.name = None  # no mode of an agent that asks for nothing stands for it
         return changed
 
     def _accepted(self, rules: Iterable[Rule]) -> tuple[Rule, ...]:
@@ -247,18 +248,25 @@ class Policy:
     async def require(self, session: RemoteSession, params: Any) -> None:
         """Raise RpcError unless an agent may do this, which it does through us without having asked."""
         from coupler.client.actions import action_of, unasked_call
-        from coupler.permission.decision import nobody
+        from coupler.permission.decision import Permission, nobody
 
         call = unasked_call(params)
         if call is None:
             return
         request = PermissionRequest.of(session, call, YES_OR_NO)
+        action = action_of(request)
         function = None if self._decide is None else _Function(self._decide, request)
+
+        async def ask(verdict: Ruling) -> Permission:
+            if session.grants.include(action):
+                return Permission(True, GRANTED)
+            permission = await (nobody(verdict) if function is None else function.asked(verdict))
+            if permission.is_given:
+                session.grants.add(action)
+            return permission
+
         permission = await self._permissions(request).decide(
-            action_of(request),
-            nobody if function is None else function.asked,
-            unruled="allow",
-            also=self._accepted(request.rules),
+            action, ask, unruled="allow", also=self._accepted(request.rules)
         )
         if not permission.is_given:
             raise RpcError.because(NOT_PERMITTED, permission.reason)
@@ -275,10 +283,8 @@ class Policy:
         verdict = permission.verdict
         if permission.is_given or verdict is None:
             return ALWAYS_ALONE
-        if verdict.is_final:
-            return verdict.reason
         if verdict.decision == "deny" or (self._unruled == "allow" and has_rules):
-            return f"{verdict.reason}: take that rule out to allow it"
+            return verdict.remedy
         if self._unruled == "allow":
             return f"{verdict.reason}: do it by hand, or let a function of yours decide"
         if permission.only_reads:
@@ -338,7 +344,7 @@ def _checked(
 
 def _option(request: PermissionRequest, verdict: Verdict) -> PermissionOption | None:
     if isinstance(verdict, str):
-        if (option := request.option(id=verdict)) is None:
+        if (option := request.option(verdict)) is None:
             offered = ", ".join(each.option_id for each in request.options)
             raise ValueError(f"the agent offers no option {verdict!r}, only {offered}")
         return option
@@ -347,7 +353,7 @@ def _option(request: PermissionRequest, verdict: Verdict) -> PermissionOption | 
     if not isinstance(verdict, bool):
         # Whatever else is true in Python's eyes has not been meant as a yes.
         raise TypeError(f"a verdict is True, False, the id of an option or None; this is {verdict!r}")
-    return request.option(kind="allow_once" if verdict else "reject_once")
+    return option_for(request.options, is_given=verdict)
 
 
 WITHDRAWN = RequestPermissionResponse(CancelledPermissionOutcome())
@@ -378,6 +384,11 @@ class PermissionResponder:
 
 async def _decided(session: RemoteSession, question: PermissionRequest) -> RequestPermissionResponse:
     decision = await session.policy.decide(question)
+    if decision.is_allowed:
+        # Imported on use: deciding needs a parser and more, once an agent asks.
+        from coupler.client.actions import action_of
+
+        session.grants.add(action_of(question))
     session.permission_answered(decision)
     return RequestPermissionResponse(decision.outcome)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar
 import msgspec
 from msgspec import UNSET, Struct
 
-from coupler.client.errors import AgentError
+from coupler.client.errors import NOT_PERMITTED, AgentError
 from coupler.client.reply import Budget, Reply, ReplyBuilder, TurnCharge, merge_rounds
 from coupler.events import Event, Stop, Text, Thought, ToolCall
 from coupler.runtime.threads import in_thread
@@ -610,6 +610,9 @@ class EventQueue:
             self._arrival.set_result(None)
 
 
+WITHDRAWN = "not permitted: the turn was cancelled"
+
+
 class PendingDialogs:
     """The open permission requests and elicitations of one session.
 
@@ -619,6 +622,7 @@ class PendingDialogs:
     def __init__(self, start: StartTask) -> None:
         self._start = start
         self._open: dict[Request, tuple[Any, asyncio.Task[None] | None]] = {}
+        self._unasked: set[asyncio.Future[None]] = set()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -635,8 +639,25 @@ class PendingDialogs:
         cancelled = RpcError.because(CANCELLED, "the request was cancelled")
         request.when_cancelled(lambda: self._withdraw(request, cancelled))
 
+    async def decided(self, work: Coroutine[Any, Any, None]) -> None:
+        """Wait for a decision that is no request of its own; raises RpcError if it is withdrawn first."""
+        deciding = asyncio.ensure_future(work)
+        self._unasked.add(deciding)
+        try:
+            await deciding
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current is None or current.cancelling():
+                raise
+            raise RpcError.because(NOT_PERMITTED, WITHDRAWN) from None
+        finally:
+            self._unasked.discard(deciding)
+            deciding.cancel()
+
     def withdraw(self) -> None:
         """Answer all open requests as withdrawn."""
+        for deciding in self._unasked:
+            deciding.cancel()
         for request, (withdrawn, _) in [*self._open.items()]:
             self._withdraw(request, withdrawn)
 

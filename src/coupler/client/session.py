@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, json
 
 from coupler.client.actions import input_of
-from coupler.client.errors import AgentError, AgentErrorKind
+from coupler.client.errors import NOT_PERMITTED, AgentError, AgentErrorKind
 from coupler.client.observation import (
     Observers,
     OnEvent,
@@ -29,6 +29,7 @@ from coupler.client.policy import Decision, Policy
 from coupler.client.prompt import (
     GRACE,
     MOST_ROUNDS,
+    WITHDRAWN,
     Check,
     Goal,
     PendingDialogs,
@@ -42,6 +43,7 @@ from coupler.client.resources import SERVER_NAME
 from coupler.events import Commands, Content, Event, Info, Mode, Options, Plan, Text, Thought, ToolCall, Usage
 from coupler.events.v1_codec import from_update
 from coupler.mcp.tool_names import GivenTools, name_in_id, names_in
+from coupler.permission.action import Grants
 from coupler.schema.v1 import (
     AvailableCommand,
     CancelNotification,
@@ -110,6 +112,8 @@ class RemoteSession:
         self.tool_calls: dict[str, ToolCall] = {}
         self.terminals: dict[str, ClientTerminal] = {}
         self.questions = PendingDialogs(connection.peer.start)
+        self.grants = Grants()
+        """The actions that were allowed in the running turn."""
         self.tools: ClientTools | None = None
         self._servers = tuple(servers)
         self._connection = connection
@@ -275,7 +279,9 @@ class RemoteSession:
     async def refuse_denied(self, params: Any) -> None:
         """Raise RpcError for what the agent does through us without asking, if it may not."""
         if isinstance(params, CreateTerminalRequest) or self.rules or self.policy.has_rules:
-            await self.policy.require(self, params)
+            if self.is_cancelled:
+                raise RpcError.because(NOT_PERMITTED, WITHDRAWN)
+            await self.questions.decided(self.policy.require(self, params))
 
     def abandon(self) -> None:
         """Drop a session that could not be set up; the agent is told, and not waited for."""
@@ -329,6 +335,7 @@ class RemoteSession:
         """Make room for the next prompt."""
         if self._prompt is prompt:
             self._prompt = self._span = None
+            self.grants.clear()
             self._late_events.turn_ended()
             if self.tools is not None:
                 self.tools.expect(None)

@@ -43,6 +43,7 @@ from coupler.langchain.middleware import ToolResult, requested_tool, with_prompt
 from coupler.langchain.permission import refusal_message
 from coupler.langchain.presentation import kind_of, tool_metadata
 from coupler.langchain.tool_guard import guarded
+from coupler.permission.action import READING_KINDS
 from coupler.permission.rules import Rule
 from coupler.providers.catalogue import is_coder, is_installed, is_native_available, merged_entries
 
@@ -98,7 +99,7 @@ TOOL_EVENTS: tuple[HookEvent, ...] = ("before_tool", "after_tool")
 NOT_FOR_SUB_AGENTS = frozenset({"delegate", "ask_user", "present_plan"})
 """Tools that only the agent that talks to the user has."""
 
-READING_KINDS = frozenset({"read", "search", "fetch", "think"})
+LOOKING_KINDS = frozenset({*READING_KINDS, "fetch"})
 """Kinds of tools that a read-only sub-agent has."""
 
 _OWN_DESCRIPTIONS = {
@@ -473,7 +474,7 @@ class SubAgentMiddleware(AgentMiddleware[Any, Any, Any]):
         if tool.name in NOT_FOR_SUB_AGENTS:
             return False
         # What a server claims of its tools earns them nothing.
-        is_reading = kind_of(tool.name, tool) in READING_KINDS and "server" not in tool_metadata(tool)
+        is_reading = kind_of(tool.name, tool) in LOOKING_KINDS and "server" not in tool_metadata(tool)
         return is_reading or not self._only_reads
 
     @property

@@ -42,6 +42,7 @@ from coupler.langchain.permission import (
 from coupler.langchain.plan import PLANNING
 from coupler.langchain.presentation import KINDS, tool_metadata
 from coupler.langchain.usage import context_size
+from coupler.permission.action import READING_KINDS
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 
 AGENTIC, INTERACTIVE, READ_ONLY = "agentic", "interactive", "read-only"
 
-UNASKED_KINDS = frozenset({"read", "search", "think"})
 """Kinds of tools that run unasked in `interactive`: a fetch is none of them, because it sends data out."""
 
 ModelLike: TypeAlias = "str | BaseChatModel"
@@ -107,7 +107,7 @@ PRESETS: Mapping[str, Mode] = {
         Mode(
             INTERACTIVE,
             "Asks before everything but reading, searching and thinking",
-            permissions={f"{KIND_PREFIX}{kind}": "ask" for kind in KINDS if kind not in UNASKED_KINDS},
+            permissions={f"{KIND_PREFIX}{kind}": "ask" for kind in KINDS if kind not in READING_KINDS},
         ),
         Mode(
             READ_ONLY,

@@ -19,7 +19,7 @@ from msgspec import UNSET
 
 from coupler.agent.content import json_value
 from coupler.agent.elicitation import Form
-from coupler.agent.permission import TurnDialog
+from coupler.agent.permission import NOT_BY_THE_USER, TurnDialog
 from coupler.agent.tool_call import text_content
 from coupler.fields import readable
 from coupler.fields.form_fields import MOST_FIELDS, Field, FormError, TextField
@@ -49,7 +49,6 @@ EFFECTS: tuple[str, ...] = get_args(Effect)
 DECISIONS: tuple[str, ...] = get_args(DecisionName)
 USUAL_DECISIONS: tuple[DecisionName, ...] = ("approve", "reject")
 
-NOT_BY_THE_USER = "not permitted by the user"
 LOOP_HELD_UP = f"not permitted: {HeldUpError()}"
 RESULT_QUESTION = "What is the model to read as the result?"
 NO_FORMS = "not permitted: the decisions that are allowed need a form, and the client cannot show one"

@@ -30,9 +30,9 @@ from coupler.langchain.tool_arguments import (
     locations_in,
     relative,
     short_text,
-    snake_case,
     takes_command,
 )
+from coupler.permission.action import snake_case
 from coupler.schema.v1 import (
     Content,
     ContentBlock,

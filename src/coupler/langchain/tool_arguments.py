@@ -20,6 +20,7 @@ from langchain_core.messages import ai
 from langchain_core.utils.json import parse_partial_json
 from msgspec import UNSET
 
+from coupler.permission.action import COMMAND_NAMES, URL_NAMES, is_path_name, is_url, snake_case
 from coupler.redaction.known_secrets import masked_beginning
 from coupler.schema.v1 import Diff, ToolCallLocation
 
@@ -52,12 +53,9 @@ KINDS_WITH_TARGETS = frozenset({"edit", "delete", "move"})
 SHORT_JSON = 200
 """Most characters of JSON that are left to LangChain's own parser, which is fast enough for them."""
 
-_PATH = re.compile(r"(?:.*_)?(?:path|file|filename|filepath|dir|directory|folder|paths|files|directories)")
 TARGET_NAMES = frozenset({"source", "destination", "src", "dst", "dest", "target", "from", "to"})
-COMMAND_NAMES = ("command", "cmd", "commands", "shell_command", "script")
 CODE_NAMES = frozenset({*COMMAND_NAMES, "sql", "shell", "bash", "python_code", "javascript"})
 """Names of arguments that are run; `code` and `query` are not, which are as often something to be found."""
-URL_NAMES = ("url", "uri", "link", "address", "urls")
 _LINES = ("line", "line_number", "start_line", "lineno")
 _SUBJECTS = (
     *("query", "pattern", "regex", "search", "question", "expression", "code", "task", "description"),
@@ -82,11 +80,6 @@ def key_argument(args: ToolArguments, cwd: str, files: BackendFiles | None = Non
             if shown is not None:
                 return shown
     return None
-
-
-def is_path_name(name: str) -> bool:
-    """True if an argument of this name holds a path."""
-    return _PATH.fullmatch(snake_case(name)) is not None
 
 
 def takes_command(names: Iterable[str], args: ToolArguments) -> bool:
@@ -178,10 +171,6 @@ def _old_text(path: str, roots: Sequence[str]) -> tuple[bool, str | None]:
 
 def _path_names(args: ToolArguments) -> tuple[str, ...]:
     return tuple(name for name in args if is_path_name(name))
-
-
-def snake_case(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name)).replace("-", "_").lower()
 
 
 def _values(value: object) -> Iterator[object]:
@@ -285,7 +274,7 @@ class JudgedArguments:
     @property
     def addresses(self) -> tuple[str, ...]:
         """The addresses."""
-        return tuple(dict.fromkeys(named.text for named in self._texts if named.name in URL_NAMES))
+        return tuple(dict.fromkeys(named.text for named in self._texts if is_url(named.name, named.text)))
 
     def _is_path(self, named: NamedText) -> bool:
         return named.is_file or (self._kind in KINDS_WITH_TARGETS and named.name in TARGET_NAMES)

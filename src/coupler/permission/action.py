@@ -10,10 +10,13 @@ from typing import get_args
 
 from msgspec import Struct
 
-from coupler.schema.v1 import ToolKind
+from coupler.schema.v1 import PermissionOption, ToolKind
 
 KINDS: tuple[str, ...] = get_args(ToolKind)
 """ACP's kinds of tools; a kind that is not among them counts as `other`."""
+
+ALLOWING = ("allow_once", "allow_always")
+"""Kinds of options that say yes."""
 
 OPTION_WORDS = {
     "allow_once": "Allow once",
@@ -22,6 +25,30 @@ OPTION_WORDS = {
     "reject_always": "Reject always",
 }
 """The words for each kind of a permission request's option."""
+
+COMMAND_NAMES = ("command", "cmd", "commands", "shell_command", "script")
+"""Names of a tool's arguments that hold a command."""
+URL_NAMES = ("url", "uri", "urls", "href", "link", "address")
+"""Names of a tool's arguments that hold an address; a `link` or an `address` may be something else."""
+_PATH_NAME = re.compile(
+    r"(?:.*_)?(?:path|file|filename|filepath|dir|directory|folder)s?|(?:.*_)?(?:directories|filenames)"
+)
+
+
+def snake_case(name: str) -> str:
+    """Return the name of an argument in small letters, with `_` between its words."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace("-", "_").lower()
+
+
+def is_path_name(name: str) -> bool:
+    """True if an argument of this name holds a path."""
+    return _PATH_NAME.fullmatch(snake_case(name)) is not None
+
+
+def is_url(name: str, text: str) -> bool:
+    """True if the text of an argument of this name is an address."""
+    return name in URL_NAMES and (name not in {"link", "address"} or "://" in text)
+
 
 PATH_KINDS = frozenset({"read", "edit", "delete", "move", "search"})
 """Kinds whose paths are judged by that kind; the paths of any other kind are judged as edits."""
@@ -60,13 +87,48 @@ class Action(Struct, frozen=True, kw_only=True):
     is_off_disk: bool = False
     """True if the files of the tool are on no disk, so that no rule with a path means it."""
 
+    @property
+    def variables(self) -> dict[str, str | None]:
+        """The variables by name, with their values as far as they are known."""
+        return dict(each if isinstance(each, tuple) else (each, None) for each in self.env)
+
     def includes(self, other: Action) -> bool:
         """True if a yes to this is a yes to the other, which is done without a question of its own."""
         if other.command is not None:
-            return self.command is not None and _line(self.command) in _lines(other.command)
+            is_same = self.command is not None and _line(self.command) in _lines(other.command)
+            return is_same and self.cwd == other.cwd and {*other.env} <= {*self.env}
         if self.command is not None or not other.paths or not {*other.paths} <= {*self.paths}:
             return False
         return other.kind == "read" or _path_kind(other.kind) == _path_kind(self.kind)
+
+
+class Grants:
+    """The actions that were allowed in a turn; what an agent then does through us needs no other answer."""
+
+    def __init__(self) -> None:
+        self._actions: list[Action] = []
+
+    def add(self, action: Action) -> None:
+        """Note that an action was allowed."""
+        self._actions.append(action)
+
+    def include(self, action: Action) -> bool:
+        """True if a yes of this turn is a yes to the action."""
+        return any(granted.includes(action) for granted in self._actions)
+
+    def clear(self) -> None:
+        """Drop them, because the turn is over."""
+        self._actions.clear()
+
+
+GRANTED = "allowed in this turn"
+"""Reason for what a yes of the same turn allows."""
+
+
+def option_for(options: Iterable[PermissionOption], *, is_given: bool) -> PermissionOption | None:
+    """Return the option that answers a permission request by a decision: for once, and never for good."""
+    wanted = "allow_once" if is_given else "reject_once"
+    return next((option for option in options if option.kind == wanted), None)
 
 
 def _path_kind(kind: str) -> str:

@@ -49,7 +49,7 @@ class CommandClaim(Struct, frozen=True, dict=True):
     is_at_project: bool
     """True if it runs in the project's directory, so that `./script` is the program that a rule names."""
     reach: Reach
-    """What it reaches; nothing for a wrapper."""
+    """Finds the files and secrets that it reaches; none for a wrapper."""
 
     @cached_property
     def form(self) -> CommandForm:

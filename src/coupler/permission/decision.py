@@ -56,10 +56,17 @@ class Verdict(Struct, frozen=True):
     Because a rule says so or may mean it, because it may be what nobody may allow, or because it cannot be
     judged while there are rules against something.
     """
+    is_vital: bool = False
+    """True if it may be what nobody may allow: a person has to see it, else it is denied."""
     is_final: bool = False
     """True if it is denied for good: no rule or answer can allow it."""
     asked_by: tuple[Rule, ...] = ()
-    """The rules that want it asked about."""
+    """The rules because of which it is asked about."""
+
+    @property
+    def remedy(self) -> str:
+        """The remedy for what a rule is against, unless it is denied for good."""
+        return self.reason if self.is_final else f"{self.reason}: take that rule out to allow it"
 
     @property
     def allowing_rules(self) -> tuple[str, ...]:
@@ -156,6 +163,7 @@ class Permissions:
             return Permission(True, "no rule is against it", verdict=verdict)
         if verdict.decision == "ask" or (verdict.decision == "allow" and always_asks):
             permission = await self._ask(assessment, verdict, dialog, also)
+            verdict = permission.verdict or verdict
             return permission._replace(verdict=verdict, only_reads=_only_reads(assessment))
         return _permission(verdict)
 
@@ -169,7 +177,7 @@ class Permissions:
 
         def look_again() -> None:
             now = self.rule_on(assessment, also)
-            if now.decision != "ask" and not settled:
+            if now.decision not in ("ask", verdict.decision) and not settled:
                 settled.append(_permission(now))
                 standing.reschedule(asyncio.get_running_loop().time())
 
@@ -201,11 +209,11 @@ class Permissions:
         except StoreError as error:
             log.warning("the choice holds for this time only: %s", error)
 
-    async def judge_all(self, actions: Iterable[Action]) -> list[Verdict]:
+    async def judge_all(self, actions: Iterable[Action], also: Sequence[Rule] = ()) -> list[Verdict]:
         """Judge actions without asking anybody, by what is remembered now."""
         await self.refresh()
         given = [*actions]
-        return await in_thread(lambda: [self.judge(action) for action in given])
+        return await in_thread(lambda: [self.judge(action, also) for action in given])
 
     def judge(self, action: Action, also: Sequence[Rule] = ()) -> Verdict:
         """Judge an action without asking anybody, by the choices that were read before; it may take a while.
@@ -244,13 +252,16 @@ class Permissions:
     def _asked(self, asked: Sequence[Ruling], coverage: Coverage, also: Sequence[Rule]) -> Verdict:
         doubts = [ruling.claim for ruling in asked if isinstance(ruling.claim, Doubt)]
         is_ruled = any(ruling.is_ruled for ruling in asked)
-        has_rules = self.has_restrictions or any(rule.effect != "allow" for rule in also)
+        is_vital = any(doubt.is_vital for doubt in doubts)
+        chosen = (*self.choices.session, *self.choices.kept)
+        has_rules = self.has_restrictions or any(rule.effect != "allow" for rule in (*also, *chosen))
         return Verdict(
             "ask",
             asked[0].reason,
             offers_for(self._scopes(asked, coverage)),
             is_ruled=is_ruled,
-            is_against=is_ruled or any(doubt.is_vital for doubt in doubts) or (bool(doubts) and has_rules),
+            is_against=is_ruled or is_vital or (bool(doubts) and has_rules),
+            is_vital=is_vital,
             asked_by=tuple(dict.fromkeys(rule for ruling in asked for rule in ruling.asked_by)),
         )
 
@@ -267,7 +278,7 @@ class Permissions:
             return Ruling("deny", f"{claim} is denied by {against[0][1].described}", claim)
         if against:
             reason = f"{claim} may be what {against[0][1].described} denies"
-            return Ruling("ask", reason, claim, is_ruled=True)
+            return Ruling("ask", reason, claim, is_ruled=True, asked_by=tuple(rule for _, rule in against))
         asking = tuple(rule for _, rule in _matching(claim, coverage, rules, "ask", least))
         if not asking:
             allowed = self._allowed(claim, coverage, also)
@@ -314,21 +325,25 @@ class Permissions:
         The session's choices come before the project's, and in each of them a rejection before an allowance.
         """
         is_open = not any(rule.is_each_time for rule in asking)
-        may_be_against = bool(asking)
+        may_mean: tuple[Rule, ...] = asking
         for choices in (self.choices.session, self.choices.kept):
             rejecting = [rule for rule in choices if rule.effect == "deny"]
             for rule in rejecting:
                 if coverage.touches(rule, claim) is Match.YES:
                     return Ruling("deny", f"{claim} is denied by {rule.described}", claim)
-            may_be_rejected = any(coverage.touches(rule, claim) is Match.MAYBE for rule in rejecting)
-            may_be_against = may_be_against or may_be_rejected
-            for rule in choices if is_open and not may_be_rejected else ():
+            may_reject = tuple(rule for rule in rejecting if coverage.touches(rule, claim) is Match.MAYBE)
+            may_mean += may_reject
+            for rule in choices if is_open and not may_reject else ():
                 if rule.effect == "allow" and coverage.covers(rule, claim):
                     return Ruling("allow", f"{claim} is allowed by {rule.described}", claim)
-        if not may_be_against and (by_mode := self._by_mode(claim, coverage)) is not None:
+        if not may_mean and (by_mode := self._by_mode(claim, coverage)) is not None:
             return Ruling("allow", by_mode, claim)
-        why = f"{asking[0].described} asks about {claim}" if asking else f"no rule allows {claim}"
-        return Ruling("ask", why, claim, may_remember=is_open, is_ruled=bool(asking), asked_by=asking)
+        why = f"no rule allows {claim}"
+        if may_mean:
+            why = f"{claim} may be what {may_mean[0].described} rejects"
+        if asking:
+            why = f"{asking[0].described} asks about {claim}"
+        return Ruling("ask", why, claim, may_remember=is_open, is_ruled=bool(may_mean), asked_by=may_mean)
 
     def _by_mode(self, claim: Claim, coverage: Coverage) -> str | None:
         """Return why the mode allows a claim, if it does; a command must also stay in the project."""

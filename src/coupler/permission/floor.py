@@ -103,7 +103,7 @@ class _Judgement:
     budget: Budget
     depth: int = 0
     read: dict[str, Finding | None] = field(default_factory=dict)
-    """What was found in the texts that were read before."""
+    """Findings in the texts that were read before."""
 
     def __post_init__(self) -> None:
         self._scope = Scope(self.line, self.places, self.budget)

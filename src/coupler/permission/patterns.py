@@ -41,7 +41,7 @@ class CommandForm:
 
     @functools.cached_property
     def names(self) -> Sequence[str]:
-        """What each word is called if it is a program."""
+        """The name of each word, if it is a program."""
         return [_program(word.text) for word in self.words]
 
     @functools.cached_property

@@ -261,7 +261,7 @@ class Coverage(Struct, frozen=True, dict=True):
     def _touches_words(self, rule: Rule, claim: CommandClaim) -> Match:
         """Return how far a rule about paths means what a command reads and changes by its words.
 
-        In a line that changes its directory that is certain only if it is the same from each of them.
+        In a line that changes its directory, it is certain only if each directory gives the same answer.
         """
         matches = {self._touches_reach(rule, reach) for reach in claim.reach.in_each_directory}
         return max(matches) if len(matches) == 1 else Match.MAYBE

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
+from coupler.client.actions import action_of, unasked_call
 from coupler.client.elicitation import MOST_OPEN_PAGES
 from coupler.client.errors import OUTSIDE_ROOTS, NotificationListener, Responder
 from coupler.client.files import ClientFiles, FileAccess
+from coupler.client.policy import PermissionRequest
 from coupler.client.terminals import ClientTerminals
-from coupler.permission.action import Action, given_variables
+from coupler.permission.action import Action
 from coupler.relay.errors import NOT_IN_A_TURN
 from coupler.relay.mirror import TerminalWatcher
 from coupler.runtime.files import OutsideRootsError, find_inside
@@ -219,16 +221,9 @@ async def _keep_output(relayed: RelayContext, id: str) -> None:
 
 
 def _action(request: CreateTerminalRequest, relayed: RelayContext) -> Action:
-    arguments = () if request.args is UNSET else tuple(request.args)
-    session = relayed.session
-    return Action(
-        kind="execute",
-        # Without arguments it may be a line for a shell, and is judged as one.
-        command=(request.command, *arguments) if arguments else request.command,
-        env=given_variables((variable.name, variable.value) for variable in request.env or ()),
-        cwd=request.cwd or session.cwd,
-        roots=session.roots,
-    )
+    call = unasked_call(request)
+    assert call is not None
+    return action_of(PermissionRequest(call, (), relayed.session.cwd, relayed.session.roots))
 
 
 def _line(request: CreateTerminalRequest) -> str:

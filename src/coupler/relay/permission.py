@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from coupler.agent.permission import ALLOWING, TurnDialog
+from coupler.agent.permission import TurnDialog
 from coupler.agent.tool_call import ask_about
 from coupler.client.actions import action_of
 from coupler.client.policy import Decision, PermissionRequest, Policy
 from coupler.mcp.tool_names import qualified_name
-from coupler.permission.action import KINDS, Action, option_label
+from coupler.permission.action import GRANTED, KINDS, Action, Grants, option_for, option_label
+from coupler.permission.decision import Permission
 from coupler.relay.errors import NOT_IN_A_TURN, NOT_PERMITTED
 from coupler.schema.v1 import PermissionOption, PermissionOptionKind, PermissionToolCall
 from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession
-    from coupler.permission.decision import Permission, Verdict
+    from coupler.permission.decision import Verdict
     from coupler.permission.rules import Rule
     from coupler.relay.errors import RelayContext
 
 OPTION_KINDS: tuple[str, ...] = get_args(PermissionOptionKind)
-REJECTING = ("reject_once", "reject_always")
 
 
 class RelayPolicy(Policy):
@@ -42,7 +42,7 @@ class RelayPolicy(Policy):
     async def decide(self, request: PermissionRequest) -> Decision:
         """Decide about a request; nobody who asked the user needs to be told what would allow it."""
         chosen = await self._guard.decide(request)
-        return Decision(request.tool_call, request.option(id=chosen))
+        return Decision(request.tool_call, request.option(chosen))
 
     async def require(self, session: RemoteSession, params: Any) -> None:
         """Leave it to the relay's own files and terminals to ask."""
@@ -52,17 +52,14 @@ class RelayPermissions:
     """Decides the permission requests of one session; what was allowed once holds until its turn ends."""
 
     _unruled: Literal["ask", "allow"] = "allow"
-    """How what the agent does without having asked is decided if no rule is about it."""
+    """The decision on what no rule is about, if the agent does it without having asked."""
 
     def __init__(self, relayed: RelayContext, rules: Sequence[Rule] = ()) -> None:
         """`rules` hold for this agent, besides those of the session."""
         self._relayed = relayed
         self._rules = rules
-        self._granted: list[Action] = []
-
-    def forget_grants(self) -> None:
-        """Drop what was allowed once, because the turn is over."""
-        self._granted.clear()
+        self.grants = Grants()
+        """The actions that were allowed in this turn."""
 
     async def decide(self, request: PermissionRequest) -> str | None:
         """Choose the option to answer with; None if nobody can be asked, or there is no option for a no."""
@@ -73,28 +70,30 @@ class RelayPermissions:
         own = _known_options(request.options)
         action = action_of(request)
         dialog = TurnDialog(turn, lambda: self._named(request, action), own=own)
+        # A rule allows this call: that is no reason to choose an "always" for the user.
+        is_only_for_good = option_for(own, is_given=True) is None
         permission = await turn.session.project.permissions().decide(
-            action, dialog, always_asks=dialog.has_several_ways, also=(*self._rules, *request.rules)
+            action,
+            dialog,
+            always_asks=dialog.has_several_ways or is_only_for_good,
+            also=(*self._rules, *request.rules),
         )
         if permission.is_given:
-            self._granted.append(action)
+            self.grants.add(action)
         if permission.option is not None:
             return permission.option
-        return _by_kind(own, ALLOWING if permission.is_given else REJECTING)
-
-    def has_granted(self, action: Action) -> bool:
-        """Return whether just this was allowed in this turn."""
-        return any(granted.includes(action) for granted in self._granted)
+        option = option_for(own, is_given=permission.is_given)
+        return None if option is None else option.option_id
 
     async def require(self, action: Action, title: str, rules: Sequence[Rule] = ()) -> None:
         """Raise unless the agent may do this, which it does without having asked.
 
         `rules` are those of the agent's own table in `coupler.toml`.
         """
-        if self.has_granted(action):
-            return
 
         async def ask(verdict: Verdict) -> Permission:
+            if self.grants.include(action):
+                return Permission(True, GRANTED)
             return await self._ask(verdict, action, title)
 
         permissions = self._relayed.session.project.permissions()
@@ -108,10 +107,17 @@ class RelayPermissions:
             raise RpcError.because(NOT_IN_A_TURN, "nobody can be asked for permission outside of a turn")
         path = action.paths[0] if action.paths else None
         kind = "execute" if action.command is not None else action.kind
-        async with turn.tool(title, kind=kind, path=path, command=action.command) as call:  # type: ignore[arg-type]
+        async with turn.tool(
+            title,
+            kind=kind,  # type: ignore[arg-type]  # one of ACP's
+            path=path,
+            command=action.command,
+            cwd=action.cwd,
+            env=action.variables,
+        ) as call:
             permission = await ask_about(call, verdict)
         if permission.is_given:
-            self._granted.append(action)
+            self.grants.add(action)
         return permission
 
     def _named(self, request: PermissionRequest, action: Action) -> PermissionToolCall:
@@ -145,8 +151,3 @@ def _known_options(options: tuple[PermissionOption, ...]) -> tuple[PermissionOpt
             name = option_label(option.kind, option.name)
             known.setdefault(option.option_id, replace(option, name=name))
     return tuple(known.values())
-
-
-def _by_kind(options: tuple[PermissionOption, ...], kinds: tuple[str, ...]) -> str | None:
-    by_kind = {option.kind: option.option_id for option in reversed(options)}
-    return next((by_kind[kind] for kind in kinds if kind in by_kind), None)

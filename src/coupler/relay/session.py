@@ -184,7 +184,7 @@ class RelayedSession(Agent):
         finally:
             if self.mirror is mirror:
                 self.mirror = self.turn = None
-                self.guard.forget_grants()
+                self.guard.grants.clear()
                 self._outputs.clear()
             await mirror.finish()
         await _count(turn, reply)

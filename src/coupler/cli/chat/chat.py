@@ -217,7 +217,8 @@ async def _chat(options: ChatOptions) -> int:
         return code_of_error(error)
     try:
         callback = dialogs.permission if front.can_ask else None
-        policy = policy_of(options.permissions or "ask", options.allow, options.deny, callback, cwd)
+        wanted = options.permissions or "ask"
+        policy = policy_of(wanted, options.allow, options.deny, callback, agent=options.agent, cwd=cwd)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     chat_sessions = ChatSessions(agent, front, _session_options(options, policy), cwd)

@@ -478,7 +478,14 @@ class Answers:
         is_asked = options.permissions == "ask" and self._terminal is not None
         asked: Decide | None = self._permit if is_asked else None
         try:
-            return policy_of(options.permissions, options.allow, options.deny, asked, options.cwd)
+            return policy_of(
+                options.permissions,
+                options.allow,
+                options.deny,
+                asked,
+                agent=options.agent,
+                cwd=options.cwd,
+            )
         except ValueError as error:
             refuse(str(error), PROGRAM)
 

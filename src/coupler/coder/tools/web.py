@@ -15,6 +15,7 @@ import urllib.request
 import zlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from urllib.parse import urldefrag
@@ -23,6 +24,8 @@ from langchain_core.tools import BaseTool
 from msgspec import Struct
 
 from coupler.__about__ import __version__
+from coupler.agent.tool_call import ask_about
+from coupler.langchain.current import further_rules
 from coupler.langchain.editor_tools.tool_use import ToolUse, running_prompt, session_tool, tool_use
 from coupler.langchain.presentation import title_with_text
 from coupler.permission.action import Action
@@ -137,9 +140,11 @@ async def _permit(call: ToolUse, place: httpx.URL, target: httpx.URL) -> None:
     if place.host == target.host and (place.port == target.port or target.scheme == "https"):
         session = call.prompt.session
         action = Action(kind="fetch", name="fetch", urls=(str(target),), cwd=session.cwd, roots=session.roots)
-        [verdict] = await session.project.permissions().judge_all([action])
-        if verdict.decision == "deny":
-            raise FetchError(f"it leads on to {target}, which is not permitted: {verdict.reason}")
+        permission = await session.project.permissions().decide(
+            action, partial(ask_about, call.block), unruled="allow", also=further_rules.get()
+        )
+        if not permission.is_given:
+            raise FetchError(f"it leads on to {target}, which is {permission.reason}")
         return
     call.asks_again()
     async with tool_use("Fetch", "fetch", url=str(target)) as again:

@@ -17,7 +17,7 @@ import msgspec
 
 from coupler.agent.errors import EditorError
 from coupler.agent.files import EditorFiles
-from coupler.langchain.current import Current
+from coupler.langchain.current import Current, further_rules
 from coupler.langchain.editor_tools.reading import missing_file
 from coupler.langchain.editor_tools.search_program import (
     LARGEST_FILE,
@@ -278,14 +278,17 @@ async def _not_readable(prompt: Current, paths: set[str]) -> set[str]:
     session, found = prompt.session, [*paths]
     roots = (*session.roots, *session.readable_places)
     verdicts = await session.project.permissions().judge_all(
-        Action(
-            kind="read",
-            name="read_file",
-            paths=(str(Path(session.cwd, path)),),
-            cwd=session.cwd,
-            roots=roots,
-        )
-        for path in found
+        (
+            Action(
+                kind="read",
+                name="read_file",
+                paths=(str(Path(session.cwd, path)),),
+                cwd=session.cwd,
+                roots=roots,
+            )
+            for path in found
+        ),
+        also=further_rules.get(),
     )
     return {path for path, verdict in zip(found, verdicts, strict=True) if verdict.decision != "allow"}
 

@@ -44,7 +44,7 @@ ERRORS_FOR_MODEL = (
 )
 """Errors that a model is told, because it can react to them."""
 
-READING_KINDS = frozenset({"read", "search"})
+FILE_READING_KINDS = frozenset({"read", "search"})
 """Kinds of tools that may also use the session's additional readable places."""
 
 ToolAnswer: TypeAlias = str | tuple[str, Any]
@@ -159,8 +159,8 @@ async def tool_use(
     session = prompt.session
     if path is not None:
         # Outside is outside, before anybody is asked.
-        places = tuple(session.readable_places) if kind in READING_KINDS else ()
-        path = (readable_path if kind in READING_KINDS else path_in_roots)(path, session).shown
+        places = tuple(session.readable_places) if kind in FILE_READING_KINDS else ()
+        path = (readable_path if kind in FILE_READING_KINDS else path_in_roots)(path, session).shown
     shown = None if path is None else relative(path, session.cwd)
     named = next((each for each in (about, command, url, shown) if each is not None), "")
     title = f"{verb} {named}".rstrip()

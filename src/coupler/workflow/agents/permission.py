@@ -28,7 +28,8 @@ from coupler.mcp.package import load_loopback
 from coupler.mcp.servers import ServerEnvironment, SessionServers, server_name
 from coupler.mcp.tool_names import qualified_name
 from coupler.mcp.tools import McpError, Tool, ToolResult
-from coupler.permission.decision import NOBODY_TO_ASK, Permission, Permissions
+from coupler.permission.action import GRANTED, Grants, option_for
+from coupler.permission.decision import Permission, Permissions, nobody
 from coupler.permission.rules import Rule
 from coupler.providers.command_line import READ_ONLY
 from coupler.schema.v1 import Content, McpServer, ToolCallLocation
@@ -69,7 +70,7 @@ class StepPolicy(Policy):
     async def decide(self, request: PermissionRequest) -> Decision:
         """Decide about a request, and say what would allow it unless the user has rejected it."""
         permission = await self._judging.permit(request)
-        option = request.option(kind="allow_once" if permission.is_given else "reject_once")
+        option = option_for(request.options, is_given=permission.is_given)
         if permission.is_given or permission.is_answered or permission.verdict is None:
             return Decision(request.tool_call, option)
         return Decision(request.tool_call, option, remedy(permission.verdict))
@@ -95,7 +96,7 @@ class Judging:
         self._gate = gate
         self._telling = telling
         self._give_up = give_up
-        self._granted: list[Action] = []
+        self._grants = Grants()
         self._granted_calls: list[tuple[str | None, str | None, Any]] = []
         """The calls to MCP servers that the user has allowed and that have not arrived there yet."""
         self._open: set[asyncio.Future[Permission]] = set()
@@ -104,9 +105,7 @@ class Judging:
         """Decide about a permission request."""
         if not self.is_in_turn:
             return Permission(False, NOT_IN_TURN)
-        return await self._permissions.decide(
-            action_of(request), lambda verdict: self._ask(request, verdict), also=request.rules
-        )
+        return await self._permissions.decide(action_of(request), lambda verdict: self._ask(request, verdict))
 
     async def may_call(self, request: PermissionRequest) -> bool:
         """Decide about a call to an MCP server of the agent's; it may pass unless a rule is against it."""
@@ -148,11 +147,11 @@ class Judging:
         action = action_of(request)
 
         async def ask(verdict: Verdict) -> Permission:
-            if any(granted.includes(action) for granted in self._granted):
-                return Permission(True, "allowed in this turn")
+            if self._grants.include(action):
+                return Permission(True, GRANTED)
             if (call := _call_of(request)) in self._granted_calls:
                 self._granted_calls.remove(call)  # the agent has asked, and now does it
-                return Permission(True, "allowed in this turn")
+                return Permission(True, GRANTED)
             return await self._ask_meanwhile(await self._with_change(request, text), verdict)
 
         return await self._permissions.decide(action, ask, unruled="allow")
@@ -184,8 +183,9 @@ class Judging:
         """Ask the front end: as the step's gate says if its own rule asks, else as for any other question."""
         # What a workflow says of its own questions is not said of those that the user wants to be asked.
         is_of_step = verdict.is_ruled and all(rule.is_each_time for rule in verdict.asked_by)
-        if not verdict.is_ruled and not self._attempt.front.is_present:
-            return Permission(False, f"not permitted: {verdict.reason}; {NOBODY_TO_ASK}")
+        is_of_step = is_of_step and not verdict.is_vital
+        if (not verdict.is_ruled or verdict.is_vital) and not self._attempt.front.is_present:
+            return await nobody(verdict)
         gate = self._gate if is_of_step else ApprovalGate()
         offers = tuple(offer for offer in verdict.offers if offer.scopes)
         wish = PermissionQuestion(request.tool_call, self._announced(request.tool_call), offers)
@@ -195,7 +195,7 @@ class Judging:
             self._give_up(parked)
             return Permission(False, "the run waits for an answer")
         if approval.approved:
-            self._granted.append(action_of(request))
+            self._grants.add(action_of(request))
             if request.options:  # the agent asks before it does it
                 self._granted_calls.append(_call_of(request))
         elif self._gate.on_denied_call is not None and any(rule.is_each_time for rule in verdict.asked_by):
@@ -234,10 +234,8 @@ def _too_late(reason: Parked | CallDenied) -> None:
 
 def remedy(verdict: Verdict) -> str:
     """Return what would have allowed a call, in the words of the language."""
-    if verdict.is_final:
-        return verdict.reason
     if verdict.decision == "deny":
-        return f"{verdict.reason}: take that rule out to allow it"
+        return verdict.remedy
     if verdict.is_ruled:
         return "nobody has allowed it"
     if not verdict.allowing_rules:

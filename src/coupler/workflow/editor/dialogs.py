@@ -17,9 +17,8 @@ from msgspec import UNSET
 
 from coupler.agent.content import BLOCKS, whole_text
 from coupler.agent.files import EditorFiles
-from coupler.agent.permission import ALLOWING
 from coupler.agent.tool_call import text_content
-from coupler.permission.action import KINDS
+from coupler.permission.action import ALLOWING, KINDS
 from coupler.runtime.files import OutsideRootsError, SessionPath, find_inside
 from coupler.schema.v1 import (
     AcceptElicitationResponse,
