@@ -138,3 +138,40 @@ agents:
         ran = project.run(project.write("flow.yaml", flow), "--no")
 
         assert project.read("hooks.log").split() == told.split(), (on_deny, ran)
+
+
+DEFAULTS = """
+steps:
+  - id: work
+    agent: claude
+    prompt: go
+    tools: {allow: ["execute(git *)", "execute(rm *)"]}
+    approve: {tools: ["execute(rm *)", "execute(ls *)"], default: allow}
+"""
+
+
+@table(
+    "command, is_run",
+    [
+        ("ls src", True),
+        ("rm x.txt", True),
+        # It may be what the user denies: the workflow's default is not the user's yes.
+        ("git $X", False),
+        ("ls src && git $X", False),
+        # It may destroy: somebody has to see it.
+        ("rm -rf $DIR", False),
+        ("rm -rf /", False),
+    ],
+)
+def test_a_workflows_default_answers_its_own_questions_alone(
+    project: Project, coupler_home: Path, command: str, is_run: bool
+) -> None:
+    coupler_home.mkdir(parents=True, exist_ok=True)
+    (coupler_home / "coupler.toml").write_text('[permissions]\ndeny = ["execute(git push *)"]\n')
+    agent = project.agent("claude").answers({"runs": [command], "says": "I went on."})
+    workflow = project.write("flow.yaml", DEFAULTS)
+
+    ran = project.run(workflow)
+
+    assert ran.exit_code == 0, ran
+    assert agent.tools[-1] == (command, is_run), ran
