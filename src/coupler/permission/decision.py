@@ -255,9 +255,11 @@ class Permissions:
         is_vital = any(doubt.is_vital for doubt in doubts)
         chosen = (*self.choices.session, *self.choices.kept)
         has_rules = self.has_restrictions or any(rule.effect != "allow" for rule in (*also, *chosen))
+        # What no rule allows says less than why it cannot be allowed.
+        telling = [ruling for ruling in asked if ruling.is_ruled or isinstance(ruling.claim, Doubt)]
         return Verdict(
             "ask",
-            asked[0].reason,
+            (telling or asked)[0].reason,
             offers_for(self._scopes(asked, coverage)),
             is_ruled=is_ruled,
             is_against=is_ruled or is_vital or (bool(doubts) and has_rules),
