@@ -374,3 +374,83 @@ def test_a_slow_disk_does_not_keep_the_loop_from_its_work(
         await deciding
 
     run(story())
+
+
+WIPE = "rm -rf /usr"
+HARMLESS = "ls -a"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda line: {"raw_input": line},
+        lambda line: {"raw_input": line.split()},
+        lambda line: {"raw_input": {"argv": line.split()}},
+        lambda line: {"raw_input": {"program": line.split()[0], "args": line.split()[1:]}},
+        lambda line: {"raw_input": {"executable": line.split()[0], "args": line.split()[1:]}},
+        lambda line: {"raw_input": {"commands": ["true", line]}},
+        lambda line: {"raw_input": {"command": [line]}},
+        lambda line: {"raw_input": {"command": "true <<'X'", "cmd": f"{line}\nX"}},
+        *(
+            lambda line, key=key: {"raw_input": {key: line}}
+            for key in ("input", "code", "bash_command", "command_line", "cmdline", "shellCommand")
+        ),
+        lambda line: {"title": f"`{line}`"},
+        lambda line: {"title": f"$ {line}", "raw_input": {}},
+    ],
+)
+def test_the_floor_finds_a_command_wherever_an_agent_puts_it(
+    project: Path, form: Callable[[str], dict[str, Any]]
+) -> None:
+    assert chosen(Policy.allow_all(), request(project, kind="execute", **form(WIPE))) == "no"
+    assert chosen(Policy.allow_all(), request(project, kind="execute", **form(HARMLESS))) == "yes"
+    denying = Policy.allow_all(but=["execute(rm *)"])
+    assert chosen(denying, request(project, kind="execute", **form("rm x"))) == "no"
+
+
+def test_a_text_that_may_be_the_command_allows_nothing(project: Path) -> None:
+    policy = Policy.patterns(allow=["execute(ls *)"])
+
+    assert chosen(policy, request(project, kind="execute", title="ls -a")) == "no"
+    assert chosen(policy, request(project, kind="execute", raw_input={"input": "ls -a"})) == "no"
+    assert chosen(policy, request(project, kind="execute", raw_input={"command": "ls -a"})) == "yes"
+
+
+def test_an_agent_that_names_two_directories_runs_in_an_unknown_one(project: Path) -> None:
+    given = {"command": "rm -rf usr", "cwd": "/", "workdir": str(project)}
+
+    assert chosen(Policy.allow_all(), request(project, kind="execute", raw_input=given)) == "no"
+
+
+def test_a_server_that_the_agent_brought_along_is_denied_in_every_spelling(project: Path) -> None:
+    policy = Policy.allow_all(but=["mcp:bank"])
+    for call in (
+        *({"title": title} for title in ("bank/pay", "bank_pay", "bank: pay", "bank.pay")),
+        *({"name": name} for name in ("bank-pay", "mcp__bank__pay", "bank_pay")),
+        {"title": "Pay", "meta": {"tool_name": "bank_pay"}},
+    ):
+        assert chosen(policy, request(project, kind="other", **call)) == "no", call
+    for call in ({"title": "Pay the bank"}, {"name": "banking"}, {"title": "riverbank/walk"}):
+        assert chosen(policy, request(project, kind="other", **call)) == "yes", call
+
+
+def test_an_option_that_is_a_yes_and_a_no_is_neither(script: Script, project: Path) -> None:
+    agent = script("""
+        for prompt in prompts():
+            frame = permission(1, kind="execute", title="x", rawInput={"command": "git push"})
+            frame["params"]["options"] = [
+                {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
+                {"optionId": "yes", "name": "No", "kind": "reject_once"},
+            ]
+            send(frame)
+            note("outcome", answer_to(1)["result"]["outcome"])
+            send(end(prompt))
+    """)
+
+    async def story() -> None:
+        async with agent.connect() as remote:
+            session = await remote.new(cwd=project, permissions=Policy.patterns(deny=["execute(git push *)"]))
+            await session.prompt("go")
+
+    run(story())
+    assert agent.noted("outcome") == [{"outcome": "cancelled"}]

@@ -133,6 +133,7 @@ def test_a_search_leaves_out_what_may_not_be_read_and_asks_nobody(coder: Coder, 
     assert "src/b.txt" in found
     assert "needle" in found
     assert "private/a.txt:" not in found
+    assert "private" not in coder.model.last.results[-1]
     assert "TOKEN" not in found
     assert [each["status"] for each in turn.uses] == ["completed", "completed"]
 

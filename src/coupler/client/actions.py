@@ -8,6 +8,7 @@ that the session was given, and nothing else names another.
 
 from __future__ import annotations
 
+import itertools
 import os.path
 import re
 import shlex
@@ -20,11 +21,11 @@ import msgspec
 from coupler.events import ToolCall
 from coupler.mcp.tool_names import GivenTools, ToolName, name_in_id, names_in
 from coupler.permission.action import (
-    COMMAND_NAMES,
     READING_KINDS,
     URL_NAMES,
     Action,
     given_variables,
+    is_command_name,
     is_path_name,
     is_url,
     snake_case,
@@ -50,6 +51,13 @@ DEEPEST = 6
 """Levels of the input that are read; anything below makes the call unreadable."""
 MOST_VALUES = 1_000
 """Values of the input that are read."""
+
+MOST_CLAIMED = 20
+"""Most texts of an input that are looked at as its possible command."""
+LONGEST_CLAIMED = 4_000
+"""Most characters of such a text."""
+
+PROGRAM_NAMES = frozenset({"program", "executable"})
 
 UNREADABLE = "\0"
 """Placeholder for a path that cannot be judged."""
@@ -77,7 +85,9 @@ def action_of(request: PermissionRequest) -> Action:
     changes = [item for item in call.content if isinstance(item, Diff)]
     for change in changes:
         said.add_path(change.path)
-    touches = said.paths or said.urls or said.env or said.command is not None
+    if call.kind == "execute" and parameters is None:
+        said.read_bare(given)
+    touches = said.paths or said.urls or said.env or said.commands
     # Who shows a change does not only read.
     kind = "edit" if changes and call.kind in READING_KINDS else call.kind
     return Action(
@@ -88,7 +98,9 @@ def action_of(request: PermissionRequest) -> Action:
         aliases=_all_names(request),
         is_handed_over=parameters is not None,
         paths=tuple(dict.fromkeys(said.paths)),
-        command=said.command,
+        command=said.commands[0] if said.commands else None,
+        more_commands=tuple(said.commands[1:]),
+        claimed_commands=_claimed_commands(call, given) if parameters is None and not said.commands else (),
         urls=tuple(dict.fromkeys(said.urls)),
         env=tuple(said.env),
         cwd=said.directory,
@@ -209,6 +221,14 @@ def _all_names(request: PermissionRequest) -> tuple[tuple[str | None, str], ...]
     return tuple(dict.fromkeys(found))
 
 
+def _claimed_commands(call: ToolCall, given: Any) -> tuple[str, ...]:
+    """Return the texts of a call that runs something without saying what: one of them may be its command."""
+    if call.kind != "execute":
+        return ()
+    texts = (call.title.strip().strip("`$ "), *itertools.islice(_texts_below(given), MOST_CLAIMED))
+    return tuple(dict.fromkeys(text for text in texts if text and len(text) <= LONGEST_CLAIMED))
+
+
 def _texts_below(value: Any) -> Iterator[str]:
     """Yield the texts in a value, at any depth."""
     waiting = [value]
@@ -231,14 +251,8 @@ class _Said:
         self.env: list[str | tuple[str, str]] = []
         self.directory = cwd
         self._cwd = cwd
-        self._commands: list[str | tuple[str, ...]] = []
-
-    @property
-    def command(self) -> str | tuple[str, ...] | None:
-        """The command; several are joined line by line."""
-        if len(self._commands) < 2:
-            return self._commands[0] if self._commands else None
-        return "\n".join(each if isinstance(each, str) else shlex.join(each) for each in self._commands)
+        self.commands: list[str | tuple[str, ...]] = []
+        self._has_directory = False
 
     def add_path(self, path: str) -> None:
         """Add a path, and what a shell would make of it."""
@@ -259,26 +273,46 @@ class _Said:
         if value is None:
             return
         if key in DIRECTORY_KEYS:
-            self.directory = os.path.join(self._cwd, next(iter(self._texts(value)), UNREADABLE))
+            self._take_directory(os.path.join(self._cwd, next(iter(self._texts(value)), UNREADABLE)))
         elif is_path_name(key) and (key in PLAIN_PATH_NAMES or not isinstance(value, bool | int | float)):
             for path in self._texts(value):
                 self.add_path(path)
         elif key in URL_NAMES:
             self.urls += [text for text in self._texts(value) if is_url(key, text)]
-        elif key in COMMAND_NAMES:
-            self._take_command(value, part.get("args", part.get("arguments")))
+        elif is_command_name(key) or key in PROGRAM_NAMES:
+            self._take_command(key, value, part.get("args", part.get("arguments")))
         elif key in {"env", "environment"}:
             self.env += given_variables(value.items()) if isinstance(value, dict) else [UNREADABLE]
 
-    def _take_command(self, value: Any, arguments: Any) -> None:
+    def read_bare(self, given: Any) -> None:
+        """Take an input that is nothing but a command: a text, or its words."""
+        if isinstance(given, str) and given:
+            self.commands.append(given)
+        elif isinstance(given, list) and given and all(isinstance(word, str) for word in given):
+            self._take_words(given)
+
+    def _take_directory(self, directory: str) -> None:
+        # An agent that names two directories runs it in one of them.
+        is_other = self._has_directory and directory != self.directory
+        self.directory = UNREADABLE if is_other else directory
+        self._has_directory = True
+
+    def _take_command(self, key: str, value: Any, arguments: Any) -> None:
         words = self._texts(value)
         more = [] if arguments is None else self._texts(arguments)
         if isinstance(value, str) and not more:
-            self._commands.append(value)
+            self.commands.append(value)
         elif isinstance(value, str):
-            self._commands.append(f"{value} {shlex.join(more)}")
+            self.commands.append(f"{value} {shlex.join(more)}")
+        elif key.endswith("s") and not more:
+            self.commands += words  # several lines
         elif words:
-            self._commands.append((*words, *more))
+            self._take_words([*words, *more])
+
+    def _take_words(self, words: list[str]) -> None:
+        # One word with blanks in it is a line that somebody has put into a list.
+        is_line = len(words) == 1 and len(words[0].split()) > 1
+        self.commands.append(words[0] if is_line else tuple(words))
 
     def _texts(self, value: Any) -> list[str]:
         """Return one text or a list of them; anything else is noted as unreadable, and allows nothing."""

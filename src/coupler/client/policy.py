@@ -55,9 +55,13 @@ class PermissionRequest(Struct, frozen=True):
     ) -> PermissionRequest:
         """Return the request about a call in a session."""
         announced = session.tool_calls.get(call.id)
+        kinds: dict[str, set[str]] = {}
+        for option in options:
+            kinds.setdefault(option.option_id, set()).add(option.kind)
         return cls(
             call,
-            tuple(options),
+            # An id that stands for a yes and for a no says neither.
+            tuple(option for option in options if len(kinds[option.option_id]) == 1),
             session.cwd,
             session.roots,
             session.rules,
@@ -283,10 +287,12 @@ class Policy:
         verdict = permission.verdict
         if permission.is_given or verdict is None:
             return ALWAYS_ALONE
-        if verdict.decision == "deny" or (self._unruled == "allow" and has_rules):
+        if verdict.decision == "deny" or (self._unruled == "allow" and verdict.is_ruled):
             return verdict.remedy
-        if self._unruled == "allow":
-            return f"{verdict.reason}: do it by hand, or let a function of yours decide"
+        if verdict.is_vital:
+            return f"{verdict.reason}: answer it yourself with --permissions ask, or do it by hand"
+        if self._unruled == "allow" and has_rules:
+            return f"{verdict.reason}, so that it may be what a rule denies: it has to be written plainly"
         if permission.only_reads:
             return "allow it with the policy allow-reads (--permissions allow-reads)"
         return _rules_that_allow(verdict)

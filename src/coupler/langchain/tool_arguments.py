@@ -20,7 +20,14 @@ from langchain_core.messages import ai
 from langchain_core.utils.json import parse_partial_json
 from msgspec import UNSET
 
-from coupler.permission.action import COMMAND_NAMES, URL_NAMES, is_path_name, is_url, snake_case
+from coupler.permission.action import (
+    COMMAND_NAMES,
+    URL_NAMES,
+    is_command_name,
+    is_path_name,
+    is_url,
+    snake_case,
+)
 from coupler.redaction.known_secrets import masked_beginning
 from coupler.schema.v1 import Diff, ToolCallLocation
 
@@ -308,7 +315,7 @@ class JudgedArguments:
         if isinstance(value, Mapping):
             for key, each in value.items():
                 name = snake_case(str(key))
-                if name in COMMAND_NAMES and (command := _command(name, each)) is not None:
+                if is_command_name(name) and (command := _command(name, each)) is not None:
                     yield command
                 else:
                     yield from self._commands(each)

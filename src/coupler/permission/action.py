@@ -27,7 +27,8 @@ OPTION_WORDS = {
 """The words for each kind of a permission request's option."""
 
 COMMAND_NAMES = ("command", "cmd", "commands", "shell_command", "script")
-"""Names of a tool's arguments that hold a command."""
+"""The usual names of a tool's arguments that hold a command."""
+_COMMAND_NAME = re.compile(r"(?:.*_)?(?:commands?|cmds?|cmdline|commandline|command_line|script|argv)")
 URL_NAMES = ("url", "uri", "urls", "href", "link", "address")
 """Names of a tool's arguments that hold an address; a `link` or an `address` may be something else."""
 _PATH_NAME = re.compile(
@@ -38,6 +39,11 @@ _PATH_NAME = re.compile(
 def snake_case(name: str) -> str:
     """Return the name of an argument in small letters, with `_` between its words."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace("-", "_").lower()
+
+
+def is_command_name(name: str) -> bool:
+    """True if an argument of this name holds a command."""
+    return _COMMAND_NAME.fullmatch(snake_case(name)) is not None
 
 
 def is_path_name(name: str) -> bool:
@@ -73,6 +79,10 @@ class Action(Struct, frozen=True, kw_only=True):
     """Absolute paths that it would touch; for a move the source and the destination."""
     command: str | tuple[str, ...] | None = None
     """A text for a shell, or the words of a program that is started without one."""
+    more_commands: tuple[str | tuple[str, ...], ...] = ()
+    """Further commands, each by itself."""
+    claimed_commands: tuple[str, ...] = ()
+    """Texts that may be its command: they count against it, and never for it."""
     urls: tuple[str, ...] = ()
     env: tuple[str | tuple[str, str], ...] = ()
     """Environment variables of the command: name and value, or the name of one that is unset or unknown."""
@@ -88,6 +98,11 @@ class Action(Struct, frozen=True, kw_only=True):
     """True if the files of the tool are on no disk, so that no rule with a path means it."""
 
     @property
+    def commands(self) -> tuple[str | tuple[str, ...], ...]:
+        """All commands, each of which must be allowed."""
+        return () if self.command is None else (self.command, *self.more_commands)
+
+    @property
     def variables(self) -> dict[str, str | None]:
         """The variables by name, with their values as far as they are known."""
         return dict(each if isinstance(each, tuple) else (each, None) for each in self.env)
@@ -95,7 +110,8 @@ class Action(Struct, frozen=True, kw_only=True):
     def includes(self, other: Action) -> bool:
         """True if a yes to this is a yes to the other, which is done without a question of its own."""
         if other.command is not None:
-            is_same = self.command is not None and _line(self.command) in _lines(other.command)
+            lines = _lines(other.command) if not other.more_commands else ()
+            is_same = any(_line(command) in lines for command in self.commands)
             return is_same and self.cwd == other.cwd and {*other.env} <= {*self.env}
         if self.command is not None or not other.paths or not {*other.paths} <= {*self.paths}:
             return False

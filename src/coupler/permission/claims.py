@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from coupler.permission.action import KINDS, PATH_KINDS, Action, Budget
 from coupler.permission.command_words import Line, Target, Word
@@ -57,7 +58,7 @@ class CommandClaim(Struct, frozen=True, dict=True):
         return CommandForm(self.words)
 
     def __str__(self) -> str:
-        return f"`{_shown(' '.join(word.text or '…' for word in self.words))}`"
+        return f"`{_shown(' '.join(word.source or word.text or '…' for word in self.words))}`"
 
 
 class UrlClaim(Struct, frozen=True):
@@ -122,8 +123,10 @@ def claims_of(action: Action, project: str, roots: Sequence[str], budget: Budget
     kind = action.kind if action.kind in KINDS else "other"
     claims: list[Claim] = [_path_claim(kind if kind in PATH_KINDS else "edit", path) for path in action.paths]
     claims += _destroyed(kind, action.paths, roots)
-    if action.command is not None:
-        claims += _command_claims(action.command, action.cwd, project, roots, budget)
+    for command in action.commands:
+        claims += _command_claims(command, action.cwd, project, roots, budget)
+    for text in action.claimed_commands:
+        claims += _against_only(_command_claims(text, action.cwd, project, roots, budget))
     claims += [
         Doubt("the command", f"is given {_shown(name)}, which may change what it does")
         for name, value in (each if isinstance(each, tuple) else (each, None) for each in action.env)
@@ -134,9 +137,18 @@ def claims_of(action: Action, project: str, roots: Sequence[str], budget: Budget
         claims.append(UrlClaim(url))
         if url.doubt is not None:
             claims.append(Doubt(f"the address {_shown(text)}", url.doubt))
-    is_needed = not claims or action.server is not None
+    is_needed = not claims or action.server is not None or bool(action.claimed_commands)
     claims.append(ToolClaim(kind, action.name, action.server, is_needed, action.aliases, action.is_off_disk))
     return claims
+
+
+def _against_only(claims: Iterable[Claim]) -> Iterator[Claim]:
+    """Yield what can count against an action, of a text that may be its command."""
+    for claim in claims:
+        if isinstance(claim, Destruction):
+            yield claim
+        elif isinstance(claim, CommandClaim):
+            yield replace(claim, is_wrapper=True)  # needs no allowance, and can be denied
 
 
 def _destroyed(kind: str, paths: Sequence[str], roots: Sequence[str]) -> list[Claim]:
@@ -184,12 +196,17 @@ def _command_claims(
         claims.append(Doubt("the command", "runs outside of the session's directories"))
     for target in line.targets:
         claims += _target_claims(target, line, directory, roots)
-    for finding in findings(command, line, directory or cwd, roots, budget):
+    for finding in findings(command, line, directory or _known(cwd), roots, budget):
         if finding.is_fatal:
             claims.append(Destruction("the command", finding.reason))
         else:
             claims.append(Doubt("the command", finding.reason, is_vital=True))
     return claims
+
+
+def _known(cwd: str | None) -> str | None:
+    """Return a directory that cannot be resolved, as it is written; None if nobody can say which it is."""
+    return cwd if cwd is not None and cwd.isprintable() else None
 
 
 def _entered(line: Line, directory: str | None) -> list[str]:

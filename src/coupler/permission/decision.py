@@ -341,6 +341,8 @@ class Permissions:
         if not may_mean and (by_mode := self._by_mode(claim, coverage)) is not None:
             return Ruling("allow", by_mode, claim)
         why = f"no rule allows {claim}"
+        if any(coverage.covers(rule, claim) for rule in self._mode().allow):
+            why = f"the mode asks about {claim}"
         if may_mean:
             why = f"{claim} may be what {may_mean[0].described} rejects"
         if asking:

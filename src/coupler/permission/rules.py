@@ -40,6 +40,8 @@ PROJECT = "project"
 _ORIGINS = {"user": "your coupler.toml", PROJECT: "the project's coupler.toml"}
 _TEXT = re.compile(r"(?P<subject>[^():]*)(?::(?P<name>[^()]*))?(?:\((?P<pattern>.*)\))?", re.DOTALL)
 _SUBJECTS = (*KINDS, "tool", "mcp", "*")
+_JOINTS = re.compile(r"[_/.:-]+ ?")
+"""Characters with which agents join the names of a server and a tool."""
 _CHANGING = frozenset({"edit", "delete", "move", "execute"})
 
 
@@ -339,7 +341,9 @@ def _is_against(subject: str, kind: str) -> bool:
 
 def _touches_tool(rule: Rule, claim: ToolClaim) -> Match:
     if rule.subject in {"tool", "mcp"}:
-        return _match(any(_is_about(rule, server, name) for server, name in claim.all_names))
+        is_meant = any(_is_about(rule, server, name) for server, name in claim.all_names)
+        may_be_meant = rule.subject == "mcp" and any(_may_be_of(rule, name) for _, name in claim.all_names)
+        return Match.YES if is_meant else Match.MAYBE if may_be_meant else Match.NO
     if not _is_against(rule.subject, claim.kind):
         return Match.NO
     if rule.effect == "ask" and not claim.is_needed:
@@ -358,6 +362,16 @@ def _is_about(rule: Rule, server: str | None, name: str) -> bool:
         server is not None
         and _is_named(fold_name(rule.name or ""), fold_name(server))
         and _is_named(fold_name(rule.pattern or "*"), fold_name(name))
+    )
+
+
+def _may_be_of(rule: Rule, name: str) -> bool:
+    """True if a name may say the server and the tool of an `mcp` rule: `server_tool`, `server/tool` …"""
+    folded = fold_name(name)
+    return any(
+        _is_named(fold_name(rule.name or ""), folded[: joint.start()])
+        and _is_named(fold_name(rule.pattern or "*"), folded[joint.end() :])
+        for joint in _JOINTS.finditer(folded)
     )
 
 

@@ -126,7 +126,8 @@ class ChatOptions:
 @click.option(
     "--permissions",
     type=click.Choice(PERMISSIONS),
-    help="What the agent may do of what it asks for.  [default: ask; deny-all without a terminal]",
+    help="What the agent may do of what it asks for, beside the rules of coupler.toml.  "
+    "[default: ask; deny-all without a terminal]",
 )
 @ALLOW
 @DENY

@@ -116,7 +116,8 @@ OpenSession = Callable[["RemoteAgent"], Awaitable["RemoteSession"]]
     type=click.Choice(PERMISSIONS),
     default="allow-reads",
     show_default=True,
-    help="What the agent may do of what it asks for; `ask` asks at the terminal, and denies without one.",
+    help="What the agent may do of what it asks for, beside the rules of coupler.toml; `ask` asks at the "
+    "terminal, and denies without one.",
 )
 @ALLOW
 @DENY

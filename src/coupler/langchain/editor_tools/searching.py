@@ -139,7 +139,9 @@ async def find_files(
     async with _permitted("Find", directory) as use:
         place = await asyncio.to_thread(_existing, directory, use.prompt)
         request = SearchRequest(place.real, _checked(glob, place), None, MOST_FILES)
-        found = await _find(use.prompt, request, place)
+        everything = await _find(use.prompt, request, place)
+        denied = await _not_readable(use.prompt, {hit.path for hit in everything.hits}, is_denied=True)
+        found = everything.without(denied)
         text, is_whole = fitting_lines([hit.path for hit in found.hits])
         if not found.hits:
             text = (
@@ -274,7 +276,8 @@ def _check(pattern: str, context: int) -> None:
         raise ValueError(f"the pattern is no regular expression: {error}; {advice}") from None
 
 
-async def _not_readable(prompt: Current, paths: set[str]) -> set[str]:
+async def _not_readable(prompt: Current, paths: set[str], *, is_denied: bool = False) -> set[str]:
+    """Return the files that may not be read without asking; with `is_denied` those that may not at all."""
     session, found = prompt.session, [*paths]
     roots = (*session.roots, *session.readable_places)
     verdicts = await session.project.permissions().judge_all(
@@ -290,7 +293,8 @@ async def _not_readable(prompt: Current, paths: set[str]) -> set[str]:
         ),
         also=further_rules.get(),
     )
-    return {path for path, verdict in zip(found, verdicts, strict=True) if verdict.decision != "allow"}
+    left_out = {"deny"} if is_denied else {"deny", "ask"}
+    return {path for path, verdict in zip(found, verdicts, strict=True) if verdict.decision in left_out}
 
 
 def _where(told: TitleArguments) -> str:

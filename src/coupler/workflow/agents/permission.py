@@ -312,10 +312,9 @@ def question_about(request: PermissionRequest) -> str:
 
 
 def _details(action: Action) -> Iterator[str]:
-    if action.command is not None:
+    for command in action.commands:
         # A script keeps its lines: as one they would read like another command.
-        command = action.command if isinstance(action.command, str) else shlex.join(action.command)
-        yield _bounded(command)
+        yield _bounded(command if isinstance(command, str) else shlex.join(command))
     for each in (*action.paths, *action.urls):
         if each != UNREADABLE:
             yield _shown(each)
