@@ -828,3 +828,43 @@ def test_what_the_user_has_set_is_set_again_when_the_session_is_opened_again(
         # The history is told by us, and not a second time by the agent.
         assert texts(updates(frames, "agent_message_chunk")) == "done"
     assert [frame["params"]["modeId"] for frame in agent.received_of("session/set_mode")] == ["auto", "auto"]
+
+
+def test_a_rejected_call_that_the_agent_says_no_more_of_has_failed(
+    script: Script, relay: Serve, tmp_path: Path
+) -> None:
+    agent = script("""
+        for prompt in prompts():
+            send(permission(1, kind="execute", title="Run", rawInput={"command": "ls"}))
+            answer_to(1)
+            send(end(prompt))
+    """)
+    with relay(agent) as editor:
+        editor.initialize()
+        session = editor.new_session(str(tmp_path))
+        frames = answering(editor, editor.prompt_request(session, "go"), chosen("no"))
+    updates = [frame["params"]["update"] for frame in frames if frame.get("method") == "session/update"]
+    statuses = [each["status"] for each in updates if each.get("status")]
+    assert statuses == ["pending", "failed"]
+
+
+def test_a_yes_to_one_thing_does_not_lift_what_a_rule_denies(
+    script: Script, relay: Serve, tmp_path: Path, coupler_home: Path
+) -> None:
+    coupler_home.mkdir()
+    (coupler_home / "coupler.toml").write_text('[permissions]\ndeny = ["read(notes.txt)"]\n')
+    (tmp_path / "notes.txt").write_text("secret")
+    agent = script("""
+        for prompt in prompts():
+            path = text_of(prompt)
+            send(permission(1, kind="edit", title="Edit", locations=[{"path": path}]))
+            answer_to(1)
+            send(request(2, "fs/read_text_file", sessionId="s1", path=path))
+            note("read", "result" in answer_to(2))
+            send(end(prompt))
+    """)
+    with relay(agent) as editor:
+        editor.initialize(fs={"readTextFile": True})
+        session = editor.new_session(str(tmp_path))
+        answering(editor, editor.prompt_request(session, str(tmp_path / "notes.txt")), chosen("yes"))
+    assert agent.noted("read") == [False]

@@ -58,8 +58,8 @@ class RelayPermissions:
         """`rules` hold for this agent, besides those of the session."""
         self._relayed = relayed
         self._rules = rules
-        self.grants = Grants()
-        """The actions that were allowed in this turn."""
+        self._grants = Grants()
+        self._rejected: dict[str, str] = {}
 
     async def decide(self, request: PermissionRequest) -> str | None:
         """Choose the option to answer with; None if nobody can be asked, or there is no option for a no."""
@@ -79,11 +79,20 @@ class RelayPermissions:
             also=(*self._rules, *request.rules),
         )
         if permission.is_given:
-            self.grants.add(action)
+            self._grants.add(action)
+        else:
+            self._rejected[mirror.announced(request.tool_call)] = permission.reason
         if permission.option is not None:
             return permission.option
         option = option_for(own, is_given=permission.is_given)
         return None if option is None else option.option_id
+
+    def end_turn(self) -> None:
+        """Drop what was allowed once, and fail rejected calls that the agent says no more of."""
+        for call_id, reason in self._rejected.items():
+            self._relayed.session.outlet.ledger.settle(call_id, "failed", reason)
+        self._rejected.clear()
+        self._grants.clear()
 
     async def require(self, action: Action, title: str, rules: Sequence[Rule] = ()) -> None:
         """Raise unless the agent may do this, which it does without having asked.
@@ -92,7 +101,7 @@ class RelayPermissions:
         """
 
         async def ask(verdict: Verdict) -> Permission:
-            if self.grants.include(action):
+            if self._grants.include(action):
                 return Permission(True, GRANTED)
             return await self._ask(verdict, action, title)
 
@@ -117,7 +126,7 @@ class RelayPermissions:
         ) as call:
             permission = await ask_about(call, verdict)
         if permission.is_given:
-            self.grants.add(action)
+            self._grants.add(action)
         return permission
 
     def _named(self, request: PermissionRequest, action: Action) -> PermissionToolCall:

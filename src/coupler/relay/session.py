@@ -182,11 +182,12 @@ class RelayedSession(Agent):
         except AgentError as error:
             raise as_answer(error, self._relay.words) from None
         finally:
-            if self.mirror is mirror:
+            if is_last := self.mirror is mirror:
                 self.mirror = self.turn = None
-                self.guard.grants.clear()
                 self._outputs.clear()
             await mirror.finish()
+            if is_last:
+                self.guard.end_turn()
         await _count(turn, reply)
         return self._reason(reply)
 
