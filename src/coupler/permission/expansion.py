@@ -159,6 +159,10 @@ class Scope:
         return _NOT_KNOWN
 
 
+_BRACKETS = re.compile(r"\[[!^]?\]?(?:\[[:.=][^\]]*[:.=]\]|[^\]])*\]")
+_CLASS = re.compile(r"\[[:.=]")
+
+
 class _Expansion:
     """Reads one word without braces from left to right."""
 
@@ -178,9 +182,15 @@ class _Expansion:
             at = self._step(at)
         self._fork(("",))
         return [
-            Reading(text.replace(EMPTY, ""), self._is_pattern, EMPTY in text)
+            Reading(self._shown(text.replace(EMPTY, "")), self._is_pattern, EMPTY in text)
             for text in dict.fromkeys(self._texts)
         ]
+
+    def _shown(self, text: str) -> str:
+        """Return a text with each `[[:alpha:]]` and the like as `?`, which is no less."""
+        if not self._is_pattern or "[" not in text:
+            return text
+        return _BRACKETS.sub(lambda match: "?" if _CLASS.search(match[0]) else match[0], text)
 
     def _step(self, at: int) -> int:
         source = self._source

@@ -9,6 +9,7 @@ time: nothing is decoded, and no other language is read.
 from __future__ import annotations
 
 import itertools
+import os.path
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
@@ -318,8 +319,12 @@ class _Judgement:
             files += [word for name, words in commands for word in words if name in _MAKING]
             if not run & {program_name(word.text.removeprefix("of=")) for word in files}:
                 continue
-            printed = [" ".join(each.text for each in words) for name, words in commands if name in _PRINTING]
-            if not (fed or printed) or not {name for name, _ in commands} <= _PASSING:
+            printing = [words for name, words in commands if name in _PRINTING]
+            printed = [" ".join(each.text for each in words) for words in printing]
+            is_known = all(
+                each.is_plain and not _CODED.search(each.text) for words in printing for each in words
+            )
+            if not (fed or printed) or not is_known or not {name for name, _ in commands} <= _PASSING:
                 self._note(_question("runs a file whose content is only known when it runs"))
             for text in (*fed, *printed):
                 self._note(_softened(_fatal(self._within(text))))
@@ -336,6 +341,10 @@ class _Judgement:
                         inner._scope.give(name, word.source or word.text)
                 self.read[text] = inner.worst(text)
         return self.read[text]
+
+
+_CODED = re.compile(r"\\(?:[0-7]{2,3}|[xuU][0-9A-Fa-f])")
+"""Escapes that stand for letters, with which `printf` and `echo -e` write what nobody reads."""
 
 
 def _question(reason: str) -> Finding:
@@ -491,15 +500,33 @@ class Arguments:
         return any(re.fullmatch(pattern, word.text, re.IGNORECASE) for word in self.words)
 
     def value(self, *names: str) -> Reading | None:
-        """Return the value of an option: `--name=value`, `--name value`, `-nvalue` or `-n value`."""
+        """Return an option's value: `--name=value`, `--na value`, `-nvalue`, `-n value`, `-xyn value`."""
         for place, word in enumerate(self.words):
             for name in names:
-                if word.text == name and place + 1 < len(self.words):
+                given = _value_in(word.text, name)
+                if given == "" and place + 1 < len(self.words):
                     return self.words[place + 1]
-                joined = f"{name}=" if name.startswith("--") else name
-                if word.text.startswith(joined) and len(word.text) > len(joined):
-                    return word._replace(text=word.text[len(joined) :])
+                if given:
+                    return word._replace(text=given)
         return None
+
+
+def _value_in(word: str, name: str) -> str | None:
+    """Return the value of an option in a word: None if it is not in there, "" if it is the next word."""
+    if name.startswith("--"):
+        given, has_value, value = word.partition("=")
+        is_meant = len(given) >= _SHORTEST_OPTION and name.startswith(given)
+        return value if is_meant and has_value else "" if is_meant else None
+    if not name.startswith("-"):
+        return (word.removeprefix(name) or None) if word.startswith(name) else None
+    if not re.match(r"-[^-]", word) or name[1] not in word:
+        return None
+    # Options may be bundled: `-sSLo file`, `-sofile`.
+    return word[word.index(name[1]) + 1 :]
+
+
+_SHORTEST_OPTION = len("--out")
+"""Fewest characters of an abbreviated option."""
 
 
 class Harm(NamedTuple):
@@ -552,7 +579,12 @@ def _writes_to(target: Reading | None, places: Places) -> Finding | None:
 
 def _writes(*options: str) -> Judge:
     """Return a judge of a program that writes the file which is the value of an option."""
-    return _harms(lambda given: Harm(written=[given.value(*options)]))
+
+    def harm(given: Arguments) -> Harm:
+        file, directory = given.value(*options), given.value("--output-dir", "--directory-prefix")
+        return Harm(written=[file, *_inside(directory, [file] if file is not None else [])])
+
+    return _harms(harm)
 
 
 def _deletes_with(pattern: str = ".*") -> Judge:
@@ -569,7 +601,16 @@ def _deletes_with(pattern: str = ".*") -> Judge:
 def _moves(given: Arguments) -> Harm:
     target = given.value("-t", "--target-directory")
     sources = given.operands if target is not None else given.operands[:-1]
-    return Harm(moved=sources, written=[target, *given.operands[-1:]])
+    target = target or next(iter(given.operands[-1:]), None)
+    return Harm(moved=sources, written=[target, *_inside(target, sources)])
+
+
+def _inside(directory: Reading | None, sources: Sequence[Reading]) -> list[Reading]:
+    """Return the files that these become in a directory."""
+    if directory is None:
+        return []
+    names = (os.path.basename(source.text.rstrip("/")) for source in sources)
+    return [directory._replace(text=os.path.join(directory.text, name)) for name in names if name]
 
 
 def _synchronises(given: Arguments) -> Harm:

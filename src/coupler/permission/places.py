@@ -121,7 +121,7 @@ class Places:
             for root in self.roots:
                 if _fits(path, root, word.is_pattern):
                     return f"all of {root}"
-                if _fits(path, f"{root}/.git", word.is_pattern and path.endswith(".git")):
+                if _fits(path, f"{root}/.git", word.is_pattern and os.path.basename(path).startswith(".")):
                     return f"the history in {root}/.git"
         return None
 
