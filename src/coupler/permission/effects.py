@@ -46,7 +46,27 @@ _DELETES = frozenset({"rm", "rmdir", "unlink", "shred"})
 _PUTS_LAST = frozenset({"cp", "gcp", "ln", "install", "rsync", "scp", "mv", "gmv"})
 """Programs whose last operand is what they write, or the directory that they put the others in."""
 _CHANGED_BY_GIT = frozenset({"rm", "mv", "restore", "checkout"})
-_DOWNLOADS = {"curl": ("-o", "--output"), "wget": ("-O", "--output-document")}
+WITH_SCRIPT = frozenset({"sed", "gsed", "git"})
+"""Programs of which words that may be files they write may also be something else, such as `/one/d`."""
+_OUTPUTS = {
+    "curl": ("oDc", ("--output", "--dump-header", "--cookie-jar", "--trace", "--trace-ascii", "--stderr")),
+    "wget": ("Ooa", ("--output-document", "--output-file", "--append-output", "--save-cookies")),
+    "sort": ("o", ("--output",)),
+    "pandoc": ("o", ("--output",)),
+    **dict.fromkeys(("gcc", "cc", "g++", "c++", "clang", "clang++", "ld", "rustc"), ("o", ("--output",))),
+}
+"""Letters and names of options whose values are files that a program writes."""
+_DIRECTORIES = {
+    "curl": ("", ("--output-dir",)),
+    "wget": ("P", ("--directory-prefix",)),
+    "tar": ("C", ("--directory",)),
+    "bsdtar": ("C", ("--directory",)),
+    "unzip": ("d", ()),
+}
+"""Letters and names of options whose values are directories in which a program writes."""
+_SHORTEST_OPTION = 4
+"""Fewest characters of a long option that is abbreviated: `--o`, which programs rarely tell apart."""
+_CLUSTER = re.compile(r"-[A-Za-z0-9#]+")
 _SED_IN_PLACE = re.compile(r"-[a-zA-Z]*i.*|--in-place.*")
 
 
@@ -97,23 +117,42 @@ def changed_words(words: Sequence[Word]) -> Iterator[Change]:
         yield from (Change("delete" if name in _DELETES else "edit", at) for at in operands)
     elif name == "git" and len(words) > 1 and words[1].text in _CHANGED_BY_GIT:
         yield from (Change("edit", at) for at in operands[1:])
-    elif name in _DOWNLOADS:
-        for at, word in enumerate(words[1:-1], 1):
-            yield from (Change("edit", at + 1) for option in _DOWNLOADS[name] if word.text == option)
+    # What is put into a directory may be called anything: it counts like one that is deleted as a whole.
+    for kind, known in (("edit", _OUTPUTS), ("delete", _DIRECTORIES)):
+        letters, long = known.get(name, ("", ()))
+        yield from (Change(kind, at, skipped) for at, skipped in option_values(words, letters, long))
+
+
+def option_values(words: Sequence[Word], letters: str, long: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield where options have their values: the position of the word, and the characters before the value.
+
+    Long options may be abbreviated, and short ones may stand behind others: `-so x`, `-sox`.
+    """
+    for at, word in enumerate(words[1:], 1):
+        option, has_value, _ = word.text.partition("=")
+        if option.startswith("--"):
+            is_meant = len(option) >= _SHORTEST_OPTION and any(each.startswith(option) for each in long)
+            skipped = len(option) + 1 if has_value else 0
+        else:
+            cluster = _CLUSTER.match(word.text)
+            found = [place for place, letter in enumerate(cluster[0] if cluster else "") if letter in letters]
+            is_meant = bool(found)
+            skipped = min(found) + 1 if found and min(found) + 1 < len(word.text) else 0
+        if is_meant and skipped:
+            yield at, skipped
+        elif is_meant and at + 1 < len(words):
+            yield at + 1, 0
 
 
 def _put(name: str, words: Sequence[Word], operands: Sequence[int]) -> Iterator[Change]:
     """Yield what a program like `cp` writes: its last operand, or the directory of `-t`."""
-    sources, targets = operands[:-1], operands[-1:]
-    for at, word in enumerate(words):
-        if word.text in {"-t", "--target-directory"} and at + 1 < len(words):
-            sources, targets = [each for each in operands if each != at + 1], [at + 1]
-        elif word.text.startswith("--target-directory="):
-            sources, targets = operands, [at]
+    sources, targets = operands[:-1], [(at, 0) for at in operands[-1:]]
+    # To `rsync` and `scp`, `-t` is something else.
+    named = () if name in {"rsync", "scp"} else option_values(words, "t", ("--target-directory",))
+    for target in named:
+        sources, targets = [each for each in operands if each != target[0]], [target]
     put_in = tuple(os.path.basename(words[at].text.rstrip("/")) for at in sources)
-    for at in targets:
-        skipped = words[at].text.find("=") + 1 if words[at].text.startswith("--target-directory=") else 0
-        yield Change("edit", at, skipped, tuple(filter(None, put_in)))
+    yield from (Change("edit", at, skipped, tuple(filter(None, put_in))) for at, skipped in targets)
     if name in {"mv", "gmv"}:
         yield from (Change("move", at) for at in sources)
 

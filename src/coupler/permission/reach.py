@@ -12,11 +12,13 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from urllib.parse import unquote
 
 from coupler.permission.action import Budget
 from coupler.permission.command_words import Line, Word
 from coupler.permission.effects import (
     TEXT_OPTIONS,
+    WITH_SCRIPT,
     changed_words,
     goes_beyond,
     hands_on,
@@ -30,7 +32,6 @@ from coupler.permission.places import UNKNOWN, Reading
 from coupler.permission.programs import has_known_options, program_name
 from coupler.redaction.sources import looks_secret
 from coupler.runtime.paths import (
-    LONGEST_PATH,
     ResolvedPath,
     UnresolvablePathError,
     resolve_path,
@@ -38,6 +39,9 @@ from coupler.runtime.paths import (
 
 MOST_FOUND = 2000
 """Most files that the wildcards of one word are expanded to; with more, the word counts as the root."""
+
+MOST_LETTERS = 8
+"""Most short options in one word behind which a value may be attached."""
 
 MOST_DIRECTORIES = 8
 """Most directories of one line, from which a word may name a file; with more, it may be any."""
@@ -47,6 +51,30 @@ ANYWHERE = ResolvedPath(os.sep, (os.sep,), (os.sep,))
 
 _DEVICES = re.compile(r"/dev/(?:null|zero|full|u?random|std(?:in|out|err)|tty|fd/\d+)")
 _BETWEEN_PARTS = re.compile(r"[=:,@]")
+_LETTERS = re.compile(r"-[A-Za-z0-9#]+")
+_SCHEMES = (
+    *("https?", "ftps?", "sftp", "scp", "ssh", "git", "svn", "hg", "rsync", "wss?", "s3", "gs", "gcs", "oci"),
+    *(
+        "docker",
+        "docker-image",
+        "postgres(?:ql)?",
+        "mysql",
+        "mariadb",
+        "rediss?",
+        "mongodb",
+        "amqps?",
+        "nats",
+    ),
+    *("kafka", "tcp", "udp", "mqtts?", "ldaps?", "smtps?", "imaps?", "grpc", "chrome", "vscode"),
+)
+_ADDRESS = re.compile(
+    rf"(?<![\w./+-])(?:\w+\+)?(?:{'|'.join(_SCHEMES)})(?:\+\w+)?://[^\s\"'<>]*", re.IGNORECASE
+)
+"""An address on the network, which names no file."""
+_FILE_ADDRESS = re.compile(r"(?<![A-Za-z0-9])file:(?://[^/]*)?(?P<path>/.*)", re.IGNORECASE | re.DOTALL)
+_DATABASE = re.compile(r"(?<!\w)sqlite(?:\+\w+)?:///", re.IGNORECASE)
+"""The beginning of an address of a database, before its path from the working directory."""
+_REPLACED_IN_ADDRESS = re.compile(r"[{}\[\]%?#\\]")
 _HARMLESS_OUTPUT = re.compile(
     r"\$\((?:nproc|seq [\d ]+|id -[ug]|uname(?: -[a-z])?|date \+%[sYmdHMSF]+"
     r"|git rev-parse (?:--short )?HEAD|git merge-base [\w-]+ [\w-]+)\)",
@@ -77,7 +105,7 @@ class Reach:
         named = dict.fromkeys(place for word in self._positions for place in self._named_by(word))
         entered = (self._surroundings.place(path) for path in self._surroundings.entered[:MOST_DIRECTORIES])
         unknown = (ANYWHERE,) if self._is_unknown else ()
-        return (*unknown, *named, *(place for place in entered if place is not None))
+        return (*unknown, *named, *entered)
 
     @cached_property
     def is_vague(self) -> bool:
@@ -107,14 +135,13 @@ class Reach:
         """The paths that it is known to write, each with the kind of the change."""
         found: list[tuple[str, ResolvedPath]] = []
         for change in changed_words(self._words):
-            for place in self._named_by_word(self._words[change.at], change.skipped):
+            for place in self._named_by_word(
+                self._words[change.at], change.skipped, is_written=change.at in self._written
+            ):
                 is_whole = change.kind != "edit" and any(map(os.path.isdir, place.targets))
                 found.append((change.kind if is_whole else "edit", place))
-                found += [
-                    ("edit", inner)
-                    for source in change.put_in
-                    if (inner := self._surroundings.place(os.path.join(place.shown, source))) is not None
-                ]
+                inner = (os.path.join(place.shown, source) for source in change.put_in)
+                found += [("edit", self._surroundings.place(path)) for path in inner]
         return tuple(found)
 
     @cached_property
@@ -140,7 +167,14 @@ class Reach:
             return False
         roots = self._surroundings.roots
         places = [self._surroundings.place(os.path.join(each, path)) for each in self._directories]
-        return any(place is not None and not place.is_inside(roots) for place in places)
+        return not all(place.is_inside(roots) for place in places)
+
+    @cached_property
+    def _written(self) -> frozenset[int]:
+        """Positions of words that are paths and nothing else, whether or not there is such a file."""
+        if self._name in WITH_SCRIPT:
+            return frozenset()
+        return frozenset(change.at for change in changed_words(self._words))
 
     @property
     def _positions(self) -> Iterable[int]:
@@ -153,10 +187,12 @@ class Reach:
             return
         options = (self._words[at - 1].text, word.text.partition("=")[0])
         is_message = takes_messages(self._name) and any(option in TEXT_OPTIONS for option in options)
-        if word.is_plain or not is_message:
-            yield from self._named_by_word(word)
+        if (word.is_plain and "\n" not in word.text) or not is_message:
+            yield from self._named_by_word(word, is_written=at in self._written)
 
-    def _named_by_word(self, word: Word, skipped: int = 0) -> Iterator[ResolvedPath]:
+    def _named_by_word(
+        self, word: Word, skipped: int = 0, *, is_written: bool = False
+    ) -> Iterator[ResolvedPath]:
         is_silent = reads_nothing(self._name)
         if is_silent and word.is_plain:
             return
@@ -168,24 +204,27 @@ class Reach:
                 if UNKNOWN in text and not is_silent:
                     self._is_unknown = True
                 if plain := os.path.expanduser(text.split(UNKNOWN)[0]):
-                    yield from self._places_of(plain, is_pattern=is_pattern)
+                    is_path = is_written and os.path.isabs(plain) and not _DEVICES.fullmatch(plain)
+                    yield from self._places_of(plain, is_pattern=is_pattern, is_path=is_path)
 
-    def _places_of(self, text: str, *, is_pattern: bool) -> Iterator[ResolvedPath]:
+    def _places_of(self, text: str, *, is_pattern: bool, is_path: bool) -> Iterator[ResolvedPath]:
         for directory in self._directories:
             if not self._budget.take(files=1):
                 self._is_unknown = True
                 return
-            for path in self._paths(text, directory, is_pattern=is_pattern):
-                if (place := self._surroundings.place(path)) is not None:
-                    yield place
+            paths = self._paths(text, directory, is_pattern=is_pattern, is_path=is_path)
+            yield from map(self._surroundings.place, paths)
 
-    def _paths(self, text: str, directory: str, *, is_pattern: bool) -> Iterator[str]:
-        """Yield the paths that a text may name in a directory.
+    def _paths(self, text: str, directory: str, *, is_pattern: bool, is_path: bool) -> Iterator[str]:
+        """Yield the paths that a text may name in a directory, or names if it is known to be a path.
 
         For a pattern that is what it matches, and the path in front of its first `*`.
         """
         if not is_pattern or not has_wildcard(text):
-            yield from [path] if _is_path(text, path := os.path.join(directory, text)) else ()
+            path = os.path.join(directory, text)
+            if _ADDRESS.search(text) and not _is_path_like_address(text, directory):
+                return
+            yield from [path] if is_path or _is_path(text, path) else ()
             return
         found = 0
         for path in matching_paths(text.replace("[^", "[!"), directory, self._budget):
@@ -208,11 +247,11 @@ class Surroundings:
         self.entered = entered
         self._line = line
         self._scope = scope
-        self._places: dict[str, ResolvedPath | None] = {}
+        self._places: dict[str, ResolvedPath] = {}
         self._links: dict[str, str | None] = {}
 
-    def place(self, path: str) -> ResolvedPath | None:
-        """Resolve a path, once a line; None for a word that no file can be called."""
+    def place(self, path: str) -> ResolvedPath:
+        """Resolve a path, once a line."""
         if path not in self._places:
             self._places[path] = self._resolved(path)
         return self._places[path]
@@ -260,13 +299,11 @@ class Surroundings:
             found |= more
         return frozenset(found)
 
-    def _resolved(self, path: str) -> ResolvedPath | None:
+    def _resolved(self, path: str) -> ResolvedPath:
         try:
-            return resolve_path(path, self._links)
+            return resolve_path(path, self._links, is_shown=False)
         except UnresolvablePathError:
-            if len(path) > LONGEST_PATH or not path.isprintable():
-                return None  # a word that no file can be called
-            # It means another file to each program, as in `/proc`, and so none of the project's.
+            # It means another file to each program, as in `/proc`, or none, and then is judged as written.
             plain = os.path.normpath(path)
             return ResolvedPath(path, (plain,), (plain,))
 
@@ -311,16 +348,47 @@ def _expanded_names(source: str) -> Iterator[str]:
         yield match["bare"] or match["braced"]
 
 
-def _parts(text: str) -> Iterable[str]:
-    """Split a word as programs may take it apart: `--file=x`, `-ox`, `-d@x`, `host:x`, `file://x`."""
-    if "://" in text:
-        _, is_file, path = text.partition("file://")
-        return [path.removeprefix("localhost")] if is_file else ()
-    return [
-        part if not part.startswith("-") else part[2:]
-        for part in _BETWEEN_PARTS.split(text)
-        if not part.startswith("--")
-    ]
+def _parts(text: str) -> Iterator[str]:
+    """Yield what programs may take a word apart into: `--file=x`, `-sox`, `-d@x`, `host:x`, `file://x`.
+
+    The word as a whole is one of them, because any of these characters may be in the name of a file.
+    """
+    for match in _FILE_ADDRESS.finditer(text):
+        yield _path_of_address(match["path"])
+    if _ADDRESS.search(text):
+        yield text  # a file only if a directory is called like the beginning of an address
+        text = _ADDRESS.sub("", text)
+    text = _FILE_ADDRESS.sub("", _DATABASE.sub("", text))
+    parts = _BETWEEN_PARTS.split(text)
+    if len(parts) > 1 and not text.startswith("-"):
+        yield text
+    for part in parts:
+        if not part.startswith("-"):
+            yield part
+        elif not part.startswith("--"):
+            yield from _attached_values(part)
+
+
+def _attached_values(text: str) -> Iterator[str]:
+    """Yield the values that may be attached to a short option, or to the last of several: `-o/x`, `-so/x`."""
+    match = _LETTERS.match(text)
+    # `-Dapp.env` is the name of a property, and all of it the value of one option.
+    last = match.end() if match is not None and text[1] not in "DP" else 2
+    for start in range(2, min(last, MOST_LETTERS + 1) + 1):
+        yield text[start:]
+
+
+def _path_of_address(path: str) -> str:
+    """Return the path of a `file:` address; what programs may replace in it is unknown."""
+    plain = unquote(path)
+    found = _REPLACED_IN_ADDRESS.search(plain)
+    return plain if found is None else f"{plain[: found.start()]}{UNKNOWN}"
+
+
+def _is_path_like_address(text: str, directory: str) -> bool:
+    """True if a text that looks like an address leads to a file: through a directory that is called so."""
+    first, *further = text.split(os.sep)
+    return ".." in further or os.path.lexists(os.path.join(directory, first))
 
 
 def _is_path(text: str, path: str) -> bool:

@@ -43,14 +43,17 @@ class ResolvedPath(Struct, frozen=True):
         return all(any(is_below(target, root) for root in roots) for target in self.targets)
 
 
-def resolve_path(path: str, known: dict[str, str | None] | None = None) -> ResolvedPath:
+def resolve_path(
+    path: str, known: dict[str, str | None] | None = None, *, is_shown: bool = True
+) -> ResolvedPath:
     """Resolve an absolute path; raises UnresolvablePathError if it is unclear where it leads.
 
-    `known` has the links that were looked at before, for whoever resolves many paths at one moment.
+    `known` has the links that were looked at before, for whoever resolves many paths at one moment. A path
+    that nobody is shown may have any characters.
     """
-    if len(path) > LONGEST_PATH:
+    if len(path) > (LONGEST_PATH if is_shown else 2 * LONGEST_PATH):
         raise UnresolvablePathError("is a path that is too long")
-    if not path or not path.isprintable():
+    if not path or (is_shown and not path.isprintable()):
         raise UnresolvablePathError("is a path with characters that cannot be shown")
     if not os.path.isabs(path):
         raise UnresolvablePathError("is not an absolute path")
@@ -100,6 +103,8 @@ def _link_at(path: str) -> str | None:
         if error.errno in {errno.EINVAL, errno.ENOENT, errno.ENOTDIR}:
             return None
         raise UnresolvablePathError("is a path that cannot be followed") from None
+    except ValueError:
+        raise UnresolvablePathError("is a path that no file can have") from None
 
 
 def real_directories(paths: Sequence[str]) -> tuple[str, ...]:
