@@ -293,6 +293,8 @@ class _Judgement:
         names = {program_name(words[0].text) for words in self._commands}
         is_fed = _FEEDS.search(source) is not None
         for words in self._commands:
+            if not self.budget.take(words=len(words)):
+                return
             name = program_name(words[0].text)
             is_shell = _reads_commands(name, words)
             is_code = (
@@ -315,9 +317,15 @@ class _Judgement:
         for statement in _STATEMENTS.findall(source) if self.budget.take(characters=len(source)) else ():
             line = read_line(statement)
             commands = [(program_name(each.words[0].text), [*each.words[1:]]) for each in line.commands]
-            files = [target.word for target in line.targets if target.kind == "edit"]
-            files += [word for name, words in commands for word in words if name in _MAKING]
-            if not run & {program_name(word.text.removeprefix("of=")) for word in files}:
+            files = [target.word.text for target in line.targets if target.kind == "edit"]
+            files += [word.text for name, words in commands for word in words if name in _MAKING]
+            files += [
+                value.text
+                for name, words in commands
+                if name in {"curl", "wget"}
+                and (value := Arguments([Reading(word.text) for word in words]).value("-o", "-O", "--output"))
+            ]
+            if not run & {program_name(text.removeprefix("of=")) for text in files}:
                 continue
             printing = [words for name, words in commands if name in _PRINTING]
             printed = [" ".join(each.text for each in words) for words in printing]
