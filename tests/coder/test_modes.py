@@ -126,3 +126,19 @@ def test_a_profile_that_begins_in_a_mode_that_there_is_not_names_the_nearest() -
         ProfileError, match=r"the profile careful begins in a mode 'plan' .* mean 'planning'\?"
     ):
         first_mode(CoderProfile(name="careful", mode="plan"))
+
+
+@table(
+    ("command", "decision"),
+    [
+        ("git push origin +main", "ask"),
+        ("git push -uf origin main", "ask"),
+        ("git push --forc origin main", "ask"),
+        ("git push -d origin old", "ask"),
+        ("git push origin :old", "ask"),
+        ("git push -u origin main", "allow"),
+        ("git push --follow-tags", "allow"),
+    ],
+)
+def test_auto_asks_about_a_push_that_overwrites_or_deletes(bench: Bench, command: str, decision: str) -> None:
+    assert decisions(bench, "execute", command=command)[AUTO] == decision

@@ -319,3 +319,35 @@ def test_wildcards_stop_where_the_budget_is_spent(bench: Bench) -> None:
 def test_wildcards_match_what_a_shell_would_match(bench: Bench, pattern: str, found: set[str]) -> None:
     paths = matching_paths(pattern, str(bench.project), Budget())
     assert {path.removeprefix(f"{bench.project}/") for path in paths} == found
+
+
+@table(
+    ("command", "rule", "decision"),
+    [
+        ("bash run.sh", "execute(bash run.sh)", "allow"),
+        ("cd src && bash run.sh", "execute(bash run.sh)", "ask"),
+        ("cd src && python run.py", "execute(python run.py *)", "ask"),
+        ("cd src && python run.py", "execute(python *)", "allow"),
+        ("cd src && python -m pytest -q", "execute(python -m pytest *)", "allow"),
+    ],
+)
+def test_a_script_that_a_rule_names_is_the_projects_own(
+    bench: Bench, command: str, rule: str, decision: str
+) -> None:
+    (bench.project / "src").mkdir(exist_ok=True)
+    assert bench.run(command, rule).decision == decision
+
+
+@table(
+    ("command", "decision"),
+    [
+        ("cat /proc/self/cwd/.env", "ask"),
+        ("cat /proc/$$/cwd/.env", "ask"),
+        ("cat /proc/self/fd/3", "ask"),
+        ("cat /proc/cpuinfo", "allow"),
+    ],
+)
+def test_what_a_process_calls_otherwise_may_be_what_is_denied(
+    bench: Bench, command: str, decision: str
+) -> None:
+    assert bench.run(command, "execute(cat *)", deny=["read(**/.env)"]).decision == decision

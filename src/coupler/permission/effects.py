@@ -226,8 +226,26 @@ def goes_beyond(words: Sequence[Word], directory: str | None, budget: Budget) ->
         name in _PRIVILEGED
         or name in _PROCESSES
         or (name == "mount" and len(started) > 1)
+        or (name == "git" and _forces_push(started))
         or _prints_environment(name, started)
         or _installs(name, started, directory)
+    )
+
+
+_FORCING = ("--force", "--delete", "--mirror", "--prune")
+_SHORTEST_OPTION = len("--de")
+
+
+def _forces_push(words: Sequence[Word]) -> bool:
+    """True for a `git push` that overwrites or deletes branches elsewhere, however it is written."""
+    texts = [word.text for word in words[1:]]
+    if "push" not in texts:
+        return False
+    return any(
+        (len(text) >= _SHORTEST_OPTION and any(option.startswith(text) for option in _FORCING))
+        or text.startswith(("+", ":", "--force"))
+        or (re.fullmatch(r"-[a-z]+", text) is not None and any(letter in text for letter in "fd"))
+        for text in texts[texts.index("push") + 1 :]
     )
 
 

@@ -49,6 +49,8 @@ MOST_DIRECTORIES = 8
 ANYWHERE = ResolvedPath(os.sep, (os.sep,), (os.sep,))
 """Stands for files that are only known when a command runs: they may be anywhere."""
 
+_OF_A_PROCESS = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(?:cwd|root|fd)\b|/dev/fd/")
+"""Paths by which a process means any file that it has open, or its directory."""
 _DEVICES = re.compile(r"/dev/(?:null|zero|full|u?random|std(?:in|out|err)|tty|fd/\d+)")
 _BETWEEN_PARTS = re.compile(r"[=:,@]")
 _LETTERS = re.compile(r"-[A-Za-z0-9#]+")
@@ -103,6 +105,7 @@ class Reach:
         if not self._words:
             return ()
         named = dict.fromkeys(place for word in self._positions for place in self._named_by(word))
+        self._is_unknown = self._is_unknown or ANYWHERE in named
         entered = (self._surroundings.place(path) for path in self._surroundings.entered[:MOST_DIRECTORIES])
         unknown = (ANYWHERE,) if self._is_unknown else ()
         return (*unknown, *named, *entered)
@@ -305,6 +308,8 @@ class Surroundings:
         except UnresolvablePathError:
             # It means another file to each program, as in `/proc`, or none, and then is judged as written.
             plain = os.path.normpath(path)
+            if _OF_A_PROCESS.match(plain):
+                return ANYWHERE
             return ResolvedPath(path, (plain,), (plain,))
 
 

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from coupler.permission.action import KINDS, PATH_KINDS, Action
 from coupler.permission.claims import Claim, CommandClaim, Destruction, Doubt, PathClaim, ToolClaim, UrlClaim
+from coupler.permission.command_words import Word
 from coupler.permission.patterns import (
     CommandPattern,
     Match,
@@ -28,6 +29,7 @@ from coupler.permission.patterns import (
     glob,
     has_sensitive,
 )
+from coupler.permission.programs import is_interpreter, program_name
 from coupler.permission.reach import Reach
 from coupler.runtime.paths import fold_name, split_path, split_path_folded
 
@@ -40,6 +42,7 @@ PROJECT = "project"
 _ORIGINS = {"user": "your coupler.toml", PROJECT: "the project's coupler.toml"}
 _TEXT = re.compile(r"(?P<subject>[^():]*)(?::(?P<name>[^()]*))?(?:\((?P<pattern>.*)\))?", re.DOTALL)
 _SUBJECTS = (*KINDS, "tool", "mcp", "*")
+_SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "source", "."})
 _JOINTS = re.compile(r"[_/.:-]+ ?")
 """Characters with which agents join the names of a server and a tool."""
 _CHANGING = frozenset({"edit", "delete", "move", "execute"})
@@ -243,6 +246,8 @@ class Coverage(Struct, frozen=True, dict=True):
         program = claim.words[0].text
         if "/" in program and not program.startswith("/") and not claim.is_at_project:
             return False  # `./script` is another one elsewhere
+        if not claim.is_at_project and _names_script(rule.compiled):
+            return False  # and so is `bash script`
         if isinstance(rule.compiled, CommandPattern):
             return rule.compiled.covers(claim.form) and not self._starts_more(rule.compiled, claim)
         return rule.subject in {"execute", "*"} and claim.form.code_at is None
@@ -329,6 +334,19 @@ class Coverage(Struct, frozen=True, dict=True):
             (len(split_path(root)) for root in self.roots if _begins(names, split_path(root))), default=0
         )
         return names[depth:]
+
+
+def _names_script(pattern: Pattern | None) -> bool:
+    """True if a pattern of commands has a script of the project as the word of a shell or an interpreter."""
+    if not isinstance(pattern, CommandPattern) or not pattern.words:
+        return False
+    program = Word(pattern.words[0])
+    if program_name(program.text) not in _SHELLS and not is_interpreter(program):
+        return False
+    operand = next((at for at, word in enumerate(pattern.words) if at and not word.startswith("-")), None)
+    if operand is None or pattern.words[operand - 1] == "-m":
+        return False
+    return not pattern.words[operand].startswith("/")
 
 
 def _begins(names: Sequence[str], start: Sequence[str]) -> bool:
