@@ -149,6 +149,16 @@ def test_exec_says_which_rule_of_the_table_is_against_a_call(configured: Home, t
     assert "`edit(*.py)` in [agents.reviewer]" in done.stderr, done
 
 
+def test_nothing_of_the_table_is_allowed_with_deny_all_beside_other_rules(
+    configured: Home, coupler_home: Path, tmp_path: Path
+) -> None:
+    agent = configured(f'{RULES}\n[permissions]\ndeny = ["execute(rm *)"]')
+
+    execute(tmp_path, "--permissions", "deny-all")
+
+    assert agent.noted("done")[-1]["make test"] == "no"
+
+
 def test_what_may_be_denied_is_not_allowed_by_a_policy(configured: Home, tmp_path: Path) -> None:
     agent = configured(RULES, [("execute", "$PUSH origin"), ("execute", "git $WORD")])
 

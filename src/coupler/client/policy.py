@@ -124,6 +124,7 @@ class Policy:
     _rules: tuple[Rule, ...] = ()
     _reads: Reads = "none"
     _unruled: Literal["ask", "allow"] = "ask"
+    _denies_all = False
 
     def __init__(self, decide: Decide | None, *, name: PolicyName | None = None) -> None:
         """`decide` is asked about what no rule decides; None rejects that."""
@@ -161,7 +162,9 @@ class Policy:
     @classmethod
     def deny_all(cls) -> Policy:
         """Reject every request but those for tools that you gave to the agent."""
-        return cls(None, name="deny-all")
+        policy = cls(None, name="deny-all")
+        policy._denies_all = True
+        return policy
 
     @classmethod
     def allow_reads(cls) -> Policy:
@@ -205,7 +208,7 @@ class Policy:
         return changed
 
     def _accepted(self, rules: Iterable[Rule]) -> tuple[Rule, ...]:
-        return tuple(rule for rule in rules if rule.effect != "allow" or self.name != "deny-all")
+        return tuple(rule for rule in rules if rule.effect != "allow" or not self._denies_all)
 
     @classmethod
     def of(cls, value: Policy | Decide | PolicyName | None) -> Policy:
