@@ -14,7 +14,7 @@ from coupler.permission.command_words import Line, Target, Word
 from coupler.permission.expansion import Scope
 from coupler.permission.floor import findings
 from coupler.permission.patterns import CommandForm, Url
-from coupler.permission.places import Places
+from coupler.permission.places import Places, Reading
 from coupler.permission.reach import Reach, Surroundings
 from coupler.permission.shell import read_line
 from coupler.permission.variables import is_harmless
@@ -152,16 +152,21 @@ def _against_only(claims: Iterable[Claim]) -> Iterator[Claim]:
 
 
 def _destroyed(kind: str, paths: Sequence[str], roots: Sequence[str]) -> list[Claim]:
-    """Return destructions: vital files that would change, protected places that would be deleted or moved."""
+    """Return destructions: vital files that would change, protected places that would be deleted or moved.
+
+    All of the session's own directory or its `.git` is in doubt.
+    """
     if kind in {"read", "search"}:
         return []
-    places = Places(roots, None)
+    places = Places(roots, os.sep)
     found: list[Claim] = []
     for path in paths:
         lost = places.vital(path) or (places.whole(path) if kind in {"delete", "move"} else None)
+        verb = {"delete": "delete", "move": "move away"}.get(kind, "overwrite")
         if lost is not None:
-            verb = {"delete": "delete", "move": "move away"}.get(kind, "overwrite")
             found.append(Destruction("this", f"would {verb} {lost}"))
+        elif kind in {"delete", "move"} and (own := places.own(Reading(path))) is not None:
+            found.append(Doubt("this", f"would {verb} {own}", is_vital=True))
     return found
 
 

@@ -11,11 +11,11 @@ import itertools
 import os
 import re
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from coupler.permission.action import Budget
 from coupler.permission.command_words import Line, Word
+from coupler.permission.patterns import glob
 from coupler.permission.places import EMPTY, UNKNOWN, Places, Reading
 from coupler.permission.programs import program_name
 from coupler.permission.shell import UnreadableError, read_ansi_quoted, read_line
@@ -150,6 +150,8 @@ class Scope:
                 return self.variable("PWD", depth)
             case "mktemp":
                 return ["/tmp/tmp.made-by-mktemp"]
+            case "ps" | "pgrep" if lists_every_process(program_name(name), words):
+                return ["1"]
             case "git" if "--show-toplevel" in words:
                 return self.places.roots or _NOT_KNOWN
             case "dirname":
@@ -157,10 +159,6 @@ class Scope:
             case "which" | "realpath" | "readlink":
                 return operands or _NOT_KNOWN
         return _NOT_KNOWN
-
-
-_BRACKETS = re.compile(r"\[[!^]?\]?(?:\[[:.=][^\]]*[:.=]\]|[^\]])*\]")
-_CLASS = re.compile(r"\[[:.=]")
 
 
 class _Expansion:
@@ -182,15 +180,9 @@ class _Expansion:
             at = self._step(at)
         self._fork(("",))
         return [
-            Reading(self._shown(text.replace(EMPTY, "")), self._is_pattern, EMPTY in text)
+            Reading(text.replace(EMPTY, ""), self._is_pattern, EMPTY in text)
             for text in dict.fromkeys(self._texts)
         ]
-
-    def _shown(self, text: str) -> str:
-        """Return a text with each `[[:alpha:]]` and the like as `?`, which is no less."""
-        if not self._is_pattern or "[" not in text:
-            return text
-        return _BRACKETS.sub(lambda match: "?" if _CLASS.search(match[0]) else match[0], text)
 
     def _step(self, at: int) -> int:
         source = self._source
@@ -295,16 +287,24 @@ class _Expansion:
         self._texts = [before + tail + text for before, text in self._scope.ways(self._texts, found or ("",))]
 
 
+def lists_every_process(name: str, words: Sequence[str]) -> bool:
+    """True if `ps` or `pgrep` with these words prints every process, and so the first one, which is 1."""
+    if name == "pgrep":
+        return any(re.fullmatch(r"[.*^$]+", word) for word in words)
+    is_bsd = any(re.fullmatch(r"-?\w*(?:a\w*x|x\w*a)\w*", word) for word in words[:1])
+    return is_bsd or any(re.fullmatch(r"-\w*[eA]\w*", word) for word in words)
+
+
 def _trimmed(value: str, sign: str, pattern: str) -> Iterator[str]:
     if UNKNOWN in value or EMPTY in value:
         yield from _NOT_KNOWN
         return
-    pattern = pattern.strip("\"'").replace("[^", "[!").replace("\\", "")
+    pattern = pattern.strip("\"'").replace("\\", "")
     cuts = [*range(len(value) + 1)]
     is_end = sign[0] == "%"
     # `%` and `##` try the cuts from the end, `#` and `%%` from the beginning.
     for at in cuts[::-1] if is_end == (len(sign) == 1) else cuts:
-        if fnmatchcase(value[at:] if is_end else value[:at], pattern):
+        if glob(pattern).match(value[at:] if is_end else value[:at]):
             yield value[:at] if is_end else value[at:]
             return
     yield value

@@ -9,19 +9,18 @@ time: nothing is decoded, and no other language is read.
 from __future__ import annotations
 
 import itertools
-import os.path
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from coupler.permission import programs
 from coupler.permission.action import Budget
 from coupler.permission.command_words import ANYTHING, Command, Line, Target, Word
-from coupler.permission.expansion import Scope
+from coupler.permission.expansion import Scope, lists_every_process
+from coupler.permission.patterns import glob
 from coupler.permission.places import UNKNOWN, Places, Reading
 from coupler.permission.programs import is_interpreter, is_starter, program_name
 from coupler.permission.shell import DOUBTS_ABOUT_BODY, read_line
@@ -55,6 +54,10 @@ _MAKING = _names("tee dd sponge install curl wget")
 _PASSING = _PRINTING | _MOVING | _names("cat tee dd sponge sudo install")
 """Programs that hand on a text as it stands in the line."""
 _FILTERING = _names("sort uniq head tail tr awk xargs cut wc true read")
+_LISTING_TO_KILL = _names("ps pgrep tr xargs kill sudo")
+"""Programs that together end all processes that `ps` lists, of which no filter is one."""
+_CODE_OPTIONS = re.compile(r"-e|--eval|--execute|--?code|eval|runner")
+"""Options and subcommands of programs that are not known, behind which code stands."""
 _BUILDERS = _names("make gmake just")
 _MAKEFILES = _names("makefile gnumakefile justfile")
 _LOOKING = _names(
@@ -158,8 +161,12 @@ class _Judgement:
     def _fed_paths(self) -> list[str]:
         """Paths that the line's commands, here-documents and here-strings may feed to other commands."""
         fed: list[str] = []
+        names = {program_name(command.words[0].text) for command in self.line.commands}
         for command in self.line.commands:
             [words, *_] = self._scope.spellings(command.words)
+            texts = [word.text for word in words]
+            if names & {"ps", "pgrep"} and names <= _LISTING_TO_KILL and texts:
+                fed += ["1"] if lists_every_process(program_name(texts[0]), texts[1:]) else []
             fed += _printed_paths(words, self.places) if words else []
         fed += [line for text in self.line.fed for line in text.split("\n")]
         return [*dict.fromkeys(path for path in fed if path)] or [UNKNOWN]
@@ -172,11 +179,13 @@ class _Judgement:
         for known in self._known_as(words[0], name):
             self._by_program(known, words[1:], is_guessed=False)
         if UNKNOWN in name or not name:
-            if any(fnmatchcase(known, name.replace(UNKNOWN, "*") or "*") for known in PROGRAMS):
+            if any(glob(name.replace(UNKNOWN, "*") or "*").match(known) for known in PROGRAMS):
                 self._note(_question("starts a program that is only known when it runs"))
         elif name not in PROGRAMS and name not in _CONTAINED | _LOOKING and not is_starter(name):
             disk = _disk_in(given, self.places)
             self._note(None if disk is None else _question(f"may change {disk}"))
+            for target in given.values("-o", "--output", "-out") if name not in _INERT else ():
+                self._note(_softened(_writes_to(target, self.places)))
         for started in programs.look_through(_certain(words)).inner:
             if isinstance(started, str):
                 found = self._within(started)
@@ -192,7 +201,7 @@ class _Judgement:
         known = _OFTEN_STARTED if is_script else PROGRAMS
         if word.is_pattern and set("*?[") & {*name}:
             has_letter = any(letter.isalnum() for letter in name)
-            return [each for each in known if fnmatchcase(each, name)] if has_letter else ["rm"]
+            return [each for each in known if glob(name).match(each)] if has_letter else ["rm"]
         name = self._renamed.get(name, "mkfs" if name.startswith("mkfs.") else name)
         return [name] if name in known else []
 
@@ -225,6 +234,7 @@ class _Judgement:
         if name in _CODE_PROGRAMS or (is_code and is_interpreter(Word(name))):
             self._note(_in_code("\n".join(word.text for word in words[1:]), self.places))
             return
+        self._by_code_option(name, words)
         is_known = is_starter(name) or is_code
         directory = Arguments(words).value("-C", "--chdir", "-D") if is_starter(name) else None
         if directory is not None:
@@ -247,6 +257,14 @@ class _Judgement:
         started = [*itertools.dropwhile(lambda word: word.text.startswith("-"), words[start:])]
         if started and self.budget.take(words=len(started)):
             self._spelled(started, is_new=True)
+
+    def _by_code_option(self, name: str, words: Sequence[Reading]) -> None:
+        """Judge what stands behind `-e` and the like as code, in whatever language the program reads."""
+        for before, word in itertools.pairwise(words) if not is_starter(name) else ():
+            option, _, joined = re.sub("[=:]", "\0", word.text, count=1).partition("\0")
+            is_joined = option.startswith("--") and _CODE_OPTIONS.fullmatch(option) is not None
+            code = joined if is_joined else word.text if _CODE_OPTIONS.fullmatch(before.text) else ""
+            self._note(_in_code(code, self.places) if re.search(r"[\s(]", code) else None)
 
     def _disguised(self, text: str) -> None:
         """Judge a text without look-alikes, and in pieces if the parser is in doubt about it."""
@@ -317,15 +335,14 @@ class _Judgement:
         for statement in _STATEMENTS.findall(source) if self.budget.take(characters=len(source)) else ():
             line = read_line(statement)
             commands = [(program_name(each.words[0].text), [*each.words[1:]]) for each in line.commands]
-            files = [target.word.text for target in line.targets if target.kind == "edit"]
-            files += [word.text for name, words in commands for word in words if name in _MAKING]
+            files = [target.word for target in line.targets if target.kind == "edit"]
+            files += [word for name, words in commands for word in words if name in _MAKING]
             files += [
-                value.text
+                Word(each.text)
                 for name, words in commands
-                if name in {"curl", "wget"}
-                and (value := Arguments([Reading(word.text) for word in words]).value("-o", "-O", "--output"))
+                for each in (_downloaded(name, _as_given(words)) if name in {"curl", "wget"} else ())
             ]
-            if not run & {program_name(text.removeprefix("of=")) for text in files}:
+            if not run & {program_name(word.text.removeprefix("of=")) for word in files}:
                 continue
             printing = [words for name, words in commands if name in _PRINTING]
             printed = [" ".join(each.text for each in words) for words in printing]
@@ -383,6 +400,10 @@ def _cleaned(text: str) -> str:
     return "".join("\n" if letter in "\r\u2028\u2029" else letter for letter in kept).translate(_BLANKS)
 
 
+def _as_given(words: Sequence[Word]) -> Arguments:
+    return Arguments([Reading(word.text) for word in words])
+
+
 def _escaped(path: str) -> str:
     return re.sub(r"([{},\\'\"$`\s])", r"\\\1", path)
 
@@ -407,6 +428,9 @@ def _reads_commands(name: str, words: Sequence[Reading]) -> bool:
 
 def _reads_code(name: str, words: Sequence[Reading]) -> bool:
     """True if an interpreter takes its input for code."""
+    if (name, "".join(word.text for word in words[1:2])) in programs.COMMANDS and name not in _CONTAINED:
+        # `uv run -` runs its input.
+        return next((word.text for word in words[2:] if not re.match(r"-.", word.text)), "") == "-"
     at = programs.interpreted_at(_certain(words))
     is_stream = at is not None and "".join(word.text for word in words[at : at + 1]) in {"-", "/dev/stdin"}
     return at == len(words) or (is_stream and re.match("py|perl|ruby|node|php|lua|bun", name) is not None)
@@ -429,18 +453,22 @@ def _printed_paths(words: Sequence[Reading], places: Places) -> list[str]:
     operands = [word for word in words[1:] if not word.text.startswith("-")]
     if name in {"find", "gfind"}:
         starts, is_narrow = _find_starts(words[1:])
-        return [f"{start.text}/{UNKNOWN}" if is_narrow else start.text for start in starts]
+        history = [
+            f"{start.text}/.git" for start in starts if is_narrow and _finds_history(words[1:], start.text)
+        ]
+        return [*history, *(f"{start.text}/{UNKNOWN}" if is_narrow else start.text for start in starts)]
     if name in _PRINTING:
         return [piece for word in words[1:] for piece in re.split(r"\\n|\\0|\s", word.text)]
     if name == "ls":
-        return [f"{operand.text}/*" for operand in operands or [Reading(".")]]
+        # It prints names, which the line may put behind any directory.
+        return [*(f"{operand.text}/*" for operand in operands or [Reading(".")]), f"./{UNKNOWN}"]
     if name in {"git", "grep", "rg", "fd", "fdfind", "egrep"}:
         return [UNKNOWN if any(map(places.whole, operands)) else f"./{UNKNOWN}"]
     is_silent = name in _FILTERING or name in PROGRAMS or name in _MOVING or is_starter(name)
     return [] if is_silent else [UNKNOWN]
 
 
-_DESTROYER = r"(?:\S*/)?(?:rm|dd|mkfs[.\w]*|shred|wipefs|chmod|chown|reboot|shutdown|poweroff)"
+_DESTROYER = r"(?:rm|dd|mkfs[.\w]*|shred|wipefs|chmod|chown|reboot|shutdown|poweroff)"
 _ACTS_IN_CODE = re.compile(
     r"rmtree|remove|rimraf|\brm_?r|\brm(?:Sync|dir|\()|delete|unlink|FileUtils|\.rm\(|move\(|rename|fork|kill"
     r"|system|popen|subprocess|exec|spawn|child_process|check_(?:call|output)|\b(?:run|call)\(|qx|passthru|Process",
@@ -454,7 +482,7 @@ _STARTS_IN_CODE = re.compile(
 """A destructive program where a command may begin, as in `!rm -rf x` for `vim` or `e rm -rf x` for `sed`."""
 _RISKS_IN_CODE = re.compile(
     rf"(?<![\w.$-]){_DESTROYER}(?![\w(=.-])|expanduser\(\s*.~/?.\s*\)|\.home\b|homedir\(|\bHOME\b|[sh)]\.sep\b"
-    r"|\bkill\W.*-1\b|(?:while|loop|for)\b.*\bfork\b|\bfork\b.*\bwhile\b"
+    r"|\bkill\W.{0,1000}-1\b|(?:while|loop|for)\b.{0,1000}\bfork\b|\bfork\b.{0,1000}\bwhile\b"
     r"|b(?:ase)?(?:64|32)|fromhex|unhexlify|\bchr\b|fromCharCode|bytes\(\[|\bpack\b|rot.?13|\batob\b|\\x[0-9a-f]{2}",
     re.IGNORECASE | re.DOTALL,
 )
@@ -508,33 +536,34 @@ class Arguments:
         return any(re.fullmatch(pattern, word.text, re.IGNORECASE) for word in self.words)
 
     def value(self, *names: str) -> Reading | None:
-        """Return an option's value: `--name=value`, `--na value`, `-nvalue`, `-n value`, `-xyn value`."""
+        """Return the value of an option: `--name=value`, `--name value`, `-nvalue` or `-n value`."""
         for place, word in enumerate(self.words):
             for name in names:
-                given = _value_in(word.text, name)
-                if given == "" and place + 1 < len(self.words):
+                if word.text == name and place + 1 < len(self.words):
                     return self.words[place + 1]
-                if given:
-                    return word._replace(text=given)
+                joined = f"{name}=" if name.startswith("--") else name
+                if word.text.startswith(joined) and len(word.text) > len(joined):
+                    return word._replace(text=word.text[len(joined) :])
         return None
 
+    def values(self, *names: str) -> list[Reading]:
+        """Return all words that may be the value of an option, which may be bundled or abbreviated.
 
-def _value_in(word: str, name: str) -> str | None:
-    """Return the value of an option in a word: None if it is not in there, "" if it is the next word."""
-    if name.startswith("--"):
-        given, has_value, value = word.partition("=")
-        is_meant = len(given) >= _SHORTEST_OPTION and name.startswith(given)
-        return value if is_meant and has_value else "" if is_meant else None
-    if not name.startswith("-"):
-        return (word.removeprefix(name) or None) if word.startswith(name) else None
-    if not re.match(r"-[^-]", word) or name[1] not in word:
-        return None
-    # Options may be bundled: `-sSLo file`, `-sofile`.
-    return word[word.index(name[1]) + 1 :]
-
-
-_SHORTEST_OPTION = len("--out")
-"""Fewest characters of an abbreviated option."""
+        `-sSLo x`, `-sox` and `--outp x` are `-o x`. Which letters of a bundle are options is not known.
+        """
+        found: list[Reading] = []
+        for place, word in enumerate(self.words):
+            option, sign, joined = word.text.partition("=")
+            following = self.words[place + 1 : place + 2]
+            for name in names:
+                if name.startswith("--") and len(option) > 2 and name.startswith(option):
+                    found += [word._replace(text=joined)] if sign else following
+                elif len(name) == 2 and re.match(r"-[^-]", word.text) and name[1] in word.text:
+                    rest = word.text.partition(name[1])[2]
+                    found += [word._replace(text=rest)] if rest else following
+                elif word.text == name:
+                    found += following
+        return found
 
 
 class Harm(NamedTuple):
@@ -542,7 +571,8 @@ class Harm(NamedTuple):
 
     deleted: Sequence[Reading] = ()
     moved: Sequence[Reading] = ()
-    written: Sequence[Reading | None] = ()
+    written: Sequence[Reading] = ()
+    emptied: Sequence[Reading] = ()
     is_deep: bool = True
     """True if directories are deleted with all that is in them."""
 
@@ -559,7 +589,10 @@ def _harms(harm_of: Callable[[Arguments], Harm]) -> Judge:
         for verb, operand in verbs:
             if (lost := places.whole(operand) or places.vital(operand)) is not None:
                 return Finding(f"would {verb} {lost}")
-        written = (_writes_to(target, places) for target in harm.written)
+        lost = next((each for each in map(places.whole, harm.emptied) if each is not None), None)
+        if lost is not None:
+            return Finding(f"would overwrite what is in {lost}")
+        written = (_writes_to(target, places) for target in (*harm.written, *harm.emptied))
         if (found := next((each for each in written if each is not None), None)) is not None:
             return found
         if not harm.is_deep and not given.is_unclear:
@@ -567,17 +600,27 @@ def _harms(harm_of: Callable[[Arguments], Harm]) -> Judge:
         for verb, operand in verbs:
             if (lost := places.own(operand)) is not None:
                 return _question(f"would {verb} {lost}")
-        is_relative = any(not operand.text.startswith("/") for operand in harm.deleted)
-        if any(operand.is_open for operand in harm.deleted) or (is_relative and places.is_lost):
-            return _question("deletes directories that are only known when it runs")
-        return None
+        return _deletes_unknown(harm.deleted, places)
 
     return judge
 
 
-def _writes_to(target: Reading | None, places: Places) -> Finding | None:
-    if target is None:
-        return None
+def _deletes_unknown(deleted: Sequence[Reading], places: Places) -> Finding | None:
+    if any(_is_built_from_vital(operand, places) for operand in deleted):
+        return _question("deletes what is in a vital directory, by names that are only known when it runs")
+    is_relative = any(not operand.text.startswith("/") for operand in deleted)
+    if any(operand.is_open for operand in deleted) or (is_relative and places.is_lost):
+        return _question("deletes directories that are only known when it runs")
+    return None
+
+
+def _is_built_from_vital(operand: Reading, places: Places) -> bool:
+    """True if a path is something unknown directly in a protected directory: `~/"$name"`."""
+    head, slash, tail = operand.text.rstrip("/").rpartition("/")
+    return bool(slash) and tail.startswith(UNKNOWN) and places.whole(Reading(head or "/")) is not None
+
+
+def _writes_to(target: Reading, places: Places) -> Finding | None:
     if (lost := places.vital(target)) is not None:
         found = Finding(f"would overwrite {lost}")
         return _if_empty(found) if target.is_bare else found
@@ -585,14 +628,30 @@ def _writes_to(target: Reading | None, places: Places) -> Finding | None:
     return _question("writes to a device that is only known when it runs") if is_unknown else None
 
 
-def _writes(*options: str) -> Judge:
-    """Return a judge of a program that writes the file which is the value of an option."""
+def _downloaded(name: str, given: Arguments) -> list[Reading]:
+    """Return the files that `curl` or `wget` writes, as its options or the addresses name them."""
+    is_curl = name == "curl"
+    files = given.values(*(("-o", "--output") if is_curl else ("-O", "--output-document")))
+    if not is_curl or given.has("OJ", "remote-name", "remote-name-all"):
+        files += [word._replace(text=_base(re.split("[?#]", word.text)[0])) for word in given.operands]
+    directories = given.values(*(("--output-dir",) if is_curl else ("-P", "--directory-prefix")))
+    return [*files, *_put_into(directories, files)]
 
-    def harm(given: Arguments) -> Harm:
-        file, directory = given.value(*options), given.value("--output-dir", "--directory-prefix")
-        return Harm(written=[file, *_inside(directory, [file] if file is not None else [])])
 
-    return _harms(harm)
+def _base(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2].rpartition(":")[2]
+
+
+def _put_into(directories: Sequence[Reading], files: Sequence[Reading]) -> list[Reading]:
+    """Return the files as they are called in each directory; a name with a wildcard there may be any."""
+    return [
+        directory._replace(
+            text=f"{directory.text}/{_base(each.text)}", is_bare=directory.is_bare or each.is_bare
+        )
+        for directory in directories
+        for each in files
+        if directory.text and _base(each.text) not in {"", ".", ".."}
+    ]
 
 
 def _deletes_with(pattern: str = ".*") -> Judge:
@@ -607,29 +666,24 @@ def _deletes_with(pattern: str = ".*") -> Judge:
 
 
 def _moves(given: Arguments) -> Harm:
-    target = given.value("-t", "--target-directory")
-    sources = given.operands if target is not None else given.operands[:-1]
-    target = target or next(iter(given.operands[-1:]), None)
-    return Harm(moved=sources, written=[target, *_inside(target, sources)])
-
-
-def _inside(directory: Reading | None, sources: Sequence[Reading]) -> list[Reading]:
-    """Return the files that these become in a directory."""
-    if directory is None:
-        return []
-    names = (os.path.basename(source.text.rstrip("/")) for source in sources)
-    return [directory._replace(text=os.path.join(directory.text, name)) for name in names if name]
+    targets = given.values("-t", "--target-directory")
+    sources = [each for each in given.operands if each not in targets] if targets else given.operands[:-1]
+    targets += given.operands[-1:]
+    return Harm(moved=sources, written=[*targets, *_put_into(targets, sources)])
 
 
 def _synchronises(given: Arguments) -> Harm:
     *sources, target = given.operands or [Reading("")]
     deleted = [target] if any(option.startswith("--del") for option in given.options) else []
-    return Harm([*deleted, *(sources if given.has("", "remove-source-files") else [])], written=[target])
+    return Harm(
+        [*deleted, *(sources if given.has("", "remove-source-files") else [])],
+        written=[target, *_put_into([target], sources)],
+    )
 
 
 def _unpacks(given: Arguments) -> Harm:
     is_removing = given.has("", "remove-files") or (given.has("m") and given.has("r"))
-    return Harm(given.operands if is_removing else (), written=[given.value("-d", "-C", "--directory")])
+    return Harm(given.operands if is_removing else (), written=given.values("-d", "-C", "--directory"))
 
 
 def _writes_disk(given: Arguments, places: Places) -> Finding | None:
@@ -637,7 +691,7 @@ def _writes_disk(given: Arguments, places: Places) -> Finding | None:
     target = given.value("of=")
     if given.is_unclear or (target is not None and target.is_open):
         return _question("overwrites something that is only known when it runs")
-    return _writes_to(target, places)
+    return None if target is None else _writes_to(target, places)
 
 
 def _changes_rights(given: Arguments, places: Places) -> Finding | None:
@@ -690,6 +744,22 @@ def _find_starts(words: Sequence[Reading]) -> tuple[list[Reading], bool]:
     return starts or [Reading(".")], is_narrow
 
 
+def _finds_history(words: Sequence[Reading], start: str, *, is_by_path: bool = False) -> bool:
+    """True if the tests of `find` may select a `.git` by its name, or with what is in it by their paths."""
+    texts = [word.text for word in words]
+    is_for_files = any(texts[at : at + 2] == ["-type", "f"] for at in range(len(texts)))
+    history = f"{start.rstrip('/')}/.git".casefold()
+    for at, text in enumerate(texts[:-1]):
+        if at and texts[at - 1] in {"!", "-not"}:
+            continue
+        shape = glob(texts[at + 1].casefold())
+        if re.fullmatch("-i?name", text) and not (is_by_path or is_for_files) and shape.match(".git"):
+            return True
+        if re.fullmatch("-i?(?:path|wholename)", text) and any(map(shape.match, (history, f"{history}/x"))):
+            return True
+    return False
+
+
 _FIND_OVERWRITES = re.compile(
     r".* -(?:exec|ok)(?:dir)? (?:\S*/)?"
     r"(?:(?:tee|truncate|fallocate|sponge) .*\{\}.*|(?:cp|install|dd) .*\{\} [;+])"
@@ -704,14 +774,21 @@ def _finds(given: Arguments, places: Places) -> Finding | None:
     if lost is not None and not is_narrow and _FIND_OVERWRITES.match(text):
         return Finding(f"would overwrite what is in {lost}")
     found = _harms(lambda given: Harm(starts if given.matches("-delete") else ()))(given, places)
+    if is_narrow and given.matches("-delete"):
+        for start in starts:
+            history = places.own(start._replace(text=f"{start.text}/.git"))
+            if history is not None and _finds_history(given.words, start.text, is_by_path=True):
+                return _question(f"would delete {history}")
     if found is None or not is_narrow:
         return found
     return _question(found.reason.replace("delete", "delete in")) if found.is_fatal else None
 
 
 def _disk_in(given: Arguments, places: Places) -> str | None:
-    named = (word._replace(text=word.text.partition("=")[2] or word.text) for word in given.words)
-    return next((disk for disk in map(places.device, named) if disk is not None), None)
+    named = (
+        word._replace(text=word.text.partition("=")[2] or word.text) for word in dict.fromkeys(given.words)
+    )
+    return next((disk for disk in map(places.device, filter(places.exists, named)) if disk is not None), None)
 
 
 def _changes_disk(*looks: str, is_asked: bool = True) -> Judge:
@@ -775,10 +852,10 @@ _JUDGES: tuple[tuple[str, Judge], ...] = (
     ("rclone", _deletes_with("purge|delete|deletefile|rmdirs|sync|move|cleanup")),
     ("7z 7za 7zz", _deletes_with("-sdel")),
     ("cmake", _deletes_with("rm|remove_directory")),
-    ("tee truncate gtruncate fallocate sponge", _harms(lambda given: Harm(written=given.operands))),
+    ("tee truncate gtruncate fallocate sponge", _harms(lambda given: Harm(emptied=given.operands))),
     ("sed gsed", _harms(lambda given: Harm(written=given.operands if given.has("i", "in-place") else ()))),
-    ("curl", _writes("-o", "--output")),
-    ("wget", _writes("-O", "--output-document")),
+    ("curl", _harms(lambda given: Harm(written=_downloaded("curl", given)))),
+    ("wget", _harms(lambda given: Harm(written=_downloaded("wget", given)))),
     ("cp gcp install ln scp", _harms(lambda given: _moves(given)._replace(moved=()))),
     ("mv gmv", _harms(_moves)),
     ("chmod chown chgrp gchmod gchown chattr setfacl chcon chflags xattr", _changes_rights),

@@ -545,10 +545,51 @@ class Match(enum.IntEnum):
     YES = 2
 
 
+_BEYOND = "\u00aa-\U0010fffd"
+_CLASSES = {
+    "alpha": f"A-Za-z{_BEYOND}",
+    "alnum": f"A-Za-z0-9{_BEYOND}",
+    "lower": f"a-z{_BEYOND}",
+    "upper": f"A-Z{_BEYOND}",
+    "digit": "0-9",
+    "xdigit": "0-9A-Fa-f",
+    "word": f"A-Za-z0-9_{_BEYOND}",
+    "punct": ':-@[-`{-~"-/!',
+    "graph": f'"-~{_BEYOND}!',
+    "print": f" -~{_BEYOND}",
+    "space": "\t-\r ",
+    "blank": "\t ",
+    "cntrl": "\x01-\x1f\x7f",
+    "ascii": "\x01-\x7f",
+}
+"""Characters of the classes in a shell's brackets; letters beyond ASCII may be in any that has letters."""
+_CLASS = re.compile(r"\[([:=.])(.+?)\1\]", re.DOTALL)
+_BRACKETS = re.compile(r"\[([!^]?)(\]?(?:\[([:=.]).+?\3\]|[^\]])*)\]", re.DOTALL)
+
+
 @functools.lru_cache(maxsize=4096)
 def glob(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern with `*`, `?` and `[…]` to a regular expression, to be matched as a whole."""
-    return re.compile(fnmatch.translate(pattern))
+    """Compile a pattern with `*`, `?` and `[…]` to a regular expression, to be matched as a whole.
+
+    Brackets mean what they do to a shell: `[^a]` is `[!a]`, and `[[:alpha:]]` is any letter.
+    """
+    return re.compile(fnmatch.translate(plain_brackets(pattern)))
+
+
+def plain_brackets(pattern: str) -> str:
+    """Return a pattern whose brackets have neither classes nor `^`, as `fnmatch` reads them."""
+    if "[^" not in pattern and not _CLASS.search(pattern):
+        return pattern
+    return _BRACKETS.sub(
+        lambda found: f"[{'!' if found[1] else ''}{_CLASS.sub(_members, found[2])}]", pattern
+    )
+
+
+def _members(found: re.Match[str]) -> str:
+    """Return the characters of `[:alpha:]`, `[=a=]` or `[.a.]`; of a name that is not known, any."""
+    if found[1] == ":":
+        return _CLASSES.get(found[2], "\U0010ffff")
+    return found[2] if len(found[2]) == 1 else "\x01-.0-\U0010fffd"
 
 
 def has_wildcard(text: str) -> bool:

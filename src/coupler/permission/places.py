@@ -12,10 +12,10 @@ import re
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import NamedTuple
 
+from coupler.permission.patterns import glob, plain_brackets
 from coupler.runtime.paths import is_below
 
 UNKNOWN = "\ue000"
@@ -62,6 +62,11 @@ _VITAL = re.compile(
     r"|/proc/(?:sysrq-trigger|kcore)|/(?:boot|efi|sys|etc/sudoers\.d|etc/pam\.d|proc/sys/kernel)(?:/.*)?",
     re.DOTALL,
 )
+_VITAL_NAMES = (
+    *(f"/etc/{name}" for name in ("passwd", "shadow", "group", "gshadow", "sudoers", "fstab", "crypttab")),
+    *("/etc/ld.so.preload", "/etc/inittab", "/proc/sysrq-trigger", "/boot", "/efi", "/sys"),
+)
+"""Such files that a pattern may match."""
 _FOLDS = sys.platform in ("darwin", "win32")
 
 
@@ -121,7 +126,11 @@ class Places:
             for root in self.roots:
                 if _fits(path, root, word.is_pattern):
                     return f"all of {root}"
-                if _fits(path, f"{root}/.git", word.is_pattern and os.path.basename(path).startswith(".")):
+                # A wildcard means no name with a dot in front, unless the dot is written.
+                name = "".join(path.split(os.sep)[root.count(os.sep) + 1 :][:1])
+                if _fits(
+                    path, f"{root}/.git", word.is_pattern and name.startswith((".", "@(", "+(", "?(", "*("))
+                ):
                     return f"the history in {root}/.git"
         return None
 
@@ -135,6 +144,16 @@ class Places:
                 return f"the disks {word.text}"
         return None
 
+    def exists(self, word: Reading) -> bool:
+        """True if there is something of this name that may be a link to a disk, or the line may make it."""
+        if word.is_pattern or self._links or word.text.startswith(("/dev", "/proc", "\\")):
+            return True
+        with contextlib.suppress(ValueError):
+            return any(
+                os.path.lexists(os.path.join(each, word.text)) for each in self.directories or [os.sep]
+            )
+        return False
+
     def vital(self, path: str | Reading) -> str | None:
         """Return a description of this path if it is a disk, or a file that the system needs."""
         word = _as_reading(path)
@@ -143,6 +162,10 @@ class Places:
         for each in self._paths(word, is_followed=True):
             if _VITAL.fullmatch(each):
                 return f"{each}, which the system needs"
+            if word.is_pattern and (
+                name := next((name for name in _VITAL_NAMES if _same(name, each, True)), "")
+            ):
+                return f"{name}, which the system needs"
         return None
 
     def is_in_home(self, word: Reading) -> bool:
@@ -266,13 +289,13 @@ def _same(place: str, path: str, is_pattern: bool) -> bool:
     return (
         is_pattern
         and len(parts) == len(pieces)
-        and all(map(fnmatchcase, parts, (_as_glob(piece) for piece in pieces)))
+        and all(glob(_as_glob(piece)).match(part) for part, piece in zip(parts, pieces, strict=True))
     )
 
 
 def _as_glob(piece: str) -> str:
-    """Convert a piece of a path for `fnmatch`: `[^a]` is `[!a]`, and what is in `@(…)` may be anything."""
-    return re.sub(r"[!@+*?]\([^)]*\)", "*", piece).replace("[^", "[!")
+    """Convert a piece of a path to a pattern in which what is in `@(…)` may be anything."""
+    return re.sub(r"[!@+*?]\([^)]*\)", "*", piece)
 
 
 def _without_wide(path: str) -> str:
@@ -283,7 +306,7 @@ def _without_wide(path: str) -> str:
 
 
 def _is_wide(name: str) -> bool:
-    return _WILDCARD.search(name) is not None and _WIDE.fullmatch(name) is not None
+    return _WILDCARD.search(name) is not None and _WIDE.fullmatch(plain_brackets(name)) is not None
 
 
 def _split_at_wildcard(path: str) -> tuple[str, str]:

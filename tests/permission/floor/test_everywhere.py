@@ -107,6 +107,13 @@ def test_all_of_a_session_is_its_users_to_give_and_asked_about_each_time(bench: 
         verdict = bench.run(command, "*", "execute(rm *)")
         assert verdict.decision == "ask", command
         assert verdict.is_against
+    for kind, path in (("delete", "."), ("move", "."), ("delete", ".git"), ("move", ".git")):
+        verdict = bench.touch(
+            kind, path, *(f"{each}(/**)" for each in ("delete", "move")), "delete(.git)", "*"
+        )
+        assert verdict.decision == "ask", (kind, path)
+        assert verdict.is_against
+    assert bench.touch("delete", "src", "delete").decision == "allow"
 
 
 @table(

@@ -122,6 +122,10 @@ def test_the_rights_of_one_directory_in_a_home_are_its_users_to_change(
         ("npx " * 900 + "rm -rf build", {"allow", "ask"}),
         ("sudo " * 400 + "rm -rf /", {"deny", "ask"}),
         ("sh -c '" + 'echo "' * 2_000 + "'", {"allow", "ask"}),
+        ("sed 's/" + "a\\/" * 4_000 + "/x/' f", {"allow", "ask"}),
+        ("sed '" + "/a\\/" * 3_000 + "p' f", {"allow", "ask"}),
+        ("python -c '" + "for " * 4_500 + "'", {"allow", "ask"}),
+        ("x " + "a/b/c/d " * 2_200, {"allow", "ask"}),
     ],
 )
 def test_long_and_deep_lines_get_an_answer_in_time(bench: Bench, command: str, decisions: set[str]) -> None:
