@@ -51,6 +51,8 @@ ANYWHERE = ResolvedPath(os.sep, (os.sep,), (os.sep,))
 
 _OF_A_PROCESS = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(?:cwd|root|fd)\b|/dev/fd/")
 """Paths by which a process means any file that it has open, or its directory."""
+_PLACES = frozenset({"PWD", "OLDPWD"})
+"""Variables that name directories, although they are called like passwords."""
 _DEVICES = re.compile(r"/dev/(?:null|zero|full|u?random|std(?:in|out|err)|tty|fd/\d+)")
 _BETWEEN_PARTS = re.compile(r"[=:,@]")
 _LETTERS = re.compile(r"-[A-Za-z0-9#]+")
@@ -281,6 +283,7 @@ class Surroundings:
     def _is_secret_name(self, name: str) -> bool:
         # What the line itself has set in small letters is its own: `for key in a b; do echo $key; done`.
         is_own = name.islower() and name in self._line.variables
+        is_own = is_own or name in _PLACES
         return name in self._secret_variables or (looks_secret(name) and not is_own)
 
     @cached_property
