@@ -138,7 +138,17 @@ def test_a_profile_that_begins_in_a_mode_that_there_is_not_names_the_nearest() -
         ("git push origin :old", "ask"),
         ("git push -u origin main", "allow"),
         ("git push --follow-tags", "allow"),
+        ("npm pub", "ask"),
+        ("docker compose push", "ask"),
+        ("docker compose up -d", "allow"),
+        ("gh auth status --show-token", "ask"),
+        ("gh auth status", "allow"),
+        ("sops --decrypt x.yaml", "ask"),
+        ("make -p", "ask"),
+        ("make -j4 test", "allow"),
+        ("npm run-script env", "ask"),
+        ("npm run build", "allow"),
     ],
 )
-def test_auto_asks_about_a_push_that_overwrites_or_deletes(bench: Bench, command: str, decision: str) -> None:
+def test_auto_asks_about_what_lasts_or_prints_keys(bench: Bench, command: str, decision: str) -> None:
     assert decisions(bench, "execute", command=command)[AUTO] == decision

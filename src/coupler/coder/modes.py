@@ -83,6 +83,14 @@ CREDENTIALS = tuple(
             "security find-internet-password",
             "sops -d",
         ),
+        *(
+            "gh auth status --show-token",
+            "sops --decrypt",
+            "aws ssm get-parameters",
+            "make -p",
+            "make --print-data-base",
+        ),
+        *("gcloud auth application-default print-access-token", "npm run-script env", "yarn run env"),
         *("gpg --export-secret-keys", "gpg --export-secret-subkeys", "npm run env", "docker compose config"),
         *("direnv export", "direnv dump", "mise env", "asdf env"),
     )
@@ -104,6 +112,14 @@ IRREVERSIBLE = tuple(
             "pulumi up",
         ),
         *("kubectl delete", "kubectl drain", "helm uninstall", "helm delete", "aws s3 rm", "aws s3 rb"),
+        *(
+            "npm pub",
+            "pdm publish",
+            "hatch publish",
+            "docker image push",
+            "docker compose push",
+            "gh release create",
+        ),
         *("redis-cli flushall", "redis-cli flushdb", "dropdb", "docker push", "fly apps destroy"),
     )
 )
