@@ -1,4 +1,4 @@
-"""How long a permission request takes that rules decide: of a short command, and of a long line."""
+"""Measures permission requests that rules decide: about a short command, and about a long line."""
 
 import asyncio
 import sys

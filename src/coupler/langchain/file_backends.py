@@ -105,7 +105,7 @@ class DeepFiles(BackendFiles):
 
     backend: Any
     tool: str
-    """What deepagents calls the tool."""
+    """The tool's name in deepagents."""
 
     def judged(self, args: ToolArguments) -> tuple[str, ...]:
         if self.tool == "execute":

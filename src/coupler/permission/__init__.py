@@ -7,7 +7,7 @@ whose `patterns` say what they mean, then by remembered choices (`offers`), then
 caller supplies. Command lines are parsed by `shell` into `command_words`; `programs` knows which programs
 start others, `variables` which variables change what a command does. `reach` finds the files and secrets that
 a command reaches, and the programs that options of unknown ones may start, by what `effects` knows. `floor`
-finds what nobody may allow, such as `rm -rf /`, in the `places` that matter: `claims` notes it as a
-`Destruction`, which `decision` denies before it asks any rule. Importing this package costs next to nothing;
-`coupler.permission.decision.Permissions` loads the rest.
+finds what nobody may allow, such as `rm -rf /`, by `destructive_programs` and the `places` that matter:
+`claims` notes it as a `Destruction`, which `decision` denies before it asks any rule. Importing this package
+costs next to nothing; `coupler.permission.decision.Permissions` loads the rest.
 """

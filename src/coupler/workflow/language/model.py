@@ -130,7 +130,7 @@ class ApprovalGate(msgspec.Struct, frozen=True, kw_only=True):
     question: TemplateText | None = None
     on_deny: OnDeny = "fail"
     on_denied_call: OnDeny | None = None
-    """What a no to a call of `tools` means; None: the agent is told, and goes on."""
+    """The end of the step after a no to a call of `tools`; None: the agent is told, and goes on."""
     default: Literal["allow", "deny"] | None = None
     """The answer when nobody is there, or when the timeout has passed."""
     timeout: float | None = None
