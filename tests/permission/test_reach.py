@@ -351,3 +351,8 @@ def test_what_a_process_calls_otherwise_may_be_what_is_denied(
     bench: Bench, command: str, decision: str
 ) -> None:
     assert bench.run(command, "execute(cat *)", deny=["read(**/.env)"]).decision == decision
+
+
+def test_a_denied_command_is_denied_in_a_text_that_cannot_be_parsed(bench: Bench) -> None:
+    for command in ("((ls > /etc/x)) && rm x", "((ls > /etc/x)) && sudo rm x"):
+        assert bench.run(command, "*", deny=["execute(rm *)"]).decision == "deny"

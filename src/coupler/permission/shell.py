@@ -317,8 +317,7 @@ class TreeReader(WordReader):
     def _read_roughly(self) -> None:
         """Add what may be a command in a text that cannot be parsed: it is asked about, but may be denied."""
         for piece in _SEPARATORS.split(self._source.decode(errors="replace")):
-            if words := piece.split():
-                self._line.commands.append(Command(certain(*words)))
+            self._add_command(certain(*piece.split()))
 
     def _sequence(self, node: Node) -> None:
         """Read statements with what separates them; a newline between two of them separates as well."""
