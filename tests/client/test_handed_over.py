@@ -34,7 +34,7 @@ def lookup(city: str, path: str = "", command: str = "", options: dict[str, Any]
 
 
 def answers(script: Script, forms: list[Form], **options: Any) -> list[str | None]:
-    """What a session with the function and a typed answer tells an agent that asks in these forms."""
+    """Ask in these forms, with the function and a typed answer; returns what the agent is told."""
     agent = script(ASKS)
 
     async def story() -> None:
@@ -47,7 +47,7 @@ def answers(script: Script, forms: list[Form], **options: Any) -> list[str | Non
 
 
 def each_name(tool: str) -> dict[str, Form]:
-    """How real agents ask whether they may call a tool of the server `coupler`."""
+    """Return the requests of real agents for a tool of the server `coupler`."""
     return asked_by_agents("coupler", tool, {"city": "Oslo"} if tool == "lookup" else {"name": "Oslo"})
 
 

@@ -27,7 +27,7 @@ GIVEN = {"text": "hi"}
 def judged(
     script: Script, forms: dict[str, Form], permissions: Any, *servers: str
 ) -> dict[str, tuple[str | None, str | None]]:
-    """What an agent is told that asks in these forms, and the remedy, in a session with these servers."""
+    """Ask in these forms in a session with these servers; returns the answers and the remedies."""
     agent = script(ASKS)
     decided: list[str | None] = []
 

@@ -33,7 +33,7 @@ def writing(path: Path) -> str:
 
 
 def answers(script: Script, project: Path, policy: Any, *requests: str) -> list[Any]:
-    """What the client answers to these requests."""
+    """Send these requests, and return what the client answers."""
     agent = script(DOES)
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""How real agents ask for permission, as their published code and recordings of them have it.
+"""Permission requests of real agents, as their published code and recordings of them have it.
 
 A form is what is announced before the question, if anything is, and the call that the question is about.
 """
@@ -28,7 +28,7 @@ def asked(**call: Any) -> Form:
 
 
 def asked_by_agents(server: str, tool: str, given: dict[str, Any]) -> dict[str, Form]:
-    """How real agents ask whether they may call a tool of an MCP server with these arguments."""
+    """Return the requests of real agents for a tool of an MCP server with these arguments."""
     asking = {
         "message": f'Allow the {server} MCP server to run tool "{tool}"?',
         "_meta": {"codex_approval_kind": "mcp_tool_call", "tool_params": given},

@@ -31,7 +31,7 @@ class AgentProfile:
     def __init__(self, table: AgentTable) -> None:
         self.table = table
         self.place = f"[agents.{table.name}] in {table.origin}"
-        """Where it is written, for messages."""
+        """The place of the table, for messages."""
         self.rules = _rules_of(table, self.place)
         """The rules that it adds to the policy of a session."""
 

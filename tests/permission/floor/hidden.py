@@ -27,7 +27,7 @@ ENCODED = [
     "xxd -r -p <<< 726d202d7266202f | bash",
     "x=mr; $(rev <<< $x) -rf /",
 ]
-"""What a shell is given, or a program is called, is encoded or turned round."""
+"""Commands whose text or program is encoded or turned round."""
 
 PIPED = [
     "echo 'rm -rf /' | sh",
