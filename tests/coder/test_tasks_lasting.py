@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 from pathlib import Path
 
@@ -30,12 +31,33 @@ def until_written_down(served: Served, text: str) -> None:
     """Wait for a step that has this text in it; LangGraph writes it while the next one begins."""
 
     def is_there() -> bool:
-        found = saver.execute("SELECT count(*) FROM checkpoints WHERE instr(checkpoint, ?)", [text.encode()])
+        found = saver.execute("SELECT count(*) FROM checkpoint_items WHERE instr(body, ?)", [text.encode()])
         return found.fetchone()[0] > 0
 
-    [file] = served.home.rglob("*.langgraph")
+    [file] = served.home.rglob("coupler.db")
     with contextlib.closing(sqlite3.connect(file)) as saver:
         until(is_there)
+
+
+def kept_after_reading(coder: Coder, project: Path, reads: int) -> tuple[int, int]:
+    """Bytes of the last request, and of all files of the store, of a turn with so many reads."""
+    served = coder.served(config="[coder]\ncontext_window = 10000000\n")
+    parts = [use("read_file", path="big.py", offset=1 + 50 * at, limit=50) for at in range(reads)]
+    coder.model.plays(*parts, "Done.")
+    served.opened(project).prompt("Read it all")
+    request = len(json.dumps(coder.model.last))
+    served.leave()
+    return request, sum(file.stat().st_size for file in served.home.glob("coupler.db*") if file.is_file())
+
+
+def test_what_a_turn_leaves_on_disk_grows_with_what_happened_in_it(coder: Coder, project: Path) -> None:
+    line = "x = compute_something(argument_one, argument_two)  # as explained above, number {}\n"
+    write(project, {"big.py": "".join(line.format(at) for at in range(50 * 60))})
+
+    short, long = (kept_after_reading(coder, project, reads) for reads in (20, 60))
+
+    assert long[1] <= 3 * long[0]
+    assert (long[1] - short[1]) / (long[0] - short[0]) < 2.7
 
 
 def test_a_session_that_is_loaded_after_a_restart_goes_on_with_full_memory(

@@ -19,6 +19,6 @@ def test_each_session_has_its_own_graph_and_a_deleted_one_leaves_no_thread(tmp_p
 
     assert answers == [f"in {folder}" for folder in folders]
     assert stage.hello["agentCapabilities"]["promptCapabilities"]["image"] is True
-    with closing(sqlite3.connect(tmp_path / "coupler.db.langgraph")) as database:
-        assert {*database.execute("SELECT DISTINCT thread_id FROM checkpoints")} == {(sessions[1],)}
+    with closing(sqlite3.connect(tmp_path / "coupler.db")) as database:
+        assert {*database.execute("SELECT id FROM threads WHERE id IS NOT NULL")} == {(sessions[1],)}
     stage.close()

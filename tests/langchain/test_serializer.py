@@ -2,7 +2,7 @@
 
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from coupler.langchain.checkpoints import TolerantSerializer
+from coupler.langchain.saver import TolerantSerializer
 from tables import table
 
 

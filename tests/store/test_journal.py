@@ -437,7 +437,7 @@ class TestFailures:
         with_journal(store, play)
 
     def test_a_full_disk_is_reported_and_the_loop_goes_on(self, open_store, caplog):
-        store = open_store(most_pages=40)
+        store = open_store(most_pages=50)
 
         async def play(journal):
             journal.text("text", "m", "x" * 60_000)

@@ -104,9 +104,6 @@ class FrameworkAdapter(Protocol):
     def is_adaptable(self, value: Any) -> bool:
         """Return whether the object could be served, without checking it in detail."""
 
-    async def forget(self, session_id: str, state: Any, options: ServeOptions) -> None:
-        """Delete what the framework keeps of a deleted session whose agent is not loaded."""
-
 
 class AgentFactory:
     """Makes the agent of each session of a target, and says what `initialize` is answered with."""
@@ -175,12 +172,7 @@ class AgentFactory:
             made = factory(session)
             return as_agent(await made if inspect.isawaitable(made) else made, options)
 
-        async def forget(session_id: str, state: Any) -> None:
-            await delete_framework_state(session_id, state, options)
-
-        return cls(
-            introduction, agent_for, identity=identity(module, own_name), store=options.store, forget=forget
-        )
+        return cls(introduction, agent_for, identity=identity(module, own_name), store=options.store)
 
 
 def make_factory(served: ServeCall) -> AgentFactory:
@@ -362,13 +354,6 @@ def refuse_graph_options(options: ServeOptions) -> None:
             raise OptionError(
                 f"serve(…, {name}=…) is for graphs of LangGraph: leave it out, or serve a graph"
             )
-
-
-async def delete_framework_state(session_id: str, state: Any, options: ServeOptions) -> None:
-    """Delete what frameworks keep of a deleted session, by what its state says of them."""
-    if isinstance(state, dict) and "thread" in state and "checkpoint" in state:
-        adapter = cast(FrameworkAdapter, import_module(_LANGCHAIN))
-        await adapter.forget(session_id, state, options)
 
 
 def origin_of(target: object) -> tuple[str, str] | None:

@@ -51,11 +51,9 @@ class Coder:
             return CoderAgent(session, self._profile, self._model, options, has_workflows=self._has_workflows)
 
         async def forget(session_id: str, state: Any) -> None:
-            from coupler.agent import factory
             from coupler.coder.tools.outputs import delete_outputs
             from coupler.runtime.threads import in_thread
 
-            await factory.delete_framework_state(session_id, state, options)
             await in_thread(lambda: delete_outputs(session_id))
 
         identity = f"{IDENTITY}:{self._profile}" if is_profile else IDENTITY

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,20 +35,6 @@ def adapt(target: Any, options: ServeOptions = NO_OPTIONS) -> FrameworkAgent | N
 def is_adaptable(value: Any) -> bool:
     """True if this is a graph that can be run."""
     return isinstance(value, Pregel)
-
-
-async def forget(session_id: str, state: Any, options: ServeOptions) -> None:
-    """Delete the thread of a session whose graph is not here, if the bridge kept it."""
-    from coupler.langchain.checkpoints import checkpoint_file, saver_pool
-
-    thread = state.get("thread") if isinstance(state, Mapping) else None
-    path = checkpoint_file(options.store)
-    if isinstance(thread, str) and path is not None:
-        saver = saver_pool().take(path)
-        try:
-            await saver.adelete_thread(thread)
-        finally:
-            await saver_pool().leave(path)
 
 
 def _adopted(graph: Pregel[Any, Any, Any, Any], target: object, options: ServeOptions) -> FrameworkAgent:

@@ -1,36 +1,29 @@
-"""Stores the threads of graphs without a checkpointer of their own, in one SQLite file for all sessions.
+"""Gives graphs their checkpointers, and mends conversations that broke off.
 
-The file lies beside the store of the sessions, and like it is the user's alone. A thread grows by the whole
-state with every step; what no turn has ended at is removed when the next turn begins. `repairs` mends a
-conversation that broke off before a model reads it again.
+A graph without a checkpointer of its own has its threads stored with its sessions, by a `SessionSaver`
+(`saver`) that all sessions share. One of its author's that has no coroutines is run in threads. `repairs`
+mends a conversation before a model reads it again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
-from coupler.agent.content import json_value
 from coupler.agent.session import configuration_of
 from coupler.agent.startup.serve_options import NO_STORE
 from coupler.config import keys
+from coupler.langchain.saver import SessionSaver
 from coupler.runtime.directories import store_file
-from coupler.store.database import StoreThread, make_private_directory
-from coupler.store.errors import translate_error
+from coupler.store.database import IN_MEMORY
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -45,20 +38,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-IN_MEMORY = ":memory:"
-
-SUFFIX = ".langgraph"
-"""Suffix of the file's name, after that of the store."""
-
-BUSY_TIMEOUT = 5.0
-"""Seconds to wait for another process that writes."""
-
-CLOSE_TIMEOUT = 2 * BUSY_TIMEOUT
-"""Seconds to wait for the thread when the file is closed."""
-
-MOST_LEVELS = 6
-"""Most levels of a state in which single values are replaced; what is deeper is replaced as a whole."""
-
 INTERRUPTED = "This call was interrupted before it returned: it is not known how much of it was done."
 
 SaverWork = Callable[[BaseCheckpointSaver[Any]], T]
@@ -66,30 +45,25 @@ SaverWork = Callable[[BaseCheckpointSaver[Any]], T]
 _WITH_WARNINGS = frozenset({"langgraph.checkpoint.sqlite"})
 """Modules whose savers have coroutines that only name the saver to use instead."""
 
-_COLUMNS = {
-    "checkpoints": "checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata",
-    "writes": "checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value",
-}
 
-
-def checkpoint_file(store: str | None) -> str | None:
-    """Return the file for threads beside the store of the sessions; None if they are not kept."""
+def checkpoint_store(store: str | None) -> str | None:
+    """Return the database that the sessions' threads are stored in; None if they are not kept."""
     if store in (NO_STORE, IN_MEMORY):
         return None
     path = store or configuration_of(None, os.environ)[keys.STORE] or store_file()
-    return None if path == IN_MEMORY else f"{Path(path).absolute()}{SUFFIX}"
+    return None if path == IN_MEMORY else str(Path(path).absolute())
 
 
 class SaverPool:
     """Shares savers among the sessions of one event loop; each is open as long as a session uses it."""
 
     def __init__(self) -> None:
-        self._open: dict[str, tuple[BaseCheckpointSaver[Any], int]] = {}
+        self._open: dict[str, tuple[SessionSaver, int]] = {}
 
-    def take(self, path: str | None) -> BaseCheckpointSaver[Any]:
-        """Return the saver of this file, or without a path one in memory that the last session ends."""
+    def take(self, path: str | None) -> SessionSaver:
+        """Return the saver of this database, or without a path one in memory that the last session ends."""
         key = path or ""
-        saver, users = self._open.get(key) or (_opened(path), 0)
+        saver, users = self._open.get(key) or (SessionSaver(path), 0)
         self._open[key] = (saver, users + 1)
         return saver
 
@@ -101,8 +75,7 @@ class SaverPool:
             self._open[key] = (saver, users - 1)
             return
         del self._open[key]
-        if isinstance(saver, SessionSaver):
-            await saver.close()
+        await saver.close()
 
 
 def saver_pool() -> SaverPool:
@@ -111,23 +84,6 @@ def saver_pool() -> SaverPool:
 
 
 _saver_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, SaverPool] = WeakKeyDictionary()
-
-
-def _opened(path: str | None) -> BaseCheckpointSaver[Any]:
-    if path is None:
-        return InMemorySaver(serde=TolerantSerializer())
-    _create_private(path)
-    return SessionSaver(path)
-
-
-def _create_private(path: str) -> None:
-    """Create the file, if it is new, readable by its owner only.
-
-    One that exists is not opened: closing it would drop the locks of another connection in this process.
-    """
-    with contextlib.suppress(FileExistsError):
-        make_private_directory(str(Path(path).parent))
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def with_async_saver(graph: Pregel[Any, Any, Any, Any]) -> Pregel[Any, Any, Any, Any]:
@@ -162,10 +118,6 @@ class ThreadedSaver(BaseCheckpointSaver[Any]):
         """Run a function with the saver in a thread."""
         return await asyncio.to_thread(self.do, work)
 
-    def prepared(self, value: Any) -> Any:
-        """Return a part of a state in the form in which it is handed over to be stored."""
-        return value
-
     @property
     def config_specs(self) -> list[Any]:
         return self._saver.config_specs
@@ -186,14 +138,12 @@ class ThreadedSaver(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        kept = self.prepared(checkpoint)
-        return self.do(lambda saver: saver.put(config, kept, metadata, new_versions))
+        return self.do(lambda saver: saver.put(config, checkpoint, metadata, new_versions))
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        kept = self._prepared_writes(writes)
-        self.do(lambda saver: saver.put_writes(config, kept, task_id, task_path))
+        self.do(lambda saver: saver.put_writes(config, writes, task_id, task_path))
 
     def delete_thread(self, thread_id: str) -> None:
         self.do(lambda saver: saver.delete_thread(thread_id))
@@ -217,14 +167,12 @@ class ThreadedSaver(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        kept = self.prepared(checkpoint)
-        return await self.run_in_thread(lambda saver: saver.put(config, kept, metadata, new_versions))
+        return await self.run_in_thread(lambda saver: saver.put(config, checkpoint, metadata, new_versions))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        kept = self._prepared_writes(writes)
-        await self.run_in_thread(lambda saver: saver.put_writes(config, kept, task_id, task_path))
+        await self.run_in_thread(lambda saver: saver.put_writes(config, writes, task_id, task_path))
 
     async def adelete_thread(self, thread_id: str) -> None:
         await self.run_in_thread(lambda saver: saver.delete_thread(thread_id))
@@ -238,99 +186,6 @@ class ThreadedSaver(BaseCheckpointSaver[Any]):
         return await self.run_in_thread(
             lambda saver: saver.get_delta_channel_history(config=config, channels=channels)
         )
-
-    def _prepared_writes(self, writes: Sequence[tuple[str, Any]]) -> Sequence[tuple[str, Any]]:
-        return [(channel, self.prepared(value)) for channel, value in writes]
-
-
-class SessionSaver(ThreadedSaver):
-    """LangGraph's SQLite saver for sessions, which also copies threads and removes old checkpoints.
-
-    All sessions use one connection, in a thread of its own: what was begun there is done to its end, whoever
-    is cancelled meanwhile, and it can be waited for by any loop, and by code that has none.
-    What goes wrong with the file is told in words that help, as of the store.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._serializer = TolerantSerializer()
-        # Its connection is made in the thread.
-        self._file = SqliteSaver(None, serde=self._serializer)  # type: ignore[arg-type]
-        super().__init__(self._file)
-        self._path = path
-        self._thread = StoreThread(self._connect, "coupler-saver")
-
-    async def close(self) -> None:
-        """Close the file when all pending work is done."""
-        await asyncio.to_thread(self._thread.close, CLOSE_TIMEOUT)
-
-    def do(self, work: SaverWork[T]) -> T:
-        with _translated_errors(self._path):
-            return self._submit(work).result()
-
-    async def run_in_thread(self, work: SaverWork[T]) -> T:
-        with _translated_errors(self._path):
-            return await asyncio.wrap_future(self._submit(work))
-
-    def prepared(self, value: Any) -> Any:
-        # The graph goes on meanwhile: what is kept of its state is what it is now.
-        return self._serializer.written(value)
-
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        def copy(_: object) -> None:
-            for table, columns in _COLUMNS.items():
-                self._file.conn.execute(
-                    f"INSERT OR REPLACE INTO {table} (thread_id, {columns}) "
-                    f"SELECT ?, {columns} FROM {table} WHERE thread_id = ?",
-                    (target_thread_id, source_thread_id),
-                )
-
-        await self.run_in_thread(copy)
-
-    async def keep_only(self, thread_id: str, checkpoint_id: str) -> None:
-        """Remove a thread's other checkpoints: those before this one, and those after it without an answer.
-
-        Graphs inside of this one that have a memory of their own (`compile(checkpointer=True)`) keep what
-        they knew then: they are named without the task that they ran in, and ids grow with time.
-        """
-
-        def remove(_: object) -> None:
-            for table in _COLUMNS:
-                self._file.conn.execute(
-                    f"DELETE FROM {table} "
-                    "WHERE thread_id = ? AND NOT (checkpoint_ns = '' AND checkpoint_id = ?) "
-                    "AND (checkpoint_ns = '' OR checkpoint_ns LIKE '%:%' OR checkpoint_id > ?)",
-                    (thread_id, checkpoint_id, checkpoint_id),
-                )
-
-        await self.run_in_thread(remove)
-
-    def _submit(self, work: SaverWork[T]) -> Future[T]:
-        def do(connection: sqlite3.Connection) -> T:
-            with connection:
-                return work(self._file)
-
-        return self._thread.submit(do)
-
-    def _connect(self) -> sqlite3.Connection:
-        """Open the file, in the saver's thread; after a failure, the next use tries again."""
-        connection = sqlite3.connect(self._path, timeout=BUSY_TIMEOUT)
-        self._file.conn, self._file.is_setup = connection, False
-        try:
-            self._file.setup()
-            # With a write-ahead log a killed process loses nothing; a power cut may cost the last moments.
-            connection.execute("PRAGMA synchronous=NORMAL")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-
-@contextlib.contextmanager
-def _translated_errors(path: str) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise translate_error(error, path) from error
 
 
 async def copy_thread(saver: BaseCheckpointSaver[Any], source: str, target: str) -> None:
@@ -346,55 +201,6 @@ async def copy_thread(saver: BaseCheckpointSaver[Any], source: str, target: str)
             by_task.setdefault(task, []).append((channel, value))
         for task, writes in by_task.items():
             await saver.aput_writes(copied, writes, task)
-
-
-class SerializedValue(dict[str, Any]):
-    """A value that is serialized already; of a checkpoint it has the id, which LangGraph reads."""
-
-    def __init__(self, typed: tuple[str, bytes], value: Any) -> None:
-        super().__init__(id=value["id"] if isinstance(value, dict) and "id" in value else None)
-        self.typed = typed
-
-
-class TolerantSerializer(JsonPlusSerializer):
-    """LangGraph's serializer, which also takes states with values that it refuses.
-
-    Graphs that nobody gave a checkpointer may hold anything: a tool's artifact may be a picture that is open,
-    or refer to itself. That is no reason to fail; what can be written is kept, and of the rest what it looks
-    like.
-    """
-
-    def written(self, value: Any) -> Any:
-        """Serialize the value as it is now, because it may change before it is stored."""
-        return SerializedValue(self.dumps_typed(value), value)
-
-    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
-        if isinstance(obj, SerializedValue):
-            return obj.typed
-        try:
-            return super().dumps_typed(obj)
-        except (TypeError, ValueError, RecursionError):
-            return super().dumps_typed(self._writable(obj, MOST_LEVELS))
-
-    def _writable(self, value: Any, depth: int) -> Any:
-        """Return the value with the parts replaced that cannot be serialized."""
-        if self._can_be_written(value):
-            return value
-        if isinstance(value, BaseMessage):
-            fields = {name: self._writable(each, depth - 1) for name, each in vars(value).items()}
-            return value.model_copy(update=fields)
-        if depth > 0 and isinstance(value, dict) and all(isinstance(key, str) for key in value):
-            return {key: self._writable(each, depth - 1) for key, each in value.items()}
-        if depth > 0 and isinstance(value, list):
-            return [self._writable(each, depth - 1) for each in value]
-        return json_value(value)
-
-    def _can_be_written(self, value: Any) -> bool:
-        try:
-            super().dumps_typed(value)
-        except (TypeError, ValueError, RecursionError):
-            return False
-        return True
 
 
 def repairs(

@@ -23,7 +23,12 @@ from coupler.agent.errors import store_failed
 from coupler.agent.factory import ExternalSession
 from coupler.events import Content, Text, Thought, ToolOutput, ToolUpdate
 from coupler.events.records import RecordedEvent, UserMessage
-from coupler.langchain.checkpoints import checkpoint_file, copy_thread, saver_pool, with_async_saver
+from coupler.langchain.checkpoints import (
+    checkpoint_store,
+    copy_thread,
+    saver_pool,
+    with_async_saver,
+)
 from coupler.langchain.content import citations, client_block, client_blocks
 from coupler.langchain.current import Current, set_current
 from coupler.langchain.errors import failure_of, is_unreadable_prompt, listen_for_retries, stop_of_error
@@ -106,8 +111,10 @@ class GraphAgent(FrameworkAgent):
         state = session.state if isinstance(session.state, Mapping) else {}
         thread = state.get("thread")
         if not self.has_own_saver:
-            self._saver = saver_pool().take(checkpoint_file(self._store))
+            saver = self._saver = saver_pool().take(checkpoint_store(self._store))
             self._sessions += 1
+            if thread is not None:
+                await saver.take_over_earlier(str(thread), state.get("checkpoint"))
         if thread is not None and state.get("session") != session.id:
             try:
                 await self._fork(session, str(thread))
@@ -126,25 +133,17 @@ class GraphAgent(FrameworkAgent):
         """Release the saver."""
         if not self.has_own_saver and self._sessions:
             self._sessions -= 1
-            await saver_pool().leave(checkpoint_file(self._store))
+            await saver_pool().leave(checkpoint_store(self._store))
 
     async def forget(self, session_id: str, state: Any) -> None:
-        """Delete the thread of a session that was deleted."""
+        """Delete the thread of a session that was deleted from the graph's own checkpointer."""
         thread = state.get("thread") if isinstance(state, Mapping) else None
-        if thread is None:
+        if thread is None or not self.has_own_saver:
             return
-        if self.has_own_saver:
-            try:
-                await self._checkpointer.adelete_thread(thread)
-            except NotImplementedError:
-                log.warning("the graph's checkpointer cannot delete the thread %s", thread)
-            return
-        path = checkpoint_file(self._store)
-        saver = saver_pool().take(path)
         try:
-            await saver.adelete_thread(thread)
-        finally:
-            await saver_pool().leave(path)
+            await self._checkpointer.adelete_thread(thread)
+        except NotImplementedError:
+            log.warning("the graph's checkpointer cannot delete the thread %s", thread)
 
     async def external_sessions(self, known: set[str]) -> list[ExternalSession]:
         """Return the threads that were begun elsewhere in the graph's own checkpointer, as sessions."""

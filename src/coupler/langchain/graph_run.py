@@ -24,7 +24,6 @@ from typing import (
 from uuid import uuid4
 
 from langchain_core.messages import BaseMessage, ToolMessage
-from langgraph.channels import DeltaChannel
 from langgraph.constants import START
 from langgraph.errors import is_invalid_resume
 from langgraph.pregel import Pregel
@@ -34,7 +33,6 @@ from pydantic_core import to_json
 
 from coupler.langchain import tool_calls
 from coupler.langchain.checkpoints import (
-    SessionSaver,
     calls_without_result,
     continuation,
     pending_results,
@@ -42,6 +40,7 @@ from coupler.langchain.checkpoints import (
 )
 from coupler.langchain.content import human_message
 from coupler.langchain.projection import RunListener
+from coupler.langchain.saver import SessionSaver
 from coupler.langchain.tool_calls import STOPPED
 from coupler.langchain.tool_guard import permission_callbacks
 from coupler.schema.v1 import StopReason
@@ -246,16 +245,14 @@ class GraphRun:
         checkpoint = self._session.state.get("checkpoint")
         if checkpoint is None and self._session.state.get("foreign"):
             return  # somebody else may need what is in it
-        if checkpoint is None:
+        thread = self._session.state["thread"]
+        if isinstance(self._saver, SessionSaver):
+            # A question may wait inside of a graph in this one, or what was cut off be there.
+            has_more_below = not self._session.state.keys().isdisjoint(("asked", "below"))
+            await self._saver.begin_turn(thread, checkpoint, with_tasks=has_more_below)
+        elif checkpoint is None:
             with contextlib.suppress(NotImplementedError):
-                await self._saver.adelete_thread(self._session.state["thread"])
-            return
-        # Some states are kept as differences to those before them; and a question may wait inside of a graph
-        # in this one, or what was cut off be there, which has checkpoints of its own.
-        grows = any(isinstance(channel, DeltaChannel) for channel in self._graph.channels.values())
-        needs_more = grows or not self._session.state.keys().isdisjoint(("asked", "below"))
-        if isinstance(self._saver, SessionSaver) and not needs_more:
-            await self._saver.keep_only(self._session.state["thread"], checkpoint)
+                await self._saver.adelete_thread(thread)
 
     async def _begin_anew(self) -> None:
         """Say that the graph's checkpointer has lost the conversation, and begin again."""

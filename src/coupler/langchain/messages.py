@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter, eq
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from coupler.agent.content import BLOCKS, LONGEST_PIECE, pieces
 from coupler.events import Content, Thought
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coupler.langchain")
 
+T = TypeVar("T")
+
 BlockMapper = Callable[[dict[str, Any]], Any]
 
 TransformerFactory = Callable[[tuple[str, ...]], Any]
@@ -34,6 +37,59 @@ INTERNAL_TRANSFORMER = "InternalCallTransformer"
 """LangChain's transformer for internal model calls of middleware, which are not shown anyway."""
 
 _NOTHING = {"content": "", "artifact": None}
+
+
+class PerMessage(Generic[T]):
+    """Computes something of each message of a conversation, once as long as those before it stay the same.
+
+    A conversation is handed over whole with every step: what is computed of all its messages each time makes
+    a long turn cost the square of its length. A message that was changed is computed anew.
+    """
+
+    def __init__(self, compute: Callable[[BaseMessage], T]) -> None:
+        self._compute = compute
+        self._known = Conversation()
+        self._values: list[T] = []
+
+    def __call__(self, messages: Sequence[BaseMessage]) -> list[T]:
+        """Return the value of each message."""
+        same = self._known.become(messages)
+        self._values = self._values[:same] + [self._compute(message) for message in messages[same:]]
+        return [*self._values]
+
+
+class Conversation:
+    """Messages as they were, to compare others with: most conversations only grow at their end."""
+
+    def __init__(self, messages: Sequence[BaseMessage] = ()) -> None:
+        self._fields = [copied_fields(message) for message in messages]
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def become(self, messages: Sequence[BaseMessage]) -> int:
+        """Take these messages; returns how many at their beginning are the same as before."""
+        same = self.same(messages)
+        self._fields[same:] = [copied_fields(message) for message in messages[same:]]
+        return same
+
+    def same(self, messages: Sequence[BaseMessage]) -> int:
+        """Return how many messages at the beginning are as they were."""
+        # Usually all are: compared without a step of Python's for each.
+        if len(messages) >= len(self._fields) and all(map(eq, map(fields_of, messages), self._fields)):
+            return len(self._fields)
+        pairs = zip(map(fields_of, messages), self._fields, strict=False)
+        return next((at for at, (new, old) in enumerate(pairs) if new != old), min(len(messages), len(self)))
+
+
+fields_of = attrgetter("__dict__", "__pydantic_extra__")
+"""Everything that a message says."""
+
+
+def copied_fields(message: BaseMessage) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return what a message says now; it stays as it is when the message is given other values."""
+    fields, more = fields_of(message)
+    return {**fields}, more and {**more}
 
 
 class DisplayOptions:

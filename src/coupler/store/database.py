@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from coupler.store.errors import StoreError, not_ours, translate_error, unusable, written_by_newer
@@ -67,6 +68,8 @@ class Database:
         self._most_pages = most_pages
         self._has_log = True
         self._log_size_at_checkpoint = 0
+        # The only connection to a database in memory serves all threads.
+        self._turns = threading.RLock() if path == IN_MEMORY else nullcontext()
         self._inline = self._open()
         self._thread = None if path == IN_MEMORY else StoreThread(self._connect_patiently)
 
@@ -126,6 +129,10 @@ class Database:
         """Write on the store's thread; a chore when nothing else waits there."""
         return self._submit(self._write, work, chore=chore)
 
+    def submit_to_read(self, work: DatabaseWork[T]) -> Future[T]:
+        """Read on the store's thread: for what is too much to be read on the event loop."""
+        return self._submit(_just_do, work)
+
     @property
     def commits_at_once(self) -> bool:
         """True if a commit does not wait for the disk itself."""
@@ -154,7 +161,8 @@ class Database:
         work: DatabaseWork[T],
     ) -> T:
         try:
-            return way(connection, work)
+            with self._turns:
+                return way(connection, work)
         except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
             raise  # a mistake in this program, nothing that its user can do something about
         except sqlite3.Error as error:
@@ -557,6 +565,41 @@ def _add_runs(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
+def _add_checkpoints(connection: sqlite3.Connection) -> None:
+    # States of LangGraph's graphs. An item is a part of states that is stored once; its key is made of the
+    # number of its thread and its own, so that those of a thread are neighbours. A thread without an id was
+    # deleted, and is removed by and by.
+    for statement in (
+        "CREATE TABLE threads (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE)",
+        "CREATE INDEX threads_deleted ON threads (number) WHERE id IS NULL",
+        """CREATE TABLE checkpoints (
+            thread INTEGER NOT NULL,
+            namespace TEXT NOT NULL,
+            id TEXT NOT NULL,
+            parent TEXT,
+            depth INTEGER NOT NULL,
+            items BLOB NOT NULL,
+            body BLOB NOT NULL,
+            metadata BLOB NOT NULL,
+            PRIMARY KEY (thread, namespace, id)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE checkpoint_writes (
+            thread INTEGER NOT NULL,
+            namespace TEXT NOT NULL,
+            checkpoint TEXT NOT NULL,
+            task TEXT NOT NULL,
+            position INTEGER NOT NULL,
+            path TEXT NOT NULL,
+            channel TEXT NOT NULL,
+            items BLOB NOT NULL,
+            body BLOB NOT NULL,
+            PRIMARY KEY (thread, namespace, checkpoint, task, position)
+        ) WITHOUT ROWID""",
+        "CREATE TABLE checkpoint_items (key INTEGER PRIMARY KEY, format TEXT NOT NULL, body BLOB NOT NULL)",
+    ):
+        connection.execute(statement)
+
+
 MIGRATIONS: Sequence[Migration] = (
     _create_tables,
     _add_choices,
@@ -564,6 +607,7 @@ MIGRATIONS: Sequence[Migration] = (
     _add_kept_sessions,
     _add_held_names,
     _add_runs,
+    _add_checkpoints,
 )
 """The steps to the present schema. A later version appends one function.
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from coupler.store.checkpoints import delete_thread, has_deleted_threads, purge_threads
 from coupler.store.database import now
 from coupler.store.errors import CursorError, HeldError
 from coupler.store.leases import LeaseHolder
@@ -157,6 +158,7 @@ class SessionTable:
         if found is None:
             return False
         connection.execute("UPDATE sessions SET deleted = 1, holder = NULL WHERE number = ?", [found])
+        delete_thread(connection, id)
         return True
 
     def copy(
@@ -233,14 +235,15 @@ def write_state(connection: sqlite3.Connection, number: int | None, state: bytes
 
 def has_deleted(connection: sqlite3.Connection) -> bool:
     """Tell whether something is left to purge."""
-    return connection.execute("SELECT 1 FROM sessions WHERE deleted = 1 LIMIT 1").fetchone() is not None
+    row = connection.execute("SELECT 1 FROM sessions WHERE deleted = 1 LIMIT 1").fetchone()
+    return row is not None or has_deleted_threads(connection)
 
 
 def purge_slice(connection: sqlite3.Connection) -> bool:
-    """Remove some entries of a deleted session, at last the session itself; False if there was none."""
+    """Remove some of what a deleted session has left, at last the session itself; False if there was none."""
     row = connection.execute("SELECT number FROM sessions WHERE deleted = 1 LIMIT 1").fetchone()
     if row is None:
-        return False
+        return purge_threads(connection)
     removed = connection.execute(
         "DELETE FROM entries WHERE session = ? AND seq IN"
         " (SELECT seq FROM entries WHERE session = ? ORDER BY seq LIMIT ?)",

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from weakref import WeakValueDictionary
 
 from coupler.runtime.directories import NoHomeError, store_file
+from coupler.store.checkpoints import has_earlier, remove_earlier
 from coupler.store.choices import ChoiceRecord, Trust, forget_choices, read_choices, remember_choices
 from coupler.store.database import Database, Synchronous
 from coupler.store.errors import StoreError, unusable
@@ -130,6 +131,8 @@ class Store:
             journal = self._journals.pop(id, None)
             if journal is not None:
                 self._writer.forget(journal)
+            if has_earlier(self.path):
+                await asyncio.to_thread(remove_earlier, self.path, id)
         self._purge()
         return is_deleted
 
@@ -260,6 +263,8 @@ class BlockingStore:
         is_deleted = self._database.wait(lambda connection: self._sessions.delete(connection, id, agent))
         while self._database.wait(purge_slice):
             pass
+        if is_deleted:
+            remove_earlier(self._database.path, id)
         return is_deleted
 
 
