@@ -14,6 +14,7 @@ from bridge import compare_bridges
 from decisions import measure_decisions
 from deltas import measure_deltas
 from lasting import LASTING_MEASURES
+from long_turns import measure_long_turns
 from measures import MEASURES, QUICK, Effort, warm_up
 from peers import Peer, all_peers
 from results import Results
@@ -21,7 +22,14 @@ from steps import measure_steps
 from table import render
 from targets import TARGETS
 
-ALL_MEASURES = (*MEASURES, *LASTING_MEASURES, measure_steps, measure_deltas, measure_decisions)
+ALL_MEASURES = (
+    *MEASURES,
+    *LASTING_MEASURES,
+    measure_steps,
+    measure_deltas,
+    measure_decisions,
+    measure_long_turns,
+)
 BRIDGE = "the LangChain bridge"
 
 

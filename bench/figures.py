@@ -80,6 +80,22 @@ LONG_DECISION = Figure("a permission request about a line of 2.4 KB", tenths)
 DELTA = Figure("text of a step's agent to the editor, p50", tenths)
 DELTA_SLOW = Figure("text of a step's agent to the editor, p95", tenths)
 
+LONG_TURN_BYTES = {
+    steps: Figure(f"bytes kept of a turn of {steps:,} reads, against its last request", factor)
+    for steps in (10, 100, 1_000)
+}
+LONG_TURN_STEP = {
+    steps: Figure(f"processor time of step {steps:,} of the coder", tenths) for steps in (10, 100, 1_000)
+}
+# How much dearer the last step of a long turn is than its tenth.
+LONG_TURN_GROWTH = {
+    steps: Figure(f"growth of the cost of a step, at step {steps:,}", factor) for steps in (100, 1_000)
+}
+LONG_TURN_NEXT = {
+    steps: Figure(f"the next prompt after {steps:,} reads, to the model", milliseconds)
+    for steps in (10, 100, 1_000)
+}
+
 # How much dearer an update of the longest turn is than one of the cheapest.
 SENDING_GROWTH = Figure("growth of the cost of an update sent", factor)
 RECEIVING_GROWTH = Figure("growth of the cost of an update received", factor)
@@ -113,4 +129,8 @@ ROWS = [
     DELTA_SLOW,
     DECISION,
     LONG_DECISION,
+    *LONG_TURN_BYTES.values(),
+    *LONG_TURN_STEP.values(),
+    *LONG_TURN_GROWTH.values(),
+    *LONG_TURN_NEXT.values(),
 ]

@@ -46,6 +46,8 @@ class Effort:
     steps: int = 1_000
     deltas: int = 200
     decisions: int = 300
+    # How many reads, and how many lines each has.
+    long_turns: tuple[tuple[int, int], ...] = ((10, 100), (100, 100), (1_000, 10))
     # The SDKs would take minutes over a million updates, and nothing is asked of them there.
     longest_turn: int = 1_000_000
     longest_turn_of_others: int = 100_000
@@ -60,6 +62,7 @@ QUICK = Effort(
     steps=100,
     deltas=40,
     decisions=50,
+    long_turns=((10, 100), (100, 10)),
     longest_turn=100_000,
     longest_turn_of_others=10_000,
 )

@@ -10,6 +10,9 @@ from figures import (
     ITERATED,
     KEPT_SHARE,
     LATER_START,
+    LONG_TURN_BYTES,
+    LONG_TURN_GROWTH,
+    LONG_TURN_NEXT,
     MEMORY,
     NEW_SESSION,
     RECEIVED,
@@ -71,4 +74,7 @@ TARGETS = [
     Target(CANCEL_SLOW, 0.200),
     Target(STEP_ADDED, 0.010),
     Target(DELTA_SLOW, 0.100),
+    *(Target(LONG_TURN_BYTES[steps], 3.0) for steps in (100, 1_000)),
+    *(Target(LONG_TURN_GROWTH[steps], 1.3) for steps in (100, 1_000)),
+    *(Target(figure, 0.050) for figure in LONG_TURN_NEXT.values()),
 ]

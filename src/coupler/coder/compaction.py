@@ -26,6 +26,7 @@ from langchain.agents.middleware.types import (
 from langchain_core.messages import (
     AIMessage,
     AnyMessage,
+    BaseMessage,
     HumanMessage,
     RemoveMessage,
     SystemMessage,
@@ -42,6 +43,7 @@ from coupler.coder.model.choice import window_of
 from coupler.coder.tools.outputs import fenced, one_line, without_middle
 from coupler.langchain.current import Current, current
 from coupler.langchain.errors import CONTEXT, failure_kind_of
+from coupler.langchain.messages import PerMessage
 from coupler.langchain.presentation import CHANGING_KINDS, kind_by_name
 from coupler.langchain.projection import NOT_STREAMED
 from coupler.langchain.tool_arguments import paths_in
@@ -136,6 +138,7 @@ class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
         self._model = model
         self._learnt: tuple[BaseChatModel, int] | None = None
         self._failed_in: ref[Turn] | None = None
+        self._tokens = PerMessage(_tokens)
 
     async def awrap_model_call(
         self,
@@ -144,7 +147,7 @@ class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """Call the model with what it is to see, shortened before if that is too long."""
         self._model = request.model
-        conversation = _VisibleConversation(request.state, request, self._window())
+        conversation = _VisibleConversation(request.state, request, self._window(), self._tokens)
         if conversation.is_full and not self._has_failed:
             await self._shorten_in_time(conversation)
         try:
@@ -167,7 +170,7 @@ class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
         messages = state["messages"]
         gone = [RemoveMessage(str(messages[-1].id))] if isinstance(messages[-1], HumanMessage) else []
         before = {**state, "messages": messages[:-1] if gone else messages}
-        conversation = _VisibleConversation(before, None, self._window())
+        conversation = _VisibleConversation(before, None, self._window(), self._tokens)
         if len(conversation.messages) < 2:
             await served.turn.say(NOTHING)
             return {"messages": gone, "jump_to": "end"}
@@ -214,8 +217,15 @@ class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
 class _VisibleConversation:
     """The messages that one model call gets, and their compaction."""
 
-    def __init__(self, state: Mapping[str, Any], request: ModelRequest[Any] | None, window: int) -> None:
+    def __init__(
+        self,
+        state: Mapping[str, Any],
+        request: ModelRequest[Any] | None,
+        window: int,
+        tokens: PerMessage[int],
+    ) -> None:
         self.window = window
+        self._tokens = tokens
         self.change: Compacted | None = None
         """The summary to write into the state."""
         self._state = state
@@ -293,9 +303,10 @@ class _VisibleConversation:
     @cached_property
     def _expected(self) -> int:
         request = self._request
+        expected = sum(self._tokens(self.messages))
         if request is None:
-            return expected_tokens(self.messages)
-        return expected_tokens(self.messages, request.system_message, request.tools)
+            return expected
+        return expected + expected_tokens([], request.system_message, request.tools)
 
     @property
     def _compacted(self) -> Compacted | None:
@@ -374,6 +385,10 @@ def expected_tokens(
     """Return how much of a window the messages take, by their lengths."""
     first = [] if system is None else [system]
     return count_tokens_approximately([*first, *messages], tools=tools)
+
+
+def _tokens(message: BaseMessage) -> int:
+    return count_tokens_approximately([message])
 
 
 def beginning_to_summarize(messages: Sequence[AnyMessage], keep: int) -> int:

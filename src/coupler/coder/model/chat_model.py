@@ -139,9 +139,10 @@ def make_client(choice: ModelChoice, key: str | None) -> BaseChatModel:
 
 def _as_openai(choice: ModelChoice, key: str | None, address: str | None) -> BaseChatModel:
     """Make the client of an OpenAI-compatible server."""
-    openai = import_extra("langchain_openai", extra="coder", feature=f"The model {choice.name}")
-    model: BaseChatModel = openai.ChatOpenAI(**openai_arguments(choice, key, address))
-    return model
+    import_extra("langchain_openai", extra="coder", feature=f"The model {choice.name}")
+    from coupler.coder.model.openai_chat import OpenAIChat
+
+    return OpenAIChat(**openai_arguments(choice, key, address))
 
 
 def openai_arguments(choice: ModelChoice, key: str | None, address: str | None) -> dict[str, Any]:

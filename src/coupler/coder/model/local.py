@@ -16,12 +16,12 @@ from weakref import WeakValueDictionary
 
 import httpx
 from langchain_core.language_models import BaseChatModel
-from langchain_openai import ChatOpenAI
 from openai import APIConnectionError
 from pydantic import PrivateAttr, SecretStr
 
 from coupler.coder.model.local_files import ENGINE, MOST_WINDOW, model_facts, model_file
 from coupler.coder.model.local_server import LocalServer
+from coupler.coder.model.openai_chat import OpenAIChat
 from coupler.runtime.extras import MissingExtraError
 from coupler.runtime.threads import in_thread
 
@@ -81,7 +81,7 @@ def local_model(choice: ModelChoice) -> BaseChatModel:
     return model
 
 
-class LocalChat(ChatOpenAI):
+class LocalChat(OpenAIChat):
     """A chat client that starts its server before the first request."""
 
     _server: LocalServer = PrivateAttr()

@@ -22,6 +22,7 @@ from msgspec import Struct, structs
 
 from coupler.langchain.errors import stop_of_message
 from coupler.langchain.graph_agent import GraphAgent
+from coupler.langchain.messages import PerMessage
 from coupler.redaction.masker import Masker
 from coupler.redaction.sources import declared_secrets
 
@@ -104,6 +105,9 @@ class KeyRedactingCallback(BaseCallbackHandler):
 
     def __init__(self, keys: Mapping[str, str]) -> None:
         self._cover = _KeyRedactor(keys)
+
+    def on_chat_model_start(self, *_: Any, **__: Any) -> None:
+        """Need nothing of a call: LangChain would make one text of all its messages otherwise."""
 
     def on_llm_error(self, error: BaseException, **_: Any) -> None:
         """Redact the keys in an error, which LangChain reports before it raises it."""
@@ -297,13 +301,17 @@ class WholeCharacters(AgentMiddleware[Any, Any, Any]):
     cannot be shown.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._mended = PerMessage(_mended)
+
     async def awrap_model_call(
         self,
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
         """Remove lone surrogates from what the model is sent, and from its answer."""
-        messages = [*map(_mended, request.messages)]
+        messages = self._mended(request.messages)
         if any(new is not old for new, old in zip(messages, request.messages, strict=True)):
             request = request.override(messages=messages)
         response = await handler(request)
