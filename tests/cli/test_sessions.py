@@ -507,6 +507,43 @@ def test_a_session_that_is_open_is_not_deleted_and_the_others_are(kept, tmp_path
     assert kept.run("delete", opened, "--yes").stdout == "1 session deleted.\n"
 
 
+@pytest.mark.parametrize("is_earlier", [False, True], ids=["new", "of an earlier version"])
+def test_the_file_is_smaller_when_sessions_were_deleted(kept, tmp_path, is_earlier):
+    fatten(kept, "worked", megabytes=20)
+    if is_earlier:
+        with closing(sqlite3.connect(kept.store)) as connection:
+            connection.execute("PRAGMA journal_mode = DELETE")
+            connection.execute("PRAGMA auto_vacuum = NONE")
+            connection.execute("VACUUM")
+    assert size_on_disk(kept) > 20_000_000
+    with serve(_app(kept), env={"COUPLER_HOME": str(kept.home)}) as client:
+        client.initialize()
+        opened = client.new_session(str(tmp_path))
+
+        ended = kept.run("delete", kept.ids["worked"], "--yes")
+
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, "1 session deleted.\n", "")
+        assert size_on_disk(kept) < 1_000_000
+        assert "result" in client.prompt(opened, "go on")[1]
+    assert len(listed(kept)) == 3
+
+
+def fatten(kept: Kept, name: str, *, megabytes: int) -> None:
+    """Let a session have many entries, which only their number tells apart."""
+    kept.change(
+        "WITH RECURSIVE more (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM more WHERE n < ?)"
+        " INSERT INTO entries SELECT (SELECT number FROM sessions WHERE id = ?), 10000 + n, 1, 0, 'tool', '',"
+        " randomblob(10000) FROM more",
+        megabytes * 100,
+        kept.ids[name],
+    )
+
+
+def size_on_disk(kept: Kept) -> int:
+    """The bytes of the store and of its log."""
+    return sum(file.stat().st_size for file in kept.home.glob("coupler.db*") if file.is_file())
+
+
 def _app(kept: Kept) -> Path:
     app = kept.home.parent / "app.py"
     app.write_text(WORKER)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.store import CursorError
-from coupler.store import sessions as sessions_module
+from coder.waiting import until
+from coupler.store import CursorError, space
 from coupler.store.sessions import CursorSigner, PagePosition, SessionQuery, purge_slice
 from coupler.store.store import Store
 from store.parts import record
@@ -274,11 +274,12 @@ class TestDeleting:
         write(store, "one", *["event"] * 2500)
 
         assert store.blocking.delete("one")
+        assert store.blocking.purge() == 0
 
         assert [count(store, table) for table in ("sessions", "entries", "states")] == [0, 0, 0]
 
     def test_a_purge_goes_in_slices(self, store, monkeypatch):
-        monkeypatch.setattr(sessions_module, "PURGE_SLICE", 10)
+        monkeypatch.setattr(space, "SLICE_ROWS", 10)
         create(store, record())
         write(store, "one", *["event"] * 25)
         store._database.transaction(lambda c: c.execute("UPDATE sessions SET deleted = 1"))
@@ -297,10 +298,7 @@ class TestDeleting:
 
         again = Store.open(path)
         try:
-            # Chores are done one after the other, so that each of these stands behind one slice.
-            for _ in range(10):
-                again._database.submit(lambda connection: None, chore=True).result()
-            assert count(again, "sessions") == 0
+            until(lambda: count(again, "sessions") == 0)
             assert count(again, "entries") == 0
         finally:
             again.close()
@@ -326,6 +324,7 @@ class TestDeleting:
     def test_the_number_of_a_deleted_session_does_not_come_back(self, store):
         create(store, record())
         store.blocking.delete("one")
+        store.blocking.purge()
         create(store, record("two"))
         assert store._database.read(lambda c: c.execute("SELECT number FROM sessions").fetchone()) == (2,)
 

@@ -140,7 +140,10 @@ def size(number: int) -> str:
     """Formats a number of bytes."""
     if number < 1000:
         return count(number, "byte")
-    return f"{number / 1000:.1f} KB" if number < 999_950 else f"{number / 1_000_000:.1f} MB"
+    for unit, length in (("KB", 1000), ("MB", 1_000_000)):
+        if number < 999.95 * length:
+            return f"{number / length:.1f} {unit}"
+    return f"{number / 1_000_000_000:,.1f} GB"
 
 
 class QuestionTerminal:

@@ -24,6 +24,9 @@ _VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _MODEL = re.compile(r"[A-Za-z][A-Za-z0-9_-]*:\S.*")
 _AGENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
+_AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
+_SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
 _TYPE_WORDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (dict, "a table"),
     (list, "a list"),
@@ -323,6 +326,14 @@ def address_problem(text: str) -> str | None:
     if parts.query or parts.fragment:
         return "must end with its path: it has a `?` or `#`"
     return None
+
+
+def parse_age(text: str) -> int:
+    """Convert an age such as `30d` to seconds; raises ValueError for what is none."""
+    match = _AGE.fullmatch(text.strip().lower())
+    if match is None:
+        raise ValueError(f"{text!r} is no age: write it as 12h, 30d or 8w")
+    return int(match[1]) * _SECONDS[match[2]]
 
 
 def type_words(value: object) -> str:

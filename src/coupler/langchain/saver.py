@@ -13,7 +13,6 @@ import random
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -388,7 +387,10 @@ class SessionSaver(BaseCheckpointSaver[str]):
             self._last[thread_id] = max(last, self._last.get(thread_id, 0))
             if (items := self._threads.get(thread_id)) is not None:
                 items.keep_only(needed)
-        self._remove_items(thread_id, last, needed)
+        if needed != [(1, last)]:
+            self._database.reclaim_space(
+                lambda connection: tables.remove_items(connection, thread_id, last, needed)
+            )
 
     async def take_over_earlier(self, thread_id: str, checkpoint: str | None) -> None:
         """Move a thread that version 0.1 has stored, in a file of its own, into the database."""
@@ -462,13 +464,13 @@ class SessionSaver(BaseCheckpointSaver[str]):
 
     def delete_thread(self, thread_id: str) -> None:
         self._forget(thread_id)
-        self._do(lambda connection: tables.delete_thread(connection, thread_id))
-        self._purge()
+        if self._do(lambda connection: tables.delete_thread(connection, thread_id)):
+            self._database.reclaim_space(tables.purge_threads)
 
     async def adelete_thread(self, thread_id: str) -> None:
         self._forget(thread_id)
         if await self._write(lambda connection: tables.delete_thread(connection, thread_id)):
-            self._purge()
+            self._database.reclaim_space(tables.purge_threads)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         self._do(lambda connection: tables.copy_thread(connection, source_thread_id, target_thread_id))
@@ -667,29 +669,6 @@ class SessionSaver(BaseCheckpointSaver[str]):
         await self._write(writing.write, writing.size)
         with self._lock:
             writing.items.written(writing.new)
-
-    def _remove_items(self, thread_id: str, last: int, needed: Sequence[Range]) -> None:
-        """Remove items that nothing needs, some at a time, when nothing else waits for the database."""
-
-        def remove_more(done: Future[bool]) -> None:
-            if not done.cancelled() and done.exception() is None and done.result():
-                self._remove_items(thread_id, last, needed)
-
-        if (database := self._opened) is not None:
-            chore = database.submit(
-                lambda connection: tables.remove_items(connection, thread_id, last, needed), chore=True
-            )
-            chore.add_done_callback(remove_more)
-
-    def _purge(self) -> None:
-        """Remove deleted threads in the same way; an interrupted purge continues when the store is opened."""
-
-        def purge_more(done: Future[bool]) -> None:
-            if not done.cancelled() and done.exception() is None and done.result():
-                self._purge()
-
-        if (database := self._opened) is not None:
-            database.submit(tables.purge_threads, chore=True).add_done_callback(purge_more)
 
     def _do(self, work: DatabaseWork[T]) -> T:
         """Write in the database's thread, and block until it is done."""

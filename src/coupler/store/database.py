@@ -3,12 +3,14 @@
 A `Database` has two connections. That of the event loop never waits: it does what it is asked, or says at
 once that the file is locked. It is the first choice because it is quicker: with 200 busy turns a thread waits
 up to 5 ms for the interpreter at every step of SQLite, so that a list of sessions takes 250 ms there and 0.2
-ms here. That of the `StoreThread` waits patiently.
+ms here. That of the `StoreThread` waits patiently. What was deleted leaves free pages, which `reclaim_space`
+gives back to the file system.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import os
 import sqlite3
@@ -18,9 +20,20 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
+from itertools import count
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from coupler.store.errors import StoreError, not_ours, translate_error, unusable, written_by_newer
+from coupler.store.space import (
+    LONGEST_REWRITE,
+    MOST_FREE,
+    RECLAIM_FROM,
+    allow_shrinking,
+    read_space,
+    rewrite,
+    shrink_some,
+    was_interrupted,
+)
 
 log = logging.getLogger("coupler.store")
 
@@ -32,6 +45,18 @@ CHECKPOINT_AT = 4 * 1024 * 1024
 
 LARGEST_LOG = 256 * 1024 * 1024
 """Bytes of the log from which on writers must wait while it is emptied; they may be too busy for less."""
+
+CHORE_REST, COMMAND_REST = 3.0, 1.0
+"""Rests between two slices of a chore, and of what somebody waits for, as shares of a slice's time.
+
+Others that wait for the file look at it now and then, and must find it free.
+"""
+
+FOLD_TRIES, FOLD_PAUSE = 8, 0.25
+"""Tries to empty the write-ahead log after space was given back, and the seconds between two of them.
+
+Somebody who reads just then keeps it from being emptied, and nobody is made to wait for readers.
+"""
 
 IN_MEMORY = ":memory:"
 
@@ -133,6 +158,48 @@ class Database:
         """Read on the store's thread: for what is too much to be read on the event loop."""
         return self._submit(_just_do, work)
 
+    def reclaim_space(self, delete_some: DatabaseWork[bool] = lambda connection: False) -> None:
+        """Delete slice by slice, beside everything else, and give the space back to the file system.
+
+        `delete_some` deletes a slice, and says whether more is left. Without it, the space that is free
+        already is given back.
+        """
+        if self._thread is None:
+            while self.transaction(delete_some):
+                pass
+        else:
+            self._next_slice(lambda connection: self._reclaim_some(connection, delete_some))
+
+    def reclaim_left_space(self) -> None:
+        """Give space back that an earlier process has left free, if it is much."""
+        if self._thread is not None:
+            space = self.wait_to_read(read_space)
+            if space.free_bytes >= RECLAIM_FROM and space.is_reclaimable:
+                self.reclaim_space()
+
+    def wait_to_reclaim_space(
+        self, delete_some: DatabaseWork[bool] = lambda connection: False, *, is_alone: bool
+    ) -> int:
+        """Do the same, and block until it is done: for commands. Returns the bytes that stay free.
+
+        A large file of an earlier version is made smaller only if no other process has to wait for that.
+        """
+        thread = self._thread
+        if thread is None:
+            self.reclaim_space(delete_some)
+            return 0
+        while True:
+            began = time.monotonic()
+            if not self._submit(_just_do, lambda each: self._reclaim_some(each, delete_some)).result():
+                break
+            time.sleep(0.0 if is_alone else (time.monotonic() - began) * COMMAND_REST)
+        self._submit(_just_do, lambda connection: _make_shrinkable(connection, is_alone=is_alone)).result()
+        for _ in range(FOLD_TRIES):
+            if thread.submit(self._empty_folded_log).result():
+                break
+            time.sleep(FOLD_PAUSE)
+        return self.wait_to_read(read_space).free_bytes
+
     @property
     def commits_at_once(self) -> bool:
         """True if a commit does not wait for the disk itself."""
@@ -190,6 +257,67 @@ class Database:
             self._log_size_at_checkpoint = size
             self._thread.submit(_checkpoint if size < LARGEST_LOG else _empty_log, chore=True)
 
+    def _next_slice(self, work: DatabaseWork[bool], after: float = 0.0) -> None:
+        """Do a slice of a chore, the next one after a rest, and so on until nothing is left to do."""
+        assert self._thread is not None
+        began = 0.0
+
+        def timed(connection: sqlite3.Connection) -> bool:
+            nonlocal began
+            began = time.monotonic()
+            return self._translating(_just_do, connection, work)
+
+        def go_on(future: Future[bool]) -> None:
+            if future.cancelled():
+                return
+            error = future.exception()
+            if error is not None:
+                # Whatever is left is done by a later start, as if the store had been closed meanwhile.
+                log.debug("what was deleted is not yet removed from the file: %s", error)
+            elif future.result():
+                self._next_slice(work, (time.monotonic() - began) * CHORE_REST)
+            else:
+                self._fold_log()
+
+        self._thread.submit(timed, chore=True, after=after).add_done_callback(go_on)
+
+    def _reclaim_some(self, connection: sqlite3.Connection, delete_some: DatabaseWork[bool]) -> bool:
+        """Delete some rows, or give some free pages back; False if nothing is left to do."""
+        space = read_space(connection)
+        may_delete = not space.can_shrink or space.free_bytes < MOST_FREE
+        if may_delete and self._write(connection, delete_some):
+            return True
+        space = read_space(connection)
+        if not space.is_reclaimable:
+            return False
+        if space.can_shrink:
+            return self._write(connection, shrink_some) or not may_delete
+        return rewrite(connection, LONGEST_REWRITE)
+
+    def _fold_log(self, tries: int = FOLD_TRIES) -> None:
+        """Empty the write-ahead log: until then the space has only moved from the file to its log."""
+        assert self._thread is not None
+
+        def try_again(future: Future[bool]) -> None:
+            if tries > 1 and not future.cancelled() and future.exception() is None and not future.result():
+                self._fold_log(tries - 1)
+
+        after = 0.0 if tries == FOLD_TRIES else FOLD_PAUSE
+        self._thread.submit(self._empty_folded_log, chore=True, after=after).add_done_callback(try_again)
+
+    def _empty_folded_log(self, connection: sqlite3.Connection) -> bool:
+        """Fold the log into the file and empty it; False if somebody else uses it just now."""
+        _checkpoint(connection)  # while others write; they wait only for what comes after it
+        connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            is_busy = bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+        except sqlite3.Error as error:
+            log.debug("the write-ahead log could not be emptied: %s", error)
+            is_busy = True
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {round(self._patience * 1000)}")
+        return not is_busy
+
     def _open(self) -> sqlite3.Connection:
         """Open the inline connection, to a file that exists, is Coupler's and up to date."""
         try:
@@ -211,6 +339,8 @@ class Database:
         # Before anything is written: a newer file must stay as it is.
         is_current = check_version(connection, self.path)
         if self.path != IN_MEMORY:
+            if not is_current and _look_at(connection)[0]:
+                allow_shrinking(connection)
             self._use_log(connection)
         if not is_current:
             _in_transaction(connection, lambda connection: migrate(connection, self.path))
@@ -280,11 +410,21 @@ def _checkpoint(connection: sqlite3.Connection, mode: str = "PASSIVE") -> None:
     try:
         connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
     except sqlite3.Error as error:
-        log.warning("the write-ahead log could not be folded into the database: %s", error)
+        if not was_interrupted(error):
+            log.warning("the write-ahead log could not be folded into the database: %s", error)
 
 
 def _empty_log(connection: sqlite3.Connection) -> None:
     _checkpoint(connection, "TRUNCATE")
+
+
+def _make_shrinkable(connection: sqlite3.Connection, *, is_alone: bool) -> None:
+    """Write a file of an earlier version anew, if it is small, or if it pays and nobody else has to wait."""
+    space = read_space(connection)
+    if space.can_shrink or not space.free_pages:
+        return
+    if space.is_cheap_to_rewrite or (space.is_worth_rewriting and is_alone):
+        rewrite(connection)
 
 
 def _done_at_once(work: Callable[[], T]) -> Future[T]:
@@ -339,7 +479,7 @@ class StoreThread:
     """One daemon thread with a connection of its own, started by the first job.
 
     It does patiently, one after the other, what cannot be done at once on the event loop. Chores
-    (checkpoints, purges) wait until nothing else does, and are left undone at the end.
+    (checkpoints, purges) wait until nothing else does, and are left undone or broken off at the end.
     """
 
     def __init__(self, connect: Callable[[], sqlite3.Connection], name: str = "coupler-store") -> None:
@@ -347,8 +487,10 @@ class StoreThread:
         self._name = name
         self._changed = threading.Condition()
         self._jobs: deque[_Job] = deque()
-        self._chores: deque[_Job] = deque()
+        self._chores: list[tuple[float, int, _Job]] = []
+        self._numbers = count()
         self._unfinished = 0
+        self._is_at_chore = False
         self._is_closed = False
         self._thread: threading.Thread | None = None
         self._connection: sqlite3.Connection | None = None
@@ -358,8 +500,8 @@ class StoreThread:
         """True if a job waits or runs; chores do not count, because nothing depends on their order."""
         return self._unfinished > 0
 
-    def submit(self, work: DatabaseWork[T], *, chore: bool = False) -> Future[T]:
-        """Do this after everything that was submitted before."""
+    def submit(self, work: DatabaseWork[T], *, chore: bool = False, after: float = 0.0) -> Future[T]:
+        """Do this after everything that was submitted before; a chore not before so many seconds."""
         future: Future[T] = Future()
         with self._changed:
             if self._is_closed:
@@ -368,7 +510,8 @@ class StoreThread:
                 future.cancel()
                 return future
             if chore:
-                self._chores.append(_Job(work, future, True))
+                due_at = time.monotonic() + after
+                heapq.heappush(self._chores, (due_at, next(self._numbers), _Job(work, future, True)))
             else:
                 self._jobs.append(_Job(work, future, False))
                 self._unfinished += 1
@@ -384,8 +527,10 @@ class StoreThread:
             self._is_closed = True
             chores = list(self._chores)
             self._chores.clear()
+            if self._is_at_chore and self._connection is not None:
+                self._connection.interrupt()
             self._changed.notify()
-        for chore in chores:
+        for _, _, chore in chores:
             chore.future.cancel()
         if self._thread is not None:
             self._thread.join(patience)
@@ -417,14 +562,17 @@ class StoreThread:
 
     def _next(self) -> _Job | None:
         with self._changed:
+            self._is_at_chore = False
             while True:
                 if self._jobs:
                     return self._jobs.popleft()
                 if self._is_closed:
                     return None
-                if self._chores:
-                    return self._chores.popleft()
-                self._changed.wait()
+                rest = self._chores[0][0] - time.monotonic() if self._chores else None
+                if rest is not None and rest <= 0:
+                    self._is_at_chore = True
+                    return heapq.heappop(self._chores)[2]
+                self._changed.wait(rest)
 
     def _finish(self, job: _Job) -> None:
         """Count the job as done before its result is delivered: the receiver may write at once again."""

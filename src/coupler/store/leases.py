@@ -93,6 +93,12 @@ class LeaseHolder:
             _remove(file)
         return is_alive
 
+    def is_alone(self) -> bool:
+        """Tell whether no other living process uses the database."""
+        if self._descriptor is None:
+            return True
+        return not any(self.is_alive(name) for name in os.listdir(self._directory) if name != self.id)
+
     def owner(self, lease: str | None) -> int | None:
         """The living process that has this lease; None if nobody has it."""
         return pid_of(lease) if lease is not None and self.is_alive(lease) else None

@@ -22,9 +22,7 @@ from coupler.store.checkpoints import delete_thread, has_deleted_threads, purge_
 from coupler.store.database import now
 from coupler.store.errors import CursorError, HeldError
 from coupler.store.leases import LeaseHolder
-
-PURGE_SLICE = 1000
-"""Entries that are removed in one transaction, so that other writers wait for milliseconds only."""
+from coupler.store.space import delete_some
 
 _COLUMNS = "id, agent, cwd, roots, title, created_at, updated_at, turns, settings, usage"
 _POSITION = struct.Struct(">qq")
@@ -244,12 +242,7 @@ def purge_slice(connection: sqlite3.Connection) -> bool:
     row = connection.execute("SELECT number FROM sessions WHERE deleted = 1 LIMIT 1").fetchone()
     if row is None:
         return purge_threads(connection)
-    removed = connection.execute(
-        "DELETE FROM entries WHERE session = ? AND seq IN"
-        " (SELECT seq FROM entries WHERE session = ? ORDER BY seq LIMIT ?)",
-        [row[0], row[0], PURGE_SLICE],
-    ).rowcount
-    if removed < PURGE_SLICE:
+    if delete_some(connection, "entries", "session", row[0]):
         write_state(connection, row[0], None)
         connection.execute("DELETE FROM sessions WHERE number = ?", row)
     return True

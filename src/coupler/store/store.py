@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from concurrent.futures import Future
 from weakref import WeakValueDictionary
 
 from coupler.runtime.directories import NoHomeError, store_file
@@ -46,7 +45,7 @@ class Store:
 
     def __init__(self, database: Database, holder: LeaseHolder) -> None:
         signer = CursorSigner(database.wait_to_read(_cursor_key))
-        self.blocking = BlockingStore(database, SessionTable(signer, holder))
+        self.blocking = BlockingStore(database, SessionTable(signer, holder), holder)
         self.trust = Trust(database)
         self.runs = Runs(database, holder)
         self._database = database
@@ -209,19 +208,16 @@ class Store:
 
     def _purge(self) -> None:
         """Remove deleted sessions slice by slice; an interrupted purge continues at a later start."""
-        self._database.submit(purge_slice, chore=True).add_done_callback(self._purge_further)
-
-    def _purge_further(self, future: Future[bool]) -> None:
-        if not future.cancelled() and future.exception() is None and future.result():
-            self._purge()
+        self._database.reclaim_space(purge_slice)
 
 
 class BlockingStore:
     """The store for commands, which wait for what they ask."""
 
-    def __init__(self, database: Database, sessions: SessionTable) -> None:
+    def __init__(self, database: Database, sessions: SessionTable, holder: LeaseHolder) -> None:
         self._database = database
         self._sessions = sessions
+        self._holder = holder
 
     def find(self, id: str) -> SessionRecord | None:
         """The session with this id, with its state, unless it was deleted."""
@@ -259,13 +255,15 @@ class BlockingStore:
         return self._database.wait(lambda connection: forget_choices(connection, project, subject, pattern))
 
     def delete(self, id: str, agent: str | None = None) -> bool:
-        """Delete a session and all its entries."""
+        """Delete a session, at once for all who look for it; `purge` removes its entries."""
         is_deleted = self._database.wait(lambda connection: self._sessions.delete(connection, id, agent))
-        while self._database.wait(purge_slice):
-            pass
         if is_deleted:
             remove_earlier(self._database.path, id)
         return is_deleted
+
+    def purge(self) -> int:
+        """Remove what was deleted and make the file smaller; returns the bytes that stay free in it."""
+        return self._database.wait_to_reclaim_space(purge_slice, is_alone=self._holder.is_alone())
 
 
 def _cursor_key(connection: sqlite3.Connection) -> bytes:

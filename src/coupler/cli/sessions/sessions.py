@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +21,13 @@ import click
 import msgspec
 
 from coupler.agent.history import TranscriptEvent, TranscriptTurn, TurnOutcome, UnreadableEntry, read_turns
+from coupler.cli.deletion import (
+    confirm_deletion,
+    delete_each,
+    older_than_option,
+    shrink_store,
+    yes_option,
+)
 from coupler.cli.exit_codes import DONE, FAILED, print_error, refuse
 from coupler.cli.sessions import session_export
 from coupler.cli.sessions.session_export import (
@@ -54,12 +60,8 @@ if TYPE_CHECKING:
 PROGRAM = "coupler sessions"
 
 USUAL_LIMIT = 20
-MOST_NAMED = 10
-"""Sessions that are named before they are deleted."""
 
 STDOUT = "-"
-
-SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 SHORTEST_PREFIX = 4
 """Characters of an id, without its beginning, that are taken as one."""
@@ -89,23 +91,6 @@ def _store_option(command: CommandT) -> CommandT:
     return click.option(
         "--store", metavar="FILE", help="The file that keeps them, if it is not the user's own."
     )(command)
-
-
-def _age(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    if value is None:
-        return None
-    try:
-        return parse_age(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
-def parse_age(duration: str) -> int:
-    """Converts an age such as `30d` to seconds; raises ValueError for what is none."""
-    match = re.fullmatch(r"(\d{1,6})([mhdw])", duration.strip().lower(), re.ASCII)
-    if match is None:
-        raise ValueError(f"{duration!r} is no age: write it as 12h, 30d or 8w")
-    return int(match[1]) * SECONDS[match[2]]
 
 
 @click.group(
@@ -410,20 +395,16 @@ def _write_file(pieces: Iterable[str], path: Path) -> None:
 
 @sessions.command(short_help="Delete sessions for good.")
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option(
-    "--older-than",
-    callback=_age,
-    metavar="AGE",
-    help="Delete those in which nothing has happened for so long: 12h, 30d, 8w.",
-)
+@older_than_option
 @click.option("--empty", is_flag=True, help="Delete those that were never prompted.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @_store_option
 def delete(ids: tuple[str, ...], older_than: int | None, empty: bool, yes: bool, store: str | None) -> None:
     """Delete sessions for good, by their ids or by what they are.
 
     With --older-than and --empty both must hold. A session that is open in a
-    running agent is not deleted.
+    running agent is not deleted. The store's file gets smaller by what was
+    deleted.
 
     \b
     Examples:
@@ -440,11 +421,14 @@ def delete(ids: tuple[str, ...], older_than: int | None, empty: bool, yes: bool,
         else:
             chosen, problems = _matching(kept, filters, include_empty=True) if kept is not None else [], 0
         if chosen:
-            _confirm(chosen, is_sure=yes)
+            confirm_deletion("session", [describe(each) for each in chosen], PROGRAM, is_sure=yes)
             assert kept is not None
-            problems += _delete(kept, chosen, filters)
+            delete = partial(_delete_if_it_fits, kept, filters)
+            problems += delete_each("session", [each.id for each in chosen], delete, PROGRAM)
         elif not ids:
             sys.stdout.write("No session fits: nothing was deleted.\n")
+        if kept is not None:
+            shrink_store(kept, PROGRAM)
     sys.exit(FAILED if problems else DONE)
 
 
@@ -462,39 +446,9 @@ def _named(store: BlockingStore | None, ids: Sequence[str]) -> tuple[list[Sessio
     return [*chosen.values()], problems
 
 
-def _confirm(chosen: Sequence[SessionRecord], *, is_sure: bool) -> None:
-    if is_sure:
-        return
-    if not sys.stdin.isatty():
-        refuse("there is no terminal to ask on: add --yes to delete without a question", PROGRAM)
-    _escaping_unencodable(sys.stderr)
-    for record in chosen[:MOST_NAMED]:
-        click.echo(f"  {describe(record)}", err=True)
-    if len(chosen) > MOST_NAMED:
-        click.echo(f"  and {len(chosen) - MOST_NAMED:,} more", err=True)
-    if not click.confirm(f"Delete {count(len(chosen), 'session')} for good?", err=True):
-        refuse("nothing was deleted", PROGRAM, FAILED)
-
-
-def _delete(store: BlockingStore, chosen: Sequence[SessionRecord], filters: Sequence[SessionFilter]) -> int:
-    """Deletes the sessions that still fit, since the answer may have taken hours; returns how many failed."""
-    from coupler.store.errors import HeldError
-
-    deleted = problems = 0
-    try:
-        for record in chosen:
-            now = store.find(record.id)
-            if now is None or not all(fits(now) for fits in filters):
-                continue
-            try:
-                deleted += store.delete(record.id)
-            except HeldError as error:
-                print_error(str(error), PROGRAM)
-                problems += 1
-    finally:
-        # Also when the store fails on the way.
-        sys.stdout.write(f"{count(deleted, 'session')} deleted.\n")
-    return problems
+def _delete_if_it_fits(store: BlockingStore, filters: Sequence[SessionFilter], id: str) -> bool:
+    record = store.find(id)
+    return record is not None and all(fits(record) for fits in filters) and store.delete(id)
 
 
 @contextmanager

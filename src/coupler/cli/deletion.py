@@ -1,0 +1,97 @@
+"""Deletes sessions and runs for good: for `coupler sessions delete` and `coupler runs delete`.
+
+Whoever has not said --yes is asked first, and the store's file is smaller afterwards.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from coupler.cli.exit_codes import FAILED, print_error, refuse
+from coupler.cli.terminal import count, size
+from coupler.config.value_kinds import parse_age
+
+if TYPE_CHECKING:
+    from coupler.store.store import BlockingStore
+
+
+MOST_NAMED = 10
+"""Sessions or runs that are named before they are deleted."""
+
+WORTH_TELLING = 16 * 1024 * 1024
+"""Bytes that stay free in the store's file from which on it is told why."""
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+
+def older_than_option(command: CommandT) -> CommandT:
+    """Adds --older-than, whose value is a number of seconds."""
+    return click.option(
+        "--older-than",
+        callback=_age,
+        metavar="AGE",
+        help="Delete those in which nothing has happened for so long: 12h, 30d, 8w.",
+    )(command)
+
+
+def yes_option(command: CommandT) -> CommandT:
+    """Adds --yes."""
+    return click.option("--yes", is_flag=True, help="Do not ask.")(command)
+
+
+def _age(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    try:
+        return parse_age(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def confirm_deletion(noun: str, described: Sequence[str], program: str, *, is_sure: bool) -> None:
+    """Asks whether what is described may be deleted; a no ends the program."""
+    if is_sure:
+        return
+    if not sys.stdin.isatty():
+        refuse("there is no terminal to ask on: add --yes to delete without a question", program)
+    if hasattr(sys.stderr, "reconfigure"):
+        sys.stderr.reconfigure(errors="backslashreplace")
+    for line in described[:MOST_NAMED]:
+        click.echo(f"  {line}", err=True)
+    if len(described) > MOST_NAMED:
+        click.echo(f"  and {len(described) - MOST_NAMED:,} more", err=True)
+    if not click.confirm(f"Delete {count(len(described), noun)} for good?", err=True):
+        refuse("nothing was deleted", program, FAILED)
+
+
+def delete_each(noun: str, ids: Iterable[str], delete: Callable[[str], bool], program: str) -> int:
+    """Deletes what still fits, since the answer may have taken hours; returns how many failed."""
+    from coupler.store.errors import HeldError
+
+    deleted = problems = 0
+    try:
+        for each in ids:
+            try:
+                deleted += delete(each)
+            except HeldError as error:
+                print_error(str(error), program)
+                problems += 1
+    finally:
+        # Also when the store fails on the way.
+        sys.stdout.write(f"{count(deleted, noun)} deleted.\n")
+    return problems
+
+
+def shrink_store(store: BlockingStore, program: str) -> None:
+    """Removes what was deleted from the store's file, which gets smaller; tells if it cannot just now."""
+    left = store.purge()
+    if left >= WORTH_TELLING:
+        print_error(
+            f"{size(left)} stay free in the store's file, for later sessions, because other Coupler "
+            "processes use it: to make it smaller, end them and run this again",
+            program,
+        )
