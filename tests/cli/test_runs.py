@@ -1,4 +1,4 @@
-"""`coupler runs`: what was run is listed, read, followed and cancelled."""
+"""`coupler runs`: what was run is listed, read, followed, cancelled and deleted."""
 
 import io
 import json
@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import forked
+from cli.typing_at import Typist
 from coupler.cli.run.runs import build_step_tree, format_duration, write_table
 from coupler.cli.run.runs import runs as command
 from coupler.cli.store_access import masker_for
@@ -449,3 +451,129 @@ class TestProcesses:
         (only,) = json.loads(runs("list", "--json"))
         assert (only["status"], only["exit_code"]) == ("cancelled", 130)
         assert runs("logs", id).endswith("the run is over, cancelled: it was cancelled\n")
+
+
+PARKED = RunFinished(status="parked", exit_code=5)
+
+
+def ids() -> list[str]:
+    return [run["id"] for run in json.loads(runs("list", "--json"))]
+
+
+def make_old(store_file: str, *ids: str, days: int = 31) -> None:
+    at = int((time.time() - days * 86400) * 1000)
+    with closing(sqlite3.connect(store_file)) as connection, connection:
+        for id in ids:
+            assert connection.execute("UPDATE runs SET updated_at = ? WHERE id = ?", [at, id]).rowcount
+
+
+def rows_in(store_file: str, table: str) -> int:
+    with closing(sqlite3.connect(store_file)) as connection:
+        return connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+
+
+class TestDelete:
+    def test_runs_are_deleted_by_their_ids_with_all_that_happened_in_them(self, store_file):
+        first, second, third = (keep(store_file, *TOLD, FAILED) for _ in range(3))
+
+        ended = forked.run(
+            [*COUPLER, "runs", "delete", first, third[:-1], first, "--yes"],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, "2 runs deleted.\n", "")
+        assert ids() == [second]
+        assert "diff" in runs("show", second)
+        kept = rows_in(store_file, "run_entries")
+        assert runs("delete", second, "--yes") == "1 run deleted.\n"
+        assert kept > 0
+        assert [rows_in(store_file, table) for table in ("runs", "run_entries", "deleted_runs")] == [0, 0, 0]
+        assert f"there is no run {first}" in runs("show", first, code=1)
+
+    def test_the_file_is_smaller_afterwards(self, store_file):
+        id = keep(
+            store_file, started(DIFF), *(wrote(os.urandom(25_000).hex(), DIFF) for _ in range(100)), FAILED
+        )
+        before = Path(store_file).stat().st_size
+
+        runs("delete", id, "--yes")
+
+        assert (before > 2_000_000, Path(store_file).stat().st_size < 500_000) == (True, True)
+
+    def test_an_unknown_id_does_not_keep_the_others(self, store_file):
+        id = keep(store_file, FAILED)
+
+        told = runs("delete", "unknown", id, "--yes", code=1)
+
+        assert "there is no run unknown" in told
+        assert "1 run deleted." in told
+        assert ids() == []
+
+    def test_older_than_deletes_what_nothing_happened_in_and_nothing_that_waits(self, store_file):
+        old, new, waiting, interrupted = (
+            keep(store_file, started(DIFF), *end) for end in ([FAILED], [FAILED], [PARKED], [])
+        )
+        make_old(store_file, old, waiting, interrupted)
+        make_old(store_file, new, days=29)
+
+        ended = CliRunner().invoke(command, ["delete", "--older-than", "30d", "--yes"])
+
+        assert (ended.exit_code, ended.stdout) == (0, "2 runs deleted.\n")
+        assert "1 parked run left, waiting for an answer: add --parked" in ended.stderr
+        assert {*ids()} == {new, waiting}
+        assert runs("delete", "--older-than", "30d", "--parked", "--yes") == "1 run deleted.\n"
+        assert ids() == [new]
+        assert runs("delete", "--older-than", "30d", "--yes") == "No run fits: nothing was deleted.\n"
+
+    def test_one_that_waits_is_deleted_if_it_is_named(self, store_file):
+        id = keep(store_file, PARKED)
+        assert runs("delete", id, "--yes") == "1 run deleted.\n"
+
+    def test_one_that_a_process_works_on_stays_and_the_others_do_not(self, owner, store_file):
+        process, id = owner()
+        other = keep(store_file, FAILED)
+
+        told = runs("delete", id, other, "--yes", code=1)
+
+        assert f"the run {id} is running in the process {process.pid}" in told
+        assert "1 run deleted." in told
+        assert ids() == [id]
+        assert runs("cancel", id) == f"The run {id} is cancelled.\n"
+        assert runs("delete", id, "--yes") == "1 run deleted.\n"
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["--yes"],
+            ["some", "--older-than", "3d"],
+            ["some", "--parked"],
+            ["--parked", "--yes"],
+            ["--older-than", "soon"],
+        ],
+    )
+    def test_it_has_to_be_said_what_is_meant(self, words, store_file):
+        keep(store_file, FAILED)
+        runs("delete", *words, code=2)
+        assert len(ids()) == 1
+
+    def test_without_a_terminal_nothing_is_deleted_unless_one_is_sure(self, store_file):
+        id = keep(store_file, FAILED)
+        assert "there is no terminal to ask on: add --yes" in runs("delete", id, code=2)
+        assert ids() == [id]
+
+    def test_a_person_is_asked_and_told_what_waits(self, store_file):
+        id = keep(store_file, PARKED)
+
+        with Typist(*COUPLER, "runs", "delete", id) as typist:
+            shown = typist.sees("Delete 1 run for good? [y/N]: ")
+            typist.types("n\n")
+            code = typist.ends()
+
+        assert f"{id}  Review it  (parked, waits for an answer, just now)" in shown
+        assert (code, ids()) == (1, [id])
+
+    def test_to_delete_makes_no_store(self, coupler_home):
+        assert runs("delete", "--older-than", "3d", "--yes") == "No run fits: nothing was deleted.\n"
+        assert not (coupler_home / "coupler.db").exists()

@@ -366,7 +366,7 @@ class TestALockedFile:
 
 
 def test_a_full_disk_fails_the_write_and_says_where_to_free_space(path, open_store):
-    store = open_store(most_pages=30)
+    store = open_store(most_pages=40)
 
     with pytest.raises(StoreError, match="free some space in") as caught:
         asyncio.run(store.create(record(state=bytes(1_000_000))))

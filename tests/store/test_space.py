@@ -217,6 +217,7 @@ def test_closing_breaks_off_what_is_done_beside_the_work(path, store, caplog):
 
     assert time.monotonic() - began < 1
     assert not caplog.records
+    assert not Path(f"{path}-wal").exists()
     assert is_sound(path)
 
 

@@ -70,14 +70,16 @@ def confirm_deletion(noun: str, described: Sequence[str], program: str, *, is_su
 
 def delete_each(noun: str, ids: Iterable[str], delete: Callable[[str], bool], program: str) -> int:
     """Deletes what still fits, since the answer may have taken hours; returns how many failed."""
-    from coupler.store.errors import HeldError
+    from coupler.store.errors import StoreError
 
     deleted = problems = 0
     try:
         for each in ids:
             try:
                 deleted += delete(each)
-            except HeldError as error:
+            except StoreError as error:
+                if error.kind != "held":
+                    raise
                 print_error(str(error), program)
                 problems += 1
     finally:

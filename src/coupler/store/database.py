@@ -543,6 +543,8 @@ class StoreThread:
             # A job may hold megabytes, and the next one may be long in coming.
             del job
         if self._connection is not None:
+            # Ends the interruption of a chore, which would also keep the log from being folded now.
+            self._connection.execute("SELECT 1").fetchone()
             self._connection.close()
 
     def _do(self, job: _Job) -> None:
@@ -748,6 +750,11 @@ def _add_checkpoints(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
+def _add_deleted_runs(connection: sqlite3.Connection) -> None:
+    # Numbers of runs that are gone for everybody, while their entries are removed slice by slice.
+    connection.execute("CREATE TABLE deleted_runs (number INTEGER PRIMARY KEY)")
+
+
 MIGRATIONS: Sequence[Migration] = (
     _create_tables,
     _add_choices,
@@ -756,6 +763,7 @@ MIGRATIONS: Sequence[Migration] = (
     _add_held_names,
     _add_runs,
     _add_checkpoints,
+    _add_deleted_runs,
 )
 """The steps to the present schema. A later version appends one function.
 

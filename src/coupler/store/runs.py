@@ -17,6 +17,7 @@ import msgspec
 from coupler.store.database import Database, now
 from coupler.store.errors import StoreError
 from coupler.store.leases import LeaseHolder
+from coupler.store.space import delete_some
 
 INLINE_LIMIT = 1024 * 1024
 """Bytes that are written on the event loop, in 2 to 10 ms."""
@@ -185,6 +186,13 @@ class BlockingRuns:
             lambda connection: self._table.end_unheld(connection, id, kind, body, change)
         )
 
+    def delete(self, id: str) -> bool:
+        """Delete a run, at once for all who look for it; the store's `purge` removes its entries.
+
+        False if there is none. Raises StoreError if a living process has it.
+        """
+        return self._database.wait(lambda connection: self._table.delete(connection, id))
+
 
 class RunTable:
     """The runs of one database, as one process sees them."""
@@ -286,12 +294,45 @@ class RunTable:
         connection.execute("UPDATE runs SET updated_at = ?, holder = NULL WHERE number = ?", [now(), number])
         return True
 
+    def delete(self, connection: sqlite3.Connection, id: str) -> bool:
+        """Delete a run, whose entries a purge removes; False if there is none.
+
+        Raises StoreError if a living process has it.
+        """
+        row = connection.execute("SELECT number, holder FROM runs WHERE id = ?", [id]).fetchone()
+        if row is None:
+            return False
+        if (owner := self._holder.owner(row[1])) is not None:
+            raise StoreError(
+                "held",
+                f"the run {id} is running in the process {owner}: end it there first, "
+                f"or with `coupler runs cancel {id}`",
+            )
+        connection.execute("INSERT INTO deleted_runs VALUES (?)", row[:1])
+        connection.execute("DELETE FROM runs WHERE number = ?", row[:1])
+        return True
+
     def _as_record(self, row: Sequence[Any]) -> RunRecord:
         columns: dict[str, Any] = dict(zip(_WHOLE.split(", "), row, strict=False))
         holder = columns.pop("holder")
         columns["file"] = os.fsdecode(columns["file"])
         columns["cwd"] = os.fsdecode(columns["cwd"])
         return RunRecord(**columns, pid=self._holder.owner(holder))
+
+
+def has_deleted_runs(connection: sqlite3.Connection) -> bool:
+    """Tell whether something of a deleted run is left to purge."""
+    return connection.execute("SELECT 1 FROM deleted_runs LIMIT 1").fetchone() is not None
+
+
+def purge_run_slice(connection: sqlite3.Connection) -> bool:
+    """Remove some entries of a deleted run; False if there was none."""
+    row = connection.execute("SELECT number FROM deleted_runs LIMIT 1").fetchone()
+    if row is None:
+        return False
+    if delete_some(connection, "run_entries", "run", row[0]):
+        connection.execute("DELETE FROM deleted_runs WHERE number = ?", row)
+    return True
 
 
 def read_run_entries(

@@ -21,7 +21,7 @@ from coupler.store.journal import (
     read_keys,
 )
 from coupler.store.leases import LeaseHolder, hold_name, release_name
-from coupler.store.runs import Runs
+from coupler.store.runs import Runs, has_deleted_runs, purge_run_slice
 from coupler.store.sessions import (
     CursorSigner,
     KeptSession,
@@ -69,7 +69,7 @@ class Store:
             raise unusable(f"{database.path}.holders", error.strerror or str(error)) from error
         try:
             store = cls(database, holder)
-            if database.wait_to_read(has_deleted):
+            if database.wait_to_read(_has_something_to_purge):
                 store._purge()
         except BaseException:
             database.close()
@@ -207,8 +207,8 @@ class Store:
             await self.flush()
 
     def _purge(self) -> None:
-        """Remove deleted sessions slice by slice; an interrupted purge continues at a later start."""
-        self._database.reclaim_space(purge_slice)
+        """Remove what was deleted, slice by slice; an interrupted purge continues at a later start."""
+        self._database.reclaim_space(_purge_some)
 
 
 class BlockingStore:
@@ -263,7 +263,16 @@ class BlockingStore:
 
     def purge(self) -> int:
         """Remove what was deleted and make the file smaller; returns the bytes that stay free in it."""
-        return self._database.wait_to_reclaim_space(purge_slice, is_alone=self._holder.is_alone())
+        return self._database.wait_to_reclaim_space(_purge_some, is_alone=self._holder.is_alone())
+
+
+def _has_something_to_purge(connection: sqlite3.Connection) -> bool:
+    return has_deleted(connection) or has_deleted_runs(connection)
+
+
+def _purge_some(connection: sqlite3.Connection) -> bool:
+    """Remove a slice of a deleted session or run; False if there is none."""
+    return purge_slice(connection) or purge_run_slice(connection)
 
 
 def _cursor_key(connection: sqlite3.Connection) -> bytes:

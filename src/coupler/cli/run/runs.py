@@ -1,4 +1,4 @@
-"""`coupler runs`: lists, shows, follows and cancels the runs of workflows.
+"""`coupler runs`: lists, shows, follows, cancels and deletes the runs of workflows.
 
 Whatever a step put out is indented, in the log behind its name, so that no text can pass for a line of
 Coupler's.
@@ -20,7 +20,14 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from coupler.cli.exit_codes import FAILED, print_error, refuse
+from coupler.cli.deletion import (
+    confirm_deletion,
+    delete_each,
+    older_than_option,
+    shrink_store,
+    yes_option,
+)
+from coupler.cli.exit_codes import DONE, FAILED, print_error, refuse
 from coupler.cli.store_access import masker_for, store_or_exit
 from coupler.cli.terminal import (
     ago,
@@ -90,11 +97,11 @@ def _store_option(command: CommandT) -> CommandT:
 
 
 @click.group(
-    short_help="List, read, follow and cancel runs of workflows.",
+    short_help="List, read, follow, cancel and delete runs of workflows.",
     context_settings={"max_content_width": 80},
 )
 def runs() -> None:
-    """List, read, follow and cancel the runs of workflows.
+    """List, read, follow, cancel and delete the runs of workflows.
 
     RUN is a run's id or the beginning of one.
 
@@ -625,8 +632,99 @@ def _wait_for_end(runs: BlockingRuns, id: str, pid: int) -> str | None:
     return f"the process {pid} was told to cancel the run {id}, but has not ended it yet: look again later"
 
 
+@runs.command(short_help="Delete runs for good.")
+@click.argument("ids", nargs=-1, metavar="[RUN]...")
+@older_than_option
+@click.option(
+    "--parked", "with_parked", is_flag=True, help="With --older-than, also those that wait for an answer."
+)
+@yes_option
+@_store_option
+def delete(
+    ids: tuple[str, ...], older_than: int | None, with_parked: bool, yes: bool, store: str | None
+) -> None:
+    """Delete runs for good, by their ids or by their age.
+
+    A run that a process works on is not deleted. One that is parked waits for
+    somebody's answer: it is deleted when you name it, or with --parked. What
+    was deleted can be neither read nor resumed. The store's file gets smaller
+    by it.
+
+    \b
+    Examples:
+      coupler runs delete review-7f3k2
+      coupler runs delete --older-than 30d --yes
+    """
+    if bool(ids) == (older_than is not None) or (ids and with_parked):
+        refuse("say what to delete: either ids, or --older-than, with --parked or without", PROGRAM)
+    with store_or_exit(store, PROGRAM) as kept:
+        if ids:
+            chosen, problems = _named(kept, ids)
+        else:
+            assert older_than is not None
+            chosen, problems = _unused_since(kept, older_than, with_parked=with_parked), 0
+        if chosen:
+            confirm_deletion("run", [describe(each) for each in chosen], PROGRAM, is_sure=yes)
+            assert kept is not None
+            opened = kept.runs.blocking
+            unchanged = {each.id: each.updated_at for each in chosen}
+
+            def delete_if_unchanged(id: str) -> bool:
+                record = opened.find(id)
+                return record is not None and record.updated_at == unchanged[id] and opened.delete(id)
+
+            problems += delete_each("run", unchanged, delete_if_unchanged, PROGRAM)
+        elif not ids:
+            sys.stdout.write("No run fits: nothing was deleted.\n")
+        if kept is not None:
+            shrink_store(kept.blocking, PROGRAM)
+    sys.exit(FAILED if problems else DONE)
+
+
+def _named(store: Store | None, ids: Sequence[str]) -> tuple[list[RunRecord], int]:
+    """The runs that the ids mean, each once, and how many mean none."""
+    chosen: dict[str, RunRecord] = {}
+    problems = 0
+    for given in ids:
+        found = _find_run_or_problem(store, given)
+        if isinstance(found, str):
+            print_error(found, PROGRAM)
+            problems += 1
+        else:
+            chosen[found.id] = found
+    return [*chosen.values()], problems
+
+
+def _unused_since(store: Store | None, seconds: int, *, with_parked: bool) -> list[RunRecord]:
+    """The runs in which nothing has happened for so long; tells of those that are left because they wait."""
+    limit = (time.time() - seconds) * 1000
+    records = [] if store is None else store.runs.blocking.find_all()
+    old = [record for record in records if record.updated_at < limit]
+    chosen = [record for record in old if with_parked or status_of(record) != "parked"]
+    if len(chosen) < len(old):
+        parked = count(len(old) - len(chosen), "parked run")
+        sys.stderr.write(f"{parked} left, waiting for an answer: add --parked to delete them too\n")
+    return chosen
+
+
+def describe(record: RunRecord) -> str:
+    """Describes a run in a line."""
+    status = status_of(record)
+    waits = ", waits for an answer" if status == "parked" else ""
+    return f"{one_line(record.id)}  {one_line(record.workflow)}  ({status}{waits}, {ago(record.updated_at)})"
+
+
 def _find_run(store: Store | None, given: str) -> tuple[BlockingRuns, RunRecord]:
     """Finds a run by its id or the beginning of one; ends the command if there is not exactly one."""
+    found = _find_run_or_problem(store, given)
+    if isinstance(found, str):
+        refuse(found, PROGRAM, FAILED)
+    assert store is not None
+    return store.runs.blocking, found
+
+
+def _find_run_or_problem(store: Store | None, given: str) -> RunRecord | str:
+    """The run, or what is wrong with its id."""
     from coupler.workflow.errors import RunError
     from coupler.workflow.journal.runs import resolve_run_id
 
@@ -635,12 +733,9 @@ def _find_run(store: Store | None, given: str) -> tuple[BlockingRuns, RunRecord]
     try:
         meant = resolve_run_id(given, [] if store is None else store.runs.blocking.ids())
     except RunError as error:
-        refuse(str(error), PROGRAM, FAILED)
+        return str(error)
     assert store is not None
-    record = store.runs.blocking.find(meant)
-    if record is None:
-        refuse(f"the run {meant} is gone", PROGRAM, FAILED)
-    return store.runs.blocking, record
+    return store.runs.blocking.find(meant) or f"the run {meant} is gone"
 
 
 def _escaping_stdout() -> Any:
