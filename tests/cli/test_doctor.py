@@ -364,6 +364,30 @@ class TestTheStore:
         assert f"chmod 600 {store}" in found(examined(project)["store"], "problem")["permissions"]
         assert store.stat().st_mode & 0o777 == 0o644
 
+    def test_a_large_one_is_a_note_with_the_commands_that_help(self, project, store, monkeypatch):
+        from coupler.cli.doctor import services
+
+        assert "free" in found(examined(project)["store"], "ok")["space"]
+        monkeypatch.setattr(services, "LARGE_STORE", 1000)
+        monkeypatch.setattr(
+            examination, "SUBJECTS", [each for each in examination.SUBJECTS if each.name == "store"]
+        )
+        (section,) = examination.examine(DoctorContext(PATIENCE, is_offline=True), PATIENCE)
+        (note,) = (each for each in section.findings if each.level == "note")
+        assert "`coupler sessions delete --older-than 90d`" in note.remedy
+        assert "`coupler runs delete --older-than 90d`" in note.remedy
+        assert "keep_sessions" in note.remedy
+
+    def test_free_space_that_could_be_given_back_is_a_note(self, project, store):
+        with sqlite3.connect(store) as connection:
+            connection.execute("CREATE TABLE filling (content BLOB)")
+            connection.execute("INSERT INTO filling VALUES (zeroblob(17000000))")
+            connection.execute("DROP TABLE filling")
+        connection.close()
+        section = examined(project)["store"]
+        assert "used, 17.0 MB free -> it is used for later sessions" in found(section, "note")["space"]
+        assert section["facts"]["free_bytes"] > 17_000_000
+
 
 class TestWorkflowsAndAgents:
     def test_an_invalid_workflow_is_a_problem_with_its_line(self, project):

@@ -9,8 +9,19 @@ import pytest
 
 from coupler.config import ConfigError, Origin, load
 from coupler.config import files as config_file
-from coupler.config.keys import ALLOW, ASK, DENY, SCHEMA, SECRET_NAMES, STORE, SYNCHRONOUS
+from coupler.config.keys import (
+    ALLOW,
+    ASK,
+    DENY,
+    KEEP_RUNS,
+    KEEP_SESSIONS,
+    SCHEMA,
+    SECRET_NAMES,
+    STORE,
+    SYNCHRONOUS,
+)
 from coupler.config.value_kinds import ChoiceKind, ConfigKey, ConfigSchema, PathKind, TextsKind
+from tables import table
 
 COMMAND = ConfigKey(
     "server.command", PathKind(), None, "trusted project", "A made-up command.", variable="MADE_UP"
@@ -59,7 +70,7 @@ class TestPrecedence:
 
         of_coder = [key for key in SCHEMA.keys if key.name.startswith("coder.")]
         others = [key for key in SCHEMA.keys if key not in of_coder]
-        assert [config[key] for key in others] == [(), (), (), (), (), (), None, "normal"]
+        assert [config[key] for key in others] == [(), (), (), (), (), (), None, "normal", None, None]
         assert [config[key] for key in of_coder] == [None, None, None, (), "interactive", "off", (), ()]
         assert config.settings == {}
 
@@ -280,3 +291,56 @@ def test_a_configuration_cannot_be_changed(place):
         config.notes = ()  # type: ignore[misc]
     with pytest.raises(TypeError):
         config.settings["sessions.store"] = None  # type: ignore[index]
+
+
+class TestHowLongThingsAreKept:
+    @table(
+        ("said", "age", "size", "words"),
+        [
+            ("'90d'", 90 * 86400, None, "90d"),
+            ("' 12H '", 12 * 3600, None, " 12H "),
+            ("'8w'", 8 * 7 * 86400, None, "8w"),
+            ("'2GB'", None, 2_000_000_000, "2GB"),
+            ("'1.5 tb'", None, 1_500_000_000_000, "1.5 tb"),
+            ("['90d']", 90 * 86400, None, "90d"),
+            ("['500MB', '30d']", 30 * 86400, 500_000_000, "500MB and 30d"),
+        ],
+    )
+    def test_by_age_by_size_or_by_both(self, said, age, size, words, place):
+        place.user_says(f"[store]\nkeep_runs = {said}")
+        rule = place.load()[KEEP_RUNS]
+        assert (rule.age, rule.size, str(rule)) == (age, size, words)
+
+    @table(
+        ("said", "complaint"),
+        [
+            ("90", '`store.keep_sessions` in FILE line 2 must be an age such as "90d"'),
+            ("'90'", "must be an age such as"),
+            ("'90 days'", "an age ends with m, h, d or w"),
+            ("'2G'", "must be an age such as"),
+            ("'-1d'", "must be an age such as"),
+            ("'0d'", "must be more than nothing"),
+            ("'0.0GB'", "must be more than nothing"),
+            ("[]", "it is empty"),
+            ("['90d', '30d']", "item 2 of `store.keep_sessions` in FILE line 2 is a second age"),
+            ("['90d', 7]", "must be an age such as"),
+            ("{ age = '90d' }", "must be an age such as"),
+        ],
+    )
+    def test_what_is_neither_is_an_error(self, said, complaint, place):
+        file = place.user_says(f"[store]\nkeep_sessions = {said}")
+        with pytest.raises(ConfigError) as caught:
+            place.load()
+        assert complaint.replace("FILE", str(file)) in str(caught.value)
+
+    def test_by_default_all_of_it_and_a_project_has_no_say(self, place):
+        assert place.load()[KEEP_SESSIONS] is None
+        place.project_says("[store]\nkeep_sessions = '1d'")
+        config = place.load(trust=AllTrusting())
+        assert config[KEEP_SESSIONS] is None
+        assert "only your own coupler.toml can set it" in str(config.notes[0])
+
+
+class AllTrusting:
+    def is_trusted(self, path: str, content: bytes) -> bool:
+        return True

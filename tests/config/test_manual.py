@@ -47,7 +47,9 @@ def test_the_error_in_the_manual_is_the_one_that_users_see(place):
 
 def test_a_schema_knows_its_sections_and_what_may_be_written_in_them():
     schema = ConfigSchema(SCHEMA.keys)
-    assert schema.words_below("") == ["permissions", "agents", "mcp", "coder", "secrets", "sessions"]
+    assert schema.words_below("") == [
+        *("permissions", "agents", "mcp", "coder", "secrets", "sessions", "store")
+    ]
     assert schema.words_below("sessions") == ["store", "synchronous"]
     assert schema.is_section("secrets")
     assert not schema.is_section("secrets.names")

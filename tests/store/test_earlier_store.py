@@ -92,11 +92,11 @@ def threads_of_earlier_file(home: Path) -> list[str]:
 def test_the_thread_of_a_graph_moves_into_the_store_and_its_file_goes_when_it_is_empty(
     serve: Any, project: Path, coupler_home: Path
 ) -> None:
-    add_thread(coupler_home, IDS["graph"], "another")
+    add_thread(coupler_home, IDS["graph"], IDS["plain"])
 
     reopen(serve("graph.py:graph"), "session/load", IDS["graph"], project)
 
-    assert threads_of_earlier_file(coupler_home) == ["another"]
+    assert threads_of_earlier_file(coupler_home) == [IDS["plain"]]
     with closing(sqlite3.connect(coupler_home / "coupler.db")) as database:
         assert database.execute("SELECT id FROM threads").fetchall() == [(IDS["graph"],)]
 
@@ -104,12 +104,11 @@ def test_the_thread_of_a_graph_moves_into_the_store_and_its_file_goes_when_it_is
 def test_a_deleted_session_leaves_nothing_in_the_file_of_its_thread(
     project: Path, coupler_home: Path
 ) -> None:
-    add_thread(coupler_home, IDS["graph"], "another")
+    add_thread(coupler_home, IDS["graph"], IDS["plain"])
 
     coupler(project, "sessions", "delete", IDS["graph"], "--yes")
-    assert threads_of_earlier_file(coupler_home) == ["another"]
+    assert threads_of_earlier_file(coupler_home) == [IDS["plain"]]
 
-    remove_thread(coupler_home, "another")
     coupler(project, "sessions", "delete", IDS["plain"], "--yes")
     assert not (coupler_home / "coupler.db.langgraph").exists()
 
@@ -121,11 +120,6 @@ def add_thread(home: Path, like: str, id: str) -> None:
             for row in rows:
                 marks = ",".join("?" * len(row))
                 database.execute(f"INSERT INTO {table} VALUES ({marks})", [id, *row[1:]])
-
-
-def remove_thread(home: Path, id: str) -> None:
-    with closing(sqlite3.connect(home / "coupler.db.langgraph")) as database, database:
-        database.execute("DELETE FROM checkpoints WHERE thread_id = ?", [id])
 
 
 def test_everything_in_a_session_is_replayed(serve: Any, project: Path) -> None:

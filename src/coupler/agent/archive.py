@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from coupler.store.store import Store
 
 
+TIDY_UP_AFTER = 2.0
+"""Seconds after which the store is tidied up: nobody's first answer waits for it."""
+
+
 class Archive:
     """The stored sessions of one agent. A session that was taken is locked until it is let go."""
 
@@ -55,11 +59,16 @@ class Archive:
     def open(cls, path: str | None, identity: str) -> Archive:
         """Open the archive of an agent in this file, by default the one that its user has set."""
         from coupler.config import keys
+        from coupler.store.retention import NO_RULES, RetentionRules
         from coupler.store.store import Store
 
         config = configuration_of(None, os.environ)
+        rules = RetentionRules(config[keys.KEEP_SESSIONS], config[keys.KEEP_RUNS])
         with _told_to_clients():
-            return cls(Store.open(path or config[keys.STORE], config[keys.SYNCHRONOUS]), identity)
+            store = Store.open(path or config[keys.STORE], config[keys.SYNCHRONOUS])
+            # The rules are about the user's own file, not about one that an agent has for itself.
+            store.tidy_up(rules if path is None else NO_RULES, after=TIDY_UP_AFTER)
+            return cls(store, identity)
 
     @property
     def choices(self) -> ChoiceStore:

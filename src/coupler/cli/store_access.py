@@ -1,4 +1,4 @@
-"""Opens the store for commands, and redacts what they show of it.
+"""Opens the store for commands, tidies it up beside them, and redacts what they show of it.
 
 It is the file that an option names, else the one that the user has set. Agents store no secret that is
 known when it is stored. A variable that was set or named later is redacted here, as far as this shell has
@@ -7,23 +7,29 @@ it: the environment, and `secrets.names` of the user's and the project's setting
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from coupler.cli.exit_codes import FAILED, WRONG_USAGE, refuse
+from coupler.cli.exit_codes import FAILED, WRONG_USAGE, print_error, refuse
+from coupler.cli.terminal import count, size
 
 if TYPE_CHECKING:
     from coupler.agent.history import TranscriptTurn
     from coupler.redaction.masker import Masker
+    from coupler.store.retention import RetentionReport, RetentionRules
     from coupler.store.sessions import SessionRecord
     from coupler.store.store import Store
 
+
+log = logging.getLogger("coupler.cli")
 
 JSON_STATE = b"j"
 """The first byte of an agent's state that is JSON."""
@@ -71,6 +77,73 @@ def user_store(path: str | None = None, *, is_made: bool = False) -> Iterator[St
             store.close()
     except (ConfigError, StoreError, NoHomeError) as error:
         raise UnusableStoreError(str(error)) from error
+
+
+@contextmanager
+def tidying(program: str) -> Iterator[Callable[[], None]]:
+    """Gives a function that begins to delete what the user's rules do not keep, beside the command's work.
+
+    To be called when the session is open that the command needs, which is then kept. What was deleted is told
+    at the end. Without rules nothing is opened.
+    """
+    with ExitStack() as stack:
+        begun: list[bool] = []
+
+        def begin() -> None:
+            if begun:
+                return
+            begun.append(True)
+            try:
+                rules = retention_rules()
+                store = stack.enter_context(user_store()) if rules is not None else None
+            except UnusableStoreError as error:
+                log.info("nothing was tidied up: %s", error)
+                return
+            if rules is not None and store is not None:
+                store.tidy_up(rules)
+                stack.callback(tell_deleted, store, program)
+
+        yield begin
+
+
+def retention_rules() -> RetentionRules | None:
+    """The user's rules about what is kept; None if there are none."""
+    from coupler.config import ConfigError, load
+    from coupler.config.keys import KEEP_RUNS, KEEP_SESSIONS
+
+    try:
+        config = load(None, environ=os.environ)
+    except ConfigError as error:
+        raise UnusableStoreError(str(error)) from error
+    if config[KEEP_SESSIONS] is None and config[KEEP_RUNS] is None:
+        return None
+    from coupler.store.retention import RetentionRules
+
+    return RetentionRules(config[KEEP_SESSIONS], config[KEEP_RUNS])
+
+
+def tell_deleted(store: Store, program: str) -> None:
+    """Tells somebody at a terminal what their rules have deleted since they were told last."""
+    from coupler.store.errors import StoreError
+
+    if sys.stderr is None or not sys.stderr.isatty():
+        return
+    try:
+        report = store.blocking.take_report()
+    except StoreError as error:
+        log.info("it is not known what was deleted: %s", error)
+        return
+    if report is not None:
+        keys = [f"store.keep_{name}" for name in ("sessions", "runs") if getattr(report, name)]
+        rules = f"{' and '.join(keys)} in your coupler.toml {'says' if len(keys) == 1 else 'say'}"
+        print_error(f"{deleted_words(report)} deleted, as {rules}", program)
+
+
+def deleted_words(report: RetentionReport) -> str:
+    """Says how much was deleted."""
+    parts = [count(report.sessions, "session"), count(report.runs, "run")]
+    named = [part for part in parts if not part.startswith("0 ")]
+    return f"{' and '.join(named)} ({size(report.bytes)})"
 
 
 def _has_content(file: str, *, is_named: bool) -> bool:

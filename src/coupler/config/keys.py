@@ -19,6 +19,8 @@ from coupler.config.value_kinds import (
     ConfigSchema,
     ConfigSetting,
     CountKind,
+    KeepRule,
+    KeepRuleKind,
     ModelNameKind,
     ModelNamesKind,
     PathKind,
@@ -164,12 +166,31 @@ SYNCHRONOUS: ConfigKey[Literal["normal", "full"]] = ConfigKey(
     variable="COUPLER_SYNCHRONOUS",
 )
 
+KEEP_SESSIONS: ConfigKey[KeepRule | None] = ConfigKey(
+    "store.keep_sessions",
+    KeepRuleKind(),
+    None,
+    "user",
+    "How long and how much of the sessions is kept: what goes beyond is deleted for good, the oldest first.",
+    default_words="all of them",
+)
+KEEP_RUNS: ConfigKey[KeepRule | None] = ConfigKey(
+    "store.keep_runs",
+    KeepRuleKind(),
+    None,
+    "user",
+    "The same for runs of workflows; those that are parked are always kept.",
+    default_words="all of them",
+)
+
 _CODER = (
     *(CODER_MODEL, CODER_BASE_URL, CODER_CONTEXT_WINDOW, CODER_MODELS),
     *(CODER_MODE, CODER_SANDBOX, CODER_ENVIRONMENT, CODER_PROFILES),
 )
 
-SCHEMA = ConfigSchema((ALLOW, ASK, DENY, AGENTS, MCP, *_CODER, SECRET_NAMES, STORE, SYNCHRONOUS))
+_STORE = (STORE, SYNCHRONOUS, KEEP_SESSIONS, KEEP_RUNS)
+
+SCHEMA = ConfigSchema((ALLOW, ASK, DENY, AGENTS, MCP, *_CODER, SECRET_NAMES, *_STORE))
 
 
 def read_settings(

@@ -26,6 +26,8 @@ _AGENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 _AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
 _SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) ?([kmgt]b)", re.ASCII)
+_BYTES = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
 _TYPE_WORDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (dict, "a table"),
@@ -266,6 +268,55 @@ class ChoiceKind(msgspec.Struct, frozen=True):
         return stronger
 
 
+class KeepRule(msgspec.Struct, frozen=True):
+    """How long and how much of something is kept; what goes beyond is deleted, the oldest first."""
+
+    age: int | None = None
+    """Seconds since something last happened in it."""
+    size: int | None = None
+    """Bytes of all together."""
+    words: str = ""
+    """The rule as the user wrote it."""
+
+    def __str__(self) -> str:
+        return self.words
+
+
+class KeepRuleKind(msgspec.Struct, frozen=True):
+    """An age, a size, or a list of both."""
+
+    words: str = 'an age such as "90d", a size such as "2GB", or a list of both'
+
+    def read(self, value: object, source: ValueSource) -> KeepRule:
+        parts = value if isinstance(value, list) else [value]
+        if not parts:
+            raise WrongValueError(f"must be {self.words}: it is empty")
+        found: dict[str, int] = {}
+        for index, part in enumerate(parts):
+            below = (index,) if isinstance(value, list) else ()
+            if not isinstance(part, str):
+                raise WrongValueError(f"must be {self.words}, not {type_words(part)}", *below)
+            name, amount = self._limit(part, below)
+            if name in found:
+                raise WrongValueError(f"is a second {name}: one age and one size can be set", *below)
+            found[name] = amount
+        return KeepRule(**found, words=" and ".join(map(str, parts)))
+
+    def join(self, weaker: KeepRule | None, stronger: KeepRule) -> KeepRule:
+        return stronger
+
+    def _limit(self, text: str, below: tuple[int, ...]) -> tuple[str, int]:
+        for name, parse in (("age", parse_age), ("size", parse_size)):
+            try:
+                amount = parse(text)
+            except ValueError:
+                continue
+            if amount == 0:
+                raise WrongValueError("must be more than nothing: with 0 everything would be deleted", *below)
+            return name, amount
+        raise WrongValueError(f"must be {self.words}; an age ends with m, h, d or w", *below)
+
+
 class PathKind(msgspec.Struct, frozen=True):
     """A file: absolute, below `~`, or relative to the file that names it."""
 
@@ -334,6 +385,14 @@ def parse_age(text: str) -> int:
     if match is None:
         raise ValueError(f"{text!r} is no age: write it as 12h, 30d or 8w")
     return int(match[1]) * _SECONDS[match[2]]
+
+
+def parse_size(text: str) -> int:
+    """Convert a size such as `2GB` to bytes; raises ValueError for what is none."""
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None:
+        raise ValueError(f"{text!r} is no size: write it as 500MB or 2GB")
+    return round(float(match[1]) * _BYTES[match[2]])
 
 
 def type_words(value: object) -> str:

@@ -410,7 +410,7 @@ class SessionSaver(BaseCheckpointSaver[str]):
                 written.append((channel, self.serde.loads_typed((kind, value))))
             for (task, path, _), written in by_task.items():
                 self.put_writes(place, written, task, path)
-        tables.remove_earlier(self._path, thread_id)
+        tables.remove_earlier(self._path, [thread_id])
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         found = self._do_read(lambda connection: self._found(connection, config))

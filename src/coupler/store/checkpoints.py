@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -283,6 +283,19 @@ def delete_thread(connection: sqlite3.Connection, id: str) -> bool:
     return connection.execute("UPDATE threads SET id = NULL WHERE id = ?", [id]).rowcount > 0
 
 
+def measure_thread(connection: sqlite3.Connection, session: int) -> int:
+    """Measure the items of a session's thread."""
+    row = connection.execute("SELECT id FROM sessions WHERE number = ?", [session]).fetchone()
+    thread = None if row is None else thread_number(connection, row[0])
+    if thread is None:
+        return 0
+    [size] = connection.execute(
+        "SELECT sum(length(body)) FROM checkpoint_items WHERE key BETWEEN ? AND ?",
+        _keys(thread, 0, MOST_ITEMS - 1),
+    ).fetchone()
+    return size or 0
+
+
 def has_deleted_threads(connection: sqlite3.Connection) -> bool:
     """Tell whether something is left to purge."""
     return connection.execute("SELECT 1 FROM threads WHERE id IS NULL LIMIT 1").fetchone() is not None
@@ -343,16 +356,19 @@ def read_earlier(path: str, thread_id: str, checkpoint: str | None) -> list[Earl
         ]
 
 
-def remove_earlier(path: str, thread_id: str) -> None:
-    """Remove a thread from the file of version 0.1; the file goes with the last of them."""
+def remove_earlier(path: str, threads: Iterable[str]) -> None:
+    """Remove threads from the file of version 0.1; the file goes with the last of them."""
+    is_empty = False
     with _earlier(path) as connection:
         if connection is None:
             return
+        removed = 0
         with connection:
-            removed = sum(
-                connection.execute(f"DELETE FROM {table} WHERE thread_id = ?", [thread_id]).rowcount
-                for table in ("checkpoints", "writes")
-            )
+            for thread in threads:
+                for table in ("checkpoints", "writes"):
+                    removed += connection.execute(
+                        f"DELETE FROM {table} WHERE thread_id = ?", [thread]
+                    ).rowcount
         is_empty = connection.execute("SELECT 1 FROM checkpoints LIMIT 1").fetchone() is None
         if removed and not is_empty:
             connection.execute("VACUUM")
@@ -360,6 +376,17 @@ def remove_earlier(path: str, thread_id: str) -> None:
         for suffix in ("", "-wal", "-shm"):
             with contextlib.suppress(FileNotFoundError):
                 os.remove(f"{path}{EARLIER_SUFFIX}{suffix}")
+
+
+def remove_earlier_orphans(path: str, kept: Callable[[Sequence[str]], set[str]]) -> None:
+    """Remove threads of deleted sessions from the file of version 0.1; `kept` says which are not deleted."""
+    with _earlier(path) as connection:
+        if connection is None:
+            return
+        threads = [row[0] for row in connection.execute("SELECT DISTINCT thread_id FROM checkpoints")]
+    orphans = {*threads} - kept(threads)
+    if orphans or not threads:
+        remove_earlier(path, orphans)
 
 
 @contextlib.contextmanager

@@ -158,24 +158,26 @@ class Database:
         """Read on the store's thread: for what is too much to be read on the event loop."""
         return self._submit(_just_do, work)
 
-    def reclaim_space(self, delete_some: DatabaseWork[bool] = lambda connection: False) -> None:
+    def reclaim_space(
+        self, delete_some: DatabaseWork[bool] = lambda connection: False, *, after: float = 0.0
+    ) -> None:
         """Delete slice by slice, beside everything else, and give the space back to the file system.
 
         `delete_some` deletes a slice, and says whether more is left. Without it, the space that is free
-        already is given back.
+        already is given back. It begins after so many seconds.
         """
         if self._thread is None:
             while self.transaction(delete_some):
                 pass
         else:
-            self._next_slice(lambda connection: self._reclaim_some(connection, delete_some))
+            self._next_slice(lambda connection: self._reclaim_some(connection, delete_some), after)
 
-    def reclaim_left_space(self) -> None:
+    def reclaim_left_space(self, *, after: float = 0.0) -> None:
         """Give space back that an earlier process has left free, if it is much."""
         if self._thread is not None:
             space = self.wait_to_read(read_space)
             if space.free_bytes >= RECLAIM_FROM and space.is_reclaimable:
-                self.reclaim_space()
+                self.reclaim_space(after=after)
 
     def wait_to_reclaim_space(
         self, delete_some: DatabaseWork[bool] = lambda connection: False, *, is_alone: bool

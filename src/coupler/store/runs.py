@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from coupler.store.database import Database, now
 from coupler.store.errors import StoreError
 from coupler.store.leases import LeaseHolder
-from coupler.store.space import delete_some
+from coupler.store.space import delete_some, measure_some
 
 INLINE_LIMIT = 1024 * 1024
 """Bytes that are written on the event loop, in 2 to 10 ms."""
@@ -312,6 +312,14 @@ class RunTable:
         connection.execute("DELETE FROM runs WHERE number = ?", row[:1])
         return True
 
+    def discard(self, connection: sqlite3.Connection, number: int, updated_at: int) -> bool:
+        """Delete a run, unless something has happened in it since, it waits, or a process works on it."""
+        row = connection.execute(
+            "SELECT id, holder FROM runs WHERE number = ? AND updated_at = ? AND status != 'parked'",
+            [number, updated_at],
+        ).fetchone()
+        return row is not None and self._holder.owner(row[1]) is None and self.delete(connection, row[0])
+
     def _as_record(self, row: Sequence[Any]) -> RunRecord:
         columns: dict[str, Any] = dict(zip(_WHOLE.split(", "), row, strict=False))
         holder = columns.pop("holder")
@@ -333,6 +341,17 @@ def purge_run_slice(connection: sqlite3.Connection) -> bool:
     if delete_some(connection, "run_entries", "run", row[0]):
         connection.execute("DELETE FROM deleted_runs WHERE number = ?", row)
     return True
+
+
+def measure_run(read: Callable[[], sqlite3.Connection], number: int) -> Iterator[int]:
+    """Measure what a purge removes of a run, some of it at a time, like `measure_session`."""
+    query = "SELECT length(sources) + length(inputs) FROM runs WHERE number = ?"
+    row = read().execute(query, [number]).fetchone()
+    yield 0 if row is None else row[0]
+    after: int | None = 0
+    while after is not None:
+        size, after = measure_some(read(), "run_entries", "run", number, after)
+        yield size
 
 
 def read_run_entries(

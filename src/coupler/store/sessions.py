@@ -14,15 +14,16 @@ import os
 import sqlite3
 import struct
 import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from coupler.store.checkpoints import delete_thread, has_deleted_threads, purge_threads
+from coupler.store.checkpoints import delete_thread, has_deleted_threads, measure_thread, purge_threads
 from coupler.store.database import now
 from coupler.store.errors import CursorError, HeldError
 from coupler.store.leases import LeaseHolder
-from coupler.store.space import delete_some
+from coupler.store.space import delete_some, measure_some
 
 _COLUMNS = "id, agent, cwd, roots, title, created_at, updated_at, turns, settings, usage"
 _POSITION = struct.Struct(">qq")
@@ -155,8 +156,18 @@ class SessionTable:
         found = self._number_unless_held(connection, id, agent)
         if found is None:
             return False
-        connection.execute("UPDATE sessions SET deleted = 1, holder = NULL WHERE number = ?", [found])
-        delete_thread(connection, id)
+        _mark_deleted(connection, found, id)
+        return True
+
+    def discard(self, connection: sqlite3.Connection, number: int, updated_at: int) -> bool:
+        """Mark a session as deleted, unless something has happened in it since, or a process has it open."""
+        row = connection.execute(
+            "SELECT id, holder FROM sessions WHERE number = ? AND updated_at = ? AND deleted = 0",
+            [number, updated_at],
+        ).fetchone()
+        if row is None or self._holder.owner(row[1]) is not None:
+            return False
+        _mark_deleted(connection, number, row[0])
         return True
 
     def copy(
@@ -223,6 +234,16 @@ def number_of(connection: sqlite3.Connection, id: str) -> int | None:
     return int(row[0]) if row is not None else None
 
 
+def kept_sessions(connection: sqlite3.Connection, ids: Sequence[str]) -> set[str]:
+    """Return which of these sessions there are."""
+    return {each for each in ids if number_of(connection, each) is not None}
+
+
+def _mark_deleted(connection: sqlite3.Connection, number: int, id: str) -> None:
+    connection.execute("UPDATE sessions SET deleted = 1, holder = NULL WHERE number = ?", [number])
+    delete_thread(connection, id)
+
+
 def write_state(connection: sqlite3.Connection, number: int | None, state: bytes | None) -> None:
     """Keep the state that an agent wants to remember of a session; None deletes it."""
     if state is None:
@@ -246,6 +267,20 @@ def purge_slice(connection: sqlite3.Connection) -> bool:
         write_state(connection, row[0], None)
         connection.execute("DELETE FROM sessions WHERE number = ?", row)
     return True
+
+
+def measure_session(read: Callable[[], sqlite3.Connection], number: int) -> Iterator[int]:
+    """Measure what `purge_slice` removes of a session, some of it at a time.
+
+    Each part may be read by another connection, which `read` gives.
+    """
+    row = read().execute("SELECT length(state) FROM states WHERE session = ?", [number]).fetchone()
+    yield 0 if row is None else row[0]
+    after: int | None = 0
+    while after is not None:
+        size, after = measure_some(read(), "entries", "session", number, after)
+        yield size
+    yield measure_thread(read(), number)
 
 
 class KeptSession(msgspec.Struct, frozen=True):

@@ -21,6 +21,12 @@ LONGEST_SLICE = 0.004
 SLICE_ROWS, SLICE_BYTES = 1000, 1024 * 1024
 """Rows, and bytes of their bodies, that are deleted in one slice."""
 
+MEASURED_ROWS = 4000
+"""Rows that are measured in one slice."""
+
+ROW_BYTES = 100
+"""Bytes of the file that a row takes besides its body, roughly."""
+
 REWRITE_FROM = 16 * 1024 * 1024
 """Free bytes from which on it pays to write a file anew; they must also be a quarter of it."""
 
@@ -130,6 +136,21 @@ def rewrite(connection: sqlite3.Connection, longest: float | None = None) -> boo
 def was_interrupted(error: sqlite3.Error) -> bool:
     """Tell whether a statement was broken off, because it took too long or the store was closed."""
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT
+
+
+def measure_some(
+    connection: sqlite3.Connection, table: str, owner: str, number: int, after: int = 0
+) -> tuple[int, int | None]:
+    """Measure some rows of a session or a run after one of them: their bytes, and the last; None at the end.
+
+    The table is as for `delete_some`.
+    """
+    size, count, last = connection.execute(
+        f"SELECT coalesce(sum(length(body)), 0), count(*), max(seq) FROM (SELECT seq, body FROM {table}"
+        f" WHERE {owner} = ? AND seq > ? ORDER BY seq LIMIT ?)",
+        [number, after, MEASURED_ROWS],
+    ).fetchone()
+    return size + count * ROW_BYTES, last if count == MEASURED_ROWS else None
 
 
 def delete_some(connection: sqlite3.Connection, table: str, owner: str, number: int) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
+import threading
 import time
+from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
 from coupler.runtime.directories import NoHomeError, store_file
-from coupler.store.checkpoints import has_earlier, remove_earlier
+from coupler.store.checkpoints import has_earlier, remove_earlier_orphans
 from coupler.store.choices import ChoiceRecord, Trust, forget_choices, read_choices, remember_choices
 from coupler.store.database import Database, Synchronous
 from coupler.store.errors import StoreError, unusable
@@ -21,7 +24,15 @@ from coupler.store.journal import (
     read_keys,
 )
 from coupler.store.leases import LeaseHolder, hold_name, release_name
-from coupler.store.runs import Runs, has_deleted_runs, purge_run_slice
+from coupler.store.retention import (
+    NO_RULES,
+    RetentionReport,
+    RetentionRules,
+    RetentionSweep,
+    mark_told,
+    untold_report,
+)
+from coupler.store.runs import Runs, RunTable, has_deleted_runs, purge_run_slice
 from coupler.store.sessions import (
     CursorSigner,
     KeptSession,
@@ -33,8 +44,11 @@ from coupler.store.sessions import (
     forget_kept,
     has_deleted,
     keep_session,
+    kept_sessions,
     purge_slice,
 )
+
+log = logging.getLogger("coupler.store")
 
 PAGE_SIZE = 50
 ENTRIES_AT_ONCE = 500
@@ -89,6 +103,24 @@ class Store:
         self._database.close(max(0.1, deadline - time.monotonic()))
         self._holder.release()
 
+    def tidy_up(self, rules: RetentionRules = NO_RULES, *, after: float = 0.0) -> None:
+        """Delete what the rules do not keep, and give free space back: beside everything else.
+
+        It begins after so many seconds, so that nobody's first answer waits for it.
+        """
+        if has_earlier(self.path):
+            # In a thread of its own: that file may be large, and nobody else needs it.
+            timer = threading.Timer(after, self.blocking.remove_earlier_orphans)
+            timer.daemon = True
+            timer.start()
+        if rules == NO_RULES:
+            self._database.reclaim_left_space(after=after)
+            return
+        sweep = RetentionSweep(rules, self._sessions, RunTable(self._holder))
+        self._database.reclaim_space(
+            lambda connection: sweep.do_some(connection) or _purge_some(connection), after=after
+        )
+
     async def create(self, record: SessionRecord) -> SessionRecord:
         """Keep a new session, held by this process; dates that are 0 become now."""
         return await self._database.attempt(lambda connection: self._sessions.create(connection, record))
@@ -130,8 +162,6 @@ class Store:
             journal = self._journals.pop(id, None)
             if journal is not None:
                 self._writer.forget(journal)
-            if has_earlier(self.path):
-                await asyncio.to_thread(remove_earlier, self.path, id)
         self._purge()
         return is_deleted
 
@@ -256,14 +286,36 @@ class BlockingStore:
 
     def delete(self, id: str, agent: str | None = None) -> bool:
         """Delete a session, at once for all who look for it; `purge` removes its entries."""
-        is_deleted = self._database.wait(lambda connection: self._sessions.delete(connection, id, agent))
-        if is_deleted:
-            remove_earlier(self._database.path, id)
-        return is_deleted
+        return self._database.wait(lambda connection: self._sessions.delete(connection, id, agent))
+
+    def take_report(self) -> RetentionReport | None:
+        """Return what the user's rules have deleted since somebody was told last, who is told now."""
+        if self._database.wait_to_read(untold_report) is None:
+            return None
+
+        def take(connection: sqlite3.Connection) -> RetentionReport | None:
+            report = untold_report(connection)
+            mark_told(connection)
+            return report
+
+        return self._database.wait(take)
 
     def purge(self) -> int:
         """Remove what was deleted and make the file smaller; returns the bytes that stay free in it."""
-        return self._database.wait_to_reclaim_space(_purge_some, is_alone=self._holder.is_alone())
+        left = self._database.wait_to_reclaim_space(_purge_some, is_alone=self._holder.is_alone())
+        self.remove_earlier_orphans()
+        return left
+
+    def remove_earlier_orphans(self) -> None:
+        """Remove what the file of version 0.1 has of sessions that were deleted."""
+
+        def kept(ids: Sequence[str]) -> set[str]:
+            return self._database.submit_to_read(lambda connection: kept_sessions(connection, ids)).result()
+
+        try:
+            remove_earlier_orphans(self._database.path, kept)
+        except (StoreError, RuntimeError) as error:  # that file is in trouble, or this store is closed
+            log.debug("what deleted sessions have left in an earlier file is not yet removed: %s", error)
 
 
 def _has_something_to_purge(connection: sqlite3.Connection) -> bool:

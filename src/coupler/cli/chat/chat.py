@@ -57,6 +57,7 @@ from coupler.cli.main import (
     handle_signals,
     pairs,
 )
+from coupler.cli.store_access import tidying
 from coupler.cli.terminal import clean, one_line
 from coupler.client.errors import AgentError
 from coupler.client.observation import AgentEnded, Observation, Received
@@ -195,6 +196,11 @@ def _exit_code(options: ChatOptions) -> int:
 
 
 async def _chat(options: ChatOptions) -> int:
+    with tidying(PROGRAM) as tidy:
+        return await _talk(options, tidy)
+
+
+async def _talk(options: ChatOptions, opened: Callable[[], None]) -> int:
     from coupler.cli.chat.plain import PlainFront
     from coupler.client_api import connect
 
@@ -223,7 +229,7 @@ async def _chat(options: ChatOptions) -> int:
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     chat_sessions = ChatSessions(agent, front, _session_options(options, policy), cwd)
-    conversation = ChatConversation(agent, chat_sessions, front, options.agent)
+    conversation = ChatConversation(agent, chat_sessions, front, options.agent, opened)
     with handle_signals(_signal_handler(front)), _showing_logs(front):
         try:
             code = await conversation.hold(options.resume, options.latest)
@@ -314,12 +320,23 @@ class LeaveChat(Exception):  # noqa: N818 - nothing has failed
 class ChatConversation:
     """A conversation with one agent, through a front, with one session at a time."""
 
-    def __init__(self, agent: RemoteAgent, chat_sessions: ChatSessions, front: ChatFront, name: str) -> None:
-        """Prepares a conversation; `name` is the agent as it was given on the command line."""
+    def __init__(
+        self,
+        agent: RemoteAgent,
+        chat_sessions: ChatSessions,
+        front: ChatFront,
+        name: str,
+        opened: Callable[[], None],
+    ) -> None:
+        """Prepares a conversation; `name` is the agent as it was given on the command line.
+
+        `opened` is called when its first session is open.
+        """
         self._agent = agent
         self._sessions = chat_sessions
         self._front = front
         self._name = name
+        self._opened = opened
         self._interrupted_at = NEVER
         self._ending: list[asyncio.Task[None]] = []
         self._task: asyncio.Task[Any] | None = None
@@ -364,6 +381,7 @@ class ChatConversation:
             stack.push_async_callback(self._ended)
             try:
                 await self._open(lambda: self._sessions.first(resume, latest))
+                self._opened()
                 while True:
                     await self._take_line()
             except LeaveChat as leave:

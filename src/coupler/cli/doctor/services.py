@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from coupler.cli.doctor.project import without_query
-from coupler.cli.terminal import count, one_line, short_directory, size
+from coupler.cli.terminal import ago, count, one_line, short_directory, size, timestamp
 
 if TYPE_CHECKING:
     from coupler.cli.doctor.doctor import DoctorContext, DoctorSection
@@ -34,6 +34,12 @@ GRAPHS_SUFFIX = ".langgraph"
 
 LARGE_LOG = 256 * 1024 * 1024
 """Bytes of the write-ahead log that it does not have while all is well."""
+
+LARGE_STORE = 1_000_000_000
+"""Bytes of the store from which on it is told how it gets smaller."""
+
+LARGE_FREE_SPACE = 16 * 1024 * 1024
+"""Bytes of free space in the store, if they are a quarter of it, from which on it is told what helps."""
 
 MOST_DAMAGES = 3
 LOCKED, NO_DATABASE, DAMAGED = (5, 6), 26, 11
@@ -116,6 +122,9 @@ def _look_inside(section: DoctorSection, path: Path, context: DoctorContext, *, 
         with closing(open_read_only(path, context.patience)) as connection:
             if is_ours and not _look_whose_it_is(section, connection, shown):
                 return
+            if is_ours:  # first, because a large file may not be read whole in time
+                _look_at_space(section, connection)
+                _tell_rules(section, connection, context)
             damages = [
                 str(row[0])
                 for row in connection.execute(f"PRAGMA quick_check({MOST_DAMAGES})")
@@ -154,6 +163,61 @@ def _count(section: DoctorSection, connection: sqlite3.Connection) -> None:
     runs = connection.execute("SELECT count(*) FROM runs").fetchone()[0] if "runs" in tables else 0
     section.facts |= {"sessions": sessions, "runs": runs}
     section.ok("contents", f"{count(sessions, 'session')}, {count(runs, 'run')} of workflows")
+
+
+def _look_at_space(section: DoctorSection, connection: sqlite3.Connection) -> None:
+    from coupler.store.space import read_space
+
+    space = read_space(connection)
+    section.facts |= {"used_bytes": space.used_bytes, "free_bytes": space.free_bytes}
+    whole = f"{size(space.used_bytes)} used, {size(space.free_bytes)} free"
+    is_empty = space.free_bytes >= LARGE_FREE_SPACE and space.free_pages * 4 >= space.pages
+    if is_empty:
+        section.note(
+            "space",
+            whole,
+            "it is used for later sessions; to give it back, end all agents and run `coupler sessions delete "
+            "--older-than 90d`, which also makes the file smaller",
+        )
+    elif space.used_bytes >= LARGE_STORE:
+        section.note(
+            "space",
+            whole,
+            "delete what you do not need: `coupler sessions delete --older-than 90d`, `coupler runs delete "
+            "--older-than 90d`; or set `keep_sessions` and `keep_runs` in [store] of your coupler.toml",
+        )
+    else:
+        section.ok("space", whole)
+
+
+def _tell_rules(section: DoctorSection, connection: sqlite3.Connection, context: DoctorContext) -> None:
+    from coupler.cli.store_access import deleted_words
+    from coupler.config import keys
+    from coupler.store.retention import last_report
+
+    rules = {
+        name: rule.words
+        for name, rule in (
+            ("sessions", context.config[keys.KEEP_SESSIONS]),
+            ("runs", context.config[keys.KEEP_RUNS]),
+        )
+        if rule is not None
+    }
+    report = last_report(connection)
+    section.facts |= {
+        "keep": rules,
+        "deleted": None
+        if report is None
+        else {
+            "at": timestamp(report.at),
+            "sessions": report.sessions,
+            "runs": report.runs,
+            "bytes": report.bytes,
+        },
+    }
+    kept = "; ".join(f"{name} up to {one_line(words)}" for name, words in rules.items())
+    deleted = "" if report is None else f"; last deleted: {deleted_words(report)}, {ago(report.at)}"
+    section.ok("kept", f"{kept or 'everything until you delete it'}{deleted}")
 
 
 def _report_database_error(section: DoctorSection, about: str, path: Path, error: sqlite3.Error) -> None:

@@ -68,6 +68,7 @@ from coupler.cli.main import (
     run_command,
     seconds,
 )
+from coupler.cli.store_access import tidying
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, PromptSent, Received, SessionOpened
 from coupler.client.remote import OpeningOptions, RemoteAgent
@@ -190,8 +191,8 @@ def run(options: ExecOptions, output: Output) -> int:
     """Runs to the end and returns the exit code."""
 
     async def work() -> int:
-        with Answers(options) as answers:
-            return await ExecRun(options, output, answers).exit_code()
+        with tidying(PROGRAM) as tidy, Answers(options) as answers:
+            return await ExecRun(options, output, answers, tidy).exit_code()
 
     try:
         return asyncio.run(work())
@@ -203,8 +204,11 @@ def run(options: ExecOptions, output: Output) -> int:
 class ExecRun:
     """One run, from the start of the agent to the exit code."""
 
-    def __init__(self, options: ExecOptions, output: Output, answers: Answers) -> None:
+    def __init__(
+        self, options: ExecOptions, output: Output, answers: Answers, opened: Callable[[], None]
+    ) -> None:
         self._options = options
+        self._opened = opened
         self._output = output
         self._answers = answers
         self._began = time.monotonic()
@@ -238,6 +242,7 @@ class ExecRun:
         async with session_opener(options, self._answers.policy) as open_session, self._connected() as agent:
             self._agent = agent
             self._session = await open_session(agent)
+            self._opened()
             return await self._prompt(self._session)
 
     def _connected(self) -> RemoteAgent:

@@ -216,7 +216,7 @@ def main(arguments: list[str]) -> None:
 async def _start(execution: RunExecution, given: str, words: list[str], cwd: str) -> int:
     from contextlib import closing
 
-    from coupler.cli.store_access import user_store
+    from coupler.cli.store_access import tidying, user_store
     from coupler.store.store import Store
     from coupler.workflow.engine.run import start_run
 
@@ -232,10 +232,11 @@ async def _start(execution: RunExecution, given: str, words: list[str], cwd: str
         with closing(Store.open(":memory:")) as store:
             async with start_run(store, bundle, inputs, cwd=cwd, way=way) as started:
                 return await execution.run(started, 0)
-    with user_store(is_made=True) as kept:
+    with tidying(PROGRAM) as tidy, user_store(is_made=True) as kept:
         assert kept is not None
         await chosen.ensure_trusted(bundle, kept, execution.terminal)
         async with start_run(kept, bundle, inputs, cwd=cwd, way=way) as started:
+            tidy()
             return await execution.run(started, 0)
 
 
@@ -290,11 +291,11 @@ def resume_main(arguments: list[str]) -> None:
 async def _resume(
     execution: RunExecution, id: str, *, from_step: str | None, is_forced: bool, inputs: dict[str, str]
 ) -> int:
-    from coupler.cli.store_access import user_store
+    from coupler.cli.store_access import tidying, user_store
     from coupler.workflow.engine.run import resume_run
     from coupler.workflow.journal.runs import find_run
 
-    with user_store() as kept:
+    with tidying(RESUME_PROGRAM) as tidy, user_store() as kept:
         if kept is None:
             raise RunError("no workflow was run yet: `coupler run` runs one")
         record = await find_run(kept, _as_text(id))
@@ -305,6 +306,7 @@ async def _resume(
             kept, record.id, bundle, way, secret_inputs=secrets, from_step=from_step, is_forced=is_forced
         )
         async with going_on as started:
+            tidy()
             return await execution.run(started, started.run.log.seq)
 
 
