@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sqlite3
+import subprocess
 from pathlib import Path
 
 from coder.editor import Editor
 from coder.script import use
-from coder.served_coder import Coder, Served, tree, write
+from coder.served_coder import Coder, Served, surroundings, tree, write
 from coder.waiting import is_gone, pid_in, until
 from labs.langchain.model_server import refuses, says
-from raw_client import texts
+from raw_client import COUPLER, texts
 
 EDIT = use("edit_file", path="a.py", edits=[{"old_text": "one", "new_text": "two"}])
 
@@ -218,6 +220,26 @@ def test_sessions_are_listed_with_what_was_asked_and_deleted_with_all_that_was_k
     assert served.client.call("session/list", {"cwd": str(project)})["result"]["sessions"] == []
     assert not any(file.exists() for file in kept if "outputs" in file.parts)
     served.leave()
+
+
+def test_what_the_command_deletes_is_gone_from_the_disk(coder: Coder, project: Path) -> None:
+    served = coder.served()
+    coder.model.plays(use("run_command", command="seq 1 20000"), "Counted.")
+    editor = served.opened(project)
+    editor.prompt("Count to 20000", "allow_once")
+    served.leave()
+
+    done = subprocess.run(
+        [*COUPLER, "sessions", "delete", editor.session, "--yes"],
+        env={**os.environ, **surroundings(served.home, None)},
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+
+    assert done.stdout == b"1 session deleted.\n"
+    for text in (b"\n19999", b"Count to 20000", b"Counted."):
+        assert not [file for file in served.home.rglob("*") if file.is_file() and text in file.read_bytes()]
 
 
 def test_a_process_that_is_really_started_does_what_the_forked_ones_do(coder: Coder, project: Path) -> None:

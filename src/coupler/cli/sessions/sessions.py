@@ -447,8 +447,14 @@ def _named(store: BlockingStore | None, ids: Sequence[str]) -> tuple[list[Sessio
 
 
 def _delete_if_it_fits(store: BlockingStore, filters: Sequence[SessionFilter], id: str) -> bool:
+    # Imported on use: few commands delete.
+    from coupler.coder.tools.outputs import delete_outputs
+
     record = store.find(id)
-    return record is not None and all(fits(record) for fits in filters) and store.delete(id)
+    is_deleted = record is not None and all(fits(record) for fits in filters) and store.delete(id)
+    if is_deleted:
+        delete_outputs(id)
+    return is_deleted
 
 
 @contextmanager
