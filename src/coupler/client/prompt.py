@@ -207,6 +207,8 @@ class Prompt:
         self._is_entered = False
         self._is_iterated = False
         self._is_left = False
+        self._has_ended_itself = False
+        """True if the agent has answered the last round before a cancel."""
         self._cancel_timer: asyncio.TimerHandle | None = None
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._delivery_timer: asyncio.TimerHandle | None = None
@@ -230,6 +232,13 @@ class Prompt:
     ) -> None:
         self._is_entered = False
         await self.cancel()
+
+    @property
+    def reply(self) -> Reply | None:
+        """The whole reply, if the agent has given it before anybody cancelled the turn."""
+        if not isinstance(self._outcome, Reply) or not self._has_ended_itself:
+            return None
+        return self._outcome if self._outcome.stop_reason != "cancelled" else None
 
     @property
     def is_cancelled(self) -> bool:
@@ -299,6 +308,7 @@ class Prompt:
 
     def accept_answer(self, answer: Response) -> None:
         """Take the answer to `session/prompt`, which comes after all updates of the turn."""
+        self._has_ended_itself = not self.is_cancelled
         if isinstance(answer, RpcError):
             self._end_turn(self._session.failure("prompt", "session/prompt", answer))
             return

@@ -117,6 +117,11 @@ class RunningCommand:
         return self._child.returncode
 
     @property
+    def has_ended_itself(self) -> bool:
+        """True if the command has ended before `end` told it to."""
+        return self._child.has_ended_itself
+
+    @property
     def ending(self) -> tuple[int | None, str | None]:
         """The exit code, or the name of the signal that ended it; neither while it runs."""
         code = self.returncode
@@ -141,15 +146,21 @@ class RunningCommand:
         return await self._child.wait()
 
     async def end(
-        self, grace: float, listener: OutputListener = ignore_output, stderr: OutputListener = ignore_output
+        self,
+        grace: float,
+        listener: OutputListener = ignore_output,
+        stderr: OutputListener = ignore_output,
+        *,
+        linger: float = 0.0,
     ) -> None:
         """End the command and all that it started: SIGTERM, and SIGKILL after `grace` seconds.
 
+        It has `linger` seconds before that to end by itself.
         It is heard meanwhile, so that nobody who cleans up waits for a reader. Cancelled, it kills at once.
         """
         hearing = asyncio.ensure_future(self._hear_to_the_end(listener, stderr))
         try:
-            await self._child.end(grace, linger=0)
+            await self._child.end(grace, linger=linger)
             # Whoever left the group may hold the pipe still.
             self._stop_waiting()
             await hearing

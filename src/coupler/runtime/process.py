@@ -130,6 +130,11 @@ class Child:
         """The last of what the child wrote to stderr; complete once `wait` has returned."""
         return self._ring.text()
 
+    @property
+    def has_ended_itself(self) -> bool:
+        """True if the child has ended, and nobody here had told it to."""
+        return self.returncode is not None and not self._group.was_leader_signalled
+
     async def wait(self) -> int:
         """Wait until the child itself has ended; return its return code, negative for a signal."""
         await self._exited.wait()
@@ -351,6 +356,8 @@ class ProcessGroup:
     """
 
     def __init__(self, leader: subprocess.Popen[bytes]) -> None:
+        self.was_leader_signalled = False
+        """True if the leader was still there when the group was told to end; else it had ended by itself."""
         self._leader = leader
         self._gone = False
         self._strays: set[ProcessIdentity] = set()
@@ -382,6 +389,7 @@ class ProcessGroup:
         """End every member and stray."""
         self._find_strays()
         if sys.platform == "win32":
+            self.was_leader_signalled = self.was_leader_signalled or not _has_ended(self._leader)
             command = ["taskkill", "/F", "/T", "/PID", str(self._leader.pid)]
             subprocess.run(command, capture_output=True, check=False)
         else:
@@ -404,6 +412,7 @@ class ProcessGroup:
             send_signal(stray, number)
         if self._gone:
             return
+        self.was_leader_signalled = self.was_leader_signalled or not _has_ended(self._leader)
         try:
             if sys.platform == "win32":
                 self._leader.send_signal(number)
@@ -479,6 +488,16 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
         return process.wait()  # somebody else reaped it: Popen has a convention for that
     assert ended is not None
     return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Tell whether the process has ended, and leave it unreaped where possible."""
+    if process.returncode is not None or not hasattr(os, "waitid"):
+        return process.poll() is not None
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+    except ChildProcessError:
+        return True
 
 
 class ProcessIdentity(NamedTuple):

@@ -17,7 +17,7 @@ import pytest
 
 from coupler.runtime import commands
 from coupler.runtime.guard import SharedGroupGuard
-from coupler.workflow.engine.attempt import Attempt
+from coupler.workflow.engine.attempt import Attempt, StepWork
 from coupler.workflow.errors import StepError
 from coupler.workflow.expressions.expression import FlowExpressions
 from coupler.workflow.journal.run_events import Happening, Place, Result, Wrote
@@ -77,6 +77,7 @@ class Bench:
             front=nobody,
             asking=asyncio.Lock(),
             agents=nobody,
+            work=StepWork(),
         )
 
     def run(self, script: str | None = None, env: Mapping[str, str] | None = None, **step: Any) -> Result:
@@ -437,7 +438,10 @@ def test_commands_beside_each_other_do_not_mix(bench: Bench) -> None:
 def test_a_step_without_a_watch_has_one_of_its_own(bench: Bench) -> None:
     step = Run(id="it", position=bench.position, script="echo $$")
 
-    result = asyncio.run(perform_command(step, bench.attempt({}, {})))
+    async def perform() -> Result:
+        return await perform_command(step, bench.attempt({}, {}))
+
+    result = asyncio.run(perform())
 
     assert result.status == "success"
 
@@ -454,11 +458,14 @@ def test_a_secret_among_the_last_words_of_a_command_is_hidden_before_they_are_cu
         position=bench.position,
         script=f"printf %s {'x' * (LONGEST_REASON - 5)}hunter2hunter2 >&2; exit 1",
     )
-    attempt = dataclasses.replace(
-        bench.attempt({}, {}), mask=lambda text: text.replace("hunter2hunter2", "[secret]")
-    )
+
+    async def perform() -> Result:
+        attempt = dataclasses.replace(
+            bench.attempt({}, {}), mask=lambda text: text.replace("hunter2hunter2", "[secret]")
+        )
+        return await perform_command(step, attempt, bench.watch)
 
     with pytest.raises(StepError) as failed:
-        asyncio.run(perform_command(step, attempt, bench.watch))
+        asyncio.run(perform())
 
     assert str(failed.value).endswith("x[secr")

@@ -22,6 +22,7 @@ from coupler.workflow.agents.agent_start import login_argument
 from coupler.workflow.agents.agents import ASKED, EarlierSession, asked_decision, conversation_text
 from coupler.workflow.agents.editor_access import fill_in_form, open_page
 from coupler.workflow.agents.permission import Judging, StepPolicy, ToolRules
+from coupler.workflow.engine.attempt import answered
 from coupler.workflow.engine.performers import denied_call_result
 from coupler.workflow.errors import CallDenied, Parked, StepError
 from coupler.workflow.journal.run_events import AnswerGiven, Decided, Noted, Result, Used
@@ -29,6 +30,7 @@ from coupler.workflow.language.model import Agent, ApprovalGate, Converse
 
 if TYPE_CHECKING:
     from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
+    from coupler.client.prompt import Prompt
     from coupler.events import ToolCall
     from coupler.workflow.agents.agent_events import StepBudget
     from coupler.workflow.agents.agents import HeldSession
@@ -67,7 +69,10 @@ async def _ask(step: Agent, setup: AgentSetup, prompt: str, attempt: Attempt) ->
             if setup.order.is_kept:
                 exchange.keep(prompt)
         output = msgspec.UNSET if rendered.schema is None else reply.output
-        return msgspec.structs.replace(exchange.result(reply), status="success", output=output)
+        result = msgspec.structs.replace(exchange.result(reply), status="success", output=output)
+        # The session is still to be closed, which takes its time, and a cancel may come meanwhile.
+        attempt.work.result = result
+        return result
 
 
 async def perform_conversation(step: Converse, attempt: Attempt) -> Result:
@@ -91,8 +96,7 @@ async def perform_conversation(step: Converse, attempt: Attempt) -> Result:
             raise StepError(error.kind, str(error), retry_after=error.retry_after, result=there_is) from None
         except asyncio.CancelledError:
             # Its time may just be up: what was said is still worth having, and the session can go on.
-            answer = attempt.interrupted[-1] if attempt.interrupted else None
-            attempt.interrupted.append(conversation.interrupted(answer))
+            attempt.work.partial = conversation.interrupted(attempt.work.partial)
             raise
 
 
@@ -157,7 +161,7 @@ class _Conversation:
         attempt = self._attempt
         last = self._spoken[-1]["text"] if self._spoken else ""
         async with attempt.asking:
-            message = await attempt.front.message(attempt.place, last)
+            message = await answered(attempt.front.message(attempt.place, last))
         if message is not None:
             attempt.emit(AnswerGiven(text=message, by="user"))
         return message
@@ -238,7 +242,7 @@ class PromptExchange:
             return await self._answered(text, schema, repairs)
         except asyncio.CancelledError:
             # Only who has cancelled knows why; if the time is up, this is what there is.
-            self._attempt.interrupted.append(self.result(None))
+            self._attempt.work.partial = self.result(None)
             raise
         finally:
             self._held.exchange = None
@@ -299,7 +303,7 @@ class PromptExchange:
     async def _answered(self, text: str, schema: Any, repairs: int | None) -> Reply:
         try:
             prompt = self._session.prompt(text, output=schema, repairs=repairs, budget=self._budget)
-            reply = (await prompt).raise_for_stop()
+            reply = (await _reply_to(prompt)).raise_for_stop()
             self._pay()
             self._budget.refuse_if_exceeded()
             return reply
@@ -349,6 +353,16 @@ class PromptExchange:
         """End the turn for a reason that is not the agent's."""
         self._given_up = reason
         self._session.end_turn(_GivenUp())
+
+
+async def _reply_to(prompt: Prompt) -> Reply:
+    """Wait for the reply; a cancel that comes when it is there does not take it away."""
+    try:
+        return await prompt
+    except asyncio.CancelledError:
+        if prompt.reply is None:
+            raise
+        return prompt.reply
 
 
 def _name_of(call: str, attempt: Attempt) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 
@@ -21,8 +21,63 @@ if TYPE_CHECKING:
     from coupler.workflow.expressions.expression import FlowExpressions
 
 
+T = TypeVar("T")
+
 RESULT_FIELDS = tuple(field for field in Result.__struct_fields__ if field not in ("attempts", "agent"))
 """The fields of `steps.x`."""
+
+
+class StepWork:
+    """The work of one step, with all attempts: its result once it is over, or what there is of one before.
+
+    A cancel takes away no result that is there: whoever has it goes on, and the cancel is raised as soon as
+    the result is recorded. Belongs to the task that runs the step.
+    """
+
+    def __init__(self) -> None:
+        self.attempts = 1
+        self.result: Result | None = None
+        """The result of work that is over, although its performer may still have to tidy up."""
+        self.partial: Result | None = None
+        """What there is of a result when the work is cancelled, or its time is up."""
+        self._cancels = _cancels()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """True if the step was cancelled since it began."""
+        return _cancels() > self._cancels
+
+    def raise_cancel(self) -> None:
+        """Raise the cancel that came when a result was there already, now that it is recorded."""
+        if self.is_cancelled:
+            raise asyncio.CancelledError
+
+    def ended_early(self) -> Result:
+        """Return the result of the step if it goes no further."""
+        if self.result is not None:
+            return msgspec.structs.replace(self.result, attempts=self.attempts)
+        partial = self.partial or Result(status="cancelled")
+        return msgspec.structs.replace(partial, status="cancelled", attempts=self.attempts)
+
+
+def _cancels() -> int:
+    """Return how many cancels of this task nobody has taken back."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
+async def answered(question: Awaitable[T]) -> T:
+    """Wait for an answer; a cancel that comes after it does not take it away.
+
+    Whoever records the answer raises the cancel: see `Attempt.decide` and `StepWork.raise_cancel`.
+    """
+    asking = asyncio.ensure_future(question)
+    try:
+        # Shielded, so that an answer that was read comes through before the cancel does.
+        return await asyncio.shield(asking)
+    except asyncio.CancelledError:
+        asking.cancel()
+        return await asking
 
 
 @dataclass(frozen=True)
@@ -46,13 +101,13 @@ class Attempt:
     asking: asyncio.Lock
     """Held while somebody is asked, so that questions come one at a time."""
     agents: Agents
+    work: StepWork
+    """The work of the step, of which this is one attempt."""
     budget: Budget | None = None
     """The budget for all steps of the workflow, if it is called and has one."""
     number: int = 1
     mask: Callable[[str], str] = str
     """Redacts secrets for people; before a text is cut, because nobody recognises the half of one."""
-    interrupted: list[Result] = field(default_factory=list)
-    """Partial results that the performer of a cancelled step leaves, in case its time was up."""
 
     @property
     def name(self) -> str:
@@ -76,9 +131,13 @@ class Attempt:
         return self.memory.decision(self.place, what)
 
     async def decide(self, what: str, value: Json) -> None:
-        """Record what must come out the same way when the run is resumed; durable when this returns."""
+        """Record what must come out the same way when the run is resumed; durable when this returns.
+
+        A cancel that came after the decision is raised now.
+        """
         self.emit(Decided(what=what, value=value))
         await self.memory.durable()
+        self.work.raise_cancel()
 
 
 class StepScope:

@@ -69,6 +69,9 @@ class BlockRun:
         except StepFailed as failed:
             partial = Result(status="failed", results=self.results)
             raise failed.as_error(partial) from None
+        except asyncio.CancelledError:
+            self._attempt.work.partial = Result(status="cancelled", results=self.results)
+            raise
         return Result(status="success", output=output, results=self.results)
 
     @property

@@ -27,6 +27,7 @@ from coupler.workflow.engine.attempt import (
     StepFailed,
     StepScope,
     StepsExhausted,
+    StepWork,
     Stopped,
 )
 from coupler.workflow.engine.blocks import BlockRun, ListRunner, is_block
@@ -242,17 +243,19 @@ class Interpreter:
             context.part.begin()
         self._count(context)
         began = time.monotonic()
+        work = StepWork()
         try:
             with span(f"step {step.id}", {"step.path": str(place), "step.kind": step_kind(step)}) as current:
-                result = await self._try(step, scope, place, context)
+                result = await self._try(step, scope, place, context, work)
                 record_result(current, result)
         except Parked:
             raise
         except BaseException:
-            scope.steps[step.id] = self._note_end(step, place, Result(status="cancelled"), began)
+            scope.steps[step.id] = self._note_end(step, place, work.ended_early(), began)
             raise
-        result = self._note_end(step, place, result, began)
+        result = scope.steps[step.id] = self._note_end(step, place, result, began)
         await self._memory.durable()
+        work.raise_cancel()
         return result
 
     def _count(self, context: ListContext) -> None:
@@ -278,7 +281,9 @@ class Interpreter:
         if not is_block(step) or kept.status in ("skipped", "denied"):
             return kept
         context = replace(context, is_over=True)
-        attempt = self._attempt_at(step, scope, place, context, kept.attempts)
+        work = StepWork()
+        work.attempts = kept.attempts
+        attempt = self._attempt_at(step, scope, place, context, work)
         passage = BlockRun(self, scope, attempt, context)
         await passage.recall(step)
         return msgspec.structs.replace(kept, results=passage.results)
@@ -300,16 +305,19 @@ class Interpreter:
         self._memory.note(StepFinished(place=place, id=step.id, kind=step_kind(step), result=kept))
         return result
 
-    async def _try(self, step: Step, scope: StepScope, place: Place, context: ListContext) -> Result:
+    async def _try(
+        self, step: Step, scope: StepScope, place: Place, context: ListContext, work: StepWork
+    ) -> Result:
         """Attempt a step until it succeeds or no retry is left."""
         retry = step.retry or self._defaults_of(step).retry
         number = 1
         if (decided := self._memory.decision(place, "attempt")) is not UNSET:
             number = decided
         while True:
+            work.attempts, work.partial = number, None
             try:
                 with span(f"attempt {number}", {"step.path": str(place), "step.attempt": number}):
-                    result = await self._attempt(step, scope, place, context, number)
+                    result = await self._attempt(step, scope, place, context, work)
                 return msgspec.structs.replace(result, attempts=number)
             except StepError as error:
                 failure = Failure(
@@ -326,15 +334,16 @@ class Interpreter:
                 RetryPlanned(place=place, attempt=number, attempts=retry.attempts, delay=delay, error=failure)
             )
             await self._memory.durable()
+            work.raise_cancel()
             await asyncio.sleep(delay)
 
     async def _attempt(
-        self, step: Step, scope: StepScope, place: Place, context: ListContext, number: int
+        self, step: Step, scope: StepScope, place: Place, context: ListContext, work: StepWork
     ) -> Result:
         if step.condition is not None and not self._state.expressions.test(step.condition, scope.names):
             return Result(status="skipped")
         context = self._settled(step, scope, context)
-        attempt = self._attempt_at(step, scope, place, context, number)
+        attempt = self._attempt_at(step, scope, place, context, work)
         self._memory.note(self._started(step, attempt, context))
         instead = await pass_gate(step, attempt) or await pause_before(step, attempt, self._state.pause)
         if instead is not None:
@@ -379,7 +388,9 @@ class Interpreter:
         except Stopped:
             await hook_runner.end("cancelled", scope)
             raise
-        await hook_runner.end("success", scope)
+        # The answer is there: it counts whatever becomes of the hooks.
+        attempt.work.result = result
+        await hook_runner.end_well(scope, attempt.work)
         return result
 
     def _settled(self, step: Step, scope: StepScope, context: ListContext) -> ListContext:
@@ -396,7 +407,7 @@ class Interpreter:
         return replace(context, cwd=str(cwd), env={**usual, **context.env, **own})
 
     def _attempt_at(
-        self, step: Step, scope: StepScope, place: Place, context: ListContext, number: int
+        self, step: Step, scope: StepScope, place: Place, context: ListContext, work: StepWork
     ) -> Attempt:
         state = self._state
         return Attempt(
@@ -411,8 +422,9 @@ class Interpreter:
             asking=state.asking,
             agents=state.agents,
             budget=context.budget,
-            number=number,
+            number=work.attempts,
             mask=state.mask,
+            work=work,
         )
 
     def _started(self, step: Step, attempt: Attempt, context: ListContext) -> StepStarted:
@@ -446,7 +458,12 @@ class Interpreter:
         except TimeoutError:
             if not limit.expired():
                 raise
-        there_is = attempt.interrupted[-1] if attempt.interrupted else None
+        except asyncio.CancelledError:
+            if attempt.work.result is None:
+                raise
+        if attempt.work.result is not None:
+            return attempt.work.result
+        there_is = attempt.work.partial
         if is_own:
             raise StepError("timeout", f"it took longer than {own:g} s: see `timeout`", result=there_is)
         raise StepError("budget", "the time of the whole run is spent: see `budget`", result=there_is)
@@ -494,6 +511,23 @@ class HookRunner:
         elif status == "cancelled":
             await self._run_anyway(self._hooks.cancel, scope, "hooks.cancel.")
         await self._run_anyway(self._hooks.end, scope, "hooks.end.")
+
+    async def end_well(self, scope: StepScope, work: StepWork) -> None:
+        """Run the hooks after work that is over; a cancel leaves them a few seconds, and is raised later."""
+        if not self._hooks.end:
+            return
+        hooks = asyncio.ensure_future(self.end("success", scope))
+        try:
+            if not work.is_cancelled:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([hooks])
+            if work.is_cancelled:
+                await asyncio.wait([hooks], timeout=CANCEL_HOOK_TIMEOUT)
+        finally:
+            hooks.cancel()
+            await asyncio.gather(hooks, return_exceptions=True)
+        if not hooks.cancelled():
+            hooks.result()
 
     async def end_cancelled(self, scope: StepScope) -> None:
         """Run the hooks for a cancel, within a few seconds; a second cancel ends them."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from msgspec import UNSET
 
-from coupler.workflow.engine.attempt import Stopped
+from coupler.workflow.engine.attempt import Stopped, answered
 from coupler.workflow.engine.front import (
     LONGEST_TITLE,
     AnsweredBy,
@@ -122,7 +122,7 @@ async def _ask(step: Ask, attempt: Attempt) -> Result:
     question = attempt.text(step.question)
     async with attempt.asking:
         attempt.emit(AnswerAsked(question=question, choices=step.answer.enum))
-        answer = await attempt.front.ask(attempt.place, question, step.answer)
+        answer = await answered(attempt.front.ask(attempt.place, question, step.answer))
         attempt.emit(AnswerGiven(text=answer.text, by=answer.by))
     return Result(status="success", text=answer.text, output=answer.value)
 
@@ -308,7 +308,9 @@ async def ask_approval(
         attempt.emit(ApprovalAsked(question=question, call=call))
         try:
             async with asyncio.timeout(gate.timeout):
-                approval = await attempt.front.approve(attempt.place, question, default, wish)
+                asking = attempt.front.approve(attempt.place, question, default, wish)
+                # An answer to the agent is worth nothing once its turn is cancelled.
+                approval = await (answered(asking) if wish is None else asking)
         except TimeoutError:
             approval = Approval(approved=bool(default), by="timeout")
         except asyncio.CancelledError:

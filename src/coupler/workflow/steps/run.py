@@ -6,6 +6,7 @@ What the command leaves running in its group is ended with it, also if the step 
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import contextlib
 import functools
@@ -36,6 +37,12 @@ from coupler.workflow.steps.shell_script import make_script
 
 GRACE = 5.0
 """Seconds that a command, or what it left running, has to end by itself once it is told to."""
+
+LAST_MOMENTS = 0.05
+"""Seconds that a cancelled command has before it is told to end.
+
+One that has done its work and is about to exit would be repeated by a resumed run if it was killed.
+"""
 
 MOST_HEAD = 12 * 1024 * 1024
 MOST_TAIL = 4 * 1024 * 1024
@@ -98,15 +105,37 @@ async def _run(
         stdout, stderr = _Stream("stdout", attempt), _Stream("stderr", attempt)
         with watch.over(job.pid, file), contextlib.closing(job):
             try:
-                await job.hear(stdout.hear, stderr.hear)
-                await job.wait()
+                await _until_over(job, stdout, stderr)
+            except asyncio.CancelledError:
+                if not job.has_ended_itself:
+                    attempt.work.partial = _partial(stdout, stderr)
+                    raise
+                # Its work was done when the cancel came, which is raised once the result is recorded.
             finally:
-                # Also if it is cancelled; what is left then has something to say until its end.
-                await job.end(GRACE, stdout.hear, stderr.hear)
                 stdout.finish()
                 stderr.finish()
     assert job.returncode is not None
     return _Ending(job.returncode, stdout.kept, stderr.kept)
+
+
+async def _until_over(job: RunningCommand, stdout: _Stream, stderr: _Stream) -> None:
+    """Hear a command to its end, and end what it left running; if it is cancelled, end it as well."""
+    linger = 0.0
+    try:
+        await job.hear(stdout.hear, stderr.hear)
+        await job.wait()
+    except asyncio.CancelledError:
+        linger = LAST_MOMENTS
+        raise
+    finally:
+        # Also if it is cancelled; what is left then has something to say until its end.
+        await job.end(GRACE, stdout.hear, stderr.hear, linger=linger)
+
+
+def _partial(stdout: _Stream, stderr: _Stream) -> Result:
+    """Return what a command wrote before it was ended."""
+    written, errors = (_decode(stream.kept.content()) for stream in (stdout, stderr))
+    return Result(status="cancelled", stdout=written, stderr=errors)
 
 
 @contextlib.contextmanager
