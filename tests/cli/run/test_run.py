@@ -21,6 +21,7 @@ import forked
 from client.stage import gone_within
 from coupler.cli.exit_codes import RUN_EXIT_CODES
 from coupler.cli.run.run import resume, run
+from coupler.cli.run.runs import runs
 from coupler.store.store import Store
 from coupler.workflow.engine import run as engine
 from raw_client import COUPLER, PATIENCE
@@ -607,6 +608,84 @@ class TestSignals:
 
         assert process.wait(PATIENCE) == 130
         assert place.read("mended") == "mended\n"
+
+
+class TestCutOff:
+    """What a step wrote before its time was up, or before it was cancelled."""
+
+    def test_a_step_whose_time_is_up_has_what_it_wrote_also_after_a_resume(self, place, monkeypatch):
+        monkeypatch.setenv("API_TOKEN", "abc-123-DEF")
+        parked = place.run(
+            "--json",
+            text="""
+                secrets: [API_TOKEN]
+                steps:
+                  - id: slow
+                    run: echo one; echo two; echo "$API_TOKEN" >&2; sleep 60
+                    timeout: 1s
+                    on_error: continue
+                  - id: loop
+                    for_each: [1, 2]
+                    timeout: 1s
+                    on_error: continue
+                    steps: [{id: each, run: "echo {{ item }}; test {{ item }} = 1 || sleep 60"}]
+                  - {id: name, ask: Which name?}
+                outputs:
+                  out: "{{ steps.slow.stdout }}"
+                  err: "{{ steps.slow.stderr | replace('abc', 'ABC') }}"
+                  kind: "{{ steps.slow.error.kind }}"
+                  loop: "{{ steps.loop.results | map(attribute='each') | map(attribute='stdout') | list }}"
+            """,
+            code=5,
+        )
+
+        events = [json.loads(line) for line in parked.stdout.splitlines()]
+        (slow,) = (each for each in events if each["event"] == "step_finished" and each["id"] == "slow")
+        assert (slow["result"]["status"], slow["result"]["stdout"]) == ("failed", "one\ntwo\n")
+        assert "abc-123" not in parked.stdout
+        assert json.loads(place.resume("--answer", "name=x", "--quiet").stdout) == {
+            "out": "one\ntwo\n",
+            "err": "ABC-123-DEF\n",
+            "kind": "timeout",
+            "loop": ["1\n", "2\n"],
+        }
+        page = _runs("show", place.ids[0])
+        assert "  slow  failed" in page
+        assert "\n      | one\n      | two\n      ! «secret:API_TOKEN»\n  loop  failed" in page
+        assert "\n        | 2\n" in page
+        assert "| 1" not in page, "that one came to its end"
+
+    def test_a_step_that_was_cancelled_has_what_it_wrote(self, place):
+        os.mkfifo("fifo")
+        place.write("""
+            steps: [{id: work, run: "seq 1 30; echo oh >&2; echo $$ > fifo; sleep 60 & wait"}]
+            hooks: {cancel: [{id: seen, run: "echo {{ steps.work.stdout | lines | length }} > seen"}]}
+        """)
+        process = forked.Popen([*COUPLER, "run", "./flow.yaml"], stderr=subprocess.DEVNULL)
+        place.hears("fifo")
+        process.terminate()
+        assert process.wait(PATIENCE) == 130
+
+        told = [json.loads(line) for line in _runs("logs", place.ids[0], "--json").splitlines()]
+        (work,) = (each for each in told if each["event"] == "step_finished" and each["id"] == "work")
+        written = "".join(f"{n}\n" for n in range(1, 31))
+        assert work["result"] == {
+            "status": "cancelled",
+            "stdout": written,
+            "stderr": "oh\n",
+            "duration": work["result"]["duration"],
+        }
+        assert place.read("seen") == "30\n"
+        page = _runs("show", place.ids[0])
+        assert "\n      … 20 lines left out: --full shows them …\n      | 21\n" in page
+        assert "\n      | 30\n      ! oh\n  hooks.cancel.seen  success" in page
+        assert "\n      | 1\n      | 2\n" in _runs("show", place.ids[0], "--full")
+
+
+def _runs(*words: str) -> str:
+    done = CliRunner().invoke(runs, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return str(done.stdout)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")

@@ -75,6 +75,12 @@ LOG_POLL = 0.1
 MOST_INSIDE = 20
 """Steps inside of another one that are shown, unless all are wanted; those that failed are always shown."""
 
+MOST_LINES = 10
+"""Last lines of each stream of a step that was cut off that are shown, unless all are wanted."""
+
+CUT_OFF_BY = frozenset({"timeout", "budget"})
+"""Errors that end a step in its midst."""
+
 LONGEST_TITLE = 80
 
 SHOWN_KINDS = ("run_resumed", "run_finished", "step_started", "step_finished")
@@ -174,10 +180,15 @@ def _nothing(*, is_filtered: bool) -> str:
 
 @runs.command(short_help="Read how a run went, step by step.")
 @click.argument("id", metavar="RUN")
-@click.option("--full", is_flag=True, help="Show all steps of long loops.")
+@click.option(
+    "--full", is_flag=True, help="Show all steps of long loops, and all lines of steps that were cut off."
+)
 @_store_option
 def show(id: str, full: bool, store: str | None) -> None:
     """Read how a run went: its steps, its outputs, what went wrong, and how to resume it.
+
+    Below a step that was cancelled, or whose time was up, stand the last lines
+    that it wrote: | from stdout, ! from stderr, > what its agent said.
 
     \b
     Examples:
@@ -211,13 +222,20 @@ def run_lines(record: RunRecord, runs: BlockingRuns, *, is_full: bool) -> Iterat
 
 
 def _without_texts(happening: AnyHappening) -> AnyHappening:
-    """Leaves out the output of programs: it may be long, and is not shown here."""
-    if not isinstance(happening, StepFinished):
+    """Leaves out the output of programs that is not shown here: it may be long."""
+    if not isinstance(happening, StepFinished) or _is_cut_off(happening.result):
         return happening
     bare = msgspec.structs.replace(
         happening.result, stdout=None, stderr=None, text=None, output=msgspec.UNSET
     )
     return msgspec.structs.replace(happening, result=bare)
+
+
+def _is_cut_off(result: Result) -> bool:
+    """True if a step was ended in its midst: what it wrote is a part, and stands in no output."""
+    if result.status == "failed" and result.error is not None:
+        return result.error.kind in CUT_OFF_BY
+    return result.status == "cancelled"
 
 
 def _heading_lines(record: RunRecord, finished: RunFinished | None, mask: Mask) -> Iterator[StyledLine]:
@@ -279,6 +297,7 @@ def _tree_lines(
     shown = nodes if is_full else [*_steps_to_show(nodes)]
     for node in shown:
         yield _line_of(node, parent, record, mask, "  " * depth)
+        yield from _written_lines(node.result, mask, "  " * (depth + 2), is_full=is_full)
         yield from _tree_lines(node.inside, node.place, record, mask, is_full=is_full, depth=depth + 1)
     if len(shown) < len(nodes):
         left_out = count(len(nodes) - len(shown), "step")
@@ -308,6 +327,18 @@ def _line_of(node: StepNode, parent: Place | None, record: RunRecord, mask: Mask
         reason = f": {one_line(mask(node.result.error.message))}"
     name = one_line(name_below(node.place, parent))
     return f"{indent}{name}  {', '.join(parts)}{reason}  {title}".rstrip(), STYLES.get(status, "")
+
+
+def _written_lines(result: Result | None, mask: Mask, indent: str, *, is_full: bool) -> Iterator[StyledLine]:
+    """What a step wrote before it was cut off, with the marks of the log."""
+    if result is None or not _is_cut_off(result):
+        return
+    for mark, text in (("|", result.stdout), ("!", result.stderr), (">", result.text)):
+        lines = clean(mask(text or "")).splitlines()
+        left_out = 0 if is_full else max(len(lines) - MOST_LINES, 0)
+        if left_out:
+            yield f"{indent}… {count(left_out, 'line')} left out: --full shows them …", "dim italic"
+        yield from ((f"{indent}{mark} {line}".rstrip(), "dim") for line in lines[left_out:])
 
 
 def _status_of_open(record: RunRecord) -> str:
