@@ -339,6 +339,22 @@ def test_a_failed_write_loses_nothing_that_a_later_one_needs(tmp_path, monkeypat
     assert asyncio.run(fail()) == ["kept", "more"]
 
 
+def test_a_conversation_of_which_something_is_lost_goes_on_without_it(tmp_path, caplog):
+    path = tmp_path / "coupler.db"
+
+    async def lose():
+        async with opened(path) as saver:
+            await put(saver, {"messages": [AIMessage("one", id="1"), AIMessage("two", id="2")]})
+            saver._threads.clear()
+            with closing(sqlite3.connect(path)) as connection, connection:
+                connection.execute("DELETE FROM checkpoint_items WHERE instr(body, 'one')")
+            found = await saver.aget_tuple(PLACE)
+            return [each.content for each in found.checkpoint["channel_values"]["messages"]]
+
+    assert asyncio.run(lose()) == ["two"]
+    assert "some of the conversation t is missing" in caplog.text
+
+
 def test_a_copied_thread_goes_its_own_way(path):
     async def copy():
         async with opened(path) as saver:

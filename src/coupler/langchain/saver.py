@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import random
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
     from langgraph.checkpoint.serde.base import SerializerProtocol
+
+log = logging.getLogger("coupler.langchain")
 
 T = TypeVar("T")
 
@@ -529,7 +532,7 @@ class SessionSaver(BaseCheckpointSaver[str]):
         last = tables.last_item(connection, thread_id)
         found = _Found(thread_id, thread, last, stored, state, writes, {}, [])
         with self._lock:
-            items = self._items(thread_id, lambda: last)
+            items = self._items(thread_id, last)
             forms = [*state.values.values(), *(form for _, form in writes)]
             for first, last in tables.join_ranges(run for form in forms for run in _runs(form)):
                 for number in range(first, last + 1):
@@ -544,10 +547,12 @@ class SessionSaver(BaseCheckpointSaver[str]):
         """Make a checkpoint of what was found and read."""
         stored, serde = found.stored, self.serde
         with self._lock:
-            items = self._items(found.thread_id, lambda: found.last)
+            items = self._items(found.thread_id, found.last)
             for item in read:
                 found.values[item.number] = serde.loads_typed((item.format, item.body))
                 items.remember_item(item, found.values[item.number])
+            if any(first not in found.values for first, _ in found.missing):
+                log.warning("some of the conversation %s is missing in the store", found.thread_id)
             state = serde.loads_typed((found.state.rest.format, found.state.rest.body))
             state["channel_values"] = {
                 name: found.value(form, serde) for name, form in found.state.values.items()
@@ -626,33 +631,34 @@ class SessionSaver(BaseCheckpointSaver[str]):
 
     def _items_now(self, config: RunnableConfig) -> ThreadItems:
         thread_id = str(config["configurable"]["thread_id"])
-        if thread_id not in self._threads:
-            last = self._do_read(lambda connection: tables.last_item(connection, thread_id))
-        with self._lock:
-            return self._items(thread_id, lambda: last)
+        known = self._threads.get(thread_id)
+        if known is not None:
+            return known
+        return self._items(thread_id, self._do_read(lambda each: tables.last_item(each, thread_id)))
 
     async def _items_soon(self, config: RunnableConfig) -> ThreadItems:
         thread_id = str(config["configurable"]["thread_id"])
-        if thread_id not in self._threads:
-            last = await self._read(lambda connection: tables.last_item(connection, thread_id))
-        with self._lock:
-            return self._items(thread_id, lambda: last)
+        known = self._threads.get(thread_id)
+        if known is not None:
+            return known
+        return self._items(thread_id, await self._read(lambda each: tables.last_item(each, thread_id)))
 
-    def _items(self, thread_id: str, last: Callable[[], int]) -> ThreadItems:
+    def _items(self, thread_id: str, last: int) -> ThreadItems:
         """Return the items of a thread that are known; those of threads that were not used for long go."""
-        items = self._threads.get(thread_id)
-        if items is None:
-            items = self._threads[thread_id] = ThreadItems(max(last(), self._last.get(thread_id, 0)))
-        self._threads.move_to_end(thread_id)
-        total = sum(each.size for each in self._threads.values())
-        for other, known in [*self._threads.items()][:-1]:
-            if total <= MOST_REMEMBERED:
-                break
-            if not known.unwritten:
-                total -= known.size
-                self._last[other] = known.last
-                del self._threads[other]
-        return items
+        with self._lock:
+            items = self._threads.get(thread_id)
+            if items is None:
+                items = self._threads[thread_id] = ThreadItems(max(last, self._last.get(thread_id, 0)))
+            self._threads.move_to_end(thread_id)
+            total = sum(each.size for each in self._threads.values())
+            for other, known in [*self._threads.items()][:-1]:
+                if total <= MOST_REMEMBERED:
+                    break
+                if not known.unwritten:
+                    total -= known.size
+                    self._last[other] = known.last
+                    del self._threads[other]
+            return items
 
     def _forget(self, thread_id: str) -> None:
         with self._lock:
@@ -714,7 +720,10 @@ class SessionSaver(BaseCheckpointSaver[str]):
 
 
 class _Found(NamedTuple):
-    """A checkpoint that was found, and the values of those of its items that are known."""
+    """A checkpoint that was found, and the values of those of its items that are known.
+
+    An item that is not in the store, as after damage, is left out: the conversation goes on without it.
+    """
 
     thread_id: str
     thread: int
@@ -735,7 +744,7 @@ class _Found(NamedTuple):
             case StoredValue(format, body):
                 return serde.loads_typed((format, body))
             case StoredRun(first):
-                return self.values[first]
+                return self.values.get(first)
             case StoredList(parts):
                 return [each for part in parts for each in self._elements(part, serde)]
             case StoredDict(named):
@@ -745,7 +754,8 @@ class _Found(NamedTuple):
 
     def _elements(self, part: Part, serde: SerializerProtocol) -> Iterator[Any]:
         if isinstance(part, StoredRun):
-            yield from (self.values[number] for number in range(part.first, part.last + 1))
+            numbers = range(part.first, part.last + 1)
+            yield from (self.values[number] for number in numbers if number in self.values)
         else:
             yield serde.loads_typed((part.format, part.body))
 
