@@ -1,8 +1,11 @@
 """Conversations with graphs that last: over turns, restarts, kills, forks and deletions."""
 
+import contextlib
 import json
+import random
 import signal
 import sqlite3
+import threading
 from contextlib import closing
 
 import pytest
@@ -14,6 +17,10 @@ from raw_client import serve, texts
 
 HEARD = "[['|'.join(m.text for m in messages if m.type == 'ai')]]"
 """A script that says what the model has said before."""
+
+
+HEARD_BEFORE = "[['~' + '|'.join(m.text for m in messages if m.type == 'ai' and m.text[0] != '~')]]"
+"""The same, without what it has said by this script."""
 
 
 def said_before(client, session):
@@ -138,6 +145,32 @@ def test_what_a_killed_process_has_not_answered_is_not_remembered(start):
         reopen(second, "session/load", session, "/")
         assert said_before(second, session) == "One."
         leave(second)
+
+
+@pytest.mark.long
+def test_a_graph_remembers_what_was_answered_and_nothing_else_however_often_it_is_killed(start, tmp_path):
+    session, answered, number = None, [], 0
+    for _ in range(30):
+        with start() as client:
+            if session is None:
+                session = client.new_session("/")
+            else:
+                reopen(client, "session/load", session, "/")
+                updates, answer = client.prompt(session, HEARD_BEFORE)
+                assert texts(updates) == "~" + "|".join(answered), answer
+            timer = threading.Timer(random.uniform(0, 0.4), client.process.kill)
+            timer.start()
+            with contextlib.suppress(AssertionError, BrokenPipeError):
+                while True:
+                    number += 1
+                    step = f"[['{number}', call('add', 'c{number}', a=1, b=1)], ['done {number}']]"
+                    _, answer = client.prompt(session, step)
+                    assert answer["result"] == {"stopReason": "end_turn"}
+                    answered += [str(number), f"done {number}"]
+            timer.join()
+
+    assert len(answered) > 60
+    assert threads_in(tmp_path)[session] <= 2
 
 
 def test_a_graph_inside_of_the_graph_keeps_the_memory_of_its_own(order):
