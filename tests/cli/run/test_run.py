@@ -21,7 +21,6 @@ import forked
 from client.stage import gone_within
 from coupler.cli.exit_codes import RUN_EXIT_CODES
 from coupler.cli.run.run import resume, run
-from coupler.cli.run.runs import runs
 from coupler.store.store import Store
 from coupler.workflow.engine import run as engine
 from raw_client import COUPLER, PATIENCE
@@ -683,8 +682,7 @@ class TestCutOff:
 
 
 def _runs(*words: str) -> str:
-    done = CliRunner().invoke(runs, words, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
+    done = forked.run([*COUPLER, "runs", *words], check=True, capture_output=True, text=True)
     return str(done.stdout)
 
 

@@ -643,6 +643,9 @@ def test_a_run_that_was_cut_off_anywhere_goes_on_and_repeats_no_finished_step() 
         assert not done & set(stage.played.ran), cut
 
 
+PAY = Place("pay")
+
+
 def test_a_step_that_must_run_once_asks_before_it_runs_again() -> None:
     stage = Stage("steps: [{id: pay, run: say paid, once: true}]")
     stage.run()
@@ -654,6 +657,35 @@ def test_a_step_that_must_run_once_asks_before_it_runs_again() -> None:
 
     assert parked.status == "parked"
     assert (finished.status, stage.played.ran) == ("success", ["pay"])
+
+
+@pytest.mark.parametrize(
+    ("step", "reads", "known"),
+    [
+        ("run: say paid", "stdout", ""),
+        ("run: say paid", "exit_code", 0),
+        ("agent: x, prompt: say paid", "text", ""),
+        ("for_each: [1, 2], steps: [{id: each, run: say paid}]", "results | length", 2),
+        ("call: sub", "output", None),
+    ],
+)
+def test_that_a_step_was_done_is_known_after_another_crash(step: str, reads: str, known: object) -> None:
+    text = f"""
+        steps: [{{id: pay, once: true, {step}}}]
+        outputs: {{known: "{{{{ steps.pay.{reads} }}}}"}}
+    """
+    stage = Stage(text, sub="steps: [{id: a, run: say a}, {id: b, run: say b}]")
+    stage.run()
+    noted = stage.memory.noted
+    midst = next((n for n, each in enumerate(noted, 1) if str(each.place) == "pay[0].each"), 0)
+    begun = next(n for n, each in enumerate(noted, 1) if isinstance(each, Decided))
+    stage.memory = Memo([*noted[: max(begun, midst)], Decided(place=PAY, what="marked_done", value=True)])
+
+    finished = stage.resume()
+
+    assert (finished.status, finished.outputs) == ("success", {"known": known})
+    assert (stage.played.ran, stage.front.asked) == ([], [])
+    assert stage.resume().outputs == {"known": known}
 
 
 def test_a_step_that_must_run_once_and_waits_for_an_answer_goes_on_with_it() -> None:

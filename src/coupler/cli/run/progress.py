@@ -366,6 +366,8 @@ def _right(step: StepView, area: DrawingArea) -> str:
     parts = []
     if step.attempt > 1:
         parts.append(f"attempt {step.attempt}" + (f"/{step.attempts}" if step.attempts > 1 else ""))
+    if step.is_marked_done:
+        parts.append("marked as done")
     if step.is_open:
         parts.append(format_duration(max(area.now - step.began, 0.0)))
     elif step.status in ("skipped", "cancelled", "denied", "interrupted"):
@@ -417,6 +419,8 @@ class StepView:
     duration: float = 0.0
     attempt: int = 1
     attempts: int = 1
+    is_marked_done: bool = False
+    """True if somebody said that it was done, and it did not run again."""
     errors: str = ""
     """The end of its stderr; `tail` is the end of all its readable output."""
     tail: str = ""
@@ -497,6 +501,7 @@ class StepTree:
 def _start(step: StepView, started: h.StepStarted, at: float) -> None:
     step.kind, step.title, step.status, step.note = started.kind, started.title, "running", ""
     step.attempt, step.attempts = started.attempt, started.attempts
+    step.is_marked_done = False
     step.began = at if started.attempt == 1 or not step.began else step.began
     step.tail = step.errors = ""
     step.calls.clear()
@@ -507,6 +512,7 @@ def _end(step: StepView, finished: h.StepFinished) -> None:
     step.kind, step.status, step.duration = finished.kind, result.status, result.duration
     step.note = result.error.message if result.error is not None else ""
     step.attempt = result.attempts
+    step.is_marked_done = result.marked_done
     step.calls.clear()
     if result.status != "failed":
         step.tail = step.errors = ""

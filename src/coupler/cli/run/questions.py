@@ -14,14 +14,14 @@ from contextlib import asynccontextmanager
 from difflib import get_close_matches, unified_diff
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
 from coupler.cli.terminal import clean, one_line
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import Diff
-from coupler.workflow.engine.front import Approval, FrontEnd, QuestionAnswer
+from coupler.workflow.engine.front import Approval, FrontEnd, InterruptedAnswer, QuestionAnswer
 from coupler.workflow.errors import InputError, Parked
 from coupler.workflow.language.inputs import parse_input
 from coupler.workflow.language.model import Approve, Ask, Converse, Step, all_steps, lists_of
@@ -70,6 +70,16 @@ _CHOICES: Mapping[str, Choice] = {
     "skip": "skip",
     "q": "stop",
     "quit": "stop",
+    "stop": "stop",
+}
+
+
+_INTERRUPTED_CHOICES: Mapping[str, Literal["again", "done", "stop"]] = {
+    "r": "again",
+    "run": "again",
+    "d": "done",
+    "done": "done",
+    "s": "stop",
     "stop": "stop",
 }
 
@@ -123,6 +133,17 @@ class CommandFront(FrontEnd):
         if approval is None:
             raise Parked(f"{place} waits for a yes or no: resume it at a terminal, or with --yes or --no")
         return approval
+
+    async def ask_interrupted(self, place: Place, question: str) -> InterruptedAnswer:
+        if self._approval is not None:
+            return InterruptedAnswer("again" if self._approval else "stop", "option")
+        if self._terminal is None:
+            return InterruptedAnswer("stop", "nobody")
+        async with self._screen.suspended(), self._terminal.turn():
+            choice = await ask_interrupted(self._terminal, str(place), self._screen.mask(question))
+        if choice is None:
+            raise Parked(f"{place} waits for a choice: resume it at a terminal, or with --done or --yes")
+        return InterruptedAnswer(choice, "user")
 
     async def ask(self, place: Place, question: str, answer: Input) -> QuestionAnswer:
         given = self._answers.text_for(place)
@@ -405,6 +426,20 @@ async def ask_choice(terminal: QuestionTerminal, name: str, title: str) -> Choic
         if choice is not None:
             return choice
         prompt = "  Answer r, s or q: "
+    terminal.write("\n")
+    return None
+
+
+async def ask_interrupted(
+    terminal: QuestionTerminal, name: str, question: str
+) -> Literal["again", "done", "stop"] | None:
+    """Asks what becomes of an interrupted step that is to run once; None if the person has left."""
+    prompt = f"{question_text(name, question)}\n  [r]un it again, it was [d]one, or [s]top? "
+    while line := await terminal.ask(prompt):
+        choice = _INTERRUPTED_CHOICES.get(line.strip().lower())
+        if choice is not None:
+            return choice
+        prompt = "  Answer r, d or s: "
     terminal.write("\n")
     return None
 

@@ -249,6 +249,13 @@ async def _start(execution: RunExecution, given: str, words: list[str], cwd: str
 )
 @click.argument("id", metavar="RUN")
 @click.option("--from", "from_step", metavar="STEP", help="Do this step again, and all that came after it.")
+@click.option(
+    "--done",
+    "done_steps",
+    multiple=True,
+    metavar="STEP",
+    help="Say that an interrupted step that is to run `once` was done: it is not run again.",
+)
 @click.option("--force", "is_forced", is_flag=True, help="Go on although the workflow's files have changed.")
 @click.option(
     "-i",
@@ -260,25 +267,38 @@ async def _start(execution: RunExecution, given: str, words: list[str], cwd: str
     help="Give a secret input again, which is kept nowhere.",
 )
 @shared_options
-def resume(id: str, from_step: str | None, is_forced: bool, inputs: dict[str, str], **given: Any) -> None:
+def resume(
+    id: str,
+    from_step: str | None,
+    done_steps: tuple[str, ...],
+    is_forced: bool,
+    inputs: dict[str, str],
+    **given: Any,
+) -> None:
     """Go on with a run that waits for an answer, has failed, was cancelled, or whose process died.
 
     RUN is its id or the beginning of one, as `coupler runs list` shows it.
     Steps that are done are not run again. A step that failed is tried again,
-    and one that was interrupted is repeated; if it is to run `once`, somebody
-    is asked first.
+    and one that was interrupted is repeated. If that is to run `once`, you are
+    asked first whether it runs again, was done, or the run stops; without a
+    terminal, --done STEP says that it was done, and --yes runs it again.
 
     \b
     Examples:
       coupler resume review-7f3k2 --answer version=1.2
       coupler resume review-7f3k2 --from 'fixes[2].fix'
+      coupler resume review-7f3k2 --done deploy
     """
     from coupler.cli.run.execution import execute
 
     options = run_options(given)
+    if from_step is not None and done_steps:
+        raise WrongUsageError("--from and --done exclude each other: --from does steps again")
 
     def story(execution: RunExecution) -> Any:
-        return _resume(execution, id, from_step=from_step, is_forced=is_forced, inputs=inputs)
+        return _resume(
+            execution, id, from_step=from_step, done_steps=done_steps, is_forced=is_forced, inputs=inputs
+        )
 
     sys.exit(execute(RESUME_PROGRAM, options, story))
 
@@ -289,7 +309,13 @@ def resume_main(arguments: list[str]) -> None:
 
 
 async def _resume(
-    execution: RunExecution, id: str, *, from_step: str | None, is_forced: bool, inputs: dict[str, str]
+    execution: RunExecution,
+    id: str,
+    *,
+    from_step: str | None,
+    done_steps: Sequence[str],
+    is_forced: bool,
+    inputs: dict[str, str],
 ) -> int:
     from coupler.cli.store_access import tidying, user_store
     from coupler.workflow.engine.run import resume_run
@@ -303,7 +329,14 @@ async def _resume(
         way = execution.prepare(bundle, record.cwd)
         secrets = await ask_secret_inputs(bundle.main, record, inputs, execution.terminal)
         going_on = resume_run(
-            kept, record.id, bundle, way, secret_inputs=secrets, from_step=from_step, is_forced=is_forced
+            kept,
+            record.id,
+            bundle,
+            way,
+            secret_inputs=secrets,
+            from_step=from_step,
+            done_steps=done_steps,
+            is_forced=is_forced,
         )
         async with going_on as started:
             tidy()

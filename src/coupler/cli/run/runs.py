@@ -320,6 +320,8 @@ def _line_of(node: StepNode, parent: Place | None, record: RunRecord, mask: Mask
     attempts = node.result.attempts if node.result is not None else node.attempt
     if attempts > 1:
         parts.append(count(attempts, "attempt"))
+    if node.result is not None and node.result.marked_done:
+        parts.append("marked as done")
     title = one_line(mask(node.title))
     title = title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"
     reason = ""
@@ -571,7 +573,8 @@ def describe_event(happening: AnyHappening) -> str:
         case run_events.StepFinished(result=result):
             reason = f": {result.error.message}" if result.error is not None else ""
             after = "" if result.status == "skipped" else f" after {format_duration(result.duration)}"
-            return f"{result.status}{after}{reason}"
+            marked = ", marked as done" if result.marked_done else ""
+            return f"{result.status}{after}{marked}{reason}"
         case run_events.RetryPlanned():
             wait = format_duration(happening.delay)
             return f"failed: {happening.error.message}; attempt {happening.attempt} in {wait}"
@@ -589,7 +592,8 @@ def _describe_agent_event(happening: AnyHappening) -> str:
         case run_events.ApprovalAsked(question=question) | run_events.AnswerAsked(question=question):
             return f"asked: {question}"
         case run_events.ApprovalGiven():
-            return f"{'allowed' if happening.approved else 'denied'} by {happening.by}"
+            verdict = "allowed" if happening.approved else "denied"
+            return f"{'marked as done' if happening.marked_done else verdict} by {happening.by}"
         case run_events.AnswerGiven():
             return f"answered by {happening.by}: {happening.text}"
         case run_events.Planned(entries=entries):

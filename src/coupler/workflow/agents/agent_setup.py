@@ -106,7 +106,8 @@ def earlier_session(step: Agent | Converse, attempt: Attempt) -> EarlierSession 
     if result is None:
         raise StepError("not_found", f"`continue: {name}`: that step has not run yet")
     if result.session_id is None or result.agent is None:
-        raise StepError("not_found", f"`continue: {name}`: that step has no session, it is {result.status}")
+        why = "was marked as done" if result.marked_done else f"is {result.status}"
+        raise StepError("not_found", f"`continue: {name}`: that step has no session, it {why}")
     return EarlierSession(result.session_id, result.agent)
 
 

@@ -39,7 +39,7 @@ from coupler.schema.v1 import (
 from coupler.wire.messages import RpcError
 from coupler.workflow.agents.agent_events import LONGEST_LINE, MOST_LISTED, MOST_SHOWN, bounded, shortened
 from coupler.workflow.editor.arguments import FORM_CAPABILITY, ask_for_inputs, value_as_text
-from coupler.workflow.engine.front import Approval, FrontEnd, QuestionAnswer, visible
+from coupler.workflow.engine.front import Approval, FrontEnd, InterruptedAnswer, QuestionAnswer, visible
 from coupler.workflow.errors import InputError, Parked
 from coupler.workflow.language.inputs import parse_input
 
@@ -78,6 +78,13 @@ WAITS_FOR: dict[QuestionKind, str] = {
 
 ALLOW = PermissionOption("allow", "Allow", "allow_once")
 DENY = PermissionOption("deny", "Deny", "reject_once")
+
+INTERRUPTED_OPTIONS = (
+    PermissionOption("again", "Run it again", "allow_once"),
+    PermissionOption("done", "It was done, go on", "allow_once"),
+    PermissionOption("stop", "Stop", "reject_once"),
+)
+"""The options for an interrupted step that is to run once."""
 
 
 class PromptReply(NamedTuple):
@@ -132,20 +139,20 @@ class EditorFrontEnd(FrontEnd):
     async def approve(
         self, place: Place, question: str, default: bool | None, wish: PermissionQuestion | None = None
     ) -> Approval:
-        projection = await self._shown_projection()
         options = permission_options(wish, self._turn.session.secrets.mask)
-        request = RequestPermissionRequest(
-            self._turn.session.id, self._call_about(projection, place, question, wish), options
-        )
-        try:
-            response = await self._turn.call_editor(request)
-        except RpcError:
-            # An editor that cannot ask is nobody.
+        chosen = await self._chosen(place, question, options, wish)
+        if chosen is None:
             return Approval(bool(default), "nobody" if default is None else "default")
-        match response.outcome:
-            case SelectedPermissionOutcome(option_id=chosen):
-                return _approval(chosen, options)
-        raise self._parked(PendingQuestion(str(place), "approval", question))
+        return _approval(chosen, options)
+
+    async def ask_interrupted(self, place: Place, question: str) -> InterruptedAnswer:
+        match await self._chosen(place, question, INTERRUPTED_OPTIONS):
+            case "again" | "done" as choice:
+                return InterruptedAnswer(choice, "user")
+            case None:
+                return InterruptedAnswer("stop", "nobody")
+            case _:
+                return InterruptedAnswer("stop", "user")
 
     async def fill_in(self, place: Place, form: FormRequest, call: str | None) -> FormAnswer:
         request = CreateFormElicitationRequest(form.message, form.schema, **await self._scope(place, call))
@@ -189,6 +196,27 @@ class EditorFrontEnd(FrontEnd):
         if written is None:
             raise self._parked(PendingQuestion(str(place), "message", ""))
         return written.text if written.text.strip() else None
+
+    async def _chosen(
+        self,
+        place: Place,
+        question: str,
+        options: tuple[PermissionOption, ...],
+        wish: PermissionQuestion | None = None,
+    ) -> str | None:
+        """Return the option that the user chose in a dialog; None if the editor cannot ask."""
+        projection = await self._shown_projection()
+        call = self._call_about(projection, place, question, wish)
+        try:
+            response = await self._turn.call_editor(
+                RequestPermissionRequest(self._turn.session.id, call, options)
+            )
+        except RpcError:
+            return None
+        match response.outcome:
+            case SelectedPermissionOutcome(option_id=chosen):
+                return chosen
+        raise self._parked(PendingQuestion(str(place), "approval", question))
 
     def _replied(self, reply: PromptReply, answer: Input) -> QuestionAnswer:
         mentioned = reply.typed.as_answer(answer, self._turn.session.cwd)

@@ -216,7 +216,8 @@ class StepCalls:
         if not step.id:
             return
         fields: dict[str, Any] = {} if result.output is UNSET else {"raw_output": bounded(result.output)}
-        self._settle(step, result.status, result.error, fields)
+        reason = "marked as done" if result.marked_done else None
+        self._settle(step, result.status, result.error, fields, reason)
 
     # Branches and iterations
 
@@ -313,10 +314,17 @@ class StepCalls:
             if step.id:
                 self._ledger.update(step.id, meta=step.origin.as_meta())
 
-    def _settle(self, call: StepCall, status: Status, error: Failure | None, fields: dict[str, Any]) -> None:
+    def _settle(
+        self,
+        call: StepCall,
+        status: Status,
+        error: Failure | None,
+        fields: dict[str, Any],
+        reason: str | None = None,
+    ) -> None:
         match status:
             case "success":
-                self._ledger.settle(call.id, "completed", **fields)
+                self._ledger.settle(call.id, "completed", reason, **fields)
             case "skipped":
                 self._ledger.settle(call.id, "completed", "skipped")
             case "denied":
@@ -354,8 +362,8 @@ class StepPlan:
         self._last = 0
         """The number of the step that has begun or ended last."""
         self._statuses: dict[str, PlanEntryStatus] = dict.fromkeys(self._titles, "pending")
-        self._marks: dict[str, Status] = {}
-        """Statuses of steps that did not end well, to be told in words: in a plan they are completed."""
+        self._marks: dict[str, str] = {}
+        """How steps ended that did not just succeed, to be told in words: in a plan they are completed."""
         self._of_agents: dict[Place, tuple[PlanEntry, ...]] = {}
         self._denied: set[Place] = set()
         """Steps that somebody rejected, so that they are not shown as merely cancelled."""
@@ -403,8 +411,8 @@ class StepPlan:
         self._statuses[place.path] = "completed"
         is_denied = place in self._denied or (result.error is not None and result.error.kind == "denied")
         status: Status = "denied" if is_denied else result.status
-        if status != "success":
-            self._marks[place.path] = status
+        if status != "success" or result.marked_done:
+            self._marks[place.path] = "marked as done" if result.marked_done else status
         return True
 
     def _leave_out(self) -> bool:

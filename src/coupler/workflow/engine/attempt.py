@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RESULT_FIELDS = tuple(field for field in Result.__struct_fields__ if field not in ("attempts", "agent"))
+RESULT_FIELDS = tuple(
+    field for field in Result.__struct_fields__ if field not in ("attempts", "agent", "marked_done")
+)
 """The fields of `steps.x`."""
 
 
@@ -113,6 +115,13 @@ class Attempt:
     def name(self) -> str:
         """The prefix of the paths of steps inside of this one; another attempt has another prefix."""
         return str(self.place) if self.number == 1 else f"{self.place}~{self.number}"
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run, by which people name it."""
+        run = self.names["run"]
+        assert isinstance(run, Mapping)
+        return str(run["id"])
 
     def text(self, template: TemplateText) -> str:
         """Render a template as text."""

@@ -75,6 +75,14 @@ class Approval(msgspec.Struct, frozen=True):
     """True if the user chose one of the question's `offers`, so that it is not asked again."""
 
 
+class InterruptedAnswer(msgspec.Struct, frozen=True):
+    """The answer to what becomes of an interrupted step that is to run once, and who gave it."""
+
+    choice: Literal["again", "done", "stop"]
+    """Whether it runs again, or was done and the run goes on, or the run stops."""
+    by: AnsweredBy
+
+
 class QuestionAnswer(msgspec.Struct, frozen=True):
     """An answer, as text and as the value that it stands for, and who gave it."""
 
@@ -131,6 +139,11 @@ class FrontEnd(Protocol):
     ) -> Approval:
         """Ask for a yes or no, about a step or about a tool call of its agent."""
         ...
+
+    async def ask_interrupted(self, place: Place, question: str) -> InterruptedAnswer:
+        """Ask what becomes of an interrupted step that is to run once; by default, whether it runs again."""
+        approval = await self.approve(place, question, None)
+        return InterruptedAnswer("again" if approval.approved else "stop", approval.by)
 
     async def ask(self, place: Place, question: str, answer: Input) -> QuestionAnswer:
         """Ask for text or a value; what does not fit is asked for again."""

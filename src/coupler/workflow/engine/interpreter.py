@@ -348,7 +348,9 @@ class Interpreter:
         instead = await pass_gate(step, attempt) or await pause_before(step, attempt, self._state.pause)
         if instead is not None:
             return instead
-        await begin_once(step, attempt)
+        done = await begin_once(step, attempt)
+        if done is not None:
+            return await self._recalled(step, scope, place, context, done)
         try:
             return await self._perform(step, scope, attempt, context)
         except Parked:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shlex
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -25,6 +26,7 @@ from coupler.workflow.engine.front import (
 )
 from coupler.workflow.errors import CallDenied, InputError, Parked, StepError
 from coupler.workflow.expressions.expression import unknown
+from coupler.workflow.journal.journal import BEGAN, MARKED_DONE
 from coupler.workflow.journal.run_events import (
     AnswerAsked,
     AnswerGiven,
@@ -272,24 +274,63 @@ async def pass_gate(step: Step, attempt: Attempt) -> Result | None:
     return None if decided else denied_result(gate, attempt, by)
 
 
-async def begin_once(step: Step, attempt: Attempt) -> None:
-    """Ask whether a step with `once` may run again, if an earlier process was stopped in its midst."""
-    if not step.once:
-        return
-    if attempt.decision("began") == attempt.number:
-        question = f"{attempt.place} was interrupted, and is to run once: it may be done. Run it again?"
-        approval = await ask_approval(ApprovalGate(), attempt, question)
-        if approval.by == "nobody":
-            raise Parked(f"{attempt.place} was interrupted, and is to run once: somebody has to decide")
-        if not approval.approved:
-            raise StepError("denied", "it was interrupted, and is not to run again")
-    await attempt.decide("began", attempt.number)
+async def begin_once(step: Step, attempt: Attempt) -> Result | None:
+    """Record that a step with `once` begins; if an earlier process was stopped in its midst, ask before.
+
+    Returns a result if somebody says that it was done.
+    """
+    if not step.once or isinstance(step, Set | Stop):
+        return None
+    if attempt.decision(BEGAN) == attempt.number:
+        if attempt.decision(MARKED_DONE) is UNSET and await _ask_interrupted(attempt) == "done":
+            await attempt.decide(MARKED_DONE, True)
+        if attempt.decision(MARKED_DONE) is not UNSET:
+            return _result_of_done(step)
+    await attempt.decide(BEGAN, attempt.number)
+    return None
+
+
+async def _ask_interrupted(attempt: Attempt) -> Literal["again", "done"]:
+    """Ask what becomes of an interrupted step; raises `Parked` if nobody is there, and `Stopped`."""
+    what = f"{attempt.place} was interrupted, and is to run once: it may be done."
+    question = f"{what} Run it again, go on as done, or stop?"
+    async with attempt.asking:
+        attempt.emit(ApprovalAsked(question=question))
+        answer = await answered(attempt.front.ask_interrupted(attempt.place, question))
+        choice = answer.choice
+        attempt.emit(ApprovalGiven(approved=choice != "stop", by=answer.by, marked_done=choice == "done"))
+    if answer.by == "nobody":
+        resume = f"coupler resume {attempt.run_id}"
+        raise Parked(
+            f"{what} If it was, go on with `{resume} --done {shlex.quote(str(attempt.place))}`; "
+            f"run it again with `{resume} --yes`; or choose at a terminal"
+        )
+    if choice == "stop":
+        raise Stopped("cancelled", f"{attempt.place} was interrupted, and is not to run again")
+    return choice
+
+
+def _result_of_done(step: Step) -> Result:
+    """Return the result of a step that was done: it has succeeded, and what came out of it is not known."""
+    done = Result(status="success", marked_done=True)
+    match step:
+        case Run():
+            output: Json = [] if step.output == "lines" else UNSET
+            return msgspec.structs.replace(done, exit_code=0, stdout="", stderr="", output=output)
+        case Agent() | Ask():
+            return msgspec.structs.replace(done, text="")
+        case Converse():
+            return msgspec.structs.replace(done, text="", output=[])
+        case Approve():
+            return msgspec.structs.replace(done, approved=True)
+        case _:
+            return done
 
 
 def note_waiting(step: Step, attempt: Attempt) -> None:
     """Record that a `once` step only waits for somebody, so that it may go on after a restart."""
     if step.once:
-        attempt.emit(Decided(what="began", value=0))
+        attempt.emit(Decided(what=BEGAN, value=0))
 
 
 async def ask_approval(

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -128,11 +128,13 @@ async def resume_run(
     *,
     secret_inputs: Mapping[str, Json] | None = None,
     from_step: str | None = None,
+    done_steps: Sequence[str] = (),
     is_forced: bool = False,
 ) -> AsyncIterator[StartedRun]:
     """Open a run that is not over, or failed, from where it was left, or from an earlier step.
 
-    Its bundle is that of its file as it is now; raises `RunChangedError` if that has changed, unless forced.
+    `done_steps` are interrupted steps with `once` that were done. Its bundle is that of its file as it is
+    now; raises `RunChangedError` if that has changed, unless forced.
     """
     record = await find_run(store, id)
     if record.status == "success" and from_step is None:
@@ -145,6 +147,7 @@ async def resume_run(
     secrecy = RunSecrets.of(declared_secrets_of(bundle, secret_inputs or {}), *way.environments)
     async with await OpenRun.open(store, record.id, secrecy) as run:
         inputs = run.inputs
+        done = _interrupted_places(run, done_steps)
         if from_step is not None:
             if not run.journal.forget_from(_place(from_step)):
                 raise RunError(_never_at(from_step, record.id, map(str, run.journal.begun)))
@@ -153,6 +156,9 @@ async def resume_run(
         tries_failures = record.status in ("failed", "cancelled")
         if tries_failures:
             run.journal.forget_failure(await _failed_step(store, record.id))
+        if done:
+            run.journal.mark_done(done)
+            await run.journal.durable()
         async with _ready(store, run, bundle, inputs, way, tries_failures=tries_failures) as engine:
             yield StartedRun(run, engine)
 
@@ -496,6 +502,19 @@ def _neighbours(workflow: Workflow) -> list[str]:
 def _place(step: str) -> Place:
     path, mark, visit = step.rpartition("#")
     return Place(path, int(visit)) if mark and visit.isdigit() else Place(step)
+
+
+def _interrupted_places(run: OpenRun, steps: Sequence[str]) -> list[Place]:
+    """Find interrupted steps with `once` by their names; raises RunError with those that there are."""
+    waiting = {str(place): place for place in run.journal.interrupted}
+    for step in steps:
+        if step not in waiting:
+            listed = f"these were: {', '.join(waiting)}" if waiting else "no step of it was"
+            raise RunError(
+                f"--done {printable(step, 60)}: no step of the run {run.id} that is to run `once` was "
+                f"interrupted there: {listed}"
+            )
+    return [waiting[step] for step in steps]
 
 
 def _never_at(step: str, id: str, steps: Iterable[str]) -> str:

@@ -28,7 +28,13 @@ from coupler.workflow.language.model import Json
 JOURNALED = ("step_started", "step_finished", "decided", "run_resumed")
 """The kinds of entries that a journal is read from."""
 
-DECIDED_AGAIN = ("approved", "began")
+BEGAN = "began"
+"""The decision with the attempt that a step with `once` has begun; 0 while it only waits for somebody."""
+
+MARKED_DONE = "marked_done"
+"""The decision that an interrupted step with `once` was done."""
+
+DECIDED_AGAIN = ("approved", BEGAN)
 """Decisions that are made again when a step around the failed one goes on."""
 
 END_HOOKS = ("hooks.error.", "hooks.end.", "hooks.cancel.")
@@ -106,6 +112,22 @@ class RunJournal:
     async def durable(self) -> None:
         """Wait until everything so far survives the death of this process; raises StoreError if it cannot."""
         await self._log.durable()
+
+    @property
+    def interrupted(self) -> tuple[Place, ...]:
+        """The steps with `once` that an earlier process was stopped in: somebody has to say what was done."""
+        over = [place for place in self._results if self.result(place) is not None]
+        return tuple(
+            place
+            for place, began in self.decisions(BEGAN).items()
+            if began == self._decisions.get((place, "attempt"), 1)
+            and not any(_is_around(other, str(place)) for other in over)
+        )
+
+    def mark_done(self, places: Iterable[Place]) -> None:
+        """Note that interrupted steps with `once` were done: they do not run again."""
+        for place in places:
+            self.note(Decided(place=place, what=MARKED_DONE, value=True))
 
     def forget_from(self, place: Place) -> bool:
         """Forget everything since the run was first at this step; False if it never was.

@@ -230,6 +230,8 @@ class ApprovalGiven(Happening, frozen=True, kw_only=True, tag="approval_answered
     approved: bool
     by: Literal["user", "option", "default", "timeout", "rule", "nobody"]
     call: str | None = None
+    marked_done: bool = False
+    """True if the answer is that an interrupted step was done: it does not run again."""
 
 
 class AnswerAsked(Happening, frozen=True, kw_only=True, tag="answer_asked"):
@@ -340,6 +342,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     approved: bool | None = None
     session_id: str | None = None
     agent: str | None = None
+    marked_done: bool = False
+    """True if somebody said that an interrupted step was done, and it did not run again."""
     results: tuple[Mapping[str, Result], ...] | None = None
     """Of loops: the steps of each iteration by their ids."""
 
