@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from coupler.store import StoreError, runs
-from coupler.store.runs import RunChange, RunEntry, RunRecord
+from coupler.store.runs import EntryPart, RunChange, RunEntry, RunRecord
 
 OWNER = """
     import asyncio
@@ -104,6 +104,22 @@ class TestEntries:
         assert len(store.runs.blocking.entries("one")) == 2
         found = store.runs.blocking.find("one")
         assert (found.status, found.exit_code, found.message) == ("parked", 5, "asks")
+
+    def test_parts_that_bodies_have_in_common_are_stored_once_and_read_whole(self, store):
+        number = created(store)
+        shared = runs.shared_body([b"<", EntryPart(1, 1, 2000), b"|", EntryPart(2, 0, 3), b">"])
+        written(store, number, entry(1, b"(" + b"x" * 2000 + b")"), entry(2, b"abcdef"), entry(3, shared))
+
+        assert len(shared) < 100
+        assert store.runs.blocking.entries("one", after=2) == [entry(3, b"<" + b"x" * 2000 + b"|abc>")]
+
+    @pytest.mark.parametrize("part", [EntryPart(7, 0, 3), EntryPart(1, 4, 3)], ids=["no entry", "too short"])
+    def test_a_body_whose_parts_are_gone_is_left_as_it_is(self, store, part):
+        number = created(store)
+        damaged = entry(2, runs.shared_body([b"<", part, b">"]))
+        written(store, number, entry(1, b"abcdef"), damaged)
+
+        assert store.runs.blocking.entries("one") == [entry(1, b"abcdef"), damaged]
 
     def test_much_is_left_to_the_stores_thread(self, store):
         number = created(store)

@@ -1,7 +1,8 @@
 """The tables of workflow runs and of what happened in each, in order.
 
 `RunTable` has plain blocking functions on a given connection, like those of the sessions; `Runs` and
-`BlockingRuns` decide on which thread. What an entry's body means is the workflow's business.
+`BlockingRuns` decide on which thread. What an entry's body means is the workflow's business; what several
+bodies have in common can be stored once, and readers get each of them whole.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ INLINE_LIMIT = 1024 * 1024
 
 READ_BYTES = 512 * 1024
 """Bytes of entries that are read at once; their reader is not the only one to be served."""
+
+SHARING = b"\xc1\xc1"
+"""Begins a stored body that has parts in common with earlier ones; no other body begins so."""
 
 RunStatus = Literal["running", "success", "failed", "cancelled", "parked"]
 
@@ -71,6 +75,14 @@ class RunEntry(NamedTuple):
     path: str
     visit: int
     body: bytes
+
+
+class EntryPart(NamedTuple):
+    """Bytes of the body of an earlier entry of the same run."""
+
+    seq: int
+    start: int
+    length: int
 
 
 class RunChange(NamedTuple):
@@ -366,18 +378,43 @@ def read_run_entries(
     """Read the entries of a run after one of them; some of them, unless all are wanted."""
     chosen = f" AND kind IN ({','.join('?' * len(kinds))})" if kinds else ""
     rows = connection.execute(
-        "SELECT seq, at, kind, path, visit, body FROM run_entries WHERE run ="
+        "SELECT seq, at, kind, path, visit, body, run FROM run_entries WHERE run ="
         f" (SELECT number FROM runs WHERE id = ?) AND seq > ? AND seq <= ?{chosen} ORDER BY seq",
         [id, after, 2**62 if until is None else until, *kinds],
     )
     entries: list[RunEntry] = []
     size = 0
-    for row in rows:
-        entries.append(RunEntry(*row))
-        size += len(row[-1]) + 200
+    for seq, at, kind, path, visit, stored, number in rows:
+        body = _whole_body(connection, number, stored)
+        entries.append(RunEntry(seq, at, kind, path, visit, body))
+        size += len(body) + 200
         if size >= READ_BYTES and not is_whole:
             break
     return entries
+
+
+def shared_body(parts: Sequence[bytes | EntryPart]) -> bytes:
+    """Return a body to be stored of which some parts stand in earlier entries; readers get it whole."""
+    return SHARING + msgspec.msgpack.encode(parts)
+
+
+def _whole_body(connection: sqlite3.Connection, number: int, body: bytes) -> bytes:
+    """Return a body with the parts that others have; unreadable, as it is stored, if one of them is gone."""
+    if not body.startswith(SHARING):
+        return body
+    found: list[bytes] = []
+    for part in msgspec.msgpack.decode(body[len(SHARING) :], type=list[bytes | EntryPart]):
+        if isinstance(part, bytes):
+            found.append(part)
+            continue
+        row = connection.execute(
+            "SELECT substr(body, ?, ?) FROM run_entries WHERE run = ? AND seq = ?",
+            [part.start + 1, part.length, number, part.seq],
+        ).fetchone()
+        if row is None or len(row[0]) != part.length:
+            return body
+        found.append(row[0])
+    return b"".join(found)
 
 
 def last_seq(connection: sqlite3.Connection, number: int) -> int:

@@ -681,6 +681,27 @@ class TestCutOff:
         assert "\n      | 1\n      | 2\n" in _runs("show", place.ids[0], "--full")
 
 
+def test_a_long_output_is_stored_once_and_read_whole(place):
+    size = 3_000_000
+    place.write(f"""
+        steps:
+          - {{id: big, run: "seq 1 1000000 | head -c {size}"}}
+          - {{id: name, ask: Which name?}}
+        outputs: {{out: "{{{{ steps.big.stdout }}}}"}}
+    """)
+    written = "".join(f"{n}\n" for n in range(1, 500_000))[:size]
+
+    forked.run([*COUPLER, "run", "./flow.yaml", "--quiet"], capture_output=True)
+    stored = sum(file.stat().st_size for file in place.store_file.parent.glob("coupler.db*"))
+    assert size < stored < 1.1 * size
+    told = [json.loads(line) for line in _runs("logs", place.ids[0], "--json").splitlines()]
+    (big,) = (each["result"] for each in told if each["event"] == "step_finished" and each["id"] == "big")
+
+    assert big["stdout"] == written
+    assert "".join(each["text"] for each in told if each["event"] == "output") == written
+    assert place.resume("--answer", "name=x", "--quiet").stdout == f"{written}\n"
+
+
 def _runs(*words: str) -> str:
     done = forked.run([*COUPLER, "runs", *words], check=True, capture_output=True, text=True)
     return str(done.stdout)

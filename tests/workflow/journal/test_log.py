@@ -447,6 +447,117 @@ class TestSecrets:
         assert told[0].happening.result.stdout == "«secret:TOKEN»\n"
 
 
+class TestStoredOnce:
+    """What a step wrote is stored as it comes, and its result refers to that."""
+
+    SECRET = "hunter2-hunter2"
+    LINES = "".join(f"line {number}: ä\U0001f600 of some output\n" for number in range(40_000))
+
+    def kept(self, *happenings, secrecy=None):
+        """What a run stores of this, read whole, and how many bytes of it are really there."""
+
+        async def play(store):
+            async with await new_run(store, secrecy=secrecy or RunSecrets()) as run:
+                for happening in happenings:
+                    run.log.append(happening)
+            size = store._database.read(
+                lambda connection: connection.execute("SELECT sum(length(body)) FROM run_entries").fetchone()
+            )
+            return [each.happening for each in _whole(store, run)], size[0]
+
+        return in_store(play)
+
+    def test_a_result_costs_little_besides_what_was_written(self):
+        out, err, said_text = self.LINES, self.LINES[1000:90_000], self.LINES[:70_000]
+        pieces = [wrote(out[n : n + 65_536]) for n in range(0, len(out), 65_536)]
+        pieces[3:3] = [wrote(err, stream="stderr")]
+        end = finished(stdout=out, stderr=err, text=said_text, output={"n": 1})
+
+        events, size = self.kept(started(), *pieces, said(said_text), end)
+
+        assert events[-1] == end
+        assert size < 1.02 * len((out + err + said_text).encode())
+
+    def test_what_is_redacted_differently_is_in_the_result(self):
+        secrecy = RunSecrets.of({"TOKEN": self.SECRET}, {})
+        out = self.LINES[:300_000] + f"it is {self.SECRET}, and «secret:X»\n" + self.LINES[300_000:]
+        pieces = [wrote(out[n : n + 65_536]) for n in range(0, len(out), 65_536)]
+
+        events, size = self.kept(started(), *pieces, finished(stdout=out), secrecy=secrecy)
+
+        assert secrecy.revealed(events[-1]).result.stdout == out
+        assert size < 1.1 * len(out.encode())
+
+    @pytest.mark.parametrize("out", ["short\n", "a\udcff" * 4000, ""], ids=["short", "no text", "nothing"])
+    def test_what_cannot_be_shared_is_kept_as_well(self, out):
+        shown = out.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+        events, _ = self.kept(started(), *([wrote(shown)] if shown else []), finished(stdout=out))
+
+        assert events[-1] == finished(stdout=out)
+
+    def test_an_earlier_attempt_is_not_taken_for_the_last_one(self):
+        first, second = "x" * 5000, "y" * 5000
+
+        events, size = self.kept(
+            started(), wrote(first), started(attempt=2), wrote(second), finished(stdout=second)
+        )
+
+        assert events[-1] == finished(stdout=second)
+        assert size < 11_000
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_whatever_is_written_in_whichever_pieces_is_read_as_it_was(self, seed):
+        chance = random.Random(seed)
+        secrecy = RunSecrets.of({"TOKEN": self.SECRET}, {})
+        words = ["x" * 3000, "y" * 3000, self.SECRET, "«secret:TOKEN»", "ä\U0001f600", "\n", "a b c " * 500]
+        streams = {"stdout": "", "stderr": ""}
+        pieces = []
+        for _ in range(chance.randrange(60)):
+            stream = chance.choice([*streams])
+            text = "".join(chance.choices(words, k=3))[chance.randrange(20) :]
+            streams[stream] += text
+            pieces.append(wrote(text, stream=stream))
+            if chance.random() < 0.2:
+                pieces.append(Noted(place=STEP, text="between"))
+
+        end = finished(**streams)
+        events, _ = self.kept(started(), *pieces, end, secrecy=secrecy)
+
+        assert secrecy.revealed(events[-1]) == end
+
+    def test_rows_that_a_result_refers_to_are_not_dropped(self, monkeypatch):
+        monkeypatch.setattr(log_module, "MOST_PENDING", 1000)
+        before, after = said("x" * 3000), wrote("y" * 3000, Place("other"))
+
+        async def play(store):
+            run = await new_run(store)
+            run.log.append(before)
+            run.log.append(finished(text=before.text))
+            run.log.append(after)
+            await _fails(run, store, monkeypatch)
+            run.log.append(finished(Place("other"), stdout=after.text))
+            await run.log.durable()
+            return [each.happening for each in _whole(store, run)]
+
+        assert in_store(play) == [
+            before,
+            finished(text=before.text),
+            finished(Place("other"), stdout=after.text),
+        ]
+
+
+def _whole(store, run):
+    return [logged_in(entry) for entry in _all_entries(store, run.id)]
+
+
+def _all_entries(store, id):
+    entries = []
+    while more := store.runs.blocking.entries(id, entries[-1].seq if entries else 0):
+        entries += more
+    return entries
+
+
 def test_a_killed_process_has_lost_nothing_that_was_durable(tmp_path):
     path = str(tmp_path / "coupler.db")
     program = """

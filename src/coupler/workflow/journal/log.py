@@ -1,34 +1,38 @@
 """The log of a run: all its events in one order, kept in the store and sent to any number of followers.
 
 Followers get each piece of text as it comes; the store gets the pieces of a step joined into rows, which
-have the number of their last piece. So numbers only grow, and who reads the store sees fewer of them.
+have the number of their last piece. So numbers only grow, and who reads the store sees fewer of them. The
+result of a step has the same texts again: it is stored with references to those rows, and read whole.
 `append` never waits: neither a slow follower nor a busy disk holds up the run, which waits only in `durable`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterable, Iterator
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgspec
 
 from coupler.redaction.masker import StreamMasker
 from coupler.store.database import now
 from coupler.store.errors import StoreError
-from coupler.store.runs import RunChange, RunEntry, Runs
+from coupler.store.runs import EntryPart, RunChange, RunEntry, Runs, shared_body
 from coupler.workflow.journal.run_events import (
     AnyHappening,
     Happening,
     Logged,
     Place,
+    Result,
     RunFinished,
     RunResumed,
     Said,
     StepFinished,
+    StepStarted,
     Thought,
     Wrote,
     kind_of,
@@ -59,6 +63,18 @@ MOST_RECENT = 1024 * 1024
 
 ENTRY_COST = 200
 """Bytes that an entry costs besides its texts."""
+
+LEAST_SHARED = 1024
+"""Bytes of a row's text that a result refers to; a shorter one is stored twice."""
+
+PREFIX = 64
+"""Bytes by which the place of a row's text in a result is found."""
+
+MOST_PLACES = 4
+"""Most places of a result that are compared with a row's text."""
+
+SEARCHED = 1024 * 1024
+"""Bytes of a result in which a row's text is looked for, besides those of rows that were not found."""
 
 TextPiece = Said | Thought | Wrote
 
@@ -207,8 +223,12 @@ class RunLog:
         at = now()
         row = entry_of(kept, self._seq + 1, at)
         self._seq += 1
-        self._rows.append(row)
         self._recent.add(Logged(self._seq, at / 1000, cast(AnyHappening, kept)), len(row.body))
+        if isinstance(kept, StepFinished):
+            row = self._joiner.stored.share(row, kept)
+        if isinstance(kept, StepFinished | StepStarted):
+            self._joiner.stored.forget(kept.place)
+        self._rows.append(row)
         self._size += len(row.body) + ENTRY_COST
         match kept:
             case RunResumed():
@@ -268,7 +288,9 @@ class RunLog:
         log.error(
             "the log of the run %s could not be written for too long: a part of its text is lost", self._id
         )
-        self._rows = [row for row in self._rows if row.kind not in PIECE_KINDS]
+        stored = self._joiner.stored
+        self._rows = [row for row in self._rows if row.kind not in PIECE_KINDS or row.seq in stored.referred]
+        stored.forget_all()
         self._size = sum(len(row.body) + ENTRY_COST for row in self._rows)
         self._recent.shrink()
 
@@ -418,14 +440,15 @@ class _JoinedPieces:
         self.at = at
         self.texts = [piece.text]
 
-    def row(self) -> RunEntry:
-        return entry_of(msgspec.structs.replace(self.start, text="".join(self.texts)), self.seq, self.at)
+    def piece(self) -> TextPiece:
+        return msgspec.structs.replace(self.start, text="".join(self.texts))
 
 
 class PieceJoiner:
     """Joins the pieces of each step into rows; pieces of concurrent steps do not part them."""
 
     def __init__(self) -> None:
+        self.stored = StoredTexts()
         self._of_places: dict[Place | None, _JoinedPieces] = {}
 
     def add(self, piece: TextPiece, seq: int, at: int) -> RunEntry | None:
@@ -436,13 +459,93 @@ class PieceJoiner:
             gathered.seq = seq
             return None
         self._of_places[piece.place] = _JoinedPieces(piece, seq, at)
-        return None if gathered is None else gathered.row()
+        return None if gathered is None else self._row(gathered)
 
     def close(self) -> list[RunEntry]:
         """Return all rows; what comes now begins another one."""
-        rows = [gathered.row() for gathered in self._of_places.values()]
+        rows = [self._row(gathered) for gathered in self._of_places.values()]
         self._of_places.clear()
         return rows
+
+    def _row(self, gathered: _JoinedPieces) -> RunEntry:
+        piece = gathered.piece()
+        row = entry_of(piece, gathered.seq, gathered.at)
+        self.stored.add(piece, row)
+        return row
+
+
+class StoredText(NamedTuple):
+    """The text at the end of a row's body, as it is found again in the body of a result."""
+
+    part: EntryPart
+    prefix: bytes
+    digest: bytes
+
+
+class StoredTexts:
+    """The rows of text of the steps that are not over: their results refer to them.
+
+    What a result has that no row has, as a reference in the place of a secret, stays in it.
+    """
+
+    def __init__(self) -> None:
+        self.referred: set[int] = set()
+        """The numbers of all rows that results refer to."""
+        self._of_places: dict[Place | None, dict[str, list[StoredText]]] = {}
+
+    def add(self, piece: TextPiece, row: RunEntry) -> None:
+        """Note a row that ends with the text of a piece."""
+        line = _line_of(piece)
+        text = piece.text.encode("utf-8", "surrogatepass")
+        if len(text) < LEAST_SHARED or line not in Result.__struct_fields__ or not row.body.endswith(text):
+            return
+        part = EntryPart(row.seq, len(row.body) - len(text), len(text))
+        lines = self._of_places.setdefault(piece.place, {})
+        lines.setdefault(line, []).append(StoredText(part, text[:PREFIX], _digest(text)))
+
+    def share(self, row: RunEntry, finished: StepFinished) -> RunEntry:
+        """Return the row of a result with references to the rows that have parts of it."""
+        body = memoryview(row.body)
+        lines = self._of_places.get(finished.place, {})
+        parts: list[bytes | EntryPart] = []
+        end = missed = 0
+        # In the order in which the result has them.
+        for line in filter(lines.__contains__, Result.__struct_fields__):
+            for text in lines[line]:
+                start = _position(text, row.body, end, end + text.part.length + missed + SEARCHED)
+                if start is None:
+                    missed += 2 * text.part.length
+                    continue
+                parts += [bytes(body[end:start]), text.part]
+                end, missed = start + text.part.length, 0
+                self.referred.add(text.part.seq)
+        if not parts:
+            return row
+        return row._replace(body=shared_body([*parts, bytes(body[end:])]))
+
+    def forget(self, place: Place | None) -> None:
+        """Forget the texts of a step that is over, or of an earlier attempt."""
+        self._of_places.pop(place, None)
+
+    def forget_all(self) -> None:
+        """Forget all texts, because their rows are not stored."""
+        self._of_places.clear()
+
+
+def _position(text: StoredText, body: bytes, start: int, end: int) -> int | None:
+    """Return where a body has a text, between two positions; None if it is not found there."""
+    for _ in range(MOST_PLACES):
+        start = body.find(text.prefix, start, end)
+        if start < 0:
+            break
+        if _digest(memoryview(body)[start : start + text.part.length]) == text.digest:
+            return start
+        start += 1
+    return None
+
+
+def _digest(text: bytes | memoryview) -> bytes:
+    return hashlib.blake2b(text, digest_size=16).digest()
 
 
 def _line_of(piece: TextPiece) -> str:
