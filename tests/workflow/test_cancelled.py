@@ -177,6 +177,27 @@ def test_a_command_that_has_ended_when_the_cancel_comes_is_not_run_again(
     assert finished["outputs"] == {"code": 3 if end else 0, "text": "told\n"}
 
 
+def test_a_command_that_a_shutdown_ends_with_us_is_repeated(project: Project) -> None:
+    project.write("""
+        steps:
+          - id: work
+            run: echo begun >> done; echo $$ > pid; test -e go || sleep 600
+            on_error: continue
+    """)
+
+    with project.running() as process:
+        pid = pid_in(project.directory / "pid")
+        with stopped(process.pid):
+            os.kill(pid, signal.SIGTERM)
+            until(lambda: _is_over(pid))
+            os.kill(process.pid, signal.SIGTERM)
+        assert project.ended(process) == 130
+    (project.directory / "go").touch()
+    project.resume()
+
+    assert project.read("done") == ["begun", "begun"]
+
+
 def test_commands_of_all_branches_are_kept(project: Project) -> None:
     for item in "ab":
         os.mkfifo(project.directory / f"gate-{item}")

@@ -155,8 +155,8 @@ class RunningCommand:
     ) -> None:
         """End the command and all that it started: SIGTERM, and SIGKILL after `grace` seconds.
 
-        It has `linger` seconds before that to end by itself.
-        It is heard meanwhile, so that nobody who cleans up waits for a reader. Cancelled, it kills at once.
+        It has `linger` seconds before that to end by itself. It is heard meanwhile, so that nobody who cleans
+        up waits for a reader. Cancelled, it kills at once.
         """
         hearing = asyncio.ensure_future(self._hear_to_the_end(listener, stderr))
         try:

@@ -44,6 +44,10 @@ class StepWork:
         """What there is of a result when the work is cancelled, or its time is up."""
         self._cancels = _cancels()
 
+    def begin(self, attempt: int) -> None:
+        """Begin an attempt: nothing of an earlier one counts any more."""
+        self.attempts, self.result, self.partial = attempt, None, None
+
     @property
     def is_cancelled(self) -> bool:
         """True if the step was cancelled since it began."""

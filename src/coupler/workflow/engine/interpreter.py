@@ -282,7 +282,7 @@ class Interpreter:
             return kept
         context = replace(context, is_over=True)
         work = StepWork()
-        work.attempts = kept.attempts
+        work.begin(kept.attempts)
         attempt = self._attempt_at(step, scope, place, context, work)
         passage = BlockRun(self, scope, attempt, context)
         await passage.recall(step)
@@ -314,7 +314,7 @@ class Interpreter:
         if (decided := self._memory.decision(place, "attempt")) is not UNSET:
             number = decided
         while True:
-            work.attempts, work.partial = number, None
+            work.begin(number)
             try:
                 with span(f"attempt {number}", {"step.path": str(place), "step.attempt": number}):
                     result = await self._attempt(step, scope, place, context, work)

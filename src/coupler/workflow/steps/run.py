@@ -107,7 +107,7 @@ async def _run(
             try:
                 await _until_over(job, stdout, stderr)
             except asyncio.CancelledError:
-                if not job.has_ended_itself:
+                if not _is_done(job):
                     attempt.work.partial = _partial(stdout, stderr)
                     raise
                 # Its work was done when the cancel came, which is raised once the result is recorded.
@@ -130,6 +130,14 @@ async def _until_over(job: RunningCommand, stdout: _Stream, stderr: _Stream) -> 
     finally:
         # Also if it is cancelled; what is left then has something to say until its end.
         await job.end(GRACE, stdout.hear, stderr.hear, linger=linger)
+
+
+def _is_done(job: RunningCommand) -> bool:
+    """Tell whether a command that was cancelled had come to its own end before.
+
+    One that a signal ended was in its midst, whoever sent that: a shutdown sends one to all processes.
+    """
+    return job.has_ended_itself and job.returncode is not None and job.returncode >= 0
 
 
 def _partial(stdout: _Stream, stderr: _Stream) -> Result:
