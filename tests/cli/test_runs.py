@@ -577,3 +577,29 @@ class TestDelete:
     def test_to_delete_makes_no_store(self, coupler_home):
         assert runs("delete", "--older-than", "3d", "--yes") == "No run fits: nothing was deleted.\n"
         assert not (coupler_home / "coupler.db").exists()
+
+
+def test_a_run_whose_store_is_deleted_is_kept_whole_in_a_new_one(store_file, tmp_path):
+    lost = keep(store_file, FAILED)
+    (tmp_path / "deleting.yaml").write_text(
+        "name: deleting\nsteps:\n"
+        "  - {id: first, run: echo one}\n"
+        f"  - {{id: deletes, run: 'rm {store_file}'}}\n"
+        "  - {id: last, run: echo two}\n"
+    )
+
+    ended = forked.run(
+        [*COUPLER, "run", str(tmp_path / "deleting.yaml")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    assert f"{store_file} was deleted while it was open" in ended.stderr
+    (run,) = json.loads(runs("list", "--json"))
+    assert (run["status"], run["workflow"]) == ("success", "deleting")
+    shown = runs("show", run["id"])
+    assert [word in shown for word in ("first  success", "deletes  success", "last  success")] == [True] * 3
+    assert f"there is no run {lost}" in runs("show", lost, code=1)

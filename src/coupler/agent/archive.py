@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,8 +21,8 @@ from coupler.agent.content import pieces
 from coupler.agent.errors import SESSION_HELD, store_failed, unknown_session
 from coupler.agent.history import EventJournal, HistoryReplay, ReplayedEvent, journal_turn
 from coupler.agent.session import configuration_of, pack_state, unpack_state
-from coupler.agent.turn import COMPACTION, compaction_text
-from coupler.events import Compaction, Content, Info, Options, Text, Thought, ToolUpdate, Usage
+from coupler.agent.turn import COMPACTION, NOTICES, compaction_text, notice_text
+from coupler.events import Compaction, Content, Info, Notice, Options, Text, Thought, ToolUpdate, Usage
 from coupler.events import Mode as ModeChange
 from coupler.events.records import STOP, TOOL, UserMessage
 from coupler.schema.decoding import DecodingError, decode
@@ -69,6 +69,16 @@ class Archive:
             # The rules are about the user's own file, not about one that an agent has for itself.
             store.tidy_up(rules if path is None else NO_RULES, after=TIDY_UP_AFTER)
             return cls(store, identity)
+
+    def tell_if_replaced(self, tell: Callable[[str], None]) -> None:
+        """Call this on the event loop when the store's file was deleted or replaced, with a sentence."""
+        loop = asyncio.get_running_loop()
+
+        def tell_in_loop(sentence: str) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(tell, sentence)
+
+        self._store.tell_if_replaced(tell_in_loop)
 
     @property
     def choices(self) -> ChoiceStore:
@@ -288,6 +298,16 @@ async def _show(session: Session, event: ReplayedEvent) -> None:
         case Compaction() | Content():
             session.outlet.show(event)
     await session.outlet.wait_for_room()
+
+
+def warn(session: Session, sentence: str) -> None:
+    """Show the client of a session a warning that belongs to no turn."""
+    title, _, description = sentence.partition(". ")
+    notice = Notice("warning", title, description or None)
+    if session.editor.offers(NOTICES):
+        session.outlet.show(notice)
+    else:
+        session.outlet.show(Text(notice_text(notice), session.outlet.new_message_id()))
 
 
 async def _show_standing(session: Session, archive: Archive) -> None:

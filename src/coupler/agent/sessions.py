@@ -209,6 +209,13 @@ class Sessions:
             from coupler.agent.archive import Archive
 
             self._archive = Archive.open(store, identity)
+            self._archive.tell_if_replaced(self._warn_all)
+
+    def _warn_all(self, sentence: str) -> None:
+        from coupler.agent.archive import warn
+
+        for session in self._open.values():
+            warn(session, sentence)
 
     async def _ready_factory(self) -> AgentFactory:
         """Return the factory if the user is logged in; raises the error to answer with if not."""

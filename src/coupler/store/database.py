@@ -4,12 +4,14 @@ A `Database` has two connections. That of the event loop never waits: it does wh
 once that the file is locked. It is the first choice because it is quicker: with 200 busy turns a thread waits
 up to 5 ms for the interpreter at every step of SQLite, so that a list of sessions takes 250 ms there and 0.2
 ms here. That of the `StoreThread` waits patiently. What was deleted leaves free pages, which `reclaim_space`
-gives back to the file system.
+gives back to the file system. A file that was deleted or replaced while it was open is noticed before the
+next use; then the one at the path is opened, with what was open in the old one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import logging
 import os
@@ -20,8 +22,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
+from functools import partial
 from itertools import count
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from coupler.store.errors import StoreError, not_ours, translate_error, unusable, written_by_newer
 from coupler.store.space import (
@@ -45,6 +48,9 @@ CHECKPOINT_AT = 4 * 1024 * 1024
 
 LARGEST_LOG = 256 * 1024 * 1024
 """Bytes of the log from which on writers must wait while it is emptied; they may be too busy for less."""
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks whether the files at the path are still those that are open."""
 
 CHORE_REST, COMMAND_REST = 3.0, 1.0
 """Rests between two slices of a chore, and of what somebody waits for, as shares of a slice's time.
@@ -76,6 +82,25 @@ def now() -> int:
     return time.time_ns() // 1_000_000
 
 
+class CarriedWork(Protocol):
+    """What is open in a database, and is carried over when the file is another one."""
+
+    def collect(self, old: sqlite3.Connection, kept: sqlite3.Connection) -> None:
+        """Copy it aside; raises sqlite3.Error if the old file cannot be read."""
+        ...
+
+    def restore(self, kept: sqlite3.Connection, new: sqlite3.Connection) -> int:
+        """Put it into the new file, inside a transaction; returns how much could not be read before."""
+        ...
+
+
+class _Lost(NamedTuple):
+    """A file that was deleted or replaced: how, and what was open in it."""
+
+    sentence: str
+    kept: sqlite3.Connection
+
+
 class Database:
     """One open file. To be used on one thread, that of the event loop or of a command."""
 
@@ -95,22 +120,33 @@ class Database:
         self._log_size_at_checkpoint = 0
         # The only connection to a database in memory serves all threads.
         self._turns = threading.RLock() if path == IN_MEMORY else nullcontext()
+        self.open_work: CarriedWork | None = None
+        """What goes on in another file if this one is deleted or replaced."""
+        self.on_replaced: Callable[[str], None] | None = None
+        """Called on the store's thread with a sentence when the file was deleted or replaced."""
+        self._looked_at = time.monotonic()
+        self._is_misplaced = False
+        self._lost: _Lost | None = None
         self._inline = self._open()
+        self._files = _files_at(self.path)
         self._thread = None if path == IN_MEMORY else StoreThread(self._connect_patiently)
 
     def close(self, patience: float = 1.0) -> None:
         """Close the file; SQLite folds the log into it if nobody else has it open."""
         # First this one: the last to close writes to the disk, and that may take a while.
-        self._inline.close()
+        if not self._is_misplaced:
+            self._inline.close()
         if self._thread is not None:
             self._thread.close(patience)
 
     def transaction(self, work: DatabaseWork[T]) -> T:
         """Write now, all or nothing; raises at once if another writer is at it."""
+        self._refuse_if_misplaced()
         return self._translating(self._write, self._inline, work)
 
     def read(self, work: DatabaseWork[T]) -> T:
         """Read now. Without a write-ahead log, or while one is recovered, this too can be locked."""
+        self._refuse_if_misplaced()
         return self._translating(_just_do, self._inline, work)
 
     async def attempt(self, work: DatabaseWork[T]) -> T:
@@ -202,6 +238,19 @@ class Database:
             time.sleep(FOLD_PAUSE)
         return self.wait_to_read(read_space).free_bytes
 
+    def look_again(self) -> None:
+        """Look before the next use whether the file is still the one at its path."""
+        self._looked_at = 0.0
+
+    def open_if_replaced(self, patience: float) -> None:
+        """Open the file that is at the path now, if it is another one, for so many seconds."""
+        self.look_again()
+        if self._thread is not None and not self._is_in_place():
+            try:
+                self.submit(lambda connection: None).result(patience)
+            except (StoreError, TimeoutError) as error:
+                log.error("what was open in %s is lost: %s", self.path, error)
+
     @property
     def commits_at_once(self) -> bool:
         """True if a commit does not wait for the disk itself."""
@@ -221,7 +270,9 @@ class Database:
     ) -> Future[T]:
         if self._thread is None:
             return _done_at_once(lambda: self._translating(way, self._inline, work))
-        return self._thread.submit(lambda connection: self._translating(way, connection, work), chore=chore)
+        return self._thread.submit(
+            lambda connection: self._translating(way, self._placed(connection), work), chore=chore
+        )
 
     def _translating(
         self,
@@ -252,12 +303,90 @@ class Database:
         try:
             size = os.stat(f"{self.path}-wal").st_size
         except OSError:
+            self.look_again()
             return
         if size < self._log_size_at_checkpoint:
             self._log_size_at_checkpoint = 0
         if size - self._log_size_at_checkpoint >= CHECKPOINT_AT:
             self._log_size_at_checkpoint = size
             self._thread.submit(_checkpoint if size < LARGEST_LOG else _empty_log, chore=True)
+
+    def _refuse_if_misplaced(self) -> None:
+        """Raise as if the file were locked if it is not the one at its path: the thread opens that one."""
+        if self._thread is not None and not self._is_in_place():
+            raise StoreError("locked", f"{self.path} was deleted or replaced: try again")
+
+    def _is_in_place(self) -> bool:
+        """Tell whether the open files are those at the path; looks at most once a second."""
+        if self._is_misplaced:
+            return False
+        moment = time.monotonic()
+        if moment - self._looked_at >= LOOK_EVERY:
+            self._looked_at = moment
+            self._is_misplaced = _files_at(self.path) != self._files
+        return not self._is_misplaced
+
+    def _placed(self, connection: sqlite3.Connection) -> sqlite3.Connection:
+        """The thread's connection, to the file that is at the path now; on the store's thread."""
+        if not self._is_misplaced:
+            return connection
+        assert self._thread is not None
+        if self._lost is None:
+            self._lost = self._leave_files()
+        connection.close()
+        return self._thread.reconnect()
+
+    def _leave_files(self) -> _Lost:
+        """Copy aside what is open in files that are not those at the path, and close them."""
+        found = _files_at(self.path)
+        lost = _Lost(_how_lost(self.path, self._files, found), sqlite3.connect("", check_same_thread=False))
+        try:
+            if self.open_work is not None:
+                self.open_work.collect(self._inline, lost.kept)
+        except sqlite3.Error as error:
+            log.warning("what was open in %s cannot be read any more: %s", self.path, error)
+        is_used_by_others = found.database == self._files.database and found.log not in (
+            None,
+            self._files.log,
+        )
+        if not is_used_by_others:
+            # So that a file that was moved away is whole, and nothing is lost of one that is in its place.
+            _empty_log(self._inline)
+        self._inline.close()
+        if found.database != self._files.database:
+            self._remove_old_log(found)
+        return lost
+
+    def _remove_old_log(self, found: _Files) -> None:
+        """Remove the log of the former file from beside the new one, which it would damage."""
+        for suffix, there, ours in (
+            ("-wal", found.log, self._files.log),
+            ("-shm", found.shared_memory, self._files.shared_memory),
+        ):
+            if there is not None and there == ours:
+                with contextlib.suppress(OSError):
+                    os.remove(f"{self.path}{suffix}")
+
+    def _take_up_files(self, lost: _Lost) -> None:
+        """Open what is at the path now, and put there what was open in the former file."""
+        inline = self._open()
+        try:
+            sentence = lost.sentence
+            if self.open_work is not None:
+                with contextlib.closing(self._connect(self._patience)) as new:
+                    incomplete = _in_transaction(new, partial(self.open_work.restore, lost.kept))
+                sentence += " Of some only what was still in memory." if incomplete else ""
+        except BaseException:
+            inline.close()
+            raise
+        lost.kept.close()
+        self._inline, self._lost = inline, None
+        self._files = _files_at(self.path)
+        self._log_size_at_checkpoint = 0
+        self._is_misplaced = False
+        log.warning("%s", sentence)
+        if self.on_replaced is not None:
+            self.on_replaced(sentence)
 
     def _next_slice(self, work: DatabaseWork[bool], after: float = 0.0) -> None:
         """Do a slice of a chore, the next one after a rest, and so on until nothing is left to do."""
@@ -267,7 +396,7 @@ class Database:
         def timed(connection: sqlite3.Connection) -> bool:
             nonlocal began
             began = time.monotonic()
-            return self._translating(_just_do, connection, work)
+            return self._translating(_just_do, self._placed(connection), work)
 
         def go_on(future: Future[bool]) -> None:
             if future.cancelled():
@@ -371,7 +500,12 @@ class Database:
 
     def _connect_patiently(self) -> sqlite3.Connection:
         try:
+            if self._is_misplaced:
+                self._lost = self._lost or self._leave_files()
+                self._take_up_files(self._lost)
             return self._connect(self._patience)
+        except OSError as error:
+            raise unusable(self.path, error.strerror or str(error)) from error
         except sqlite3.Error as error:
             raise translate_error(error, self.path) from error
 
@@ -389,6 +523,36 @@ class Database:
             connection.close()
             raise
         return connection
+
+
+class _Files(NamedTuple):
+    """The device and inode of a database's file, of its log and of what its users share; None: not there."""
+
+    database: tuple[int, int] | None
+    log: tuple[int, int] | None
+    shared_memory: tuple[int, int] | None
+
+
+def _files_at(path: str) -> _Files:
+    return _Files(*(_file_at(f"{path}{suffix}") for suffix in ("", "-wal", "-shm")))
+
+
+def _file_at(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _how_lost(path: str, before: _Files, found: _Files) -> str:
+    if found.database is None:
+        kept = "The sessions and runs that are open are kept in a new one; all others are gone."
+        return f"{path} was deleted while it was open. {kept}"
+    if found.database != before.database:
+        kept = "The new file is used, and the sessions and runs that are open are kept in it."
+        return f"{path} was replaced while it was open. {kept}"
+    return f"A file beside {path} was deleted or replaced while it was open. The store was opened again."
 
 
 def _just_do(connection: sqlite3.Connection, work: DatabaseWork[T]) -> T:
@@ -522,6 +686,12 @@ class StoreThread:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
         return future
+
+    def reconnect(self) -> sqlite3.Connection:
+        """Use another connection from now on, also if it cannot be made yet; on the thread itself."""
+        self._connection = None
+        self._connection = self._connect()
+        return self._connection
 
     def close(self, patience: float) -> None:
         """Finish the jobs, for so many seconds; a thread that is stuck ends with the process."""

@@ -330,6 +330,13 @@ class _Part(NamedTuple):
     rows: list[JournalRow]
     columns: dict[str, Any]
 
+    def numbered_rows(self) -> list[JournalRow]:
+        """The rows with the number that the session has now: the database may be another one since."""
+        number = self.journal.number
+        if not self.rows or self.rows[0][0] == number == self.rows[-1][0]:
+            return self.rows
+        return [(number, *row[1:]) for row in self.rows]
+
 
 class _Batch(NamedTuple):
     """The parts that are written in one transaction, and who waits for it."""
@@ -339,7 +346,7 @@ class _Batch(NamedTuple):
     size: int
 
     def write(self, connection: sqlite3.Connection) -> None:
-        _insert(connection, [row for part in self.parts for row in part.rows])
+        _insert(connection, [row for part in self.parts for row in part.numbered_rows()])
         for part in self.parts:
             if part.columns:
                 _update(connection, part.journal.number, part.columns)

@@ -72,6 +72,14 @@ class LeaseHolder:
             os.close(self._descriptor)
             self._descriptor = None
 
+    def renew(self) -> None:
+        """Lock the file of this process again if somebody has deleted it, or others would think it dead."""
+        if self._descriptor is None or os.path.exists(os.path.join(self._directory, self.id)):
+            return
+        with _registry:
+            deleted, self._descriptor = self._descriptor, self._lock_own_file()
+            os.close(deleted)
+
     def is_alive(self, id: str) -> bool:
         """Tell whether the process with this holder's id still runs; what a dead one left is removed."""
         if id == self.id:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -105,6 +105,11 @@ class Runs:
         """Keep a new run, held by this process; its number, or None if the id is taken."""
         return await self._database.attempt(lambda connection: self._table.create(connection, record))
 
+    def renumber(self, numbers: Mapping[int, int]) -> None:
+        """Let open runs go on under the numbers that they have in another file."""
+        known = {first: numbers.get(last, last) for first, last in self._table.renumbered.items()}
+        self._table.renumbered = {**numbers, **known}
+
     async def find(self, id: str) -> RunRecord | None:
         """The run with this id."""
         return await self._database.attempt_to_read(lambda connection: self._table.find(connection, id))
@@ -122,6 +127,7 @@ class Runs:
 
     async def release(self, number: int) -> None:
         """Release a run that this process holds for others."""
+        self._database.look_again()
         await self._database.attempt(lambda connection: self._table.release(connection, number))
 
     async def write(
@@ -211,6 +217,8 @@ class RunTable:
 
     def __init__(self, holder: LeaseHolder) -> None:
         self._holder = holder
+        self.renumbered: dict[int, int] = {}
+        """Numbers of runs that are open here and have another one since: the database was replaced."""
 
     def create(self, connection: sqlite3.Connection, record: RunRecord) -> int | None:
         """Keep a new run, held by this process; its number, or None if the id is taken."""
@@ -268,7 +276,7 @@ class RunTable:
 
     def release(self, connection: sqlite3.Connection, number: int) -> None:
         """Release a run that this process holds for others."""
-        self._holder.give_back(connection, "runs", number)
+        self._holder.give_back(connection, "runs", self.renumbered.get(number, number))
 
     def write(
         self,
@@ -281,6 +289,7 @@ class RunTable:
 
         An entry that is there already is the same one, from a try that succeeded and did not know.
         """
+        number = self.renumbered.get(number, number)
         held = connection.execute(
             "UPDATE runs SET updated_at = ? WHERE number = ? AND holder = ?", [now(), number, self._holder.id]
         )

@@ -100,6 +100,13 @@ class SessionTable:
         ).fetchone()
         return _as_record(row) if row is not None else None
 
+    def find_bare(self, connection: sqlite3.Connection, id: str) -> SessionRecord | None:
+        """The session with this id without its state, which may be large."""
+        row = connection.execute(
+            f"SELECT {_COLUMNS}, NULL FROM sessions WHERE id = ? AND deleted = 0", [id]
+        ).fetchone()
+        return _as_record(row) if row is not None else None
+
     def page(
         self, connection: sqlite3.Connection, query: SessionQuery, cursor: str | None, limit: int
     ) -> SessionPage:

@@ -7,10 +7,13 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from coupler.runtime.directories import NoHomeError, store_file
+from coupler.store.carry_over import CarriedNumbers, OpenWork
 from coupler.store.checkpoints import has_earlier, remove_earlier_orphans
 from coupler.store.choices import ChoiceRecord, Trust, forget_choices, read_choices, remember_choices
 from coupler.store.database import Database, Synchronous
@@ -68,6 +71,8 @@ class Store:
         self._writer = JournalWriter(database)
         # A journal lives as long as its session, or as something of it is unwritten.
         self._journals: WeakValueDictionary[str, SessionJournal] = WeakValueDictionary()
+        self._open: dict[str, SessionRecord] = {}
+        database.open_work = OpenWork(holder, self._sessions, lambda: [*self._open.values()], self._renumber)
 
     @classmethod
     def open(cls, path: str | None = None, synchronous: Synchronous = "normal") -> Store:
@@ -99,7 +104,10 @@ class Store:
     def close(self, patience: float = 1.0) -> None:
         """Write what is left and release everything that this process holds."""
         deadline = time.monotonic() + patience
-        self._writer.close(patience)
+        if self._open:
+            self._database.open_if_replaced(patience)
+            self._open = {}
+        self._writer.close(max(0.1, deadline - time.monotonic()))
         self._database.close(max(0.1, deadline - time.monotonic()))
         self._holder.release()
 
@@ -121,9 +129,15 @@ class Store:
             lambda connection: sweep.do_some(connection) or _purge_some(connection), after=after
         )
 
+    def tell_if_replaced(self, tell: Callable[[str], None]) -> None:
+        """Call this on another thread when the file was deleted or replaced, with a sentence about it."""
+        self._database.on_replaced = tell
+
     async def create(self, record: SessionRecord) -> SessionRecord:
         """Keep a new session, held by this process; dates that are 0 become now."""
-        return await self._database.attempt(lambda connection: self._sessions.create(connection, record))
+        made = await self._database.attempt(lambda connection: self._sessions.create(connection, record))
+        self._open[made.id] = msgspec.structs.replace(made, state=None)
+        return made
 
     async def find(self, id: str) -> SessionRecord | None:
         """The session with this id, with its state, unless it was deleted."""
@@ -146,12 +160,22 @@ class Store:
 
     async def hold(self, id: str) -> bool:
         """Take a session for this process; raises HeldError if another one that lives has it."""
-        return await self._database.attempt(lambda connection: self._sessions.hold(connection, id))
+
+        def take(connection: sqlite3.Connection) -> SessionRecord | None:
+            is_taken = self._sessions.hold(connection, id)
+            return self._sessions.find_bare(connection, id) if is_taken else None
+
+        record = await self._database.attempt(take)
+        if record is not None:
+            self._open[id] = record
+        return record is not None
 
     async def release(self, id: str) -> None:
         """Release the session for others, after everything of it is written."""
+        self._database.look_again()
         await self._flush_if_pending(id)
         await self._database.attempt(lambda connection: self._sessions.release(connection, id))
+        self._open.pop(id, None)
 
     async def delete(self, id: str, agent: str | None = None) -> bool:
         """Delete a session, at once for all who look for it; its entries are removed by and by."""
@@ -159,6 +183,7 @@ class Store:
             lambda connection: self._sessions.delete(connection, id, agent)
         )
         if is_deleted:
+            self._open.pop(id, None)
             journal = self._journals.pop(id, None)
             if journal is not None:
                 self._writer.forget(journal)
@@ -235,6 +260,12 @@ class Store:
         journal = self._journals.get(id)
         if journal is not None and (journal.is_pending or self._writer.is_writing):
             await self.flush()
+
+    def _renumber(self, numbers: CarriedNumbers) -> None:
+        """Let open sessions and runs go on under the numbers that they have in another file."""
+        for session_id, journal in [*self._journals.items()]:
+            journal.number = numbers.sessions.get(session_id, journal.number)
+        self.runs.renumber(numbers.runs)
 
     def _purge(self) -> None:
         """Remove what was deleted, slice by slice; an interrupted purge continues at a later start."""
