@@ -18,8 +18,8 @@ from click.testing import CliRunner
 
 import forked
 from cli.typing_at import Typist
+from coupler.cli.main import command
 from coupler.cli.run.runs import build_step_tree, format_duration, write_table
-from coupler.cli.run.runs import runs as command
 from coupler.cli.store_access import masker_for
 from coupler.store.store import Store
 from coupler.workflow.journal.run_events import (
@@ -99,7 +99,7 @@ def keep(store_file: str, *told, inputs=None, **options) -> str:
 
 def runs(*arguments: str, code: int = 0) -> str:
     """What the command writes to stdout, in this process."""
-    ended = CliRunner().invoke(command, arguments, catch_exceptions=False)
+    ended = CliRunner().invoke(command, ["runs", *arguments], catch_exceptions=False)
     assert ended.exit_code == code, ended.output
     assert CONTROL.search(ended.output.replace("\t", "")) is None
     return ended.output if code else ended.stdout
@@ -142,13 +142,13 @@ class TestList:
 
         assert runs("list", "--status", "failed").split("\t")[0] == failed
         assert runs("list", "--cwd", str(tmp_path / "link")).split("\t")[0] == here
-        ended = CliRunner().invoke(command, ["list", "--limit", "1"])
+        ended = CliRunner().invoke(command, ["runs", "list", "--limit", "1"])
         assert (ended.stdout.count("\n"), ended.stderr) == (1, "1 more run not shown: add --limit 2\n")
-        ended = CliRunner().invoke(command, ["list", "--status", "parked"])
+        ended = CliRunner().invoke(command, ["runs", "list", "--status", "parked"])
         assert (ended.stdout, "No run fits: leave out" in ended.stderr) == ("", True)
 
     def test_without_any_run_it_says_what_to_do_and_makes_no_store(self, coupler_home):
-        ended = CliRunner().invoke(command, ["list"])
+        ended = CliRunner().invoke(command, ["runs", "list"])
 
         assert (ended.exit_code, ended.stdout) == (0, "")
         assert ended.stderr == "No workflow was run yet: `coupler run` runs one.\n"
@@ -339,7 +339,7 @@ class TestLogs:
             connection.execute("UPDATE run_entries SET body = x'c0', kind = 'dance' WHERE seq = 1")
             connection.commit()
 
-        ended = CliRunner().invoke(command, ["logs", id])
+        ended = CliRunner().invoke(command, ["runs", "logs", id])
 
         assert ended.stdout.endswith(" second\n")
         assert ended.stderr == "coupler runs: an entry of the kind dance cannot be read\n"
@@ -518,7 +518,7 @@ class TestDelete:
         make_old(store_file, old, waiting, interrupted)
         make_old(store_file, new, days=29)
 
-        ended = CliRunner().invoke(command, ["delete", "--older-than", "30d", "--yes"])
+        ended = CliRunner().invoke(command, ["runs", "delete", "--older-than", "30d", "--yes"])
 
         assert (ended.exit_code, ended.stdout) == (0, "2 runs deleted.\n")
         assert "1 parked run left, waiting for an answer: add --parked" in ended.stderr
