@@ -31,6 +31,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from coupler.agent.content import json_value
 from coupler.langchain.messages import Conversation, copied_fields, fields_of
 from coupler.store import checkpoints as tables
+from coupler.store.carry_over import OpenThreads
 from coupler.store.checkpoints import Range, StoredCheckpoint, StoredItem, StoredWrite
 from coupler.store.database import IN_MEMORY, Database, DatabaseWork
 from coupler.store.errors import StoreError
@@ -716,7 +717,16 @@ class SessionSaver(BaseCheckpointSaver[str]):
         with self._lock:
             if self._opened is None:
                 self._opened = Database(self._path)
+                self._opened.open_work = OpenThreads(
+                    lambda: {*self._threads, *self._last, *self._kept}, self._forget_all
+                )
             return self._opened
+
+    def _forget_all(self) -> None:
+        """Take nothing for stored any more: the file that had it is gone, and cannot be read."""
+        with self._lock:
+            for thread_id in [*self._threads]:
+                self._forget(thread_id)
 
 
 class _Found(NamedTuple):

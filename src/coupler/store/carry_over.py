@@ -1,4 +1,4 @@
-"""Carries the sessions and runs that this process has open over to another file.
+"""Carries the sessions, runs and threads of graphs that this process has open over to another file.
 
 A database that was deleted or replaced while it was open can still be read, because the system keeps its
 content as long as somebody has it open. What this process holds is copied aside, and from there into the file
@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from coupler.store.checkpoints import MOST_ITEMS, ensure_thread, thread_number
 from coupler.store.leases import LeasedTable, LeaseHolder
 from coupler.store.sessions import SessionRecord, SessionTable
 
@@ -128,12 +129,47 @@ class OpenWork:
         return lost
 
 
-def _copy(old: sqlite3.Connection, kept: sqlite3.Connection, table: str, condition: str, value: str) -> None:
+class OpenThreads:
+    """The threads of graphs that this process uses, to be carried over when the file is another one."""
+
+    def __init__(self, ids: Callable[[], Iterable[str]], forget: Callable[[], None]) -> None:
+        """Prepare it; `forget` is called if nothing could be read, so that all is stored anew."""
+        self._ids = ids
+        self._forget = forget
+
+    def collect(self, old: sqlite3.Connection, kept: sqlite3.Connection) -> None:
+        """Copy the threads aside; raises sqlite3.Error if the old file cannot be read."""
+        found = [thread_number(old, each) for each in self._ids()]
+        among = f"({', '.join(str(number) for number in found if number is not None)})"
+        _copy(old, kept, "threads", f"number IN {among}")
+        for table in ("checkpoints", "checkpoint_writes"):
+            _copy(old, kept, table, f"thread IN {among}")
+        _copy(old, kept, "checkpoint_items", f"key / {MOST_ITEMS} IN {among}")
+
+    def restore(self, kept: sqlite3.Connection, new: sqlite3.Connection) -> int:
+        """Put the threads into the new file, inside a transaction; what is there already stays."""
+        tables = {row[0] for row in kept.execute("SELECT name FROM sqlite_master")}
+        if "checkpoint_items" not in tables:
+            self._forget()
+            return 0
+        numbers = {row["number"]: ensure_thread(new, row["id"]) for row in _rows(kept, "threads")}
+        for table in ("checkpoints", "checkpoint_writes"):
+            for row in _rows(kept, table):
+                _insert(new, table, row | {"thread": numbers[row["thread"]]})
+        for row in _rows(kept, "checkpoint_items"):
+            thread, number = divmod(row["key"], MOST_ITEMS)
+            _insert(new, "checkpoint_items", row | {"key": numbers[thread] * MOST_ITEMS + number})
+        return 0
+
+
+def _copy(
+    old: sqlite3.Connection, kept: sqlite3.Connection, table: str, condition: str, *values: str
+) -> None:
     """Copy rows of a table aside; the copy has the same columns, and no constraints."""
     names = [column[1] for column in old.execute(f"PRAGMA table_info({table})")]
     kept.execute(f"CREATE TABLE {table} ({', '.join(names)})")
     insertion = f"INSERT INTO {table} VALUES ({', '.join('?' * len(names))})"
-    rows = old.execute(f"SELECT {', '.join(names)} FROM {table} WHERE {condition}", [value])
+    rows = old.execute(f"SELECT {', '.join(names)} FROM {table} WHERE {condition}", values)
     while some := rows.fetchmany(ROWS_AT_ONCE):
         kept.executemany(insertion, some)
 

@@ -120,7 +120,7 @@ def write_checkpoint(
     If `kept` is the id of the checkpoint that the last turn ended at, those between the two are removed
     unless this one depends on them: nobody goes back to them.
     """
-    thread = _ensure_thread(connection, thread_id)
+    thread = ensure_thread(connection, thread_id)
     _insert_items(connection, thread, items)
     connection.execute(
         f"INSERT OR REPLACE INTO checkpoints (thread, {_CHECKPOINT}) VALUES (?,?,?,?,?,?,?,?)",
@@ -139,7 +139,7 @@ def write_writes(
     replace: bool,
 ) -> None:
     """Store what a task has written; what is there already is replaced or left as it is."""
-    thread = _ensure_thread(connection, thread_id)
+    thread = ensure_thread(connection, thread_id)
     _insert_items(connection, thread, items)
     connection.executemany(
         f"INSERT OR {'REPLACE' if replace else 'IGNORE'} INTO checkpoint_writes (thread, {_WRITE})"
@@ -264,7 +264,7 @@ def copy_thread(connection: sqlite3.Connection, source_id: str, target_id: str) 
     source = thread_number(connection, source_id)
     if source is None:
         return
-    target = _ensure_thread(connection, target_id)
+    target = ensure_thread(connection, target_id)
     for table, columns in (("checkpoints", _CHECKPOINT), ("checkpoint_writes", _WRITE)):
         connection.execute(
             f"INSERT OR REPLACE INTO {table} (thread, {columns})"
@@ -427,7 +427,8 @@ def _keys(thread: int, first: int, last: int) -> list[int]:
     return [thread * MOST_ITEMS + first, thread * MOST_ITEMS + last]
 
 
-def _ensure_thread(connection: sqlite3.Connection, id: str) -> int:
+def ensure_thread(connection: sqlite3.Connection, id: str) -> int:
+    """Return the number of a thread, which is made if there is none."""
     found = thread_number(connection, id)
     if found is not None:
         return found
