@@ -76,7 +76,7 @@ SPAWN_ERRORS: Mapping[SpawnErrorKind, str] = {
 }
 STORE_ERRORS: Mapping[StoreErrorKind, str] = {
     "locked": "Another process keeps the file locked for too long.",
-    "full": "The disk is full.",
+    "full": "The disk is full, a quota is used up, or the file may not grow (`ulimit -f`).",
     "newer": "A newer Coupler has written the file.",
     "unusable": "The file is no store, is damaged, or may not be written.",
     "held": "The session is open in another process; the reason is then `session_held`.",

@@ -238,6 +238,7 @@ def test_what_was_said_is_kept_and_can_be_graded_without_the_agent(wrong, tmp_pa
     traces = tmp_path / "kept" / "traces"
     check("--only", "A01,A02", "--save-traces", traces, "--", *wrong)
     files = sorted(traces.iterdir())
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
     assert [file.name for file in files] == ["001-conversation.ndjson", "002-A02.ndjson"]
 
     ended = check("--only", "A01,A02", "--trace", files[0], "--trace", files[1])

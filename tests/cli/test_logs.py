@@ -1,10 +1,13 @@
 """Logs: to stderr from the first line on, or to a file, at the level that was asked for."""
 
 import logging
+import os
+import stat
 import subprocess
 import sys
 import warnings
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +88,31 @@ def test_a_log_file_takes_everything_that_would_be_on_stderr(path, tmp_path):
     log = file.read_text()
     assert levels_in(log) == LEVELS[1:]
     assert log.count("a line of error") == 2, "a second start adds to the log"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX modes")
+class TestPrivacy:
+    @pytest.mark.parametrize("before", [None, 0o644, 0o666, 0o600])
+    def test_only_the_owner_can_read_a_log_file(self, path, tmp_path, before):
+        file = tmp_path / "log"
+        if before is not None:
+            file.write_text("earlier\n")
+            file.chmod(before)
+        mask = os.umask(0)
+        try:
+            with serve(path, "--log-file", str(file)) as client:
+                talk(client)
+        finally:
+            os.umask(mask)
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert "a line of error" in file.read_text()
+        assert file.read_text().startswith("earlier") == (before is not None)
+
+    def test_what_is_no_file_stays_as_it_is(self, path):
+        mode = Path("/dev/null").stat().st_mode
+        with serve(path, "--log-file", "/dev/null") as client:
+            assert talk(client) == ""
+        assert Path("/dev/null").stat().st_mode == mode
 
 
 def test_a_line_says_when_how_bad_and_from_where(path):

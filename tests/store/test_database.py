@@ -1,6 +1,7 @@
 """The file: its privacy, its versions, and what happens when others have it."""
 
 import asyncio
+import errno
 import logging
 import os
 import pickle
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from coupler.store import CursorError, HeldError, StoreError
+from coupler.store import CursorError, HeldError, StoreError, errors
 from coupler.store import database as database_module
 from coupler.store import database as migrations
 from coupler.store.database import Database
@@ -374,6 +375,50 @@ def test_a_full_disk_fails_the_write_and_says_where_to_free_space(path, open_sto
     assert caught.value.kind == "full"
     asyncio.run(store.create(record()))
     assert asyncio.run(store.find("one")).state is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such limits")
+class TestWhatKeepsAFileFromGrowing:
+    @pytest.mark.parametrize("limit", [4096, 20_000, 60_000, 200_000, 2_000_000])
+    def test_a_limit_of_file_sizes_is_named(self, run, limit):
+        child = run(
+            """
+            import asyncio, os, resource
+            from coupler.store import StoreError
+            from coupler.store.sessions import SessionRecord
+            from coupler.store.store import Store
+            limit = int(argv[0])
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+            try:
+                store = Store.open(path)
+                asyncio.run(store.create(SessionRecord("one", "a", "/", state=os.urandom(5_000_000))))
+            except StoreError as error:
+                print(error.kind, error, flush=True)
+            """,
+            limit,
+        )
+        said = child.communicate()[0]
+        assert said.startswith("full ")
+        assert f"may write no file of more than {limit:,} bytes (`ulimit -f`): raise that limit" in said
+
+    @pytest.mark.parametrize(
+        ("number", "words"),
+        [
+            (errno.EDQUOT, "your disk quota is used up: free some space in"),
+            (errno.ENOSPC, "the disk is full: free some space in"),
+            (errno.EIO, "cannot be used (disk I/O error)"),
+        ],
+    )
+    def test_a_quota_is_told_from_a_full_disk_and_a_broken_one(self, tmp_path, monkeypatch, number, words):
+        def refuse(descriptor, content):
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(errors.os, "write", refuse)
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+
+        assert words in str(errors.translate_error(error, str(tmp_path / "coupler.db")))
+        assert [*tmp_path.iterdir()] == []
 
 
 def test_an_error_in_the_work_rolls_it_back(store):

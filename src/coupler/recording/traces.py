@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec import UNSET, Struct
 
+from coupler.runtime.logs import open_private
 from coupler.schema.base import DecodingError, Unknown
 from coupler.schema.decoding import resolve_mixin
 from coupler.schema.methods import METHODS
@@ -217,7 +218,9 @@ class Trace:
 
     def save(self, path: Path, secrets: Iterable[Secret] = ()) -> None:
         """Write it as NDJSON, masking these secrets and those of the environment and the user's settings."""
-        path.write_bytes(b"".join(line + b"\n" for line in self._lines(secrets)))
+        content = b"".join(line + b"\n" for line in self._lines(secrets))
+        with open(path, "wb", opener=open_private) as file:
+            file.write(content)
 
     @classmethod
     def load(cls, path: Path) -> Trace:

@@ -1,4 +1,4 @@
-"""Sends logs to stderr from the first line on.
+"""Sends logs to stderr from the first line on, or to a file that only its owner can read.
 
 `logging` is imported on use, because the settings are checked before an editor's first answer.
 """
@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import logging
@@ -32,10 +34,24 @@ def log_level(given: str | None = None) -> str:
 def check_log_file(file: str) -> None:
     """Raise if logs cannot be written to this file."""
     try:
-        with open(file, "a", encoding="utf-8"):  # noqa: PTH123
+        with open(file, "a", encoding="utf-8", opener=open_private):
             return
     except OSError as error:
         raise LogSettingError(f"the log file {file} cannot be written: {error.strerror}") from None
+
+
+def open_private(path: str, flags: int) -> int:
+    """Open a file of which only its owner may see anything; an `opener` for `open`.
+
+    A new one is made so, and one that others can read is closed to them, if it is ours and no device or pipe.
+    """
+    descriptor = os.open(path, flags, 0o600)
+    if os.name == "posix":
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISREG(mode) and mode & 0o077:
+            with suppress(PermissionError):  # somebody else's, who decides who reads it
+                os.fchmod(descriptor, 0o600)
+    return descriptor
 
 
 def send_logs_to_stderr(level: str | None = None, file: str | None = None) -> None:
@@ -57,5 +73,9 @@ def send_logs_to_stderr(level: str | None = None, file: str | None = None) -> No
 def _file_handler(file: str) -> logging.Handler:
     import logging
 
+    class PrivateFileHandler(logging.FileHandler):
+        def _open(self) -> Any:
+            return open(self.baseFilename, self.mode, encoding=self.encoding, opener=open_private)
+
     check_log_file(file)
-    return logging.FileHandler(file, encoding="utf-8")
+    return PrivateFileHandler(file, encoding="utf-8")

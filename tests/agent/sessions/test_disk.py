@@ -245,7 +245,7 @@ class TestFull:
         ]
 
     @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux limits another process")
-    def test_a_quota_fails_the_turn_and_its_end_helps(self, converse, tmp_path, coupler_home):
+    def test_a_limit_of_file_sizes_is_named_and_its_end_helps(self, converse, tmp_path, coupler_home):
         client, _ = converse(REMEMBERS)
         session = client.new_session(str(tmp_path))
         client.prompt(session, "one")
@@ -256,6 +256,8 @@ class TestFull:
         _, answer = client.prompt(session, LONG)
 
         assert error_of(answer) == STORE_FAILED
+        assert f"no file of more than {size + 5000:,} bytes (`ulimit -f`)" in answer["error"]["message"]
+        assert answer["error"]["data"]["kind"] == "full"
         resource.prlimit(client.process.pid, resource.RLIMIT_FSIZE, before)
         assert texts(client.prompt(session, "two")[0]) == "2: two"
         assert history(client, session, tmp_path) == [
