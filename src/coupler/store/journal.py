@@ -12,6 +12,7 @@ import json
 import logging
 import sqlite3
 import time
+import zlib
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import Future
 from functools import lru_cache
@@ -53,6 +54,15 @@ BACKLOG_FULL_AT = 2 * INLINE_LIMIT
 
 RETRY_AFTER = 1.0
 """Seconds between a failure and the next try."""
+
+COMPRESSED_FROM, COMPRESSED_TO = 900, 16 * 1024
+"""Bytes of bodies that are compressed: from there on SQLite gives a row whole pages of its own.
+
+Longer ones, as the text of a busy turn, fill theirs, and would take too long.
+"""
+
+COMPRESSED = b"\xff"
+"""Begins a compressed body; no text in UTF-8 and no JSON begins with it."""
 
 COLUMNS = frozenset({"title", "updated_at", "turns", "settings", "usage", "state", "roots"})
 """The columns of a session that change while it lives."""
@@ -290,11 +300,25 @@ def read_entries(connection: sqlite3.Connection, id: str, after: int, limit: int
     entries: list[JournalEntry] = []
     size = 0
     for row in rows:
-        entries.append(JournalEntry(*row))
-        size += len(row[-1])
+        entry = JournalEntry(*row)
+        entries.append(entry._replace(body=decompressed(entry.body)))
+        size += len(entries[-1].body)
         if size >= READ_BYTES:
             break
     return entries
+
+
+def compressed(body: bytes) -> bytes:
+    """Compress the body of an entry, if it is long enough and that makes it much shorter."""
+    if not COMPRESSED_FROM <= len(body) <= COMPRESSED_TO:
+        return body
+    shorter = COMPRESSED + zlib.compress(body, 1)
+    return shorter if len(shorter) < 0.8 * len(body) else body
+
+
+def decompressed(body: bytes) -> bytes:
+    """Return the body of an entry as it was."""
+    return zlib.decompress(body[1:]) if body[:1] == COMPRESSED else body
 
 
 def read_end(connection: sqlite3.Connection, id: str) -> tuple[int, int, int] | None:
@@ -592,6 +616,7 @@ def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *values
 
 def _insert(connection: sqlite3.Connection, rows: list[JournalRow]) -> None:
     """Insert many rows with few steps: on a thread each step may wait for the interpreter."""
+    rows = [(*row[:-1], compressed(row[-1])) if len(row[-1]) >= COMPRESSED_FROM else row for row in rows]
     most = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // _WIDTH
     most = min(most, _ROWS_OF_ONE_STATEMENT)
     for start in range(0, len(rows), most):
