@@ -3,10 +3,12 @@
 import asyncio
 import logging
 import os
+import random
 import shutil
 import sqlite3
 import sys
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -285,3 +287,58 @@ def test_a_store_that_is_closed_at_once_has_it_too(path, open_store):
     delete(path)
     store.close()
     assert open_store().blocking.find("one") is not None
+
+
+BUSY = """
+    import asyncio
+    from coupler.store.sessions import SessionRecord
+    from coupler.store.store import Store
+
+    async def main():
+        store = Store.open(path)
+        await store.create(SessionRecord(argv[0], "coder", "/", turns=1))
+        journal = await store.journal(argv[0])
+        print("ready", flush=True)
+        number = 0
+        reading = asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+        while not reading.done():
+            number += 1
+            journal.add("event", "", str(number).encode() + b" " * 300)
+            journal.set(updated_at=number)
+            await store.flush()
+            await asyncio.sleep(0.002)
+        await store.release(argv[0])
+        store.close()
+        print(number, flush=True)
+
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("lost", [[""], ["", "-wal", "-shm"], ["-wal"], ["-shm"], ["-wal", "-shm"]])
+def test_several_busy_processes_lose_nothing_of_what_they_have_open(path, run, lost):
+    children = {str(number): run(BUSY, number) for number in range(3)}
+    for child in children.values():
+        assert child.stdout.readline() == "ready\n"
+
+    for _ in range(5):
+        # The moment is meant to be any: this waits for nothing.
+        time.sleep(random.uniform(0.3, 1.5))
+        for suffix in lost:
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
+    last = {id: int(child.communicate("\n")[0]) for id, child in children.items()}
+
+    assert [child.returncode for child in children.values()] == [0] * 3
+    store = Store.open(path)
+    try:
+        for id in children:
+            found: list[int] = []
+            after = 0
+            while entries := store.blocking.entries(id, after):
+                after = entries[-1].seq
+                found += [int(entry.body) for entry in entries]
+            assert found == list(range(1, last[id] + 1))
+        assert store._database.read(lambda c: c.execute("PRAGMA integrity_check").fetchone()) == ("ok",)
+    finally:
+        store.close()

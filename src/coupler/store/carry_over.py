@@ -61,6 +61,10 @@ class OpenWork:
         self._records = records
         self._renumber = renumber
 
+    def is_alone(self) -> bool:
+        """Tell whether no other living process uses the database."""
+        return self._holder.is_alone()
+
     def collect(self, old: sqlite3.Connection, kept: sqlite3.Connection) -> None:
         """Copy what this process holds aside; raises sqlite3.Error if the old file cannot be read."""
         for table in _LEASED:

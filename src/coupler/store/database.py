@@ -49,6 +49,9 @@ CHECKPOINT_AT = 4 * 1024 * 1024
 LARGEST_LOG = 256 * 1024 * 1024
 """Bytes of the log from which on writers must wait while it is emptied; they may be too busy for less."""
 
+OPEN_TRIES = 10
+"""Tries to open a file that somebody deletes or replaces in the same moment."""
+
 LOOK_EVERY = 1.0
 """Seconds between two looks whether the files at the path are still those that are open."""
 
@@ -85,6 +88,10 @@ def now() -> int:
 class CarriedWork(Protocol):
     """What is open in a database, and is carried over when the file is another one."""
 
+    def is_alone(self) -> bool:
+        """Tell whether no other living process uses the database."""
+        ...
+
     def collect(self, old: sqlite3.Connection, kept: sqlite3.Connection) -> None:
         """Copy it aside; raises sqlite3.Error if the old file cannot be read."""
         ...
@@ -99,6 +106,8 @@ class _Lost(NamedTuple):
 
     sentence: str
     kept: sqlite3.Connection
+    is_other_file: bool
+    """False if only a file beside it was lost."""
 
 
 class Database:
@@ -124,11 +133,11 @@ class Database:
         """What goes on in another file if this one is deleted or replaced."""
         self.on_replaced: Callable[[str], None] | None = None
         """Called on the store's thread with a sentence when the file was deleted or replaced."""
+        self._opened: tuple[int, int] | None = None
         self._looked_at = time.monotonic()
         self._is_misplaced = False
         self._lost: _Lost | None = None
-        self._inline = self._open()
-        self._files = _files_at(self.path)
+        self._inline, self._files = self._open_in_place()
         self._thread = None if path == IN_MEMORY else StoreThread(self._connect_patiently)
 
     def close(self, patience: float = 1.0) -> None:
@@ -286,6 +295,7 @@ class Database:
         except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
             raise  # a mistake in this program, nothing that its user can do something about
         except sqlite3.Error as error:
+            self.look_again()
             raise translate_error(error, self.path) from error
 
     def _write(self, connection: sqlite3.Connection, work: DatabaseWork[T]) -> T:
@@ -331,47 +341,85 @@ class Database:
         if not self._is_misplaced:
             return connection
         assert self._thread is not None
-        if self._lost is None:
-            self._lost = self._leave_files()
-        connection.close()
+        self._exchange_files(connection)
         return self._thread.reconnect()
 
-    def _leave_files(self) -> _Lost:
-        """Copy aside what is open in files that are not those at the path, and close them."""
+    def _exchange_files(self, connection: sqlite3.Connection | None) -> None:
+        """Open the files at the path in place of those that are open, and put there what is open here."""
+        if self._lost is not None:  # and closed: what is at the path could not be opened then
+            self._take_up(self._lost, *self._open_in_place())
+            return
+        lost = self._lost = self._copy_open_work()
+        is_other_file = lost.is_other_file or self._copy_for_others()
+        try:
+            if is_other_file:
+                # Whoever else has lost the same file waits until there is a new one.
+                _lock_if_possible(self._inline, self._patience)
+                self._remove_old_log()
+                inline, files = self._open_in_place()
+        finally:
+            for each in (connection, self._inline):
+                if each is not None:
+                    each.close()
+        if not is_other_file:
+            # Only now, because the connections of a process to one file share what is beside it.
+            inline, files = self._open_in_place()
+        self._take_up(lost, inline, files)
+
+    def _copy_open_work(self) -> _Lost:
+        """Copy aside what is open in files that are not those at the path."""
         found = _files_at(self.path)
-        lost = _Lost(_how_lost(self.path, self._files, found), sqlite3.connect("", check_same_thread=False))
+        kept = sqlite3.connect("", check_same_thread=False)
+        lost = _Lost(_how_lost(self.path, self._files, found), kept, found.database != self._files.database)
         try:
             if self.open_work is not None:
-                self.open_work.collect(self._inline, lost.kept)
+                self.open_work.collect(self._inline, kept)
         except sqlite3.Error as error:
             log.warning("what was open in %s cannot be read any more: %s", self.path, error)
-        is_used_by_others = found.database == self._files.database and found.log not in (
-            None,
-            self._files.log,
-        )
-        if not is_used_by_others:
-            # So that a file that was moved away is whole, and nothing is lost of one that is in its place.
+        if lost.is_other_file or _file_at(f"{self.path}-wal") in (None, self._files.log):
+            # So that a file that was moved away is whole, and nothing is lost of one that is in its place,
+            # unless others use that with another log by now.
             _empty_log(self._inline)
-        self._inline.close()
-        if found.database != self._files.database:
-            self._remove_old_log(found)
         return lost
 
-    def _remove_old_log(self, found: _Files) -> None:
+    def _copy_for_others(self) -> bool:
+        """Put a copy into the file's place if others use it too, and a file beside it was lost.
+
+        They still use the lost one: two processes with different logs would damage the file. So they go on in
+        what is no longer at the path, until they notice. False if nobody else uses it.
+        """
+        if self.open_work is None or self.open_work.is_alone():
+            return False
+        draft = f"{self.path}.copy-{os.getpid()}"
+        try:
+            _create_private(draft)
+            with contextlib.closing(sqlite3.connect(draft)) as copy:
+                self._inline.backup(copy)
+            _lock_if_possible(self._inline, self._patience)
+            if _file_at(self.path) == self._files.database:
+                for suffix in ("-wal", "-shm"):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.remove(f"{self.path}{suffix}")
+                os.replace(draft, self.path)
+        except (sqlite3.Error, OSError) as error:
+            log.warning("%s could not be copied for its other users: %s", self.path, error)
+            return False
+        finally:
+            with contextlib.suppress(OSError):
+                os.remove(draft)
+        return True
+
+    def _remove_old_log(self) -> None:
         """Remove the log of the former file from beside the new one, which it would damage."""
-        for suffix, there, ours in (
-            ("-wal", found.log, self._files.log),
-            ("-shm", found.shared_memory, self._files.shared_memory),
-        ):
-            if there is not None and there == ours:
+        for suffix, ours in (("-wal", self._files.log), ("-shm", self._files.shared_memory)):
+            if ours is not None and _file_at(f"{self.path}{suffix}") == ours:
                 with contextlib.suppress(OSError):
                     os.remove(f"{self.path}{suffix}")
 
-    def _take_up_files(self, lost: _Lost) -> None:
-        """Open what is at the path now, and put there what was open in the former file."""
-        inline = self._open()
+    def _take_up(self, lost: _Lost, inline: sqlite3.Connection, files: _Files) -> None:
+        """Put what was open in the former file into the new one, and use that from now on."""
+        sentence = lost.sentence
         try:
-            sentence = lost.sentence
             if self.open_work is not None:
                 with contextlib.closing(self._connect(self._patience)) as new:
                     incomplete = _in_transaction(new, partial(self.open_work.restore, lost.kept))
@@ -380,10 +428,10 @@ class Database:
             inline.close()
             raise
         lost.kept.close()
-        self._inline, self._lost = inline, None
-        self._files = _files_at(self.path)
+        self._inline, self._files, self._lost = inline, files, None
         self._log_size_at_checkpoint = 0
         self._is_misplaced = False
+        self.look_again()
         log.warning("%s", sentence)
         if self.on_replaced is not None:
             self.on_replaced(sentence)
@@ -449,11 +497,23 @@ class Database:
             connection.execute(f"PRAGMA busy_timeout = {round(self._patience * 1000)}")
         return not is_busy
 
+    def _open_in_place(self) -> tuple[sqlite3.Connection, _Files]:
+        """Open the inline connection, and tell which files it has open: certainly those at the path."""
+        for _ in range(OPEN_TRIES):
+            connection = self._open()
+            files = _files_at(self.path)
+            has_all = files.database is not None and (not self._has_log or None not in files)
+            if self.path == IN_MEMORY or (has_all and files.database == self._opened):
+                return connection, files
+            connection.close()
+        raise unusable(self.path, "it is deleted again and again")
+
     def _open(self) -> sqlite3.Connection:
         """Open the inline connection, to a file that exists, is Coupler's and up to date."""
         try:
             if self.path != IN_MEMORY:
                 _create_private(self.path)
+                self._opened = _file_at(self.path)
             connection = self._connect(self._patience)
         except OSError as error:
             raise unusable(self.path, error.strerror or str(error)) from error
@@ -501,8 +561,7 @@ class Database:
     def _connect_patiently(self) -> sqlite3.Connection:
         try:
             if self._is_misplaced:
-                self._lost = self._lost or self._leave_files()
-                self._take_up_files(self._lost)
+                self._exchange_files(None)
             return self._connect(self._patience)
         except OSError as error:
             raise unusable(self.path, error.strerror or str(error)) from error
@@ -553,6 +612,16 @@ def _how_lost(path: str, before: _Files, found: _Files) -> str:
         kept = "The new file is used, and the sessions and runs that are open are kept in it."
         return f"{path} was replaced while it was open. {kept}"
     return f"A file beside {path} was deleted or replaced while it was open. The store was opened again."
+
+
+def _lock_if_possible(connection: sqlite3.Connection, patience: float) -> None:
+    """Keep others from writing until the connection is closed; a file that is damaged cannot be locked."""
+    try:
+        if not connection.in_transaction:
+            connection.execute(f"PRAGMA busy_timeout = {round(patience * 1000)}")
+            connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.Error as error:
+        log.debug("the former database could not be locked: %s", error)
 
 
 def _just_do(connection: sqlite3.Connection, work: DatabaseWork[T]) -> T:

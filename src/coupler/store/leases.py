@@ -105,7 +105,11 @@ class LeaseHolder:
         """Tell whether no other living process uses the database."""
         if self._descriptor is None:
             return True
-        return not any(self.is_alive(name) for name in os.listdir(self._directory) if name != self.id)
+        try:
+            names = os.listdir(self._directory)
+        except FileNotFoundError:
+            return True
+        return not any(self.is_alive(name) for name in names if name != self.id)
 
     def owner(self, lease: str | None) -> int | None:
         """The living process that has this lease; None if nobody has it."""
