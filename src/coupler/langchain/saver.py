@@ -34,8 +34,9 @@ from coupler.langchain.messages import Conversation, copied_fields, fields_of
 from coupler.store import checkpoints as tables
 from coupler.store.carry_over import OpenThreads
 from coupler.store.checkpoints import Range, StoredCheckpoint, StoredItem, StoredWrite
-from coupler.store.database import IN_MEMORY, Database, DatabaseWork
+from coupler.store.database import IN_MEMORY, Database
 from coupler.store.errors import StoreError
+from coupler.store.store_thread import DatabaseWork
 
 if TYPE_CHECKING:
     import sqlite3
