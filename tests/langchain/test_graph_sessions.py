@@ -161,11 +161,13 @@ def go_on_until_stored_again(client, session, home, *, may_fail=False):
     return number
 
 
-def test_a_graph_goes_on_with_all_it_knows_when_the_store_is_deleted(start, tmp_path):
+@pytest.mark.parametrize("lost", [["coupler.db"], ["coupler.db-wal", "coupler.db-shm"]], ids=["file", "log"])
+def test_a_graph_goes_on_with_all_it_knows_when_the_store_is_deleted(start, tmp_path, lost):
     with start() as client:
         session = client.new_session("/")
         client.prompt(session, "[['One.']]")
-        (tmp_path / "coupler.db").unlink()
+        for name in lost:
+            (tmp_path / name).unlink()
         prompts = go_on_until_stored_again(client, session, tmp_path)
         assert said_before(client, session) == "|".join(["One.", *(f"{at + 1}." for at in range(prompts))])
         leave(client)

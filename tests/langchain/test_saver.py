@@ -15,6 +15,7 @@ from coupler.langchain import saver as module
 from coupler.langchain.checkpoints import SaverPool, ThreadedSaver
 from coupler.store import database
 from coupler.store.errors import StoreError
+from coupler.store.store import Store
 
 PLACE = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
 
@@ -115,6 +116,22 @@ async def opened(path):
         yield savers.take(path)
     finally:
         await savers.leave(path)
+
+
+def test_the_database_of_an_open_store_is_used_and_another_one_when_that_is_closed(tmp_path):
+    path = str(tmp_path / "coupler.db")
+
+    async def use():
+        async with opened(path) as saver:
+            stores = [Store.open(path), Store.open(path)]
+            for store in (*reversed(stores), None):
+                await put(saver, {"n": 1})
+                assert (saver._opened is store._database) if store is not None else saver._is_owner
+                if store is not None:
+                    store.close()
+            return await listed(saver)
+
+    assert len(asyncio.run(use())) == 3
 
 
 @pytest.fixture(params=["file", "memory"])

@@ -36,6 +36,7 @@ from coupler.store.carry_over import OpenThreads
 from coupler.store.checkpoints import Range, StoredCheckpoint, StoredItem, StoredWrite
 from coupler.store.database import IN_MEMORY, Database
 from coupler.store.errors import StoreError
+from coupler.store.store import database_in_use
 from coupler.store.store_thread import DatabaseWork
 
 if TYPE_CHECKING:
@@ -380,6 +381,8 @@ class SessionSaver(BaseCheckpointSaver[str]):
         self._path = path or IN_MEMORY
         self._home = threading.get_ident()
         self._opened: Database | None = None
+        self._is_owner = False
+        self._open_threads = OpenThreads(lambda: {*self._threads, *self._last, *self._kept}, self._forget_all)
         self._lock = threading.RLock()
         self._threads: OrderedDict[str, ThreadItems] = OrderedDict()
         self._last: dict[str, int] = {}
@@ -388,10 +391,14 @@ class SessionSaver(BaseCheckpointSaver[str]):
         """The checkpoints that turns have begun with: what a turn adds to them is its own to remove."""
 
     async def close(self) -> None:
-        """Close the database when all pending work is done."""
-        if self._opened is not None:
-            database, self._opened = self._opened, None
+        """Leave the database, or close it when all pending work is done."""
+        if self._opened is None:
+            return
+        database, self._opened = self._opened, None
+        if self._is_owner:
             await asyncio.to_thread(database.close, CLOSE_TIMEOUT)
+        else:
+            database.open_work.remove(self._open_threads)
 
     async def begin_turn(self, thread_id: str, checkpoint: str | None, *, with_tasks: bool = False) -> None:
         """Remove what the last turn has left besides the checkpoint that the next one begins with.
@@ -734,13 +741,13 @@ class SessionSaver(BaseCheckpointSaver[str]):
 
     @property
     def _database(self) -> Database:
-        """The database, opened on use; after a failure, the next use tries again."""
+        """The database: the one that the sessions are kept in, or one of its own, opened on use."""
         with self._lock:
-            if self._opened is None:
-                self._opened = Database(self._path)
-                self._opened.open_work = OpenThreads(
-                    lambda: {*self._threads, *self._last, *self._kept}, self._forget_all
-                )
+            if self._opened is None or self._opened.is_closed:
+                shared = database_in_use(self._path, self._home)
+                self._is_owner = shared is None
+                self._opened = shared or Database(self._path)
+                self._opened.open_work.append(self._open_threads)
             return self._opened
 
     def _forget_all(self) -> None:

@@ -141,6 +141,10 @@ class OpenThreads:
         self._ids = ids
         self._forget = forget
 
+    def is_alone(self) -> bool:
+        """True: threads belong to sessions, and who has those open knows whether others do."""
+        return True
+
     def collect(self, old: sqlite3.Connection, kept: sqlite3.Connection) -> None:
         """Copy the threads aside; raises sqlite3.Error if the old file cannot be read."""
         found = [thread_number(old, each) for each in self._ids()]

@@ -127,8 +127,9 @@ class Database:
         self._log_size_at_checkpoint = 0
         # The only connection to a database in memory serves all threads.
         self._turns = threading.RLock() if path == IN_MEMORY else nullcontext()
-        self.open_work: CarriedWork | None = None
+        self.open_work: list[CarriedWork] = []
         """What goes on in another file if this one is deleted or replaced."""
+        self.is_closed = False
         self.on_replaced: Callable[[str], None] | None = None
         """Called on the store's thread with a sentence when the file was deleted or replaced."""
         self._opened: tuple[int, int] | None = None
@@ -140,6 +141,7 @@ class Database:
 
     def close(self, patience: float = 1.0) -> None:
         """Close the file; SQLite folds the log into it if nobody else has it open."""
+        self.is_closed = True
         # First this one: the last to close writes to the disk, and that may take a while.
         if not self._is_misplaced:
             self._inline.close()
@@ -371,8 +373,8 @@ class Database:
         kept = sqlite3.connect("", check_same_thread=False)
         lost = _Lost(_how_lost(self.path, self._files, found), kept, found.database != self._files.database)
         try:
-            if self.open_work is not None:
-                self.open_work.collect(self._inline, kept)
+            for work in self.open_work:
+                work.collect(self._inline, kept)
         except sqlite3.Error as error:
             log.warning("what was open in %s cannot be read any more: %s", self.path, error)
         if lost.is_other_file or _file_at(f"{self.path}-wal") in (None, self._files.log):
@@ -387,7 +389,7 @@ class Database:
         They still use the lost one: two processes with different logs would damage the file. So they go on in
         what is no longer at the path, until they notice. False if nobody else uses it.
         """
-        if self.open_work is None or self.open_work.is_alone():
+        if all(work.is_alone() for work in self.open_work):
             return False
         draft = f"{self.path}.copy-{os.getpid()}"
         try:
@@ -415,13 +417,16 @@ class Database:
                 with contextlib.suppress(OSError):
                     os.remove(f"{self.path}{suffix}")
 
+    def _restore_work(self, kept: sqlite3.Connection, new: sqlite3.Connection) -> int:
+        return sum(work.restore(kept, new) for work in self.open_work)
+
     def _take_up(self, lost: _Lost, inline: sqlite3.Connection, files: _Files) -> None:
         """Put what was open in the former file into the new one, and use that from now on."""
         sentence = lost.sentence
         try:
-            if self.open_work is not None:
+            if self.open_work:
                 with contextlib.closing(self._connect(self._patience)) as new:
-                    incomplete = _in_transaction(new, partial(self.open_work.restore, lost.kept))
+                    incomplete = _in_transaction(new, partial(self._restore_work, lost.kept))
                 sentence += " Of some only what was still in memory." if incomplete else ""
         except BaseException:
             inline.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sqlite3
 import threading
 import time
@@ -57,6 +58,19 @@ PAGE_SIZE = 50
 ENTRIES_AT_ONCE = 500
 
 
+_databases: dict[tuple[int, int, str], list[Database]] = {}
+"""The databases of open stores: of which process, of which thread, and where."""
+
+
+def database_in_use(path: str, thread: int) -> Database | None:
+    """Return the database that a store in a thread of this process has open at a path.
+
+    Whoever has more to keep there uses the same one: two would take each other for another process when a
+    file beside it is lost.
+    """
+    return next(reversed(_databases.get((os.getpid(), thread, os.path.realpath(path)), ())), None)
+
+
 class Store:
     """One database of sessions, for the event loop; `blocking` is the same for commands."""
 
@@ -66,13 +80,17 @@ class Store:
         self.trust = Trust(database)
         self.runs = Runs(database, holder)
         self._database = database
+        self._use = os.getpid(), threading.get_ident(), database.path
+        _databases.setdefault(self._use, []).append(database)
         self._holder = holder
         self._sessions = SessionTable(signer, holder)
         self._writer = JournalWriter(database)
         # A journal lives as long as its session, or as something of it is unwritten.
         self._journals: WeakValueDictionary[str, SessionJournal] = WeakValueDictionary()
         self._open: dict[str, SessionRecord] = {}
-        database.open_work = OpenWork(holder, self._sessions, lambda: [*self._open.values()], self._renumber)
+        database.open_work.append(
+            OpenWork(holder, self._sessions, lambda: [*self._open.values()], self._renumber)
+        )
 
     @classmethod
     def open(cls, path: str | None = None, synchronous: Synchronous = "normal") -> Store:
@@ -103,6 +121,8 @@ class Store:
 
     def close(self, patience: float = 1.0) -> None:
         """Write what is left and release everything that this process holds."""
+        if self._database in (shared := _databases.get(self._use, [])):
+            shared.remove(self._database)
         deadline = time.monotonic() + patience
         if self._open:
             self._database.open_if_replaced(patience)
