@@ -97,7 +97,7 @@ class TestDeleted:
         (notice,) = (update for update in updates if update["sessionUpdate"] == "notice")
         assert notice["severity"] == "warning"
         assert "was deleted while it was open" in notice["title"]
-        assert f"{store} was deleted while it was open".encode() in client.stderr
+        until(lambda: f"{store} was deleted while it was open".encode() in client.stderr)
         assert store.stat().st_mode & 0o777 == 0o600
         leave(client)
         assert said_in(start, session, tmp_path) == ["first", *said]
