@@ -45,6 +45,9 @@ LOCK_TIMEOUT = 5.0
 CHECKPOINT_AT = 4 * 1024 * 1024
 """Bytes by which the write-ahead log grows between two checkpoints."""
 
+LOOK_AT_LOG_EVERY = 16
+"""Writes between two looks at the size of the write-ahead log."""
+
 LARGEST_LOG = 256 * 1024 * 1024
 """Bytes of the log from which on writers must wait while it is emptied; they may be too busy for less."""
 
@@ -125,6 +128,7 @@ class Database:
         self._most_pages = most_pages
         self._has_log = True
         self._log_size_at_checkpoint = 0
+        self._writes = 0
         # The only connection to a database in memory serves all threads.
         self._turns = threading.RLock() if path == IN_MEMORY else nullcontext()
         self.open_work: list[CarriedWork] = []
@@ -307,9 +311,12 @@ class Database:
     def _checkpoint_if_due(self) -> None:
         """Have the log folded into the file when it has grown much.
 
-        The log's file tells its size truly, because each connection truncates it when it starts over.
+        The log's file tells its size truly once that is more than `CHECKPOINT_AT`: to so much each connection
+        truncates it when it starts over. What is below is not freed, because to allocate it again costs more
+        than to overwrite it.
         """
-        if self._thread is None:
+        self._writes += 1
+        if self._thread is None or self._writes % LOOK_AT_LOG_EVERY:
             return
         try:
             size = os.stat(f"{self.path}-wal").st_size
@@ -318,7 +325,7 @@ class Database:
             return
         if size < self._log_size_at_checkpoint:
             self._log_size_at_checkpoint = 0
-        if size - self._log_size_at_checkpoint >= CHECKPOINT_AT:
+        if size > CHECKPOINT_AT and size - self._log_size_at_checkpoint >= CHECKPOINT_AT:
             self._log_size_at_checkpoint = size
             self._thread.submit(_checkpoint if size < LARGEST_LOG else _empty_log, chore=True)
 
@@ -579,7 +586,7 @@ class Database:
         try:
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
             connection.execute("PRAGMA wal_autocheckpoint = 0")
-            connection.execute("PRAGMA journal_size_limit = 0")
+            connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_AT}")
             if self._most_pages is not None:
                 connection.execute(f"PRAGMA max_page_count = {self._most_pages}")
         except BaseException:
