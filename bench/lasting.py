@@ -13,14 +13,15 @@ from agent_process import AgentProcess, PeerError
 from figures import (
     CANCEL,
     CANCEL_SLOW,
+    KEPT_SHARE,
     ROUND_TRIP_KEPT,
     ROUND_TRIP_UNKEPT,
     SENT_KEPT,
     SENT_UNKEPT,
     SESSION_LIST,
 )
-from measures import Effort, Values, on_one_core
-from peers import COUPLER, HERE, NO_STORE, Peer, environment
+from measures import Effort, Values, on_one_core, round_trips
+from peers import BARE, COUPLER, HERE, NO_STORE, Peer, environment
 
 PAIRS = 12
 SESSIONS = 10_000
@@ -41,12 +42,22 @@ def measure_keeping(peer: Peer, home: Path, effort: Effort) -> Values:
             sessions[agent] = agent.new_session()
             agent.prompt(sessions[agent], 1_000)
         for _ in range(PAIRS):
-            for agent, figure in ((keeping, SENT_KEPT), (forgetting, SENT_UNKEPT)):
-                yield figure, effort.chunks / agent.prompt(sessions[agent], effort.chunks).seconds
+            kept, unkept = (
+                effort.chunks / agent.prompt(sessions[agent], effort.chunks).seconds
+                for agent in (keeping, forgetting)
+            )
+            yield SENT_KEPT, kept
+            yield SENT_UNKEPT, unkept
+            yield KEPT_SHARE, kept / unkept
 
 
 def measure_round_trip_of_keeping(peer: Peer, home: Path, effort: Effort) -> Values:
+    """Prompts as users have them, with sessions kept; the libraries that keep nothing stand beside it."""
+    if peer.name == BARE:
+        return
     if peer.name != COUPLER:
+        with on_one_core():
+            yield from ((ROUND_TRIP_KEPT, median) for median in round_trips(peer, home, effort))
         return
     with (
         on_one_core(),

@@ -1,5 +1,6 @@
 """What was measured: every value of every round, and the best of them."""
 
+import statistics
 from collections import defaultdict
 
 from figures import (
@@ -8,8 +9,6 @@ from figures import (
     RECEIVING_GROWTH,
     SENDING_COST,
     SENDING_GROWTH,
-    SENT_KEPT,
-    SENT_UNKEPT,
     Figure,
 )
 
@@ -28,10 +27,10 @@ class Results:
             return self._growth(peer, SENDING_COST)
         if figure is RECEIVING_GROWTH:
             return self._growth(peer, RECEIVING_COST)
-        if figure is KEPT_SHARE:
-            kept, unkept = self.best(peer, SENT_KEPT), self.best(peer, SENT_UNKEPT)
-            return kept / unkept if kept and unkept else None
         values = self._values.get((peer, figure.name))
+        if figure is KEPT_SHARE and values:
+            # Each is the ratio of two turns side by side; the best one would only be the luckiest.
+            return statistics.median(values)
         return figure.best(values) if values else None
 
     def ratio(self, peer: str, other: str, figure: Figure) -> float | None:
