@@ -4,7 +4,7 @@ from coupler.agent.output import TextUpdateEncoder
 from coupler.events import Text
 from coupler.events.v1_codec import to_update
 from coupler.schema.v1 import SessionNotification
-from coupler.wire.messages import notification
+from coupler.wire.messages import encode_text, notification
 from tables import table
 
 SESSION = 'sess_"1"'
@@ -19,15 +19,6 @@ def the_long_way(piece):
 )
 @table("message_id", ["msg_1", 'odd "id"\n', "\ud83d", None, ""])
 def test_a_line_is_the_same_as_on_the_long_way(text, message_id):
-    piece = Text(text, message_id)
+    head, tail = TextUpdateEncoder(SESSION).around(message_id)
 
-    assert TextUpdateEncoder(SESSION).line(text, message_id) == the_long_way(piece)
-
-
-def test_each_piece_is_told_under_the_id_of_its_message():
-    lines = TextUpdateEncoder(SESSION)
-    pieces = [Text("a", "one"), Text("b", "one"), Text("c", "two"), Text("d", "one"), Text("e", None)]
-
-    told = [lines.line(piece.text, piece.message_id) for piece in pieces]
-
-    assert told == [the_long_way(piece) for piece in pieces]
+    assert head + encode_text(text) + tail == the_long_way(Text(text, message_id))

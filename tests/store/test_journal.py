@@ -3,7 +3,9 @@
 import asyncio
 import itertools
 import logging
+import sqlite3
 import time
+from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -55,6 +57,29 @@ class TestWhatIsGathered:
             ("text", "m1", b"Hello"),
             ("thought", "m1", b"hm"),
             ("thought", "m2", b"so"),
+        ]
+
+    def test_streamed_pieces_have_their_place_until_the_message_is_closed(self, store):
+        async def play(journal):
+            closed = []
+            journal.text("text", "m1", "a")
+            add = journal.stream("text", "m1", "b", lambda: closed.append("m1"))
+            add("c")
+            journal.text("text", "m1", "d")
+            assert closed == []
+            journal.add("tool", "call", b"{}")
+            assert closed == ["m1"]
+            journal.stream("text", "m1", "e", lambda: closed.append("m1 again"))("f")
+            journal.stream("text", "m2", "g", lambda: closed.append("m2"))("h")
+            await store.flush()
+            return closed
+
+        assert with_journal(store, play) == ["m1", "m1 again", "m2"]
+        assert written(store) == [
+            ("text", "m1", b"abcd"),
+            ("tool", "call", b"{}"),
+            ("text", "m1", b"ef"),
+            ("text", "m2", b"gh"),
         ]
 
     def test_what_comes_between_keeps_its_place(self, store):
@@ -257,6 +282,64 @@ class TestWhenItIsWritten:
 
         assert with_journal(store, play) == [1]
 
+    def test_a_prompt_with_the_end_of_a_quick_turn(self, store, monkeypatch):
+        async def play(journal):
+            transactions = count_transactions(store, monkeypatch)
+            journal.begin_turn()
+            journal.add_prompt("user", "m", b"[]")
+            journal.text("text", "m", "quick")
+            await asyncio.sleep(0)
+            assert written(store) == []
+            reports = []
+            journal.end_turn("stop", b"", reports.append)
+            assert reports == [None]
+            return transactions
+
+        assert with_journal(store, play) == [1]
+        assert [kind for kind, _, _ in written(store)] == ["user", "text", "stop"]
+
+    def test_a_prompt_before_anything_is_shown(self, store):
+        async def play(journal):
+            journal.add_prompt("user", "m", b"[]")
+            assert written(store) == []
+            journal.before_showing(1)
+            return written(store)
+
+        assert with_journal(store, play) == [("user", "m", b"[]")]
+
+    def test_a_prompt_of_a_turn_that_takes_its_time_soon(self, store):
+        async def play(journal):
+            began = time.perf_counter()
+            journal.add_prompt("user", "m", b"[]")
+            while not written(store):
+                await asyncio.sleep(0.001)
+            return time.perf_counter() - began
+
+        assert with_journal(store, play) > 0.01
+
+    def test_the_date_of_a_session_with_a_turns_end_or_a_moment_later(self, store):
+        async def play(journal):
+            seen = []
+            for _ in range(3):
+                journal.begin_turn()
+                journal.end_turn("stop", b"", lambda error: None)
+                seen.append((await store.find("one")).turns)
+            while (await store.find("one")).turns < 3:
+                await asyncio.sleep(0.005)
+            return seen
+
+        # Of the turns right after the first one only the entries are written at once.
+        assert with_journal(store, play)[0] == 1
+
+    def test_the_dates_of_sessions_before_they_are_listed(self, store):
+        async def play(journal):
+            for _ in range(3):
+                journal.begin_turn()
+                journal.end_turn("stop", b"", lambda error: None)
+            return (await store.page(None)).records[0].turns
+
+        assert with_journal(store, play) == 3
+
     def test_all_sessions_in_one_transaction(self, store, monkeypatch):
         async def main():
             journals = []
@@ -276,6 +359,36 @@ class TestWhenItIsWritten:
         async def play(journal):
             for _ in range(65):
                 journal.text("text", "m", "x" * 1024)
+            return len(written(store))
+
+        assert with_journal(store, play) == 1
+
+    def test_more_text_at_once_the_more_sessions_there_are(self, store, monkeypatch):
+        async def main():
+            journals = []
+            for number in range(20):
+                await store.create(record(str(number)))
+                journals.append(await store.journal(str(number)))
+            transactions = count_transactions(store, monkeypatch)
+            for _ in range(6):
+                for journal in journals:
+                    journal.text("text", "m", "x" * 1024)
+            unwritten = [*transactions]
+            for journal in journals:
+                journal.text("text", "m", "x" * 1024)
+            return unwritten, transactions
+
+        assert asyncio.run(main()) == ([0], [1])
+
+    def test_much_streamed_text_when_it_is_shown(self, store):
+        async def play(journal):
+            closed = []
+            add = journal.stream("text", "m", "x" * 1024, lambda: closed.append(len(written(store))))
+            for _ in range(64):
+                add("x" * 1024)
+            assert written(store) == []
+            journal.before_showing(70 * 1024)
+            assert closed == [0]
             return len(written(store))
 
         assert with_journal(store, play) == 1
@@ -505,6 +618,25 @@ class TestFailures:
         with_journal(store, play)
         assert len(written(store)) == 1
 
+    def test_rows_that_are_there_already_are_not_lost_or_doubled(self, path, store):
+        async def play(journal):
+            journal.add("tool", "1", b"a")
+            journal.add("stop", "", b"")
+            rows, columns = journal.hand_over()
+            insert(path, rows[0])
+            journal.give_back(rows, columns)
+            first = await flushed(journal)
+            insert(path, (*rows[1][:1], 3, *rows[1][2:6], b"by somebody else"))
+            journal.add("stop", "", b"mine")
+            second = await flushed(journal)
+            store._writer.forget(journal)
+            return first, second
+
+        first, second = with_journal(store, play)
+        assert first is None
+        assert "another process has written into this session" in str(second)
+        assert [body for _, _, body in written(store)] == [b"a", b"", b"by somebody else"]
+
     def test_memory_does_not_fill_up_while_nothing_can_be_written(
         self, path, open_store, monkeypatch, caplog
     ):
@@ -517,7 +649,7 @@ class TestFailures:
                 assert (await flushed(journal)).kind == "locked"
                 for _ in range(2000):
                     journal.text("text", "m", "x" * 1024)
-                assert journal._size + sum(map(len, journal._pieces)) < 500_000
+                assert journal._size + journal.count_text() < 500_000
             assert await flushed(journal) is None
             with locked(path):
                 for _ in range(100):
@@ -535,12 +667,12 @@ class TestFailures:
         assert caplog.text.count("a part of it is lost") == 1
 
     def test_an_unforeseen_error_is_reported_as_one_of_the_store(self, store, monkeypatch, caplog):
-        def fail(self, connection):
+        def fail(rows):
             raise ZeroDivisionError("a bug")
 
         async def play(journal):
             with monkeypatch.context() as patch:
-                patch.setattr(scribe_module._Batch, "write", fail)
+                patch.setattr(scribe_module, "_insertion", fail)
                 journal.add("stop", "", b"")
                 error = await flushed(journal)
                 journal.add("file", "", bytes(2_000_000))
@@ -598,6 +730,12 @@ def test_text_and_flushes_are_cheap(store):
     # Under coverage, on a shared machine; without it 0.2 µs and 40 µs.
     assert a_call < 10e-6
     assert a_flush < 5e-3
+
+
+def insert(path, row):
+    """Write a row as another process would."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO entries VALUES (?,?,?,?,?,?,?)", row)
 
 
 def count_transactions(store, monkeypatch):

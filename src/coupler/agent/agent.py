@@ -44,6 +44,9 @@ class Agent:
     accepts: Collection[str] = ("resource",)
     """Content that prompts may hold besides text and links: "image", "audio", "resource" (embedded files)."""
 
+    keeps_prompts: bool = False
+    """True if the agent keeps prompts in a memory of its own: it gets them once they are durable here."""
+
     modes: Sequence[Mode] = ()
     """Ways to work that the user can switch between; a session begins in the first."""
     options: Sequence[Option] = ()

@@ -128,9 +128,7 @@ class Archive:
             if not await self._store.hold(record.id):
                 raise unknown_session(record.id)
             journal = await self._store.journal(record.id)
-        event_journal = EventJournal(
-            journal, partial(self.entries, record.id), turns=record.turns, state=record.state
-        )
+        event_journal = EventJournal(journal, partial(self.entries, record.id), state=record.state)
         if place.additional_directories != record.roots:
             event_journal.keep_roots(place.additional_directories)
             await event_journal.until_stored()

@@ -33,6 +33,7 @@ from coupler.events.events import UPDATABLE_FIELDS
 from coupler.events.records import (
     JOINED,
     STOP,
+    TEXT,
     USER,
     RecordedEvent,
     TurnEnd,
@@ -43,7 +44,6 @@ from coupler.events.records import (
     to_record,
 )
 from coupler.events.v1_codec import EmittedEvent
-from coupler.store.database import now
 from coupler.store.errors import StoreError
 from coupler.store.journal import join_text
 from coupler.wire.messages import RpcError
@@ -75,16 +75,14 @@ class EventJournal:
         journal: SessionJournal,
         entries_after: Callable[[int], Awaitable[list[JournalEntry]]],
         *,
-        turns: int = 0,
         state: bytes | None = None,
     ) -> None:
         self.entries_after = entries_after
         """Returns the next journal entries after a seq, in batches."""
-        self.keep_text = journal.text
-        """Journals a piece of text; bound once, because models stream many of them."""
         self.backlog = journal.backlog
+        self.before_showing = journal.before_showing
+        """To be called before so many bytes are sent to the client: prompts that wait are made durable."""
         self._journal = journal
-        self._turns = turns
         self._saved_state = state
 
     def keep(self, event: EmittedEvent | ToolOutput) -> None:
@@ -101,6 +99,12 @@ class EventJournal:
             case _:
                 self._journal.add(*to_record(event))
 
+    def stream_text(
+        self, text: str, message_id: str | None, closed: Callable[[], None]
+    ) -> Callable[[str], object]:
+        """Journal a piece of a message, and return what journals the next ones until `closed` is called."""
+        return self._journal.stream(TEXT, message_id or "", text, closed)
+
     def keep_settings(self, settings: dict[str, Any]) -> None:
         """Journal the values of the modes and options."""
         self._journal.set(settings=msgspec.json.encode(settings).decode())
@@ -111,27 +115,20 @@ class EventJournal:
 
     def begin_turn(self, message_id: str, params: Raw, cover: Callable[[bytes], bytes] = bytes) -> None:
         """Journal a prompt, which begins a turn, as the user sent it except for what `cover` redacts."""
-        self._turns += 1
         self._journal.begin_turn()
-        blocks = msgspec.json.encode(_prompt_decoder.decode(params).prompt)
-        self._journal.add(USER, message_id, cover(blocks))
-        if self._turns == 1:
-            # Only now it is listed, whatever becomes of the turn; otherwise the turn's end is early enough.
-            self._journal.set(turns=1, updated_at=now())
+        self._journal.add_prompt(USER, message_id, cover(bytes(_prompt_decoder.decode(params).prompt)))
 
-    async def until_turn_may_run(self) -> None:
-        """Wait until the prompt is durable. If that fails, it is removed from the journal.
+    @property
+    def is_delayed(self) -> bool:
+        """True if what was journaled so far is still being written, or could not be."""
+        return self._journal.is_delayed
 
-        Most prompts are by now: they are written in the same tick of the loop in which they came.
-        """
-        if not self._journal.is_pending and not self._journal.is_delayed:
-            return
+    async def until_prompt_stored(self) -> None:
+        """Wait until the prompt is durable. If that fails, it is removed from the journal."""
         try:
             await self.until_stored()
         except RpcError:
-            self._journal.take_back(USER)
-            self._turns -= 1
-            self._journal.set(turns=self._turns)
+            self._journal.take_back_turn(USER)
             raise
 
     def end_turn(self, end: TurnEnd, state: Any, done: Callable[[RpcError | None], None]) -> None:
@@ -155,9 +152,7 @@ class EventJournal:
                 self._journal.add(*end_record(TurnEnd(error=str(error))))
             done(failure if error is None else store_failed(error))
 
-        self._journal.set(turns=self._turns, updated_at=now())
-        self._journal.add(*end_record(end))
-        self._journal.flush(flushed)
+        self._journal.end_turn(STOP, msgspec.json.encode(end), flushed)
 
     async def until_stored(self) -> None:
         """Wait until everything that happened so far is durable."""
@@ -187,7 +182,7 @@ def journal_turn(journal: SessionJournal, happened: Iterable[UserMessage | Recor
 
 
 class _Prompt(msgspec.Struct):
-    prompt: tuple[Raw, ...]
+    prompt: Raw
 
 
 _prompt_decoder = msgspec.json.Decoder(_Prompt)

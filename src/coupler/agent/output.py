@@ -21,7 +21,7 @@ from coupler.agent.editor import Editor
 from coupler.agent.errors import REASONS
 from coupler.agent.tool_call import Ledger
 from coupler.events import Compaction, CompactionSummary, Content, Text, Thought, ToolOutput, ToolUpdate
-from coupler.events.records import TEXT, TurnEnd
+from coupler.events.records import TurnEnd
 from coupler.events.v1_codec import EmittedEvent, to_update
 from coupler.redaction.known_secrets import add_process_secrets, environment_masker
 from coupler.schema import unstable, v1
@@ -36,8 +36,11 @@ if TYPE_CHECKING:
     from coupler.redaction.sources import Secret
     from coupler.store.journal import Backlog
 
-_PLACEHOLDER = os.urandom(16).hex()
-"""Random text that stands for the real one while the rest of an update is encoded."""
+_TEXT, _ID = os.urandom(16).hex(), os.urandom(16).hex()
+"""Random texts that stand for the real ones while the rest of an update is encoded."""
+
+_NO_MESSAGE = os.urandom(16).hex()
+"""The id of no message at all."""
 
 Send: TypeAlias = Callable[[EmittedEvent], None]
 
@@ -61,10 +64,12 @@ class Outlet:
         self._peer = peer
         self._outbox = peer.outbox
         self._redactor = redactor
-        self._keep_text: Callable[[str, str, str], None] | None = None
+        self._keep_piece: Callable[[str], object] | None = None
+        self._message: str | None = _NO_MESSAGE
         self._backlog: Backlog | None = None
         self._announced: set[str] = set()
         self._text_lines = TextUpdateEncoder(session_id)
+        self._head = self._tail = b""
         # Part of every message id: a session that is loaded again must not repeat its old ones.
         nonce = os.urandom(4).hex()
         self._message_ids = (f"msg_{nonce}_{number}" for number in count(1))
@@ -72,12 +77,15 @@ class Outlet:
     def keep_in(self, journal: EventJournal) -> None:
         """Journal what is sent from now on."""
         self.journal = journal
-        self._keep_text = journal.keep_text
         self._backlog = journal.backlog
+        self._forget_message()
+        # All sessions of a connection are in one store.
+        self._peer.before_write = journal.before_showing
 
     def stop_keeping(self) -> None:
         """Stop journaling, because another process or connection may write the journal from now on."""
-        self.journal = self._keep_text = self._backlog = None
+        self.journal = self._backlog = self._keep_piece = None
+        self._forget_message()
 
     def new_message_id(self) -> str:
         """Make an id that no other message of this session has."""
@@ -149,10 +157,25 @@ class Outlet:
         self._notify(event)
 
     def _keep_and_write(self, text: str, message_id: str | None) -> bool:
-        if self._keep_text is not None:
-            self._keep_text(TEXT, message_id or "", text)
-        has_room = self._peer.send(self._text_lines.line(text, message_id), self._session_id)
-        return has_room and (self._backlog is None or not self._backlog.is_full)
+        if message_id != self._message:
+            return self._begin_and_write(text, message_id)
+        keep = self._keep_piece
+        if keep is not None:
+            keep(text)
+        return self._peer.send(self._head + encode_text(text) + self._tail, self._session_id)
+
+    def _begin_and_write(self, text: str, message_id: str | None) -> bool:
+        """Keep and write the first piece of a message, or the first after what was kept of it was written."""
+        self._message = message_id
+        self._head, self._tail = self._text_lines.around(message_id)
+        journal = self.journal
+        if journal is not None:
+            self._keep_piece = journal.stream_text(text, message_id, self._forget_message)
+        has_room = self._peer.send(self._head + encode_text(text) + self._tail, self._session_id)
+        return has_room and (journal is None or not journal.backlog.is_full)
+
+    def _forget_message(self) -> None:
+        self._message = _NO_MESSAGE
 
     def _notify(self, event: EmittedEvent) -> None:
         update = to_update(event, self._announced)
@@ -160,25 +183,23 @@ class Outlet:
 
 
 class TextUpdateEncoder:
-    """Encodes the `session/update` lines of streamed text: all but the text is encoded once a message."""
+    """Encodes the `session/update` lines of streamed text: all but the text and its message's id once."""
 
     def __init__(self, session_id: str) -> None:
-        self._session_id = session_id
-        self._message_id: str | None = None
-        self._head, self._tail = self._around(None)
+        self._head, _, tail = _text_update(session_id, _ID).partition(encode(_TEXT))
+        self._before_id, _, self._after_id = tail.partition(encode(_ID))
+        _, _, self._tail_without_id = _text_update(session_id, None).partition(encode(_TEXT))
 
-    def line(self, text: str, message_id: str | None) -> bytes:
-        """Encode a piece of text."""
-        if message_id != self._message_id:
-            self._message_id = message_id
-            self._head, self._tail = self._around(message_id)
-        return self._head + encode_text(text) + self._tail
+    def around(self, message_id: str | None) -> tuple[bytes, bytes]:
+        """Encode what stands before and after each piece of a message."""
+        if not message_id:
+            return self._head, self._tail_without_id
+        return self._head, self._before_id + encode(message_id) + self._after_id
 
-    def _around(self, message_id: str | None) -> tuple[bytes, bytes]:
-        update = to_update(Text(_PLACEHOLDER, message_id), ())
-        whole = notification("session/update", SessionNotification(self._session_id, update))
-        head, _, tail = whole.partition(encode(_PLACEHOLDER))
-        return head, tail
+
+def _text_update(session_id: str, message_id: str | None) -> bytes:
+    update = to_update(Text(_TEXT, message_id), ())
+    return notification("session/update", SessionNotification(session_id, update))
 
 
 class SessionRedactor:

@@ -359,12 +359,13 @@ class Session:
         self._prompting.start(self._peer)
 
     async def until_ready(self) -> None:
-        """Wait until a turn may begin: earlier work is done, and the prompt is durable."""
+        """Wait until a turn may begin: earlier work is done, and the store takes what is written."""
         if self.in_order.locked():
             async with self.in_order:
                 pass
-        if self.outlet.journal is not None:
-            await self.outlet.journal.until_turn_may_run()
+        journal = self.outlet.journal
+        if journal is not None and (self._agent.keeps_prompts or journal.is_delayed):
+            await journal.until_prompt_stored()
 
     async def until_logged_in(self) -> None:
         """Raise the error to answer with if the user is not logged in any more."""

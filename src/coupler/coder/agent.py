@@ -57,6 +57,7 @@ class CoderAgent(Agent):
     """The coder in one session."""
 
     accepts = CoderCapabilities.accepts
+    keeps_prompts = True
 
     def __init__(
         self,

@@ -73,6 +73,8 @@ LONGEST_TITLE = 80
 class GraphAgent(FrameworkAgent):
     """An agent of one graph, for any number of sessions."""
 
+    keeps_prompts = True
+
     def __init__(
         self,
         graph: Graph,

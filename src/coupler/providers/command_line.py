@@ -135,6 +135,7 @@ class ProgramExit(NamedTuple):
 class CommandLineAgent(Agent):
     """An agent that is a program with a stream of JSON lines. Instances hold no state of a session."""
 
+    keeps_prompts = True
     entry: ClassVar[Provider]
     models: ClassVar[Sequence[str]] = ()
     """Models that can be chosen in a session; others can be named when the agent is made."""

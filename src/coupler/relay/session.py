@@ -92,6 +92,8 @@ Declared = TypeVar("Declared")
 class RelayedSession(Agent):
     """The agent of one session. Its state has the remote session's id, and that of the one it belongs to."""
 
+    keeps_prompts = True
+
     def __init__(self, relay: Relay, session: Session) -> None:
         takes = relay.remote.capabilities.prompt_capabilities
         self.accepts = (

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
 from functools import partial
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from coupler.store.errors import StoreError, not_ours, translate_error, unusable, written_by_newer
 from coupler.store.space import (
@@ -79,6 +79,19 @@ Migration = Callable[[sqlite3.Connection], None]
 Synchronous = Literal["normal", "full"]
 
 T = TypeVar("T")
+
+
+class Statement:
+    """Work that is one statement: SQLite makes a transaction of it by itself."""
+
+    __slots__ = ("sql", "values")
+
+    def __init__(self, sql: str, values: Sequence[Any]) -> None:
+        self.sql = sql
+        self.values = values
+
+    def __call__(self, connection: sqlite3.Connection) -> sqlite3.Cursor:
+        return connection.execute(self.sql, self.values)
 
 
 def now() -> int:
@@ -640,6 +653,9 @@ def _just_do(connection: sqlite3.Connection, work: DatabaseWork[T]) -> T:
 
 
 def _in_transaction(connection: sqlite3.Connection, work: DatabaseWork[T]) -> T:
+    is_transaction = isinstance(work, Statement)
+    if is_transaction:
+        return work(connection)
     connection.execute("BEGIN IMMEDIATE")
     try:
         result = work(connection)

@@ -16,9 +16,10 @@ import zlib
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import Future
 from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
-from coupler.store.database import Database, now
+from coupler.store.database import Database, Statement, now
 from coupler.store.errors import StoreError, unusable
 from coupler.store.sessions import write_state
 
@@ -33,8 +34,20 @@ ROW_COST = 200
 FLUSH_AFTER = 0.25
 """Seconds that text waits for more before it is written."""
 
+PROMPT_WAITS = 0.02
+"""Seconds that a prompt waits for its turn's end, to be written with it in one transaction."""
+
+DATE_EVERY = 250
+"""Milliseconds between two dates of a session, each of which is written into three indexes."""
+
 FLUSH_AT = 64 * 1024
 """Pending bytes, roughly, at which text is written earlier."""
+
+FLUSH_MORE = 4 * 1024
+"""Pending bytes for each further session: the end of each one's journal is on a page of its own."""
+
+LARGEST_FLUSH = 512 * 1024
+"""Pending bytes at which text is written however many sessions it is of."""
 
 INLINE_LIMIT = 1024 * 1024
 """Bytes that are written on the event loop, in 2 to 10 ms.
@@ -72,7 +85,10 @@ JournalRow = tuple[int, int, int, int, str, str, bytes]
 
 FlushCallback = Callable[[StoreError | None], None]
 
+NEVER = float("inf")
+
 _ROWS_OF_ONE_STATEMENT = 1000
+_ROWS_OF_ANY_STATEMENT = 100  # every SQLite takes as many values
 _WHOLE_ROW = "SELECT * FROM entries WHERE session = ? AND seq = ?"
 
 
@@ -90,6 +106,20 @@ class JournalEntry(NamedTuple):
 _WIDTH = len(JournalEntry._fields) + 1
 
 
+class _OpenText:
+    """The unwritten text of one message: what was counted of it, and the pieces that came since."""
+
+    __slots__ = ("at", "closed", "counted", "key", "kind", "pieces")
+
+    def __init__(self, kind: str, key: str, piece: str, closed: Callable[[], None] | None) -> None:
+        self.kind = kind
+        self.key = key
+        self.at = now()
+        self.counted: list[str] = []
+        self.pieces = [piece]
+        self.closed = closed
+
+
 class SessionJournal:
     """Collects the entries of one session. Used on the event loop's thread only.
 
@@ -98,15 +128,14 @@ class SessionJournal:
 
     __slots__ = (
         "__weakref__",
-        "_at",
+        "_changed_at",
         "_columns",
+        "_dated_at",
         "_has_shed",
-        "_key",
-        "_kind",
-        "_pieces",
         "_rows",
         "_seq",
         "_size",
+        "_text",
         "_text_kinds",
         "_turn",
         "_writer",
@@ -119,10 +148,9 @@ class SessionJournal:
         self._seq = seq
         self._turn = turn
         self._writer = writer
-        self._kind: str | None = None
-        self._key = ""
-        self._at = 0
-        self._pieces: list[str] = []
+        self._text: _OpenText | None = None
+        self._changed_at = 0
+        self._dated_at = 0
         self._rows: list[JournalRow] = []
         self._size = 0
         self._columns: dict[str, Any] = {}
@@ -138,12 +166,19 @@ class SessionJournal:
     @property
     def is_pending(self) -> bool:
         """True if something was not yet handed over to be written."""
-        return bool(self._rows or self._columns or self._kind is not None)
+        return bool(
+            self._rows or self._columns or self._text is not None or self._changed_at != self._dated_at
+        )
 
     @property
     def backlog(self) -> Backlog:
         """Tells when no more should be taken now; the same for all journals of a store."""
         return self._writer.backlog
+
+    @property
+    def before_showing(self) -> Callable[[int], None]:
+        """To be called before so many bytes are shown to a client; the same for all journals of a store."""
+        return self._writer.before_showing
 
     @property
     def is_delayed(self) -> bool:
@@ -160,28 +195,65 @@ class SessionJournal:
         self._close_text()
         self._has_shed = False
         self._turn += 1
+        if self._turn == 1:
+            # Only now it is listed, whatever becomes of the turn; otherwise the turn's end is early enough.
+            self._changed_at = now()
+            self.date()
         return self._turn
 
     def text(self, kind: str, key: str, piece: str) -> None:
         """Add a piece of a message; written within a quarter of a second."""
-        if kind == self._kind and key == self._key:
-            self._pieces.append(piece)
-            writer = self._writer
-            writer.size += len(piece)
-            if writer.size >= writer.due_at:
-                writer.take_note_of_size()
+        text = self._text
+        if text is not None and kind == text.kind and key == text.key:
+            text.pieces.append(piece)
         elif piece:
-            self._open_text(kind, key, piece)
+            self._open_text(kind, key, piece, None)
+        self._writer.note_text(len(piece))
+
+    def stream(self, kind: str, key: str, piece: str, closed: Callable[[], None]) -> Callable[[str], object]:
+        """Add a piece of a message, and return what takes the next ones until `closed` is called.
+
+        That is the method of a list, so that a piece costs next to nothing. What was added is counted when
+        `before_showing` is called.
+        """
+        text = self._text
+        if text is not None and kind == text.kind and key == text.key:
+            text.pieces.append(piece)
+            text.closed = closed
+        else:
+            text = self._open_text(kind, key, piece, closed)
+        return text.pieces.append
 
     def add(self, kind: str, key: str, body: bytes) -> None:
         """Add something that is whole by itself; written in this tick of the event loop."""
-        _refuse_unstorable(kind, key)
-        self._close_text()
-        self._seq += 1
-        self._rows.append((self.number, self._seq, self._turn, now(), kind, key, body))
-        self._size += len(body)
-        self._writer.size += len(body) + ROW_COST
-        self._writer.expect(self, soon=True)
+        _refuse_unstorable(key)
+        self._append(kind, key, body, now())
+        self._writer.expect(self, 0.0)
+
+    def add_prompt(self, kind: str, key: str, body: bytes) -> None:
+        """Add the prompt of a turn; written with the turn's end if that comes very soon."""
+        _refuse_unstorable(key)
+        self._append(kind, key, body, now())
+        self._writer.expect_prompt(self)
+
+    def end_turn(self, kind: str, body: bytes, done: FlushCallback) -> None:
+        """Add the end of a turn, date the session, make everything so far durable, then call `done`.
+
+        A session that changes many times a second is dated four times a second.
+        """
+        self._changed_at = at = now()
+        self._append(kind, "", body, at)
+        if 0 <= at - self._dated_at < DATE_EVERY:
+            self._writer.date_later(self)
+        else:
+            self.date()
+        self._writer.flush_turn(self, done)
+
+    def date(self) -> None:
+        """Change the session's date and number of turns to what they are, with the next write."""
+        self._dated_at = self._changed_at
+        self._columns["updated_at"] = self._changed_at
+        self._columns["turns"] = self._turn
 
     def set(self, **columns: Any) -> None:
         """Change the session's own record, together with the entries so far.
@@ -199,7 +271,7 @@ class SessionJournal:
         _refuse_unstorable(*(value for value in columns.values() if isinstance(value, str)))
         self._columns.update(columns)
         self._writer.size += len(columns.get("state") or b"")
-        self._writer.expect(self)
+        self._writer.expect(self, FLUSH_AFTER)
 
     def flush(self, done: Callable[[StoreError | None], None]) -> None:
         """Make everything so far durable, then call `done`: before this returns if it is little."""
@@ -216,6 +288,22 @@ class SessionJournal:
         self._size -= len(self._rows.pop()[6])
         self._seq -= 1
         return True
+
+    def take_back_turn(self, kind: str) -> None:
+        """Undo `begin_turn`, because its prompt, which is of this kind, could not be written."""
+        if self.take_back(kind):
+            self._turn -= 1
+            self._columns["turns"] = self._turn
+
+    def count_text(self) -> int:
+        """Count the characters that were added since the last count."""
+        text = self._text
+        if text is None or not text.pieces:
+            return 0
+        joined = "".join(text.pieces)
+        text.pieces.clear()
+        text.counted.append(joined)
+        return len(joined)
 
     def hand_over(self) -> tuple[list[JournalRow], dict[str, Any]]:
         """Hand over what is to be written now; it is the writer's from here on."""
@@ -246,24 +334,35 @@ class SessionJournal:
         self._rows = rows
         self._size = sum(len(row[6]) for row in rows)
 
-    def _open_text(self, kind: str, key: str, piece: str) -> None:
-        _refuse_unstorable(kind, key)
+    def _append(self, kind: str, key: str, body: bytes, at: int) -> None:
         self._close_text()
-        self._kind, self._key, self._at = kind, key, now()
-        self._pieces = [piece]
         self._seq += 1
+        body = compressed(body)
+        self._rows.append((self.number, self._seq, self._turn, at, kind, key, body))
+        self._size += len(body)
+        self._writer.size += len(body) + ROW_COST
+
+    def _open_text(self, kind: str, key: str, piece: str, closed: Callable[[], None] | None) -> _OpenText:
+        _refuse_unstorable(key)
+        self._close_text()
+        text = self._text = _OpenText(kind, key, piece, closed)
         self._text_kinds.add(kind)
-        self._writer.size += len(piece) + ROW_COST
-        self._writer.expect(self)
+        self._writer.size += ROW_COST
+        self._writer.expect(self, FLUSH_AFTER)
+        return text
 
     def _close_text(self) -> None:
-        if self._kind is None:
+        text = self._text
+        if text is None:
             return
-        body = _encoded("".join(self._pieces))
-        self._rows.append((self.number, self._seq, self._turn, self._at, self._kind, self._key, body))
-        self._size += len(body)
-        self._kind = None
-        self._pieces = []
+        self._text = None
+        if text.closed is not None:
+            text.closed()
+        body = compressed(_encoded("".join([*text.counted, *text.pieces])))
+        if body:
+            self._seq += 1
+            self._rows.append((self.number, self._seq, self._turn, text.at, text.kind, text.key, body))
+            self._size += len(body)
 
 
 def join_text(entries: Iterable[JournalEntry], text_kinds: Container[str]) -> Iterator[JournalEntry]:
@@ -395,13 +494,19 @@ class JournalWriter:
 
     def __init__(self, database: Database) -> None:
         self.size = 0
-        self.due_at = FLUSH_AT
+        self._uncounted = 0
+        self._due_at = FLUSH_AT
         self.backlog = Backlog()
         self._database = database
+        self._commits_at_once = database.commits_at_once
         self._journals: dict[SessionJournal, None] = {}
         self._waiting: list[FlushCallback] = []
         self._timer: asyncio.TimerHandle | None = None
         self._soon: asyncio.Handle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._within = NEVER
+        self._undated: dict[SessionJournal, None] = {}
+        self._has_prompts = False
         self._under_way: tuple[_Batch, Future[None]] | None = None
         self._has_failed = False
         self._is_closed = False
@@ -411,31 +516,89 @@ class JournalWriter:
         """True while something is under way on the store's thread."""
         return self._under_way is not None
 
-    def expect(self, journal: SessionJournal, *, soon: bool = False) -> None:
-        """Note that a journal has something to write."""
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Use this event loop from now on; alarms of an earlier one will not ring any more."""
+        if loop is not self._loop:
+            self._loop, self._timer, self._soon, self._within = loop, None, None, NEVER
+
+    def expect(self, journal: SessionJournal, within: float) -> None:
+        """Note that a journal has something to write, within so many seconds; 0 is in this tick."""
         if journal.is_closed or self._is_closed:
             journal.hand_over()
             return
-        self._journals[journal] = None
-        if self.size >= self.due_at:
-            self.take_note_of_size()
-        # What is under way ends with the next write; after a failure the timer is set already.
+        if journal not in self._journals:
+            if self._journals and self._due_at < LARGEST_FLUSH:
+                self._due_at += FLUSH_MORE
+            self._journals[journal] = None
+        if self.size >= self._due_at:
+            self._take_note_of_size()
+        # What is under way ends with the next write; after a failure the alarm is set already.
         elif self._under_way is None and not self._has_failed:
-            self._set_alarm(soon)
+            if within:
+                self._set_alarm(within)
+            elif self._soon is None:
+                self._soon = asyncio.get_running_loop().call_soon(self._write)
 
-    def take_note_of_size(self) -> None:
+    def expect_prompt(self, journal: SessionJournal) -> None:
+        """Note that a journal has a prompt to write: very soon, or before anything is shown of its turn."""
+        self._has_prompts = True
+        self.expect(journal, PROMPT_WAITS)
+
+    def before_showing(self, size: int) -> None:
+        """Write the prompts that wait, because so many bytes, which may be of their turns, are to be shown.
+
+        Also take note of the text that is among the bytes.
+        """
+        if self._has_prompts and not self._has_failed:
+            self._write()
+        self.note_text(size)
+
+    def note_text(self, most: int) -> None:
+        """Take note that some text was added, of so many bytes at most; write when it is much."""
+        self._uncounted += most
+        if self.size + self._uncounted >= self._due_at:
+            self._uncounted = 0
+            self.size += sum([journal.count_text() for journal in self._journals])
+            if self.size >= self._due_at:
+                self._take_note_of_size()
+
+    def date_later(self, journal: SessionJournal) -> None:
+        """Date a session within a quarter of a second."""
+        if not journal.is_closed and not self._is_closed:
+            self._undated[journal] = None
+            self._set_alarm(FLUSH_AFTER)
+
+    def write_dates(self) -> None:
+        """Write the dates of the sessions that have changed since they were dated."""
+        if self._undated:
+            self._date_all()
+            self._write()
+
+    def _take_note_of_size(self) -> None:
         """Write what is pending, because it is much; if that is impossible, drop text to bound the memory."""
-        self.due_at = self.size + FLUSH_AT
+        self._due_at = self.size + FLUSH_AT
         if self._under_way is None and not self._has_failed:
             self._write()
         else:
             self.size = self._shed()
-            self.due_at = self.size + FLUSH_AT
+            self._due_at = self.size + FLUSH_AT
             # After a failure waiting would not help.
             self.backlog.is_full = self.size >= BACKLOG_FULL_AT and not self._has_failed
 
     def flush(self, done: FlushCallback) -> None:
         """Write everything so far, then call `done`."""
+        self._date_all()
+        self._flush(done)
+
+    def flush_turn(self, journal: SessionJournal, done: FlushCallback) -> None:
+        """Write everything so far but dates that can wait, then call `done`."""
+        if journal.is_closed:
+            journal.hand_over()
+        else:
+            self._journals[journal] = None
+        self._flush(done)
+
+    def _flush(self, done: FlushCallback) -> None:
         if self._is_closed:
             done(StoreError("unusable", "the store is closed: what happens now is not kept"))
             return
@@ -451,9 +614,11 @@ class JournalWriter:
         journal.is_closed = True
         journal.hand_over()
         self._journals.pop(journal, None)
+        self._undated.pop(journal, None)
 
     def close(self, patience: float) -> None:
         """Write what is left, blocking; what is then still unwritten is lost, and logged."""
+        self._date_all()
         self._cancel_alarms()
         self._is_closed = True
         deadline = time.monotonic() + patience
@@ -499,21 +664,20 @@ class JournalWriter:
     def _write(self, inline_limit: int = INLINE_LIMIT) -> None:
         if self._under_way is not None:
             return
-        self._cancel_alarms()
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
         batch = self._collect()
         if not batch.parts:
             _tell(batch, None)
-        elif batch.size < inline_limit and self._can_write_inline():
+        elif batch.size < inline_limit and self._commits_at_once and not self._database.has_waiting_work:
             self._write_inline(batch)
         else:
             self._send(batch)
 
-    def _can_write_inline(self) -> bool:
-        return self._database.commits_at_once and not self._database.has_waiting_work
-
     def _write_inline(self, batch: _Batch) -> None:
         try:
-            self._database.transaction(batch.write)
+            self._commit(batch)
         except StoreError as error:
             if error.kind == "locked":
                 self._send(batch)
@@ -523,6 +687,17 @@ class JournalWriter:
             self._fail(batch, self._explained(error))
         else:
             self._succeed(batch)
+
+    def _commit(self, batch: _Batch) -> None:
+        [part, *others] = batch.parts
+        if not others and not part.columns and len(part.rows) <= _ROWS_OF_ANY_STATEMENT:
+            # The end of most turns: without BEGIN and COMMIT it takes a tenth less.
+            try:
+                self._database.transaction(_insertion(part.numbered_rows()))
+                return
+            except sqlite3.IntegrityError:
+                pass  # some of it is there already
+        self._database.transaction(batch.write)
 
     def _send(self, batch: _Batch) -> None:
         """Submit the batch to the store's thread; meanwhile the journals collect more."""
@@ -560,8 +735,8 @@ class JournalWriter:
                 self._journals[journal] = None
         self._journals |= later
         self.size = self._shed()
-        self.due_at = self.size + FLUSH_AT
-        self._timer = asyncio.get_running_loop().call_later(RETRY_AFTER, self._write)
+        self._due_at = self.size + FLUSH_AT
+        self._set_alarm(RETRY_AFTER)
         _tell(batch, error)
 
     def _shed(self) -> int:
@@ -579,18 +754,39 @@ class JournalWriter:
         return unusable(self._database.path, str(error))
 
     def _collect(self) -> _Batch:
-        parts = [_Part(journal, *journal.hand_over()) for journal in self._journals]
-        batch = _Batch([part for part in parts if part.rows or part.columns], self._waiting, self.size)
+        parts: list[_Part] = []
+        for journal in self._journals:
+            rows, columns = journal.hand_over()
+            if rows or columns:
+                parts.append(_Part(journal, rows, columns))
+        batch = _Batch(parts, self._waiting, self.size)
         self._journals, self._waiting = {}, []
-        self.size, self.due_at = 0, FLUSH_AT
-        self.backlog.is_full = False
+        self.size, self._uncounted, self._due_at = 0, 0, FLUSH_AT
+        self.backlog.is_full = self._has_prompts = False
         return batch
 
-    def _set_alarm(self, soon: bool) -> None:
-        if soon and self._soon is None:
-            self._soon = asyncio.get_running_loop().call_soon(self._write)
-        elif not soon and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(FLUSH_AFTER, self._write)
+    def _date_all(self) -> None:
+        for journal in self._undated:
+            journal.date()
+            self._journals[journal] = None
+        self._undated.clear()
+
+    def _set_alarm(self, within: float) -> None:
+        """Have everything written in so many seconds, or earlier.
+
+        An alarm is not cancelled when everything was written otherwise: it costs less to have it ring in vain
+        than to set another one each turn.
+        """
+        if within < self._within:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._within = within
+            self._timer = asyncio.get_running_loop().call_later(within, self._ring)
+
+    def _ring(self) -> None:
+        self._timer, self._within = None, NEVER
+        self._date_all()
+        self._write()
 
     def _cancel_alarms(self) -> None:
         for alarm in (self._timer, self._soon):
@@ -616,13 +812,14 @@ def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *values
 
 def _insert(connection: sqlite3.Connection, rows: list[JournalRow]) -> None:
     """Insert many rows with few steps: on a thread each step may wait for the interpreter."""
-    rows = [(*row[:-1], compressed(row[-1])) if len(row[-1]) >= COMPRESSED_FROM else row for row in rows]
-    most = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // _WIDTH
-    most = min(most, _ROWS_OF_ONE_STATEMENT)
+    most = _ROWS_OF_ANY_STATEMENT
+    if len(rows) > most:
+        most = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // _WIDTH
+        most = min(most, _ROWS_OF_ONE_STATEMENT)
     for start in range(0, len(rows), most):
         some = rows[start : start + most]
         try:
-            connection.execute(_insertion(len(some)), [value for row in some for value in row])
+            _insertion(some)(connection)
         except sqlite3.IntegrityError:
             _insert_missing(connection, some)
 
@@ -637,13 +834,17 @@ def _insert_missing(connection: sqlite3.Connection, rows: list[JournalRow]) -> N
         session, seq = row[:2]
         there = connection.execute(_WHOLE_ROW, [session, seq]).fetchone()
         if there is None:
-            connection.execute(_insertion(1), row)
+            _insertion([row])(connection)
         elif there != row:
             raise StoreError("unusable", "another process has written into this session: load it again")
 
 
+def _insertion(rows: list[JournalRow]) -> Statement:
+    return Statement(_insertion_of(len(rows)), [*chain.from_iterable(rows)])
+
+
 @lru_cache(128)
-def _insertion(count: int) -> str:
+def _insertion_of(count: int) -> str:
     return "INSERT INTO entries VALUES " + ",".join(["(?,?,?,?,?,?,?)"] * count)
 
 

@@ -174,6 +174,7 @@ class Store:
     ) -> SessionPage:
         """The next sessions, the newest first, without their states."""
         query = SessionQuery(agent, cwd, include_empty)
+        self._writer.write_dates()
         return await self._database.attempt_to_read(
             lambda connection: self._sessions.page(connection, query, cursor, limit)
         )
@@ -221,6 +222,7 @@ class Store:
     async def journal(self, id: str) -> SessionJournal:
         """The journal of a session, which goes on after its last entry; the same one while it is used."""
         end = await self._database.attempt_to_read(lambda connection: read_end(connection, id))
+        self._writer.attach(asyncio.get_running_loop())
         journal = self._journals.get(id)
         if journal is not None:
             return journal

@@ -84,6 +84,8 @@ class Peer:
         """Filters every result and error, with its lane, before it is sent: secrets are redacted there."""
         self.unreadable = b""
         """The beginning of the first line that is no message, to show what the other side is."""
+        self.before_write: Callable[[int], None] | None = None
+        """Called before any of so many bytes are written: what they tell of may have to be durable."""
         self._transport = transport
         self._endpoint = endpoint
         self._answers_garbage = answers_garbage
@@ -236,6 +238,8 @@ class Peer:
     def _flush(self) -> None:
         """Write once, so that what came in meanwhile is read before more goes out."""
         self._flush_is_due = False
+        if self.before_write is not None and self.outbox.unsent:
+            self.before_write(self.outbox.unsent)
         data = self._unwritten or self.outbox.take()
         sent = self._transport.write(data) if data else 0
         if sent < len(data):

@@ -61,7 +61,7 @@ class TestLocked:
         assert texts(updates) == "1: one"
         assert history(client, session, tmp_path) == [("user", "one"), ("agent", "1: one")]
 
-    def test_prompts_during_a_long_lock_are_refused_before_the_agent_sees_them(
+    def test_the_first_prompt_in_a_long_lock_fails_and_others_are_refused_before_the_agent_sees_them(
         self, converse, tmp_path, coupler_home
     ):
         client, _ = converse(IMPATIENT + REMEMBERS)
@@ -81,12 +81,15 @@ class TestLocked:
         assert "another program holds" in answer["error"]["message"]
         assert answer["error"]["data"]["kind"] == "locked"
         assert texts(updates) == ""
-        assert texts(client.prompt(session, "two")[0]) == "2: two"
+        assert texts(client.prompt(session, "two")[0]) == "3: two"
+        # What the user saw is kept, as a turn that failed.
         assert history(client, session, tmp_path) == [
             ("user", "one"),
             ("agent", "1: one"),
+            ("user", "failed"),
+            ("agent", "2: failed"),
             ("user", "two"),
-            ("agent", "2: two"),
+            ("agent", "3: two"),
         ]
 
     def test_a_turn_whose_end_cannot_be_stored_fails_and_the_next_one_works(
@@ -164,7 +167,7 @@ import os, sqlite3
 
 class Narrow(sqlite3.Connection):
     def execute(self, statement, *values):
-        if statement == "BEGIN IMMEDIATE":
+        if statement.startswith(("BEGIN", "INSERT INTO entries")):
             most = 1 if os.path.exists(os.environ["FULL"]) else 2**30
             super().execute(f"PRAGMA max_page_count = {most}")
         return super().execute(statement, *values)

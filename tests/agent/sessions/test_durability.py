@@ -1,4 +1,4 @@
-"""`kill -9` a hundred times: what was answered is there, whole, once, in order; the rest as far as it got."""
+"""`kill -9` again and again: what was answered is there, whole, once, in order; the rest as far as it got."""
 
 import contextlib
 import random
@@ -34,7 +34,13 @@ class Witness(Agent):
 """
 
 KILLS = 25
-MOMENTS = ["at any moment", "while text streams", "during a tool call", "right after an answer"]
+MOMENTS = [
+    "at any moment",
+    "while text streams",
+    "during a tool call",
+    "right after an answer",
+    "among quick turns",
+]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -120,8 +126,10 @@ def kill_in_the_middle(client, stories, moment):
     quick = random.random() < 0.7
     pause, pieces = (0.003, 3) if quick else (0.01, 20)
     countdown = random.randint(1, 4 if moment == MOMENTS[3] else 8)
-    timer = threading.Timer(random.uniform(0, 0.25), client.process.kill)
-    if moment == MOMENTS[0]:
+    if moment == MOMENTS[4]:
+        pause, pieces = 0, 0
+    timer = threading.Timer(random.uniform(0, 0.1 if moment == MOMENTS[4] else 0.25), client.process.kill)
+    if moment in (MOMENTS[0], MOMENTS[4]):
         timer.start()
     asked = {}
 

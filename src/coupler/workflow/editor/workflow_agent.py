@@ -97,6 +97,8 @@ PLAIN_RESUME = ResumeRequest()
 class WorkflowAgent(Agent):
     """The agent of one session. With a `file` every prompt runs its workflow; else slash commands do."""
 
+    keeps_prompts = True
+
     def __init__(self, file: str | None, store_path: str | None) -> None:
         self.others: tuple[Command, ...] = ()
         """Commands for prompts that are for no workflow; a workflow of the same name takes precedence."""
