@@ -92,6 +92,22 @@ def test_a_deleted_session_makes_the_file_smaller_while_it_is_open(path, store):
     assert is_sound(path)
 
 
+def test_many_deletions_are_done_one_after_the_other(path, store):
+    ids = [str(number) for number in range(20)]
+    fill(store, *ids, megabytes=1)
+    waiting = []
+
+    async def delete_all():
+        for id in ids:
+            await store.delete(id)
+            waiting.append(len(store._database._thread._chores))
+
+    asyncio.run(delete_all())
+
+    assert max(waiting) <= 2  # a slice, and a checkpoint
+    until(lambda: sizes(path) < MEGABYTE)
+
+
 def test_a_command_leaves_the_file_smaller_when_it_returns(path, store):
     fill(store, "one", "two")
 

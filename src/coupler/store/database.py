@@ -149,6 +149,8 @@ class Database:
         self.is_closed = False
         self.on_replaced: Callable[[str], None] | None = None
         """Called on the store's thread with a sentence when the file was deleted or replaced."""
+        self._deleting = threading.Lock()
+        self._deletions: list[DatabaseWork[bool]] = []
         self._opened: tuple[int, int] | None = None
         self._looked_at = time.monotonic()
         self._is_misplaced = False
@@ -232,8 +234,14 @@ class Database:
         if self._thread is None:
             while self.transaction(delete_some):
                 pass
-        else:
-            self._next_slice(lambda connection: self._reclaim_some(connection, delete_some), after)
+            return
+        with self._deleting:
+            if delete_some in self._deletions[1:]:
+                return  # it has not begun yet, and finds what is to be deleted now
+            self._deletions.append(delete_some)
+            is_under_way = len(self._deletions) > 1
+        if not is_under_way:
+            self._next_slice(after)
 
     def reclaim_left_space(self, *, after: float = 0.0) -> None:
         """Give space back that an earlier process has left free, if it is much."""
@@ -255,7 +263,7 @@ class Database:
             return 0
         while True:
             began = time.monotonic()
-            if not self._submit(_just_do, lambda each: self._reclaim_some(each, delete_some)).result():
+            if not self._submit(_just_do, partial(self._reclaim_some, delete_some)).result():
                 break
             time.sleep(0.0 if is_alone else (time.monotonic() - began) * COMMAND_REST)
         self._submit(_just_do, lambda connection: _make_shrinkable(connection, is_alone=is_alone)).result()
@@ -460,15 +468,23 @@ class Database:
         if self.on_replaced is not None:
             self.on_replaced(sentence)
 
-    def _next_slice(self, work: DatabaseWork[bool], after: float = 0.0) -> None:
-        """Do a slice of a chore, the next one after a rest, and so on until nothing is left to do."""
+    def _next_slice(self, after: float = 0.0) -> None:
+        """Do a slice of what is to be deleted, the next one after a rest, and so on until nothing is left.
+
+        One at a time, whoever has deleted something: rests help others only if nobody works in them.
+        """
         assert self._thread is not None
         began = 0.0
 
-        def timed(connection: sqlite3.Connection) -> bool:
+        def do(connection: sqlite3.Connection) -> bool:
             nonlocal began
             began = time.monotonic()
-            return self._translating(_just_do, self._placed(connection), work)
+            work = partial(self._reclaim_some, self._deletions[0])
+            if self._translating(_just_do, self._placed(connection), work):
+                return True
+            with self._deleting:
+                del self._deletions[0]
+                return bool(self._deletions)
 
         def go_on(future: Future[bool]) -> None:
             if future.cancelled():
@@ -477,14 +493,16 @@ class Database:
             if error is not None:
                 # Whatever is left is done by a later start, as if the store had been closed meanwhile.
                 log.debug("what was deleted is not yet removed from the file: %s", error)
+                with self._deleting:
+                    self._deletions.clear()
             elif future.result():
-                self._next_slice(work, (time.monotonic() - began) * CHORE_REST)
+                self._next_slice((time.monotonic() - began) * CHORE_REST)
             else:
                 self._fold_log()
 
-        self._thread.submit(timed, chore=True, after=after).add_done_callback(go_on)
+        self._thread.submit(do, chore=True, after=after).add_done_callback(go_on)
 
-    def _reclaim_some(self, connection: sqlite3.Connection, delete_some: DatabaseWork[bool]) -> bool:
+    def _reclaim_some(self, delete_some: DatabaseWork[bool], connection: sqlite3.Connection) -> bool:
         """Delete some rows, or give some free pages back; False if nothing is left to do."""
         space = read_space(connection)
         may_delete = not space.can_shrink or space.free_bytes < MOST_FREE
