@@ -288,9 +288,8 @@ def test_messages_that_were_removed_go_from_the_file_when_the_next_turn_begins(t
             end = await put(saver, {"messages": short})
             for _ in range(2):
                 await saver.begin_turn("t", end)
-            database = saver._opened
-            while database._thread._chores or sizes(path)[0][0] > 11:
-                await asyncio.to_thread(database.submit(lambda _: None).result)
+            while sizes(path)[0][0] > 11:
+                await asyncio.to_thread(saver._opened.submit_to_read(lambda _: None).result)
             again = add_messages(short, [long[0]])
             await put(saver, {"messages": again})
             saver._threads.clear()

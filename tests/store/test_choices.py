@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 import time
 
-from coupler.store import database
+from coupler.store import migrations
 from coupler.store.choices import ChoiceRecord
 from store.parts import record
 
@@ -69,7 +69,7 @@ def test_a_row_that_no_version_wrote_allows_nothing(store):
 
 def test_a_file_of_the_first_version_gets_room_for_choices(path, open_store, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(database, "MIGRATIONS", database.MIGRATIONS[:1])
+        patched.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:1])
         store = open_store()
         asyncio.run(store.create(record(title="kept")))
         store.close()

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from coupler.store import CursorError, HeldError, StoreError, errors
+from coupler.store import CursorError, HeldError, StoreError, errors, migrations
 from coupler.store import database as database_module
-from coupler.store import database as migrations
 from coupler.store.database import Database
 from coupler.store.store import Store
 from store.parts import locked, record

@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 
-from coupler.store import database
+from coupler.store import migrations
 from coupler.store.errors import HeldError
 from coupler.store.sessions import KeptSession
 
@@ -59,7 +59,7 @@ def test_a_name_is_held_by_one_user_until_it_is_released(open_store):
 
 def test_a_store_from_before_gets_the_tables(path, open_store, monkeypatch):
     with monkeypatch.context() as older:
-        older.setattr(database, "MIGRATIONS", database.MIGRATIONS[:3])
+        older.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:3])
         open_store().close()
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (3,)

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from coupler.store import database
+from coupler.store import migrations
 from coupler.store.choices import Trust
 
 
@@ -80,7 +80,7 @@ def test_a_path_that_is_no_text_can_be_trusted(trust):
 
 def test_a_store_from_before_gets_the_table(path, open_store, monkeypatch):
     with monkeypatch.context() as older:
-        older.setattr(database, "MIGRATIONS", database.MIGRATIONS[:2])
+        older.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:2])
         open_store().close()
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (2,)

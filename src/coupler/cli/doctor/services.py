@@ -141,7 +141,7 @@ def _look_inside(section: DoctorSection, path: Path, context: DoctorContext, *, 
 
 
 def _look_whose_it_is(section: DoctorSection, connection: sqlite3.Connection, shown: str) -> bool:
-    from coupler.store.database import APPLICATION_ID, MIGRATIONS
+    from coupler.store.migrations import APPLICATION_ID, MIGRATIONS
 
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
