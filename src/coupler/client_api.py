@@ -26,7 +26,14 @@ from coupler.client.observation import OnEvent
 from coupler.client.policy import Confinement
 from coupler.client.pool import IDLE_SECONDS, MOST_AGENTS, SessionPool
 from coupler.client.prompt import GRACE, MOST_ROUNDS, Check, PromptOptions
-from coupler.client.remote import TEMPORARY, ClientOffer, Quirks, RemoteAgent, SessionOptions
+from coupler.client.remote import (
+    TEMPORARY,
+    ClientOffer,
+    Quirks,
+    RemoteAgent,
+    SessionOptions,
+    refuse_unknown,
+)
 from coupler.client.reply import Budget
 from coupler.runtime.environment import Environment, SpawnError, split_command
 from coupler.schema.v1 import ContentBlock
@@ -233,7 +240,7 @@ def ask(
     It blocks, in a program with an event loop or without one. Everything that is not an answer raises
     `AgentError`: also a refusal, a limit and a cancel. Ctrl-C cancels the turn and ends the agent.
     """
-    _refuse_unknown(options)
+    refuse_unknown("ask", options, AskOptions)
     limits = _prompt_options(options)
     limits.refuse_if_over()
     return _waited_for(_answer(agent, prompt, output, {**options}, limits))
@@ -515,13 +522,6 @@ def _in_words_of_timeout(error: AgentError, left: float | None, elapsed: float) 
         return error
     message = f"the agent was not done within {round(left, 1 if left >= 0.1 else 3):g} s"
     return AgentError("deadline", message, exit_code=error.exit_code, stderr=error.stderr, reply=error.reply)
-
-
-def _refuse_unknown(options: AskOptions) -> None:
-    unknown = sorted(options.keys() - AskOptions.__annotations__.keys())
-    if unknown:
-        taken = ", ".join(sorted(AskOptions.__annotations__))
-        raise TypeError(f"ask() takes no {', '.join(unknown)}; besides `output` it takes {taken}")
 
 
 def _waited_for(work: Coroutine[Any, Any, T]) -> T:

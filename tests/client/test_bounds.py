@@ -182,6 +182,23 @@ def test_a_budget_is_shared_and_ends_the_prompt_that_spends_it(script: Script) -
     run(story())
 
 
+def test_a_budget_of_a_session_holds_for_all_its_prompts(script: Script) -> None:
+    async def story() -> None:
+        async with script(COUNTS).connect() as remote:
+            budget = Budget(turns=2)
+            session = await remote.new(budget=budget)
+            await session.prompt("a")
+            await session.prompt("a", budget=Budget(turns=1))
+            await session.prompt("a")
+            with pytest.raises(AgentError, match="2 turns") as caught:
+                await session.prompt("a")
+            assert (caught.value.kind, budget.spent_turns) == ("budget", 2)
+            with pytest.raises(TypeError, match="budget= is a Budget"):
+                await remote.new(budget=5)  # type: ignore[typeddict-item]
+
+    run(story())
+
+
 def test_a_budget_of_turns_counts_rounds(script: Script) -> None:
     async def story() -> None:
         async with script(COUNTS).connect() as remote:
@@ -278,6 +295,7 @@ def test_bounds_that_are_no_numbers_are_told_where_they_are_given(script: Script
                 ({"timeout": float("nan")}, ValueError, "timeout= is a number of seconds, not nan"),
                 ({"grace": None}, TypeError, "grace= is a number of seconds"),
                 ({"rounds": 0}, ValueError, "rounds= is 1 at least"),
+                ({"budget": 5}, TypeError, "budget= is a Budget"),
             ]
             for given, kind, words in wrong:
                 with pytest.raises(kind, match=words):

@@ -20,10 +20,11 @@ import msgspec
 
 from coupler.client.errors import AgentError
 from coupler.client.policy import Policy
-from coupler.client.remote import TEMPORARY
+from coupler.client.remote import TEMPORARY, OpeningOptions, refuse_unknown
+from coupler.client.reply import refuse_no_budget
 
 if TYPE_CHECKING:
-    from coupler.client.remote import OpeningOptions, RemoteAgent
+    from coupler.client.remote import RemoteAgent
     from coupler.client.session import RemoteSession
 
 
@@ -87,6 +88,8 @@ class SessionPool:
         **options: Unpack[OpeningOptions],
     ) -> AsyncIterator[RemoteSession]:
         """Lend a session for the block. `settings` are those of `connect`, the options those of `new`."""
+        refuse_unknown("session", options, OpeningOptions)
+        refuse_no_budget(options.get("budget"))
         if options.get("cwd") == TEMPORARY:
             raise AgentError("session", "a pool has no temporary directories: make one and name it as `cwd`")
         cwd = _absolute(options.get("cwd", "."))
@@ -100,6 +103,7 @@ class SessionPool:
             if session is None:
                 session = await pooled.agent.new(**options)
             session.policy = Policy.of(options.get("permissions"))
+            session.budget = options.get("budget")
             yield session
         finally:
             await self._give_back(pooled, session_key, session)
@@ -233,12 +237,13 @@ def _agent_key(agent: Any, cwd: str, settings: Mapping[str, Any]) -> Key:
 def _session_key(options: OpeningOptions, agent: RemoteAgent) -> Key:
     """Return what a session was opened with, as a key.
 
-    The permission policy can change and is no part of it; but for an agent that asks for no permission, whose
-    sessions keep to the policy that they were opened under.
+    The permission policy and the budget can change and are no part of it; but the policy is one for an agent
+    that asks for no permission, whose sessions keep to the policy that they were opened under.
     """
     given = cast("dict[str, Any]", {**options})
     policy = given.pop("permissions", None)
     given.pop("reason", None)
+    given.pop("budget", None)
     if agent.confinement is not None and policy is not None:
         given["permissions"] = Policy.of(policy).name
     return tuple((name, _comparable(given[name])) for name in sorted(given))

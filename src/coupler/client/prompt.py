@@ -21,7 +21,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from coupler.client.errors import NOT_PERMITTED, AgentError
-from coupler.client.reply import Budget, Reply, ReplyBuilder, TurnCharge, merge_rounds
+from coupler.client.reply import Budget, Reply, ReplyBuilder, TurnCharge, merge_rounds, refuse_no_budget
 from coupler.events import Event, Stop, Text, Thought, ToolCall
 from coupler.runtime.threads import in_thread
 from coupler.schema import unstable
@@ -85,6 +85,7 @@ class PromptOptions(Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.rounds < 1:
             raise ValueError(f"rounds= is 1 at least, not {self.rounds!r}")
+        refuse_no_budget(self.budget)
         if self.timeout is not None:
             _refuse_no_seconds("timeout", self.timeout)
         _refuse_no_seconds("grace", self.grace)

@@ -26,7 +26,7 @@ from coupler.client.errors import AgentError, NotificationListener, Responder
 from coupler.client.files import ClientFiles, FileAccess
 from coupler.client.observation import AgentEnded, Observers, OnEvent, OpenedBy, SessionOpened
 from coupler.client.policy import Decide, PermissionResponder, Policy, PolicyName
-from coupler.client.reply import Reply
+from coupler.client.reply import Budget, Reply, refuse_no_budget
 from coupler.client.resources import ToolResources
 from coupler.client.session import RemoteSession
 from coupler.mcp.servers import server_name
@@ -106,6 +106,8 @@ class OpeningOptions(SessionOptions, total=False):
 
     output: Any
     """The type that prompts will ask for, or True: typed answers then come by a tool, if possible."""
+    budget: Budget
+    """What all prompts of the session may use together; a prompt's own `budget` takes its place."""
     reason: str
     """The reason why an earlier session was not resumed, for observers: see `SessionOpened`."""
 
@@ -208,6 +210,7 @@ class RemoteAgent:
 
     async def new(self, **options: Unpack[OpeningOptions]) -> RemoteSession:
         """Open a session; see `SessionOptions` and `OpeningOptions`."""
+        refuse_unknown("new", options, OpeningOptions)
         preface = None
         if self._profile is not None:
             options = self._profile.completed(options)
@@ -218,6 +221,7 @@ class RemoteAgent:
 
     async def load(self, session_id: str, **options: Unpack[OpeningOptions]) -> RemoteSession:
         """Load an earlier session; the agent replays its history, which becomes the session's `record`."""
+        refuse_unknown("load", options, OpeningOptions)
         opening = SessionOpening(options, self.cwd, self.confinement)
         request = LoadSessionRequest(
             opening.mcp_servers, opening.cwd, session_id, opening.additional_directories
@@ -226,6 +230,7 @@ class RemoteAgent:
 
     async def resume(self, session_id: str, **options: Unpack[OpeningOptions]) -> RemoteSession:
         """Resume an earlier session without a replay of its history."""
+        refuse_unknown("resume", options, OpeningOptions)
         opening = SessionOpening(options, self.cwd, self.confinement)
         request = ResumeSessionRequest(
             session_id, opening.cwd, opening.additional_directories, opening.mcp_servers
@@ -234,6 +239,7 @@ class RemoteAgent:
 
     async def fork(self, session_id: str, **options: Unpack[OpeningOptions]) -> RemoteSession:
         """Open a new session that begins with the context of another one."""
+        refuse_unknown("fork", options, OpeningOptions)
         opening = SessionOpening(options, self.cwd, self.confinement)
         request = ForkSessionRequest(
             session_id, opening.cwd, opening.additional_directories, opening.mcp_servers
@@ -324,6 +330,7 @@ class RemoteAgent:
             observers=self._observers.copy(),
             profile=self._profile,
             preface=opening.preface,
+            budget=opening.budget,
         )
 
     async def _ask(self, request: Any, type: type[T], *, is_hurried: bool = True) -> T:
@@ -379,6 +386,15 @@ class RemoteAgent:
             await connection.close()
 
 
+def refuse_unknown(function: str, given: Mapping[str, object], taken: type) -> None:
+    """Raise TypeError for keyword arguments that a function does not take: Python cannot know them."""
+    known = taken.__annotations__
+    if unknown := [name for name in given if name not in known]:
+        raise TypeError(
+            f"{function}() takes no {', '.join(unknown)}; of keywords it takes {', '.join(sorted(known))}"
+        )
+
+
 class SessionOpening:
     """Checks the options of one session before anything is sent, and applies them when it is open."""
 
@@ -391,6 +407,8 @@ class SessionOpening:
     ) -> None:
         wanted = given.get("permissions")
         self.preface = preface
+        self.budget = given.get("budget")
+        refuse_no_budget(self.budget)
         self.policy = Policy.of(wanted)
         self.mcp_servers = tuple(given.get("mcp_servers", ()))
         self._resources = ToolResources(given.get("tools", ()), self.mcp_servers, given.get("output"))

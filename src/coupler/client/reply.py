@@ -295,6 +295,12 @@ def _number(value: int | UnsetType | None) -> int:
     return value if isinstance(value, int) else 0
 
 
+def refuse_no_budget(given: object) -> None:
+    """Raise TypeError if a `budget=` is something else."""
+    if given is not None and not isinstance(given, Budget):
+        raise TypeError(f"budget= is a Budget, as in `Budget(tokens=50_000)`, not {given!r}")
+
+
 class Budget:
     """A limit on tokens, cost, turns and time that prompts, sessions and agents may share.
 

@@ -96,6 +96,7 @@ class RemoteSession:
         observers: Observers,
         profile: AgentProfile | None = None,
         preface: str | None = None,
+        budget: Budget | None = None,
     ) -> None:
         """Prepare a session; `preface` is the text of the profile that goes before its first prompt."""
         self._profile = profile
@@ -104,6 +105,8 @@ class RemoteSession:
         self.cwd = cwd
         self.roots: tuple[str, ...] = (cwd, *roots)
         self.policy = policy
+        self.budget = budget
+        """What its prompts may use that have no budget of their own."""
         self.title: str | None = None
         self.settings = RemoteSettings()
         self.plan: tuple[PlanEntry, ...] = ()
@@ -192,13 +195,15 @@ class RemoteSession:
 
         `until` checks each reply and may send the agent back to work, at most `rounds` times in all. After
         `timeout` seconds, or when the `budget` is spent, the turn is cancelled; an agent that has not ended
-        it after `grace` more seconds is ended itself. The error then has the partial reply. `output` is the
-        type of the answer, or its JSON Schema: the reply's `output` is a value of it. An answer that does not
-        fit is sent back, at most `repairs` times (2 by default).
+        it after `grace` more seconds is ended itself. The error then has the partial reply. Without a
+        `budget` the session's holds. `output` is the type of the answer, or its JSON Schema: the reply's
+        `output` is a value of it. An answer that does not fit is sent back, at most `repairs` times (2 by
+        default).
         """
         pieces = [content] if isinstance(content, str) else content
         blocks = tuple(TextContent(piece) if isinstance(piece, str) else piece for piece in pieces)
         blocks = self._with_preface(blocks)
+        budget = self.budget if budget is None else budget
         goals: list[Goal] = []
         if output is not None:
             from coupler.client.output import MOST_REPAIRS, OutputGoal  # most prompts ask for none
