@@ -120,9 +120,11 @@ class RawClient:
         self.send(request)
         return self.answer_to(request)
 
-    def initialize(self, **capabilities: Any) -> Frame:
-        """Say hello."""
-        return self.call("initialize", {"protocolVersion": 1, "clientCapabilities": capabilities})
+    def initialize(self, *, client: str = "zed", **capabilities: Any) -> Frame:
+        """Say hello, by the name of a client whose terminals and message ids are known to be good."""
+        info = {"name": client, "version": "1"}
+        params = {"protocolVersion": 1, "clientCapabilities": capabilities, "clientInfo": info}
+        return self.call("initialize", params)
 
     def new_session(self, cwd: str = "/", *servers: Frame) -> str:
         """Open a session, with these MCP servers, and return its id."""

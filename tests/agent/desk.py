@@ -33,7 +33,9 @@ class Desk:
         """Connect and say hello."""
         desk = cls(target)
         desk.connection.open()
-        hello = desk.request("initialize", {"protocolVersion": 1, "clientCapabilities": capabilities})
+        info = {"name": "zed", "version": "1"}
+        params = {"protocolVersion": 1, "clientCapabilities": capabilities, "clientInfo": info}
+        hello = desk.request("initialize", params)
         await desk.answer(hello)
         return desk
 

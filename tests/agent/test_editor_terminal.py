@@ -1,6 +1,7 @@
 """Commands in the editor's terminals: what the editor is asked, what comes back, and that all are freed."""
 
 import json
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -599,3 +600,112 @@ class TestFiveHundredCancelledCommands:
         editor.updates.clear()
         editor.serve_until_answered(editor.begin("count"))
         return texts(editor.updates)
+
+
+class RealTerminals(Terminals):
+    """An editor that really runs commands: in words, or joined for a shell as the VS Code ACP Client does."""
+
+    def __init__(self, client, session, *, joins):
+        super().__init__(client, session)
+        self.joins = joins
+        self.outputs = {}
+
+    def answer(self, method, frame):
+        params = frame["params"]
+        if method == "create":
+            words = [params["command"], *params["args"]]
+            done = subprocess.run(
+                " ".join(words) if self.joins else words,
+                shell=self.joins,
+                cwd=params["cwd"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            self.outputs[f"term-{len(self.created)}"] = done
+        elif method in ("wait_for_exit", "output"):
+            done = self.outputs[params["terminalId"]]
+            self.replies["wait_for_exit"] = {"result": {"exitCode": done.returncode}}
+            self.replies["output"] = {"result": {"output": done.stdout, "truncated": False}}
+        super().answer(method, frame)
+
+
+class TestUnknownClients:
+    """A client that is not known shows with a harmless command whether it passes arguments on unchanged."""
+
+    REMOVES = "await turn.terminal.run('bash', '-c', 'cd sub && rmdir build && echo gone', cwd={!r})"
+
+    def directories(self, tmp_path):
+        (tmp_path / "build").mkdir()
+        (tmp_path / "sub" / "build").mkdir(parents=True)
+
+    def opened(self, converse, *, joins, client="VS Code ACP Client"):
+        return RealTerminals(*converse(OBEDIENT, client=client, **TERMINAL), joins=joins)
+
+    def test_one_that_joins_arguments_for_a_shell_runs_nothing_and_its_user_is_told_once(
+        self, converse, tmp_path
+    ):
+        self.directories(tmp_path)
+        editor = self.opened(converse, joins=True)
+        editor.prompt(self.REMOVES.format(str(tmp_path)))
+        assert (tmp_path / "build").exists() and not (tmp_path / "sub" / "build").exists()
+        assert "Commands do not run in your editor's terminals" in texts(editor.updates)
+        assert "the editor changes the arguments of commands" in texts(editor.updates).lower()
+        assert text_of(final_call(editor.updates)) == "gone\n"
+        assert editor.methods() == ["create", "wait_for_exit", "output", "release"]
+
+        editor.updates.clear()
+        editor.prompt("await turn.terminal.run('echo', 'again')")
+        assert texts(editor.updates) == ""
+        assert len(editor.created) == 1 and editor.all_released()
+
+    def test_one_that_passes_them_on_runs_commands_and_is_tried_once(self, converse, tmp_path):
+        self.directories(tmp_path)
+        editor = self.opened(converse, joins=False)
+        editor.prompt(self.REMOVES.format(str(tmp_path)))
+        editor.prompt("await turn.terminal.run('echo', 'again')")
+        assert (tmp_path / "build").exists() and not (tmp_path / "sub" / "build").exists()
+        assert texts(editor.updates) == ""
+        assert [params["command"] for method, params in editor.asked if method == "create"] == [
+            "printf",
+            "bash",
+            "echo",
+        ]
+        assert editor.all_released()
+
+    @pytest.mark.parametrize("client", ["Toad", "zed"])
+    def test_a_known_one_is_not_tried(self, converse, client):
+        editor = self.opened(converse, joins=False, client=client)
+        editor.prompt("await turn.terminal.run('echo', 'said')")
+        assert len(editor.created) == 1
+
+    def test_commands_at_the_same_time_are_preceded_by_one_trial(self, converse):
+        editor = self.opened(converse, joins=False)
+        run = "turn.terminal.run('echo', 'a b')"
+        editor.prompt(f"import asyncio; await asyncio.gather({run}, {run})")
+        assert [params["command"] for method, params in editor.asked if method == "create"] == [
+            "printf",
+            "echo",
+            "echo",
+        ]
+
+    @pytest.mark.parametrize("method", ["create", "wait_for_exit", "output"])
+    def test_one_that_fails_the_trial_is_not_used(self, converse, method):
+        editor = Terminals(*converse(OBEDIENT, client="other", **TERMINAL))
+        editor.replies[method] = {"error": {"code": -32603, "message": "Out of terminals"}}
+        editor.prompt("await turn.terminal.run('echo', 'said')")
+        assert text_of(final_call(editor.updates)) == "said\n"
+        assert "harmless command in one: Out of terminals" in texts(editor.updates)
+        assert editor.all_released()
+
+    def test_a_cancel_during_the_trial_ends_it_and_the_next_command_tries_again(self, converse):
+        editor = self.opened(converse, joins=False)
+        editor.answers.discard("wait_for_exit")
+        request = editor.begin("await turn.terminal.run('echo', 'said')")
+        editor.serve_until_asked("wait_for_exit")
+        editor.client.send(cancel(editor.session))
+        answer = editor.serve_until_answered(request)
+        assert answer["result"] == {"stopReason": "cancelled"}
+        editor.answers.add("wait_for_exit")
+        assert finished(editor, "'echo', 'said'")[2] == "said\n"
+        assert len(editor.created) == 3 and editor.all_released()

@@ -321,6 +321,26 @@ def test_a_command_runs_in_the_editors_terminal_and_its_output_is_kept(
         assert [item["content"]["text"] for item in call["content"]] == ["from the editor"]
 
 
+def test_a_command_runs_here_if_the_editors_terminals_change_arguments(
+    script: Script, relay: Serve, tmp_path: Path
+) -> None:
+    answers = {
+        "terminal/create": {"terminalId": "t1"},
+        "terminal/wait_for_exit": {"exitCode": 0},
+        "terminal/output": {"output": "[two]n[spaces]n", "truncated": False},
+        "terminal/release": {},
+    }
+    with relay(script(RUNS)) as editor:
+        editor.initialize(client="VS Code ACP Client", terminal=True)
+        request = editor.prompt_request(editor.new_session(str(tmp_path)), "go")
+        frames = answering(editor, request, lambda frame: {"result": answers[frame["method"]]})
+        [created] = [frame["params"] for frame in frames if frame.get("method") == "terminal/create"]
+        assert created["command"] == "printf"
+        told = texts(updates(frames, "agent_message_chunk"))
+        assert "Commands do not run in your editor's terminals" in told
+        assert told.endswith("hello\n")
+
+
 def test_a_rule_forbids_what_the_agent_does_without_asking(
     script: Script, relay: Serve, tmp_path: Path
 ) -> None:

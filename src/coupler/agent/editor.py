@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,9 @@ from coupler.wire.messages import INVALID_PARAMS, RpcError
 from coupler.wire.outbox import LaneKey
 from coupler.wire.peer import Peer
 
+PASS_ARGUMENTS = frozenset({"coupler", "toad", "zed"})
+"""Names of clients whose terminals are known to pass the arguments of a command on unchanged."""
+
 
 class Editor:
     """The client after `initialize`: its name, its capabilities, and typed requests to it."""
@@ -23,6 +27,20 @@ class Editor:
         self.capabilities = capabilities
         self.info = info
         self._peer = peer
+        self.passes_arguments: bool | None = True if self.name in PASS_ARGUMENTS else None
+        """Whether its terminals pass arguments on unchanged; None until it is known."""
+        self.terminal_probe = asyncio.Lock()
+        """Held by whoever finds that out."""
+
+    @property
+    def name(self) -> str:
+        """The client's name in lower case; empty if it has not told one."""
+        return "" if self.info is None else self.info.name.casefold()
+
+    @property
+    def has_terminals(self) -> bool:
+        """True if it offers terminals that are not known to change commands."""
+        return self.offers("terminal") and self.passes_arguments is not False
 
     def offers(self, gate: str | None) -> bool:
         """Return whether a capability, such as `fs.readTextFile`, was advertised."""

@@ -48,6 +48,14 @@ LEFT_RUNNING_GRACE = 1.0
 TIME_TO_CREATE = 30.0
 """Seconds that the editor has to make a terminal: it does not wait for the command."""
 
+PROBE = ("printf", "[%s]\\n", "two  spaces", '"$HOME"', "it''s", "a;:", "*", "a\n:", "\\\\")
+"""A command by which an editor shows whether it passes arguments on: harmless also if a shell gets them."""
+
+PROBE_OUTPUT = "".join(f"[{word}]\n" for word in PROBE[2:])
+
+PROBE_SECONDS = 5.0
+"""Seconds that the editor has to run it."""
+
 
 class Finished(NamedTuple):
     """The result of a command: its exit code or signal, and the end of its stdout and stderr."""
@@ -85,7 +93,8 @@ class Terminal:
         cancelled. Raises `SpawnError` if it cannot be started; how it ends is no error.
 
         An editor that offers terminals runs it, in its own environment with what the session and `env` add;
-        if it fails to, that is an `EditorError`. What has `input`, or removes a variable, runs here.
+        if it fails to, that is an `EditorError`. What has `input`, or removes a variable, runs here, and so
+        does everything if the editor changes arguments: an unknown one is tried once with a harmless command.
 
         `heard` is given each piece of what is written here, for who wants more than the last of it; of what
         is written in an editor's terminal nobody hears before the end.
@@ -115,7 +124,7 @@ class Terminal:
         output_limit: int,
         heard: Callable[[bytes], None] | None,
     ) -> Finished:
-        if self._turn.editor.offers("terminal") and command.suits_editor():
+        if command.suits_editor() and await can_use_terminals(self._turn.session, self._turn):
             request = command.for_editor(self._turn.session.id, output_limit)
             finished = await run_in_editor(self._turn, request, call, seconds)
             if finished is not None:
@@ -274,6 +283,49 @@ def _is_text(word: str) -> bool:
     return True
 
 
+async def can_use_terminals(session: Session, turn: Turn | None) -> bool:
+    """Return whether the editor has terminals, and runs in them what it is told to.
+
+    Some clients join the words of a command for a shell without quoting them, so that it does something else
+    than what was judged. One that is not known is given a harmless command first. If that goes wrong, its
+    user is told once that commands run outside of its terminals.
+    """
+    editor = session.editor
+    if not editor.has_terminals or editor.passes_arguments:
+        return editor.has_terminals
+    async with editor.terminal_probe:
+        if editor.passes_arguments is None:
+            fault = await _fault_of_terminals(session)
+            editor.passes_arguments = fault is None
+            if fault is not None:
+                log.warning("commands do not run in the client's terminals: %s", fault)
+                if turn is not None:
+                    why = f"{fault[0].upper()}{fault[1:]}. Coupler runs them itself and shows their output."
+                    await turn.notice("Commands do not run in your editor's terminals", why)
+    return editor.passes_arguments
+
+
+async def _fault_of_terminals(session: Session) -> str | None:
+    """Run a harmless command in the editor, and say what is wrong with how it does; None if nothing is."""
+    program, *arguments = PROBE
+    request = CreateTerminalRequest(session.id, program, arguments, [], session.cwd, OUTPUT_LIMIT)
+    try:
+        terminal = EditorTerminal(session, await _create(session, request))
+    except EditorError as error:
+        return f"the editor could not run a harmless command in one: {error.message}"
+    is_over = False
+    try:
+        output = await terminal.output_at_end(PROBE_SECONDS)
+        is_over = True
+    except (EditorError, TimeoutError) as error:
+        reason = str(error) or f"it did not end within {PROBE_SECONDS:g} s"
+        return f"the editor could not run a harmless command in one: {reason}"
+    finally:
+        terminal.release(kills=not is_over)
+    is_unchanged = PROBE_OUTPUT in output.replace("\r\n", "\n")
+    return None if is_unchanged else "the editor changes the arguments of commands"
+
+
 async def run_in_editor(
     turn: Turn, request: CreateTerminalRequest, call: Call, seconds: float | None
 ) -> Finished | None:
@@ -327,6 +379,14 @@ class EditorTerminal:
         output, is_cut = _last_of(shown.output, output_limit)
         exit_code, signal = _how_it_ended(ending, shown.exit_status or None)
         return Finished(exit_code, signal, output, shown.truncated or is_cut, ending is None)
+
+    async def output_at_end(self, seconds: float) -> str:
+        """Wait for the command's end, and return what it wrote. Raises TimeoutError or EditorError."""
+        call, session = self._session.editor.call, self._session.id
+        async with asyncio.timeout(seconds):
+            await call(WaitForTerminalExitRequest(session, self._id), session)
+            shown = await call(TerminalOutputRequest(session, self._id), session)
+        return str(shown.output)
 
     def release(self, *, kills: bool) -> None:
         """Give the terminal back. Sent at once, so that the turn's answer cannot come before it."""

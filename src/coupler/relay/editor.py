@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
+from coupler.agent.terminal import can_use_terminals
 from coupler.client.actions import action_of, unasked_call
 from coupler.client.elicitation import MOST_OPEN_PAGES
 from coupler.client.errors import OUTSIDE_ROOTS, NotificationListener, Responder
@@ -125,7 +126,7 @@ class RelayedTerminals(ClientTerminals):
         if relayed is None:
             return await super()._create(request, session)
         await relayed.guard.require(_action(request, relayed), _line(request), session.rules)
-        if not relayed.can_ask_editor(TERMINAL):
+        if not relayed.can_ask_editor(TERMINAL) or not await can_use_terminals(relayed.session, relayed.turn):
             return await self._create_here(request, session, relayed)
         cwd = await _directory(request, relayed)
         asked = msgspec.structs.replace(request, session_id=relayed.session.id, cwd=cwd)

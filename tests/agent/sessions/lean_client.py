@@ -69,7 +69,9 @@ class LeanClient:
             self._next_line()
 
     def initialize(self, **capabilities):
-        return self.call("initialize", {"protocolVersion": 1, "clientCapabilities": capabilities})
+        info = {"name": "zed", "version": "1"}
+        params = {"protocolVersion": 1, "clientCapabilities": capabilities, "clientInfo": info}
+        return self.call("initialize", params)
 
     def new_session(self, cwd="/"):
         return self.call("session/new", {"cwd": str(cwd), "mcpServers": []})["sessionId"]

@@ -22,7 +22,8 @@ def surroundings(home: Path | str) -> dict[str, str]:
 
 def introduced(client: RawClient, **capabilities: object) -> Frame:
     """Say hello to a client that may have much to import, on a machine that has much else to do."""
-    params = {"protocolVersion": 1, "clientCapabilities": capabilities}
+    info = {"name": "zed", "version": "1"}
+    params = {"protocolVersion": 1, "clientCapabilities": capabilities, "clientInfo": info}
     request = client.request("initialize", params)
     client.send(request)
     for _ in range(IMPORTS):

@@ -164,7 +164,7 @@ class ShellTools:
 
     async def _show_ending(self, call: ToolUse, finished: Finished, seconds: float) -> None:
         """Show that a command has failed; an editor's terminal shows everything but a timeout."""
-        has_terminal = call.prompt.turn.editor.offers("terminal")
+        has_terminal = call.prompt.turn.editor.has_terminals
         if finished.timed_out or (finished.exit_code != 0 and not has_terminal):
             end_of_line = (
                 "" if has_terminal or finished.output.endswith("\n") or not finished.output else "\n"
