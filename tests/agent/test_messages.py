@@ -1,8 +1,12 @@
 """What an agent says and thinks: pieces, messages, and everything that is not quite text."""
 
+import asyncio
+
 import pytest
 
-from agent.steps import OBEDIENT, end_of, error_of
+from agent.steps import OBEDIENT, end_of, error_of, leave
+from coupler import connect
+from coupler.events import Text
 from raw_client import texts
 
 
@@ -210,3 +214,80 @@ def test_concurrent_pieces_all_arrive(converse):
     """)
 
     assert sorted(map(int, texts(client.prompt(session)[0]).split())) == list(range(100))
+
+
+def chunks(updates):
+    return [
+        (update["sessionUpdate"].split("_")[1], update["content"]["text"])
+        for update in updates
+        if update["sessionUpdate"].endswith("_chunk")
+    ]
+
+
+class TestClientsThatIgnoreMessageIds:
+    """They append each chunk to the last: a blank line comes before a message that follows another."""
+
+    TALKS = """
+        from coupler.schema.v1 import TextContent
+
+        async def agent(turn):
+            if turn.text == "think":
+                await turn.think("one")
+                turn.begin_new_message()
+                await turn.think("two")
+                await turn.say("said")
+                return
+            await turn.notice("The disk is nearly full.")
+            await turn.say("First ")
+            await turn.say("answer.")
+            await turn.usage(1, 10)
+            turn.begin_new_message()
+            await turn.say(TextContent("A block."))
+            async with turn.tool("Look"):
+                pass
+            await turn.say("After a call.")
+    """
+
+    SHOWN = "The disk is nearly full.{0}First answer.{0}A block.After a call."
+
+    @pytest.mark.parametrize("client", ["acpx", "CodeCompanion.nvim", "toad"])
+    def test_the_second_message_begins_with_a_blank_line(self, converse, client):
+        client, session = converse(self.TALKS, client=client)
+        for _ in range(2):  # a prompt stands between the messages of two turns
+            updates, _ = client.prompt(session, "go")
+            assert texts(updates) == self.SHOWN.format("\n\n")
+            assert len({id for kind, id in ids(updates) if kind == "agent_message_chunk"}) == 4
+
+    def test_thoughts_too_and_nothing_between_a_thought_and_the_answer(self, converse):
+        client, session = converse(self.TALKS, client="acpx")
+        updates, _ = client.prompt(session, "think")
+        assert chunks(updates) == [("thought", "one"), ("thought", "\n\ntwo"), ("message", "said")]
+
+    def test_one_that_honours_them_and_the_journal_have_the_text_as_it_was_said(self, start):
+        with start(self.TALKS) as first:
+            first.initialize(client="acpx")
+            session = first.new_session()
+            first.prompt(session, "go")
+            leave(first)
+        for name, blank in (("Zed", ""), ("acpx", "\n\n")):
+            with start(self.TALKS) as client:
+                client.initialize(client=name)
+                place = {"sessionId": session, "cwd": "/", "mcpServers": []}
+                request = client.request("session/load", place)
+                client.send(request)
+                updates, _ = end_of(client, request)
+                assert texts(updates) == self.SHOWN.format(blank)
+                leave(client)
+
+    def test_a_client_of_coupler_gets_the_text_as_it_was_said(self):
+        async def agent(turn):
+            await turn.say("One.")
+            turn.begin_new_message()
+            await turn.say("Two.")
+
+        async def events():
+            async with connect(agent) as remote:
+                events = [event async for event in (await remote.new()).prompt("go")]
+                return [event.text for event in events if isinstance(event, Text)]
+
+        assert asyncio.run(events()) == ["One.", "Two."]

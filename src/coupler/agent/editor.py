@@ -16,8 +16,11 @@ from coupler.wire.messages import INVALID_PARAMS, RpcError
 from coupler.wire.outbox import LaneKey
 from coupler.wire.peer import Peer
 
-PASS_ARGUMENTS = frozenset({"coupler", "toad", "zed"})
+PASS_ARGUMENTS = frozenset({"coupler", "coupler-check", "toad", "zed"})
 """Names of clients whose terminals are known to pass the arguments of a command on unchanged."""
+
+HONOUR_MESSAGE_IDS = frozenset({"coupler", "coupler-check", "zed"})
+"""Names of clients that are known to show chunks with different `messageId`s as different messages."""
 
 
 class Editor:
@@ -41,6 +44,11 @@ class Editor:
     def has_terminals(self) -> bool:
         """True if it offers terminals that are not known to change commands."""
         return self.offers("terminal") and self.passes_arguments is not False
+
+    @property
+    def honours_message_ids(self) -> bool:
+        """True if it is known to tell messages apart by their ids."""
+        return self.name in HONOUR_MESSAGE_IDS
 
     def offers(self, gate: str | None) -> bool:
         """Return whether a capability, such as `fs.readTextFile`, was advertised."""

@@ -9,7 +9,7 @@ import contextlib
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -20,7 +20,16 @@ from coupler import events
 from coupler.agent.editor import Editor
 from coupler.agent.errors import REASONS
 from coupler.agent.tool_call import Ledger
-from coupler.events import Compaction, CompactionSummary, Content, Text, Thought, ToolOutput, ToolUpdate
+from coupler.events import (
+    Compaction,
+    CompactionSummary,
+    Content,
+    Notice,
+    Text,
+    Thought,
+    ToolOutput,
+    ToolUpdate,
+)
 from coupler.events.records import TurnEnd
 from coupler.events.v1_codec import EmittedEvent, to_update
 from coupler.redaction.known_secrets import add_process_secrets, environment_masker
@@ -32,6 +41,7 @@ from coupler.wire.peer import Peer
 
 if TYPE_CHECKING:
     from coupler.agent.history import EventJournal
+    from coupler.events.events import Role
     from coupler.redaction.masker import Masker, StreamMasker
     from coupler.redaction.sources import Secret
     from coupler.store.journal import Backlog
@@ -43,6 +53,8 @@ _NO_MESSAGE = os.urandom(16).hex()
 """The id of no message at all."""
 
 Send: TypeAlias = Callable[[EmittedEvent], None]
+
+BLANK_LINE = "\n\n"
 
 UNMASKED, LONGEST_UNMASKED = 64, 256
 """Pieces of text, and characters of each, kept while there are no secrets: one may begin in them."""
@@ -70,6 +82,7 @@ class Outlet:
         self._announced: set[str] = set()
         self._text_lines = TextUpdateEncoder(session_id)
         self._head = self._tail = b""
+        self._separator = None if editor.honours_message_ids else MessageSeparator()
         # Part of every message id: a session that is loaded again must not repeat its old ones.
         nonce = os.urandom(4).hex()
         self._message_ids = (f"msg_{nonce}_{number}" for number in count(1))
@@ -90,6 +103,11 @@ class Outlet:
     def new_message_id(self) -> str:
         """Make an id that no other message of this session has."""
         return next(self._message_ids)
+
+    def begin_turn(self) -> None:
+        """Note that the client shows a prompt: what is said next follows no message of ours."""
+        if self._separator is not None:
+            self._separator.interrupt()
 
     def send(self, event: EmittedEvent) -> None:
         """Redact, journal and send an event. Never blocks."""
@@ -171,6 +189,8 @@ class Outlet:
         journal = self.journal
         if journal is not None:
             self._keep_piece = journal.stream_text(text, message_id, self._forget_message)
+        if self._separator is not None:
+            text = self._separator.before("agent", message_id) + text
         has_room = self._peer.send(self._head + encode_text(text) + self._tail, self._session_id)
         return has_room and (journal is None or not journal.backlog.is_full)
 
@@ -178,8 +198,49 @@ class Outlet:
         self._message = _NO_MESSAGE
 
     def _notify(self, event: EmittedEvent) -> None:
+        if self._separator is not None:
+            event = self._separator.separated(event, self._announced)
+            self._forget_message()  # its next piece may stand behind another message
         update = to_update(event, self._announced)
         self._peer.notify("session/update", SessionNotification(self._session_id, update), self._session_id)
+
+
+class MessageSeparator:
+    """Puts a blank line between two messages that follow each other, for clients that ignore message ids.
+
+    They append every chunk to the one before it: "The disk is nearly full.First answer." Only what is sent is
+    changed, and nothing that is stored. A tool call, a notice, a prompt or a message of another role stands
+    between messages in every client; other updates are not seen there.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[Role, str | None] | None = None
+
+    def interrupt(self) -> None:
+        """Note that something else is shown after the last message."""
+        self._last = None
+
+    def before(self, role: Role, message_id: str | None) -> str:
+        """Return what goes before the next piece of a message."""
+        last, self._last = self._last, (role, message_id)
+        return BLANK_LINE if last is not None and last[0] == role and last[1] != message_id else ""
+
+    def separated(self, event: EmittedEvent, announced: Container[str]) -> EmittedEvent:
+        """Return the event as it is sent."""
+        match event:
+            case Text(text, id):
+                return Text(self.before("agent", id) + text, id)
+            case Thought(text, id):
+                return Thought(self.before("thought", id) + text, id)
+            case Content(block, role, id):
+                blank = self.before(role, id)
+                if blank and role != "user" and isinstance(block, v1.TextContent):
+                    return Content(msgspec.structs.replace(block, text=blank + block.text), role, id)
+            case ToolUpdate(id=id) if id not in announced:
+                self.interrupt()
+            case Notice() | Compaction():
+                self.interrupt()
+        return event
 
 
 class TextUpdateEncoder:

@@ -347,6 +347,7 @@ class Session:
         self._refuse_unaccepted(blocks)
         request.lane = self.id
         self.secrets.look_again()
+        self.outlet.begin_turn()
         turn = Turn(self, blocks, meta)
         if self.outlet.journal is not None:
             redactor = self.secrets.prompt_redactor(self._agent.hidden_in(self, blocks))
