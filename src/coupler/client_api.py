@@ -80,9 +80,10 @@ class AskOptions(SessionOptions, total=False):
     """Seconds for all of it, including the start."""
     grace: float
     repairs: int
+    meta: Mapping[str, Any]
 
 
-PROMPT_OPTIONS = frozenset({"until", "rounds", "budget", "timeout", "grace", "repairs"})
+PROMPT_OPTIONS = frozenset({"until", "rounds", "budget", "timeout", "grace", "repairs", "meta"})
 CONNECT_OPTIONS = (
     frozenset(AskOptions.__annotations__) - frozenset(SessionOptions.__annotations__) - PROMPT_OPTIONS
 )

@@ -850,13 +850,17 @@ def test_what_the_user_has_set_is_set_again_when_the_session_is_opened_again(
     assert [frame["params"]["modeId"] for frame in agent.received_of("session/set_mode")] == ["auto", "auto"]
 
 
+@pytest.mark.parametrize("before", ["", "send(update('tool_call', toolCallId='c1', title='Run'))"])
+@pytest.mark.parametrize("after", ["", "send(say('Then I do not.'))"])
 def test_a_rejected_call_that_the_agent_says_no_more_of_has_failed(
-    script: Script, relay: Serve, tmp_path: Path
+    script: Script, relay: Serve, tmp_path: Path, before: str, after: str
 ) -> None:
-    agent = script("""
+    agent = script(f"""
         for prompt in prompts():
-            send(permission(1, kind="execute", title="Run", rawInput={"command": "ls"}))
+            {before}
+            send(permission(1, kind="execute", title="Run", rawInput={{"command": "ls"}}))
             answer_to(1)
+            {after}
             send(end(prompt))
     """)
     with relay(agent) as editor:

@@ -167,7 +167,7 @@ class Outlet:
             self.journal.keep(change if is_covered else self._redactor.covered(change))
 
     def _keep_and_notify(self, event: EmittedEvent) -> None:
-        if type(event) is Text:
+        if type(event) is Text and event.meta is None:
             self._keep_and_write(event.text, event.message_id)
             return
         if self.journal is not None:
@@ -229,13 +229,14 @@ class MessageSeparator:
         """Return the event as it is sent."""
         match event:
             case Text(text, id):
-                return Text(self.before("agent", id) + text, id)
+                return msgspec.structs.replace(event, text=self.before("agent", id) + text)
             case Thought(text, id):
-                return Thought(self.before("thought", id) + text, id)
+                return msgspec.structs.replace(event, text=self.before("thought", id) + text)
             case Content(block, role, id):
                 blank = self.before(role, id)
                 if blank and role != "user" and isinstance(block, v1.TextContent):
-                    return Content(msgspec.structs.replace(block, text=blank + block.text), role, id)
+                    spaced = msgspec.structs.replace(block, text=blank + block.text)
+                    return msgspec.structs.replace(event, block=spaced)
             case ToolUpdate(id=id) if id not in announced:
                 self.interrupt()
             case Notice() | Compaction():
@@ -362,7 +363,7 @@ class SessionRedactor:
             case Content(v1.TextContent(text) as block, "agent" | "thought" as role, message_id) if text:
                 shown = self._message_of(_PIECES[role], message_id, send).feed(text)
                 if shown:
-                    send(Content(self._with_text(block, shown), role, message_id))
+                    send(Content(self._with_text(block, shown), role, message_id, self.covered(event.meta)))
             case Content():
                 # It stands behind the text before it.
                 self.end_message()
@@ -414,7 +415,9 @@ class SessionRedactor:
 
     def _pass_on_piece(self, piece: Text | Thought, send: Send) -> None:
         shown = self.covered_piece(type(piece), piece.text, piece.message_id, send)
-        if shown is piece.text:
+        if piece.meta is not None:
+            send(type(piece)(shown, piece.message_id, self.covered(piece.meta)))
+        elif shown is piece.text:
             send(piece)
         elif shown:
             send(type(piece)(shown, piece.message_id))

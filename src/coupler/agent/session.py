@@ -86,11 +86,16 @@ class StateError(TypeError):
 
 
 class SessionParams(NamedTuple):
-    """The directories and MCP servers that a client names when it opens a session."""
+    """The directories and MCP servers that a client names when it opens a session, and its `_meta`."""
 
     cwd: str
     additional_directories: tuple[str, ...] = ()
     mcp_servers: tuple[McpServer, ...] = ()
+    meta: Mapping[str, Any] | None = None
+
+    def is_same_place(self, other: SessionParams) -> bool:
+        """Return whether both name the same directories and servers; every request has its own `_meta`."""
+        return self._replace(meta=None) == other._replace(meta=None)
 
 
 class Session:
@@ -109,6 +114,8 @@ class Session:
         self._passed_to_commands: frozenset[str] | None = None
         self.state: Any = None
         """The agent's own memory of the session, bytes or what JSON can hold: saved with every turn."""
+        self.opening_meta: dict[str, Any] | None = None
+        """The `_meta` of the answer that opens the session, for clients that know more than the protocol."""
         self.outlet = Outlet(id, editor, peer, self.secrets)
         """Sends and journals everything that happens here."""
         self.known_files = KnownFiles()
@@ -234,7 +241,7 @@ class Session:
         ):
             self.outlet.journal.keep_roots(place.additional_directories)
             await self.outlet.journal.until_stored()
-        is_another, self.place = place != self.place, place
+        is_another, self.place = not place.is_same_place(self.place), place
         self.secrets.notice_servers(place.mcp_servers)
         if is_another and self._servers is not None:
             from coupler.mcp.servers import merge_servers

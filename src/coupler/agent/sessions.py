@@ -392,7 +392,7 @@ class SessionRequestHandler:
         async def open_session() -> v1.NewSessionResponse:
             session = await self._sessions.new(place, self._editor)
             request.when_answered(session.become_known)
-            return v1.NewSessionResponse(session.id, *_settings(session))
+            return v1.NewSessionResponse(session.id, *_settings(session), meta=_meta(session))
 
         request.run(open_session())
 
@@ -443,7 +443,7 @@ class SessionRequestHandler:
             if not replaying and (usage := await self._sessions.kept_usage(session)) is not None:
                 # No part of the history: without it the next turn would seem to cost what all have cost.
                 request.when_answered(lambda: session.outlet.show(usage))
-            return response(*_settings(session))
+            return response(*_settings(session), meta=_meta(session))
 
         request.run(reopen())
 
@@ -453,7 +453,7 @@ class SessionRequestHandler:
         async def fork() -> ForkSessionResponse:
             session = await self._sessions.fork(params.session_id, place, self._editor)
             request.when_answered(session.become_known)
-            return ForkSessionResponse(session.id, *_settings(session))
+            return ForkSessionResponse(session.id, *_settings(session), meta=_meta(session))
 
         request.run(fork())
 
@@ -548,6 +548,7 @@ def _place(params: SetupRequest) -> SessionParams:
         check_cwd(params.cwd),
         check_additional_directories(params.additional_directories),
         () if servers is UNSET else _reachable(servers),
+        params.meta or None,
     )
 
 
@@ -566,6 +567,10 @@ def _reachable(servers: Sequence[v1.McpServer]) -> tuple[v1.McpServer, ...]:
 
 def _settings(session: Session) -> tuple[Any, Any]:
     return session.settings.as_modes(), session.settings.as_options()
+
+
+def _meta(session: Session) -> Any:
+    return session.secrets.covered(session.opening_meta) or UNSET
 
 
 def check_cwd(cwd: str) -> str:

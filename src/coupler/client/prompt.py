@@ -13,7 +13,7 @@ import contextvars
 import inspect
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar
 
@@ -81,6 +81,7 @@ class PromptOptions(Struct, frozen=True):
     budget: Budget | None = None
     timeout: float | None = None
     grace: float = GRACE
+    meta: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
@@ -319,7 +320,8 @@ class Prompt:
             message = f"the agent's answer to session/prompt cannot be read: {error}"
             self._end_turn(AgentError("prompt", message))
             return
-        self._stop = Stop(response.stop_reason, None if response.usage is UNSET else response.usage)
+        usage = None if response.usage is UNSET else response.usage
+        self._stop = Stop(response.stop_reason, usage, dict(response.meta) if response.meta else None)
         if self._session.linger and not self.is_cancelled:
             self._judging = self._session.start(self._session.silence())
             self._judging.add_done_callback(self._lingered)
@@ -356,7 +358,7 @@ class Prompt:
         self._charge = None if self._options.budget is None else self._options.budget.begin_turn()
         self._progress = ReplyBuilder(_characters(blocks), self._session.usage)
         try:
-            self._request = self._session.send_prompt(self, blocks)
+            self._request = self._session.send_prompt(self, blocks, self._options.meta)
         except BaseException:
             if self._charge is not None:
                 self._charge.withdraw()
@@ -515,7 +517,7 @@ class PromptEvents:
 
 def _end_queue(queue: EventQueue, outcome: PromptOutcome, stop: Stop) -> None:
     if isinstance(outcome, Reply):
-        queue.put(Stop(outcome.stop_reason, stop.usage), 0)
+        queue.put(Stop(outcome.stop_reason, stop.usage, stop.meta), 0)
         queue.end()
     else:
         queue.end(outcome)
@@ -602,13 +604,13 @@ class EventQueue:
     def _merge(self, event: Event, size: int) -> bool:
         last, last_size = self._items[-1]
         if isinstance(event, ToolCall):
-            if not isinstance(last, ToolCall) or last.id != event.id:
+            if not isinstance(last, ToolCall) or last.id != event.id or last.meta is not event.meta:
                 return False
             self._items[-1] = (event, last_size + size)
             return True
-        if not isinstance(event, Text | Thought):
+        if not isinstance(event, Text | Thought) or event.meta is not None:
             return False
-        if isinstance(last, Text | Thought):
+        if isinstance(last, Text | Thought) and last.meta is None:
             last = _Joined(last)
         if not isinstance(last, _Joined) or not last.continues(event):
             return False

@@ -108,6 +108,8 @@ class OpeningOptions(SessionOptions, total=False):
     """The type that prompts will ask for, or True: typed answers then come by a tool, if possible."""
     budget: Budget
     """What all prompts of the session may use together; a prompt's own `budget` takes its place."""
+    meta: Mapping[str, Any]
+    """The `_meta` of the request that opens the session, for agents that know more than the protocol."""
     reason: str
     """The reason why an earlier session was not resumed, for observers: see `SessionOpened`."""
 
@@ -132,6 +134,8 @@ class RemoteAgent:
         self.capabilities = AgentCapabilities()
         self.info: Implementation | None = None
         self.auth_methods: tuple[AuthMethod, ...] = ()
+        self.meta: Mapping[str, Any] | None = None
+        """The `_meta` of the agent's answer to `initialize`."""
         self._link = link
         self.cwd = cwd
         """The directory that its process runs in, and that sessions get which name none."""
@@ -309,6 +313,7 @@ class RemoteAgent:
             if known is None:
                 connection.adopt(session)
             session.settings.opened(response.modes, response.config_options, answer)
+            session.meta = response.meta or None
             return session
 
         try:
@@ -377,6 +382,7 @@ class RemoteAgent:
         self.capabilities = response.agent_capabilities
         self.info = response.agent_info or None
         self.auth_methods = tuple(response.auth_methods)
+        self.meta = response.meta or None
 
     async def _end(self, connection: ClientConnection) -> None:
         try:
@@ -408,6 +414,7 @@ class SessionOpening:
         wanted = given.get("permissions")
         self.preface = preface
         self.budget = given.get("budget")
+        self.meta = given.get("meta")
         refuse_no_budget(self.budget)
         self.policy = Policy.of(wanted)
         self.mcp_servers = tuple(given.get("mcp_servers", ()))
@@ -437,7 +444,7 @@ class SessionOpening:
     async def open_resources(self, connection: ClientConnection, request: OpeningRequest) -> OpeningRequest:
         """Open the tools and servers of the session, and return the request with those servers."""
         servers = await self._resources.open(connection.capabilities.mcp_capabilities)
-        return msgspec.structs.replace(request, mcp_servers=servers)
+        return msgspec.structs.replace(request, mcp_servers=servers, meta=self.meta or UNSET)
 
     async def apply_settings(self, session: RemoteSession) -> None:
         """Set the model, mode and options of a session that was just opened."""

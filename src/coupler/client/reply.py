@@ -71,7 +71,7 @@ class Reply(Struct, frozen=True):
 
     `content` holds blocks besides text, such as images. `permissions` are the agent's permission requests
     with their decisions. `output` is set if the prompt asked for one. `rounds` counts the turns that a prompt
-    took; text, thoughts and stop reason are those of the last.
+    took; text, thoughts, stop reason and `meta`, the `_meta` of the answer, are those of the last.
     """
 
     text: str
@@ -85,6 +85,7 @@ class Reply(Struct, frozen=True):
     output: Any = None
     output_way: OutputWay | None = None
     rounds: int = 1
+    meta: dict[str, Any] | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -188,6 +189,7 @@ class ReplyBuilder:
             usage,
             tuple(self._content),
             tuple(self._permissions),
+            meta=stop.meta,
         )
 
     def _characters(self) -> int:

@@ -8,7 +8,7 @@ once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, json
@@ -107,6 +107,8 @@ class RemoteSession:
         self.policy = policy
         self.budget = budget
         """What its prompts may use that have no budget of their own."""
+        self.meta: Mapping[str, Any] | None = None
+        """The `_meta` of the answer that opened the session."""
         self.title: str | None = None
         self.settings = RemoteSettings()
         self.plan: tuple[PlanEntry, ...] = ()
@@ -190,6 +192,7 @@ class RemoteSession:
         grace: float = GRACE,
         output: Any = None,
         repairs: int | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> Prompt:
         """Prepare a prompt: await it (the reply), iterate it (the events) or enter it (leaving it cancels).
 
@@ -198,7 +201,7 @@ class RemoteSession:
         it after `grace` more seconds is ended itself. The error then has the partial reply. Without a
         `budget` the session's holds. `output` is the type of the answer, or its JSON Schema: the reply's
         `output` is a value of it. An answer that does not fit is sent back, at most `repairs` times (2 by
-        default).
+        default). `meta` is the `_meta` of the request, for agents that know more than the protocol.
         """
         pieces = [content] if isinstance(content, str) else content
         blocks = tuple(TextContent(piece) if isinstance(piece, str) else piece for piece in pieces)
@@ -213,7 +216,7 @@ class RemoteSession:
             goals.append(OutputGoal(output, self, rounds, MOST_REPAIRS if repairs is None else repairs))
         if until is not None:
             goals.append(Until(until))
-        return Prompt(self, blocks, PromptOptions(tuple(goals), rounds, budget, timeout, grace))
+        return Prompt(self, blocks, PromptOptions(tuple(goals), rounds, budget, timeout, grace, meta))
 
     async def cancel(self) -> None:
         """Cancel the running turn, if there is one, and wait until it has ended."""
@@ -309,14 +312,16 @@ class RemoteSession:
             raise AgentError("busy", "this session has a running prompt: await or cancel it first")
         self._prompt = prompt
 
-    def send_prompt(self, prompt: Prompt, blocks: tuple[ContentBlock, ...]) -> bytes:
+    def send_prompt(
+        self, prompt: Prompt, blocks: tuple[ContentBlock, ...], meta: Mapping[str, Any] | None
+    ) -> bytes:
         """Send a round of the prompt, and return the request's id."""
         self._connection.refuse_unaccepted(blocks)
         self._late_events.turn_began()
         self._finished_calls.turn_began()
         self._record.close_text()
         self._observers.notice(PromptSent(self.id, blocks))
-        request = PromptRequest(self.id, blocks)
+        request = PromptRequest(self.id, blocks, meta=meta or UNSET)
         self._span = self._connection.telemetry.turn(self.id, self.model, self._span)
         if self._span is not None:
             request = self._span.carried_by(request)
@@ -636,7 +641,7 @@ class EventRecord:
     def add_text(self, event: Text | Thought, late: bool) -> None:
         """Add a chunk of text; `late` says that its turn was over."""
         key = (event.__class__, event.message_id, late)
-        if key == self._open:
+        if key == self._open and event.meta is None and self._entries[-1][0].meta is None:  # type: ignore[union-attr]
             self._pieces.append(event.text)
             return
         self.close_text()

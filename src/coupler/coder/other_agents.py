@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from coupler.agent.tool_call import text_content
 from coupler.client.agent_profile import file_in_prompt, text_of_file, with_instructions
@@ -353,18 +353,18 @@ class NestedMirror(TurnMirror):
         if isinstance(event, ToolCall) and not event.is_open:
             self._is_in_turn = False
 
-    def _say(self, kind: type[Text | Thought], text: str, message_id: str | None) -> None:
-        message = ("agent", message_id, "")
+    def _say(self, said: Text | Thought) -> None:
+        message = ("agent", said.message_id, "")
         if self._has_spoken and self._message != message:
             self._model_calls.append(self._key, "\n\n")
         self._message, self._has_spoken = message, True  # type: ignore[assignment]
-        self._model_calls.append(self._key, text)
+        self._model_calls.append(self._key, said.text)
 
     def _send_or_say(self, event: Notice | Compaction | CompactionSummary, gate: str, spoken: str) -> None:
         """Show a notice as text in the call: sent as one, editors would take it for the session's own."""
         if spoken:
             self._message = None
-            self._say(Text, spoken, None)
+            self._say(Text(spoken))
             self._message = None
 
     def _show_call(self, call: ToolCall) -> None:
@@ -419,7 +419,7 @@ class DelegatedOffer(RelayOffer):
     def capabilities(self) -> ClientCapabilities:
         has_terminals = offers(self._editor, TERMINAL)
         return msgspec.structs.replace(
-            super().capabilities(), terminal=has_terminals, auth=AuthCapabilities()
+            super().capabilities(), terminal=has_terminals, auth=AuthCapabilities(), meta=UNSET
         )
 
     def responders(self) -> Mapping[str, Responder | NotificationListener]:

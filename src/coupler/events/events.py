@@ -32,6 +32,7 @@ class Text(Struct, frozen=True):
 
     text: str
     message_id: str | None = None
+    meta: dict[str, Any] | None = None
 
 
 class Thought(Struct, frozen=True):
@@ -39,6 +40,7 @@ class Thought(Struct, frozen=True):
 
     text: str
     message_id: str | None = None
+    meta: dict[str, Any] | None = None
 
 
 class Content(Struct, frozen=True):
@@ -47,6 +49,7 @@ class Content(Struct, frozen=True):
     block: ContentBlock
     role: Role = "agent"
     message_id: str | None = None
+    meta: dict[str, Any] | None = None
 
 
 class Plan(Struct, frozen=True):
@@ -134,6 +137,7 @@ class Stop(Struct, frozen=True):
 
     reason: str
     usage: TokenUsage | None = None
+    meta: dict[str, Any] | None = None
 
 
 class ToolCall(Struct, frozen=True, kw_only=True):

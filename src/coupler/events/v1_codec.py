@@ -70,12 +70,13 @@ def to_update(event: EmittedEvent, announced: Container[str]) -> SessionUpdate:
     """The update that an agent sends for an event."""
     # Nearly all of a stream is text, so that is looked at before everything else.
     if isinstance(event, Text):
-        return v1.AgentMessageChunk(v1.TextContent(event.text), event.message_id or UNSET)
+        content = v1.TextContent(event.text)
+        return v1.AgentMessageChunk(content, event.message_id or UNSET, meta=event.meta or UNSET)
     match event:
-        case Thought(text, message_id):
-            return v1.AgentThoughtChunk(v1.TextContent(text), message_id or UNSET)
-        case Content(block, role, message_id):
-            return cast("SessionUpdate", _CHUNKS[role](block, message_id or UNSET))
+        case Thought(text, message_id, meta):
+            return v1.AgentThoughtChunk(v1.TextContent(text), message_id or UNSET, meta=meta or UNSET)
+        case Content(block, role, message_id, meta):
+            return cast("SessionUpdate", _CHUNKS[role](block, message_id or UNSET, meta=meta or UNSET))
         case Plan(entries):
             return v1.Plan(entries)
         case ToolUpdate(id=id):
@@ -127,9 +128,10 @@ def from_update(update: SessionUpdate, calls: Mapping[str, ToolCall]) -> Event:
 
 def _piece_of_message(chunk: v1.ContentChunk) -> Event:
     block, kind = chunk.content, _TEXTS.get(type(chunk))
+    meta = dict(chunk.meta) if chunk.meta else None
     if kind is not None and isinstance(block, v1.TextContent):
-        return kind(block.text, chunk.message_id or None)
-    return Content(block, _ROLES[type(chunk)], chunk.message_id or None)
+        return kind(block.text, chunk.message_id or None, meta)
+    return Content(block, _ROLES[type(chunk)], chunk.message_id or None, meta)
 
 
 def _rarer_event(update: SessionUpdate) -> Event:

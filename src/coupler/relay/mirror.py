@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Coroutine
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
@@ -59,6 +60,9 @@ _ROLES: dict[type, Role] = {Text: "agent", Thought: "thought"}
 
 QUIET = 0.25
 """Seconds without text after which a possible beginning of a secret is shown."""
+
+MOST_OUTPUTS = 10_000
+"""Pieces of output of an agent's own terminals that are journaled for one call: the last ones."""
 
 OVERHEAD = 100
 """Bytes that are counted for a piece besides its text."""
@@ -116,6 +120,8 @@ class TurnMirror:
         """Show what is left, and stop: the turn is over."""
         if self._turn.is_alive:
             self.flush()
+            for shown in self._calls.values():
+                self._record_output(shown)
         if self._catching_up is not None:
             self._catching_up.cancel()
             await asyncio.gather(self._catching_up, return_exceptions=True)
@@ -128,8 +134,11 @@ class TurnMirror:
 
     def content(self, call: ToolCall) -> tuple[ToolCallContent, ...]:
         """Return the content of a call, as far as the editor can show it."""
+        own = self._calls[call.id].own_terminals if call.id in self._calls else _terminals_in(call.meta)
         return tuple(
-            self._terminal(item.terminal_id) if isinstance(item, TerminalContent) else item
+            self._terminal(item.terminal_id)
+            if isinstance(item, TerminalContent) and item.terminal_id not in own
+            else item
             for item in call.content
             if _can_be_shown(item)
         )
@@ -159,9 +168,9 @@ class TurnMirror:
 
     def _show(self, event: Event) -> None:
         match event:
-            case Text(text, message_id) | Thought(text, message_id):
-                if text:
-                    self._say(type(event), text, message_id)
+            case Text() | Thought():
+                if event.text or event.meta:
+                    self._say(event)
             case ToolCall():
                 self._message = None
                 self._show_call(event)
@@ -170,15 +179,16 @@ class TurnMirror:
             case _ if (known := without_unknown(event)) is not None:
                 self._show_rarer(known)
 
-    def _say(self, kind: type[Text | Thought], text: str, message_id: str | None) -> None:
-        message_id = self._message_id(_ROLES[kind], message_id)
-        for piece in pieces(text) if len(text) > LONGEST_PIECE else (text,):
-            self._outlet.send(kind(piece, message_id))
+    def _say(self, said: MessagePiece) -> None:
+        message_id, meta = self._message_id(_ROLES[type(said)], said.message_id), said.meta
+        for piece in pieces(said.text) if len(said.text) > LONGEST_PIECE else (said.text,):
+            self._outlet.send(type(said)(piece, message_id, meta))
+            meta = None
 
     def _show_rarer(self, event: Event) -> None:
         match event:
-            case Content(block, "agent" | "thought" as role, message_id):
-                self._outlet.send(Content(block, role, self._message_id(role, message_id)))
+            case Content(block, "agent" | "thought" as role, message_id, meta):
+                self._outlet.send(Content(block, role, self._message_id(role, message_id), meta))
             case Plan():
                 self._begin_new_message()
                 self._outlet.send(event)
@@ -222,18 +232,28 @@ class TurnMirror:
         return _Shown(known_as, ToolCall(id=call.id, title=call.title, kind=call.kind, status=status), fields)
 
     def _update(self, shown: _Shown, call: ToolCall) -> None:
+        is_written = call.meta is not shown.call.meta and shown.note_output(call.meta)
         shown.call = call
         self._show_content(shown, self.content(call))
         changes: dict[str, Any] = {}
         for name in MIRRORED:
             value = _field(call, name)
-            if value is not UNSET and value != shown.told.get(name, UNSET) and (name != "title" or value):
+            is_news = value != shown.told.get(name, UNSET) or (name == "meta" and is_written)
+            if value is not UNSET and is_news and (name != "title" or value):
                 changes[name] = shown.told[name] = value
         status = call.status if call.status in TOOL_CALL_STATUSES else UNSET
         if status is not UNSET and status != shown.status:
             changes["status"] = shown.status = call.status
+        if not call.is_open:
+            self._record_output(shown)
         if changes:
             self._ledger.update(shown.id, **changes)
+
+    def _record_output(self, shown: _Shown) -> None:
+        """Journal the output of the agent's own terminals, because other clients will not know them."""
+        if shown.written:
+            self._ledger.record_output(shown.id, "".join(shown.written))
+            shown.written.clear()
 
     def _show_content(self, shown: _Shown, content: tuple[ToolCallContent, ...]) -> None:
         if content == shown.content:
@@ -279,6 +299,19 @@ class _Shown:
         self.status = call.status
         self.content: tuple[ToolCallContent, ...] = ()
         self.told = {**told, "title": call.title}
+        self.own_terminals = _terminals_in(told.get("meta"))
+        """The terminals whose output the agent sends itself, to editors that can show it."""
+        self.written: deque[str] = deque(maxlen=MOST_OUTPUTS)
+        """The output of these terminals that is not journaled yet."""
+
+    def note_output(self, meta: dict[str, Any] | None) -> bool:
+        """Take note of what an update says of the agent's own terminals; returns whether it has output."""
+        self.own_terminals |= _terminals_in(meta)
+        written = (meta or {}).get("terminal_output")
+        if not isinstance(written, dict) or not isinstance(data := written.get("data"), str):
+            return False
+        self.written.append(data)
+        return True
 
     def shows(self, terminal_id: str) -> bool:
         """Return whether the call's content has the terminal."""
@@ -286,6 +319,13 @@ class _Shown:
             isinstance(item, TerminalContent) and item.terminal_id == terminal_id
             for item in self.call.content
         )
+
+
+def _terminals_in(meta: dict[str, Any] | None) -> frozenset[str]:
+    """Return the terminals that a call's `_meta` announces, as agents do for editors that can show them."""
+    info = (meta or {}).get("terminal_info")
+    terminal = info.get("terminal_id") if isinstance(info, dict) else None
+    return frozenset({terminal}) if isinstance(terminal, str) else frozenset()
 
 
 def _can_be_shown(item: ToolCallContent) -> bool:

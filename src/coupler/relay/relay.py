@@ -149,6 +149,7 @@ class Relay:
             ours.agent_capabilities,
             mcp_capabilities=self._mcp_capabilities(ours.agent_capabilities.mcp_capabilities),
             auth=AgentAuthCapabilities(logout=LogoutCapabilities() if can_log_out else UNSET),
+            meta=self.remote.capabilities.meta,
         )
         methods = (relayed_auth_method(method, self.words) for method in self.remote.auth_methods)
         return msgspec.structs.replace(
@@ -156,6 +157,7 @@ class Relay:
             agent_capabilities=capabilities,
             agent_info=self._info(ours.agent_info or None),
             auth_methods=tuple(method for method in methods if method is not None),
+            meta=self.remote.meta or UNSET,
         )
 
     def _mcp_capabilities(self, bridged: McpCapabilities) -> McpCapabilities:
@@ -236,6 +238,7 @@ class RelayOffer(ClientOffer):
             terminal=True,
             elicitation=self._editor.elicitation,
             auth=AuthCapabilities(terminal=self._editor.auth.terminal),
+            meta=self._editor.meta,
         )
 
     def responders(self) -> Mapping[str, Responder | NotificationListener]:

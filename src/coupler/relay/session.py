@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
-    from coupler.client.remote import SessionOptions
+    from coupler.client.remote import OpeningOptions
     from coupler.client.reply import Reply
     from coupler.client.session import LegacyModels, RemoteSession, RemoteSettings
     from coupler.relay.relay import Relay
@@ -180,7 +180,7 @@ class RelayedSession(Agent):
         self.turn = turn
         mirror = self.mirror = TurnMirror(turn, terminal=self._terminal, overflowed=self._remote.end_turn)
         try:
-            reply = await self._remote.prompt(blocks)
+            reply = await self._remote.prompt(blocks, meta=turn.prompt_meta or None)
         except AgentError as error:
             raise as_answer(error, self._relay.words) from None
         finally:
@@ -191,6 +191,7 @@ class RelayedSession(Agent):
             if is_last:
                 self.guard.end_turn()
         await _count(turn, reply)
+        turn.meta = self.session.secrets.covered(reply.meta)
         return self._reason(reply)
 
     async def _blocks(self, turn: Turn) -> tuple[ContentBlock, ...]:
@@ -221,6 +222,7 @@ class RelayedSession(Agent):
         self._is_reopened = goes_on
         self._needs_transcript = goes_on and remote is None
         self._remote = remote or await self._relay.remote.new(**self._options())
+        self.session.opening_meta = dict(self._remote.meta) if self._remote.meta else None
         # What is done through us may concern all directories that the user has named, told or not.
         self._remote.roots = self.session.roots
         self._remote.on_event(self._notice)
@@ -261,13 +263,15 @@ class RelayedSession(Agent):
         if self._remote.commands:
             self.session.set_commands(commands_of(self._remote.commands))
 
-    def _options(self) -> SessionOptions:
+    def _options(self) -> OpeningOptions:
         session = self.session
-        options: SessionOptions = {
+        options: OpeningOptions = {
             "cwd": session.cwd,
             "mcp_servers": tuple(merge_servers(session.project.mcp_servers, session.mcp_servers).values()),
             "permissions": RelayPolicy(self.guard),
         }
+        if session.place.meta:
+            options["meta"] = session.place.meta
         if self._relay.offers("sessionCapabilities.additionalDirectories"):
             options["additional_directories"] = session.roots[1:]
         elif session.roots[1:]:
