@@ -1011,6 +1011,8 @@ class TestThroughTheEditor:
             {"code": -32002, "message": "Resource not found"},
             {"code": -32603, "message": "Internal error", "data": {"details": "ENOENT: no such file"}},
             {"code": -32603, "message": "File does not exist"},
+            {"code": -32603, "message": "Internal error"},
+            {"code": -32603, "message": "Internal error", "data": None},
         ],
     )
     def test_a_missing_file_is_a_missing_file_however_the_editor_says_it(self, edited, error):
@@ -1024,10 +1026,24 @@ class TestThroughTheEditor:
         editor.prompt("await turn.files.write('a', 'new')")
         assert [*editor.texts.values()] == ["new"]
 
+    def test_an_empty_text_is_a_missing_file_if_the_disk_has_none(self, edited, tmp_path):
+        editor = edited(BOTH)
+        editor.texts |= {str(tmp_path / "a"): "", str(tmp_path / "b"): ""}
+        (tmp_path / "b").touch()
+
+        for lines in ("", ", line=1, limit=5"):
+            _, answer = editor.prompt(f"await turn.files.read('a'{lines})")
+            assert "FileNotFoundError: there is no file" in answer["error"]["message"]
+            updates, _ = editor.prompt(f"await turn.say(repr(await turn.files.read('b'{lines})))")
+            assert texts(updates) == "''"
+        editor.prompt("await turn.files.write('a', 'new')")
+        assert editor.texts[str(tmp_path / "a")] == "new"
+
     @pytest.mark.parametrize(
         "error",
         [
             {"code": -32601, "message": "Method not found"},
+            {"code": -32603, "message": "Internal error"},
             {"code": -32603, "message": "the user said no"},
             {"code": -32000, "message": "log in"},
         ],

@@ -246,6 +246,21 @@ def test_files_are_the_editors_where_it_offers_them_and_the_disks_otherwise(
         assert texts(told) == "saved"
 
 
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_an_empty_text_for_a_file_that_is_missing_is_an_error(
+    script: Script, relay: Serve, tmp_path: Path, is_missing: bool
+) -> None:
+    path = tmp_path / "notes.txt"
+    if not is_missing:
+        path.touch()
+    with relay(script(READS)) as editor:
+        editor.initialize(fs={"readTextFile": True, "writeTextFile": False})
+        request = editor.prompt_request(editor.new_session(str(tmp_path)), str(path))
+        frames = answering(editor, request, lambda frame: {"result": {"content": ""}})
+    said = texts(updates(frames, "agent_message_chunk"))
+    assert said == (f"there is no file {str(path)!r}" if is_missing else "")
+
+
 @pytest.mark.parametrize("offered", [True, False])
 def test_nothing_outside_of_the_sessions_directories_is_read(
     script: Script, relay: Serve, tmp_path: Path, offered: bool

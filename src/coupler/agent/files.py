@@ -33,7 +33,7 @@ from coupler.runtime.files import (
     slice_lines,
 )
 from coupler.schema.v1 import Diff, ReadTextFileRequest, ToolKind, WriteTextFileRequest
-from coupler.wire.messages import METHOD_NOT_FOUND
+from coupler.wire.messages import INTERNAL_ERROR, METHOD_NOT_FOUND
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn
@@ -56,6 +56,9 @@ RESOURCE_NOT_FOUND = -32002
 
 NOT_FOUND = ("not found", "no such file", "does not exist", "doesn't exist", "enoent")
 """Phrases in clients' errors for a missing file, from those that do not use the code for it."""
+
+UNEXPLAINED = ("", "internal error")
+"""Messages of clients' errors that say nothing about what is wrong."""
 
 _writing: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
 
@@ -314,33 +317,38 @@ class EditorFiles:
             answer = await self._turn.call_editor(request)
         except EditorError as error:
             # A file that is on the disk is not missing, whatever the editor could not find.
-            if _says_not_found(error) and not await asyncio.to_thread(files.exists, path):
+            if _may_mean_missing(error) and not await asyncio.to_thread(files.exists, path):
                 raise FileNotFoundError(f"there is no file {path.shown!r}") from None
             raise
         text: str = answer.content
+        # Clients exist that give an empty text for a missing file.
+        is_from_start = line in (None, 1) and limit != 0
+        if not text and is_from_start and not await asyncio.to_thread(files.exists, path):
+            raise FileNotFoundError(f"there is no file {path.shown!r}")
         files.check_size(len(text), path)
         return text
 
     async def read_if_there(self, path: SessionPath) -> str | None:
         """The whole text, or None if there is no file."""
         try:
-            text = await self.read(path)
+            return await self.read(path)
         except FileNotFoundError:
             return None
-        # Clients exist that give an empty text for a missing file.
-        is_there = bool(text) or await asyncio.to_thread(files.exists, path)
-        return text if is_there else None
 
     async def write(self, path: SessionPath, text: str) -> None:
         """Let the editor write the file."""
         await self._turn.call_editor(WriteTextFileRequest(self._turn.session.id, path.shown, text))
 
 
-def _says_not_found(error: EditorError) -> bool:
+def _may_mean_missing(error: EditorError) -> bool:
+    """Return whether an error says that there is no such file, or says nothing: then the disk knows more."""
     if error.code == METHOD_NOT_FOUND.code:
         return False
     words = f"{error.message} {error.data}".lower()
-    return error.code == RESOURCE_NOT_FOUND or any(phrase in words for phrase in NOT_FOUND)
+    says_nothing = (
+        error.code == INTERNAL_ERROR.code and not error.data and error.message.lower() in UNEXPLAINED
+    )
+    return error.code == RESOURCE_NOT_FOUND or says_nothing or any(phrase in words for phrase in NOT_FOUND)
 
 
 class _Known(NamedTuple):

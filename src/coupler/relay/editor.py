@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os.path
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -79,6 +80,9 @@ class RelayedFiles(ClientFiles):
         path = await _inside(relayed, request.path)
         asked = ReadTextFileRequest(relayed.session.id, path, request.line, request.limit)
         answer: ReadTextFileResponse = await relayed.session.outlet.ask(asked)
+        if not answer.content and not await in_thread(lambda: os.path.lexists(path)):
+            # Editors exist that give an empty text for a missing file: the disk has the right error.
+            return await super()._read(request, session)
         return ReadTextFileResponse(answer.content)
 
     async def _write(self, request: WriteTextFileRequest, session: RemoteSession) -> WriteTextFileResponse:

@@ -233,3 +233,17 @@ class TestListing:
 
     def test_an_empty_directory_is_said_to_be_empty(self, desk):
         assert one(desk().does(["list_directory", {}])) == ("success", "(The directory is empty.)")
+
+
+@pytest.mark.parametrize(
+    "answer", [{"result": {"content": ""}}, {"error": {"code": -32603, "message": "Internal error"}}]
+)
+def test_a_file_that_is_missing_is_so_whatever_the_editor_answers(desk, tmp_path, answer):
+    at = desk(fs={"readTextFile": True, "writeTextFile": True})
+    replies = {"fs/read_text_file": answer, "fs/write_text_file": {"result": {}}}
+    ((status, told),) = at.does(["read_file", {"path": "missing.txt"}], replies=replies)
+    assert status == "error"
+    assert "missing.txt': find_files finds files by name" in told
+
+    ((status, told),) = at.does(["write_file", {"path": "new.txt", "content": "a\n"}], replies=replies)
+    assert (status, told) == ("success", "new.txt was created: 1 lines.")
