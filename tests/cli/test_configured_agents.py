@@ -353,3 +353,28 @@ def test_a_native_agent_is_started_with_what_its_table_says(
     assert "opus" in ran["argv"]
     assert "You review." in str(ran)
     assert "Mind the gap." in str(ran)
+
+
+def test_what_a_file_that_is_not_trusted_sets_is_named_as_such(tmp_path: Path, coupler_home: Path) -> None:
+    file = tmp_path / "coupler.toml"
+    file.write_text('[coder]\nmodel = "openai:large"\n[agents.mine]\ncommand = ["mine", "acp"]\n')
+    remedy = "not trusted: look at the file, then run `coupler trust` in its directory"
+
+    def told(*command: str) -> str:
+        ended = subprocess.run(
+            [*COUPLER, *command], cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL
+        )
+        assert ended.returncode != 0
+        assert "did you mean" not in ended.stderr
+        return ended.stderr
+
+    for command in (
+        "exec mine hello",
+        "chat mine",
+        "serve --agent mine",
+        "serve -- mine",
+        "init --agent mine",
+    ):
+        assert f"the agent 'mine' is defined in {file} line 3, which is {remedy}" in told(*command.split())
+    said = told("exec", "coder", "hello")
+    assert f"No model is set: the model in {file} line 2 is {remedy}" in said

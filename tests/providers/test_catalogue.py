@@ -140,7 +140,7 @@ class TestWhatANameMeans:
         assert resolve("cluade") is None
 
     def test_a_form_of_an_unknown_name_is_an_error(self):
-        with pytest.raises(AgentError, match="there is no agent 'walrus:acp' in the catalogue"):
+        with pytest.raises(AgentError, match="there is no agent 'walrus:acp': `coupler agents`"):
             resolve("walrus:acp")
 
 

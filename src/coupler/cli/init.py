@@ -11,7 +11,6 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -409,14 +408,11 @@ def problem_with_model(text: str) -> str | None:
 
 def problem_with_agent(name: str, config: Config) -> str | None:
     """The reason why an agent cannot work."""
-    from coupler.providers.catalogue import merged_entries
+    from coupler.providers.catalogue import merged_entries, unknown_agent_message
 
-    known = [*merged_entries(config)]
-    if name == NONE or name.partition(":")[0] in known:
+    if name == NONE or name.partition(":")[0] in merged_entries(config):
         return None
-    near = get_close_matches(name.lower(), known, 1)
-    meant = f", did you mean {near[0]!r}?" if near else ":"
-    return f"there is no agent {name!r}{meant} `coupler agents` lists those there are"
+    return unknown_agent_message(name, config)
 
 
 def _ask(question: str, default: str, problem_with: Callable[[str], str | None]) -> str:

@@ -192,17 +192,11 @@ def _is_coder(agent: str) -> bool:
 
 def _refuse_unknown(agent: str) -> None:
     """Refuses a name that is in no list: as a command it would only be looked for in vain."""
-    from difflib import get_close_matches
+    from coupler.providers.catalogue import configuration, merged_entries, unknown_agent_message
 
-    from coupler.providers.catalogue import entries
-
-    known = [*entries(os.getcwd())]
-    name = agent.partition(":")[0]
-    if name not in known:
-        near = get_close_matches(name, known, 1)
-        meant = f", did you mean {near[0]!r}?" if near else ":"
-        listed = "`coupler agents` lists those there are, and a command goes behind `--`"
-        refuse(f"there is no agent {agent!r}{meant} {listed}", PROGRAM)
+    config = configuration(os.getcwd())
+    if agent.partition(":")[0] not in merged_entries(config):
+        refuse(f"{unknown_agent_message(agent, config)}; a command goes behind `--`", PROGRAM)
 
 
 def _run_command(command: list[str]) -> NoReturn:

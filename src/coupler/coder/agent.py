@@ -159,15 +159,18 @@ class CoderAgent(Agent):
             session.set_commands(commands)
 
     async def _tell_how_to_set_up(self, turn: Turn) -> StopReason | None:
-        from coupler.coder.model.choice import how_to_set_up
+        from coupler.coder.model.choice import how_to_set_up, untrusted_model
 
         if turn.text.startswith("/") and self._workflows is not None:
             return await self._workflows.perform(turn)
-        await turn.say_apart(how_to_set_up(turn.session.env))
+        config = turn.session.project.config
+        await turn.say_apart(how_to_set_up(turn.session.env, config))
         if self._workflows is not None:
             await self._workflows.perform(turn)
         if _is_read_by_program(turn):
-            raise TurnFailedError(NO_MODEL, kind="setup", retryable=False)
+            untrusted = untrusted_model(config)
+            message = NO_MODEL if untrusted is None else f"No model is set: {untrusted}"
+            raise TurnFailedError(message, kind="setup", retryable=False)
         return None
 
 

@@ -59,6 +59,10 @@ class Config(msgspec.Struct, frozen=True, eq=False):
         value: T = key.default if setting is None else setting.value
         return value
 
+    def untrusted_value(self, key: ConfigKey[T]) -> tuple[T, Origin] | None:
+        """A key's value in the project's file if it is not used because the file is not trusted."""
+        return next(((each.value, each.origin) for each in self.untrusted if each.key.name == key.name), None)
+
 
 def load(
     cwd: str | None,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from coupler.agent.agent import Agent
     from coupler.config import Config
     from coupler.config.agent_tables import AgentTable
+    from coupler.config.files import Origin
 
 CODER = "coder"
 """The name of Coupler's own coding agent."""
@@ -191,7 +192,7 @@ def resolve(agent: str, cwd: str | os.PathLike[str] | None = None) -> ChosenForm
     if name in known:
         return choose_form(known[name], form)
     if form is not None or shutil.which(name) is None:
-        _refuse_unknown(agent, name, [*known], has_form=form is not None)
+        _refuse_unknown(agent, configuration(cwd), has_form=form is not None)
     return None
 
 
@@ -244,12 +245,30 @@ def _entries(cwd: str | os.PathLike[str] | None) -> dict[str, CatalogueEntry]:
         raise AgentError("spawn", str(error)) from None
 
 
-def _refuse_unknown(agent: str, name: str, known: list[str], *, has_form: bool) -> None:
-    near = get_close_matches(name.lower(), known, 1)
-    if near or has_form:
-        meant = f", did you mean {near[0]!r}?" if near else ":"
-        listed = "`coupler agents` lists those there are"
-        raise AgentError("spawn", f"there is no agent {agent!r} in the catalogue{meant} {listed}")
+def _refuse_unknown(agent: str, config: Config, *, has_form: bool) -> None:
+    name = agent.partition(":")[0]
+    near = get_close_matches(name.lower(), merged_entries(config), 1)
+    if near or has_form or _untrusted_origin(name, config) is not None:
+        raise AgentError("spawn", unknown_agent_message(agent, config))
+
+
+def unknown_agent_message(agent: str, config: Config) -> str:
+    """Explain why there is no agent of this name: its file is not trusted, or it is misspelled."""
+    name = agent.partition(":")[0]
+    if (origin := _untrusted_origin(name, config)) is not None:
+        how = "look at the file, then run `coupler trust` in its directory"
+        return f"the agent {agent!r} is defined in {origin}, which is not trusted: {how}"
+    near = get_close_matches(name.lower(), merged_entries(config), 1)
+    meant = f", did you mean {near[0]!r}?" if near else ":"
+    return f"there is no agent {agent!r}{meant} `coupler agents` lists those there are"
+
+
+def _untrusted_origin(name: str, config: Config) -> Origin | None:
+    """Return the place of an agent's table in a project's file that is not trusted."""
+    from coupler.config.keys import AGENTS
+
+    tables, _ = config.untrusted_value(AGENTS) or ((), None)
+    return next((table.origin for table in tables if table.name == name), None)
 
 
 def entries(cwd: str | os.PathLike[str] | None = None) -> dict[str, CatalogueEntry]:

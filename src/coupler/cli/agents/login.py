@@ -387,6 +387,18 @@ def _is_in_effect(choice: ModelChoice) -> bool:
     return found is not None and (found.name, found.base_url) == (choice.name, choice.base_url)
 
 
+def _no_model() -> str:
+    from coupler.coder.model.choice import untrusted_model
+    from coupler.config import ConfigError
+    from coupler.providers.catalogue import configuration
+
+    try:
+        untrusted = untrusted_model(configuration("."))
+    except ConfigError:
+        untrusted = None
+    return f"No model is set for this directory: {untrusted or 'run `coupler login coder`'}."
+
+
 def _model_in_effect() -> str:
     """Says which model holds in this directory, and where it is set."""
     from coupler.coder.model.credentials import Keyring
@@ -395,7 +407,7 @@ def _model_in_effect() -> str:
 
     choice = _choice_in_effect()
     if choice is None:
-        return "No model is set for this directory: run `coupler login coder`."
+        return _no_model()
     try:
         setting = configuration(".").settings.get(keys.CODER_MODEL.name)
     except ConfigError as error:

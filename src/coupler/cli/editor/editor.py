@@ -463,18 +463,23 @@ def _agent(name: str, *, has_model: bool = False) -> ServedCommand:
     """Serves an agent that `coupler agents` lists; a profile of the coder among them."""
     from coupler.client.errors import AgentError
     from coupler.config.lookup import ConfigError
-    from coupler.providers.catalogue import configuration, is_coder, merged_entries, resolve
+    from coupler.providers.catalogue import (
+        configuration,
+        is_coder,
+        merged_entries,
+        resolve,
+        unknown_agent_message,
+    )
 
     plain = name.partition(":")[0]
     try:
-        known = merged_entries(configuration("."))
+        config = configuration(".")
+        known = merged_entries(config)
         everywhere = merged_entries(configuration(None))
     except ConfigError as error:
         raise CannotServeError(str(error)) from None
     if plain not in known:
-        near = get_close_matches(plain.lower(), [*known], 1)
-        meant = f", did you mean {near[0]!r}?" if near else ":"
-        raise CannotServeError(f"there is no agent {name!r}{meant} `coupler agents` lists those there are")
+        raise CannotServeError(unknown_agent_message(name, config))
     entry, notes = known[plain], []
     if plain not in everywhere or everywhere[plain].programs != entry.programs:
         notes.append(

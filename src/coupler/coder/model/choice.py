@@ -226,19 +226,30 @@ def window_of(model: BaseChatModel) -> int:
     return known if isinstance(known, int) and known > 0 else USUAL_WINDOW
 
 
-def how_to_set_up(environ: Mapping[str, str] = os.environ) -> str:
+def untrusted_model(config: Config) -> str | None:
+    """Return a sentence about a model that the project sets and that is not used; None if it sets none."""
+    set_by = config.untrusted_value(keys.CODER_MODEL)
+    if set_by is None:
+        return None
+    how = "look at the file, then run `coupler trust` in its directory"
+    return f"the model in {set_by[1]} is not trusted: {how}"
+
+
+def how_to_set_up(environ: Mapping[str, str] = os.environ, config: Config | None = None) -> str:
     """Return the ways to set up a model, in Markdown; the values of variables are not looked at."""
     from coupler.config.lookup import user_file
 
     examples = {
         name: f"{name}:{provider.example}" for name, provider in PROVIDERS.items() if provider.example
     }
-    return _WAYS.format(
+    untrusted = None if config is None else untrusted_model(config)
+    ways = _WAYS.format(
         anthropic=examples["anthropic"],
         openai=examples["openai"],
         file=user_file(environ) or "coupler.toml",
         found=_found(environ),
     )
+    return ways if untrusted is None else f"{untrusted[0].upper()}{untrusted[1:]}.\n\n{ways}"
 
 
 def _found(environ: Mapping[str, str]) -> str:
