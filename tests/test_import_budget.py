@@ -62,6 +62,7 @@ TAP = {
     "coupler.cli.exit_codes",
     "coupler.cli.record",
     "coupler.runtime.directories",
+    "coupler.runtime.guard",
     "coupler.runtime",
     "coupler.wire",
     "coupler.wire.tap",
@@ -89,6 +90,7 @@ LIGHT_FOR_TAP = {
     *LIGHT,
     *("_datetime", "_locale", "_posixsubprocess", "_queue", "_random", "_sha512", "_weakrefset", "bisect"),
     *(
+        "atexit",
         "datetime",
         "errno",
         "fcntl",

@@ -133,11 +133,7 @@ class Terminal:
         return await self._run_here(command, _OutputCapture(call, output_limit, heard), seconds)
 
     async def _run_here(self, command: _Command, capture: _OutputCapture, seconds: float | None) -> Finished:
-        # Imported on use, as all that is needed to run something.
-        from coupler.runtime.guard import GroupGuard
-
         job = command.start()
-        guard = GroupGuard.over(job.pid)
         try:
             in_time = await self._follow(job, capture, seconds)
         except BaseException:
@@ -145,8 +141,6 @@ class Terminal:
             raise
         finally:
             job.close()
-            if guard is not None:
-                guard.dismiss()
         exit_code, signal_name = job.ending
         return Finished(exit_code, signal_name, capture.text(), capture.is_cut, not in_time)
 

@@ -23,7 +23,6 @@ from coupler.client.errors import AgentError, AgentErrorKind, NotificationListen
 from coupler.client.observation import Telemetry
 from coupler.redaction.sources import Secret
 from coupler.runtime.environment import Environment, SpawnError
-from coupler.runtime.guard import GroupGuard
 from coupler.runtime.process import Child
 from coupler.schema.decoding import DecodingError, decode
 from coupler.schema.methods import PROTOCOL_VERSION, offers
@@ -482,7 +481,6 @@ class ProcessLink:
         self._cwd = cwd
         self._env = env
         self._child: Child
-        self._guard: GroupGuard | None = None
 
     @property
     def pid(self) -> int:
@@ -494,18 +492,13 @@ class ProcessLink:
             self._child = Child.spawn(self._command, cwd=self._cwd, env=self._env)
         except SpawnError as error:
             raise AgentError("spawn", str(error)) from error
-        self._guard = GroupGuard.over(self._child.pid)
         return PipeTransport(self._child.stdout_fd, self._child.stdin_fd)
 
     async def wait(self) -> None:
         await self._child.wait()
 
     async def close(self, grace: float = 5.0) -> None:
-        try:
-            await self._child.end(grace)
-        finally:
-            if self._guard is not None:
-                self._guard.dismiss()
+        await self._child.end(grace)
 
     def exit_details(self) -> ExitDetails:
         return ExitDetails(self._child.returncode, self._child.stderr)

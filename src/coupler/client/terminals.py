@@ -28,7 +28,6 @@ from coupler.client.errors import (
 from coupler.runtime.commands import RunningCommand
 from coupler.runtime.environment import SpawnError
 from coupler.runtime.files import OutsideRootsError, find_inside
-from coupler.runtime.guard import GroupGuard
 from coupler.runtime.process import RingBuffer
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import (
@@ -155,8 +154,6 @@ class ClientTerminal:
         self.on_output: Callable[[], None] | None = None
         """Called whenever the command has written something."""
         self._job = job
-        # If we are killed ourselves, nobody else would end it.
-        self._guard = GroupGuard.over(job.pid)
         self._last = RingBuffer(limit)
         self._hearing: asyncio.Timeout | None = None
         self._is_killed = False
@@ -213,8 +210,6 @@ class ClientTerminal:
             finally:
                 self._job.close()
                 self._ended.set()
-                if self._guard is not None:
-                    self._guard.dismiss()
 
     async def _hear(self) -> None:
         try:

@@ -1,7 +1,6 @@
 """Writes a recording: a process that reads what a `RecordingFeed` noted and writes a trace to stdout.
 
-It outlives the feeding process until the rest is written. If that process was killed, it also ends what that
-had started: an agent whose editor is gone is of no use.
+It outlives the feeding process until the rest is written.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import contextlib
 import os
 import signal
 import sys
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -34,9 +32,6 @@ from coupler.wire.tap import GAP, INCOMPLETE, PIPE_BYTES, RECORD, Gap
 
 NICENESS = 5
 """The niceness of the writing, which must not slow down the agent."""
-
-GRACE = 1.0
-"""Seconds for an agent whose tap was killed: to notice, and then again to end after SIGTERM."""
 
 LINE_LIMIT = 96 * 1024 * 1024
 """Bytes of the longest line that is recorded."""
@@ -83,8 +78,6 @@ class RecordingWriter:
         self._source = source
         self._file = RecordingFile(target)
         self._lines = LineAssembler(None)
-        self._group: int | None = None
-        self._has_ended = False
         self._at = 0.0
 
     def run(self) -> int:
@@ -100,8 +93,6 @@ class RecordingWriter:
                 )
         self._file.write(self._at, self._lines.finish())
         self._file.finish(self._at)
-        if not self._has_ended and self._group is not None:
-            end_group(self._group)
         return INCOMPLETE if self._file.has_lost else 0
 
     def _take(self, at: float, kind: bytes, data: bytes) -> None:
@@ -115,10 +106,7 @@ class RecordingWriter:
             case b"g":
                 stream, *gap = GAP.unpack(data)
                 self._file.write(at, self._lines.miss(at, stream, Gap(*gap)))
-            case b"p":
-                self._group = int(data)
             case b"x":
-                self._has_ended = True
                 self._file.write(at, self._lines.finish())
                 if data:
                     line = {"at": round(at, 6), "exit": int(data)}
@@ -183,23 +171,6 @@ class RecordingFile:
                 return False
             self._begun = bytes(rest)
         return True
-
-
-def end_group(group: int) -> None:
-    """Wait for a process group to end by itself, then terminate and kill it."""
-    if not hasattr(os, "killpg"):
-        return
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        deadline = time.monotonic() + GRACE
-        while time.monotonic() < deadline:
-            try:
-                os.killpg(group, 0)
-            except (ProcessLookupError, PermissionError):
-                return
-            # No system call waits for a group that is not ours.
-            time.sleep(0.02)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, number)
 
 
 def _records(source: int) -> Iterator[tuple[float, bytes, bytes]]:

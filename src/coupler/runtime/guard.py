@@ -1,184 +1,287 @@
-"""Ends child process groups when this process dies without having ended them, as after a SIGKILL.
+"""Ends our child processes when we die without having ended them, as after a SIGKILL.
 
-A guard is a shell that waits for the end of a pipe whose other end only we hold. `GroupGuard` watches one
-group. `SharedGroupGuard` watches many that come and go with one shell, where a guard for each would cost a
-second process each. A process that has left its group for a session of its own is not found. Windows has no
-such groups, and no guards.
+The guard is a shell that waits for the end of a pipe whose other end only we hold; one for all our children.
+It is told of a child before that is started, and then knows it by the pipes that will be its standard
+streams. So no child runs unknown to it, in whatever moment we die. Then it ends the child's process group,
+and what left the group for a session of its own: all that descends from a living child, or has one of the
+child's pipes as a standard stream. Of what has cut itself off from both nothing is known: it is a daemon and
+stays, as it does when a child is ended by us. Where there is no /proc, a child is known from the moment in
+which it has a number. Windows has no process groups, and no guard.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import subprocess
+import threading
 import weakref
-from collections.abc import Iterator
-from types import TracebackType
+from collections.abc import Iterable, Iterator
 from typing import Self
 
 GUARD_SCRIPT = """
 trap '' HUP INT QUIT TERM
-read -r never
-for signal in TERM KILL; do
-    tries=0
-    while [ $tries -lt 20 ]; do
-        kill -s 0 -- "-$1" 2>/dev/null || exit 0
-        sleep 0.05
-        tries=$((tries + 1))
-    done
-    kill -s $signal -- "-$1" 2>/dev/null
-done
-"""
-"""Shell script that gives the group a second to end by itself once we are gone, as its input ends.
-
-Then it is asked to end, and a second later it is killed.
-"""
-
-
-class GroupGuard:
-    """Watches over one group until it is dismissed."""
-
-    @classmethod
-    def over(cls, group: int) -> Self | None:
-        """Start a guard for a group; None where there is no shell to be one."""
-        started = start_guard_shell(GUARD_SCRIPT, "coupler-guard", str(group))
-        return None if started is None else cls(*started)
-
-    def __init__(self, process: subprocess.Popen[bytes], write_end: int) -> None:
-        self.dismiss = weakref.finalize(self, dismiss_guard_shell, process, write_end, os.getpid())
-        """Ends the guard, because the group has ended. A second call does nothing."""
-
-
-SHARED_GUARD_SCRIPT = """
-trap '' HUP INT QUIT TERM
-groups=' '
-next=
-while read -r change group file; do
-    case $change in
-    next) next=$file ;;
-    begins) groups="$groups$group "; eval "file_$group=\\$file"; next= ;;
-    ends) groups="${groups%% $group *} ${groups#* $group }"; unset "file_$group" ;;
+keys=' '
+while read -r what key value; do
+    case $what$keys in
+    end*" $key "*)
+        keys="${keys%% $key *} ${keys#* $key }"
+        unset "pipes_$key" "group_$key" "file_$key" ;;
+    end*) ;;
+    *" $key "*) eval "${what}_$key=\\$value" ;;
+    *) keys="$keys$key "; eval "${what}_$key=\\$value" ;;
     esac
 done
-[ "$next" ] && rm -f -- "$next"
-for group in $groups; do
-    kill -s TERM -- "-$group"
-    kill -s CONT -- "-$group"
-    eval "rm -f -- \\"\\$file_$group\\""
+[ "$keys" = ' ' ] && exit 0
+
+groups=' ' pipes=' ' found=
+for key in $keys; do
+    eval "groups=\\"\\$groups\\$group_$key \\" pipes=\\"\\$pipes\\$pipes_$key \\""
+done
+
+# Prints number, parent, group and start of every living process.
+list() {
+    if [ -r /proc/self/stat ]; then
+        for stat in /proc/[0-9]*/stat; do
+            read -r line <"$stat" || continue
+            pid=${stat#/proc/}
+            set -- ${line##*) }
+            case $1 in Z|X) ;; *) echo "${pid%/stat} $2 $3 ${20}" ;; esac
+        done
+    else
+        ps -A -o pid=,ppid=,pgid=,stat=,lstart= | while read -r pid parent group state start; do
+            case $state in Z*) ;; *) echo "$pid $parent $group $(echo "$start" | tr -s ' ' _)" ;; esac
+        done
+    fi
+}
+
+# Adds to `found` who is in a group or holds a pipe of our children, and all that descends from those.
+find_all() {
+    known=' '
+    for process in $found; do known="$known${process%%:*} "; done
+    links=$(ls -l /proc/[0-9]*/fd/[012] | grep -F ' -> pipe:[')
+    while read -r link; do
+        pid=${link#*/proc/} pipe=${link##*\\[}
+        case $pipes in *" ${pipe%]} "*) known="$known${pid%%/*} " ;; esac
+    done <<LINKS
+$links
+LINKS
+    listed=$(list)
+    more=yes
+    while [ "$more" ]; do
+        more=
+        while read -r pid parent group start; do
+            case $known in *" $pid "*) continue ;; esac
+            case "$known/$groups" in *" $parent "*/*|*/*" $group "*) known="$known$pid " more=yes ;; esac
+        done <<LISTED
+$listed
+LISTED
+    done
+    while read -r pid parent group start; do
+        case $known in *" $pid "*) ;; *) continue ;; esac
+        case "$found " in *" $pid:$start "*) ;; *) found="$found $pid:$start" ;; esac
+    done <<LISTED
+$listed
+LISTED
+}
+
+# Keeps of `found` those that live: a number may be a stranger's by now, but not with the same start.
+look_again() {
+    listed=$(list) living=
+    while read -r pid parent group start; do
+        case $groups in *" $group "*) living="$living $pid:$start"; continue ;; esac
+        case "$found " in *" $pid:$start "*) living="$living $pid:$start" ;; esac
+    done <<LISTED
+$listed
+LISTED
+    found=$living
+}
+
+send() {
+    for group in $groups; do kill -s "$1" -- "-$group"; done
+    for process in $found; do kill -s "$1" "${process%%:*}"; done
+}
+
+find_all
+send TERM
+send CONT
+for key in $keys; do
+    eval "[ \\"\\$file_$key\\" ] && rm -f -- \\"\\$file_$key\\""
 done
 tries=0
 while [ $tries -lt 20 ]; do
-    living=
-    for group in $groups; do kill -s 0 -- "-$group" && living=yes; done
-    [ "$living" ] || exit 0
     sleep 0.05
+    look_again
+    [ "$found" ] || exit 0
     tries=$((tries + 1))
 done
-for group in $groups; do kill -s KILL -- "-$group"; done
+find_all
+send KILL
 """
-"""Shell script that reads from the pipe which groups begin and end.
+"""Shell script that reads from the pipe what there is to end and to remove, under a number for each.
 
-Once we are gone it asks those that are left to end, removes the files that they were run from, and kills the
-groups a second later.
+Once we are gone it asks the processes that are left to end, removes the files, and kills the processes a
+second later.
 """
 
 
-class SharedGroupGuard:
-    """Watches over many groups until it is closed; its shell is started with the first of them."""
+class GuardEntry:
+    """Something that the guard ends or removes when we die, until it is released."""
+
+    def __init__(self, guard: _Guard, **facts: object) -> None:
+        self._guard = guard
+        self._number = guard.add(facts)
+
+    def begins(self, group: int) -> None:
+        """Name the group of a child that was started."""
+        self._guard.tell(self._number, "group", group)
+
+    def release(self) -> None:
+        """Say that it has ended, or is gone. A second call does nothing."""
+        self._guard.remove(self._number)
+
+
+def guard_child(streams: Iterable[int]) -> GuardEntry:
+    """Guard the child that will be started with these ends of pipes as its standard streams."""
+    return GuardEntry(_GUARD, pipes=" ".join(str(os.fstat(each).st_ino) for each in streams))
+
+
+@contextlib.contextmanager
+def guarded_file(path: str) -> Iterator[None]:
+    """Have a file removed if we die inside of the `with` block."""
+    entry = GuardEntry(_GUARD, file=path)
+    try:
+        yield
+    finally:
+        entry.release()
+
+
+@contextlib.contextmanager
+def one_guard_for_all() -> Iterator[None]:
+    """Keep the guard's shell inside of the `with` block; else it ends with the last child."""
+    entry = GuardEntry(_GUARD)
+    try:
+        yield
+    finally:
+        entry.release()
+
+
+class _Guard:
+    """The guard of this process: its shell is started for the first entry and ended with the last one."""
 
     def __init__(self) -> None:
+        # Garbage that is collected meanwhile may release an entry.
+        self._lock = threading.RLock()
+        self._numbers = itertools.count(1)
+        self._entries: dict[int, dict[str, object]] = {}
         self._shell: _Shell | None = None
 
-    def __enter__(self) -> Self:
-        return self
+    def add(self, facts: dict[str, object]) -> int:
+        with self._lock:
+            number = next(self._numbers)
+            self._entries[number] = facts
+            self._write("".join(_line(what, number, fact) for what, fact in facts.items()))
+            return number
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def tell(self, number: int, what: str, fact: object) -> None:
+        with self._lock:
+            if number in self._entries:
+                self._entries[number][what] = fact
+                self._write(_line(what, number, fact))
 
-    def close(self) -> None:
-        """Stop watching. It may be used again."""
+    def remove(self, number: int) -> None:
+        with self._lock:
+            if self._entries.pop(number, None) is None or self._shell is None:
+                return
+            if self._entries:
+                self._shell.write(f"end {number}\n")
+            else:
+                self._shell.dismiss()
+                self._shell = None
+
+    def forget(self) -> None:
+        """Leave everything to the process that we are a fork of."""
+        self._lock = threading.RLock()
+        self._entries = {}
         if self._shell is not None:
             self._shell.dismiss()
-        self._shell = None
+            self._shell = None
 
-    def expect(self, file: str) -> None:
-        """Watch over the file that the next group will be run from, before anything is in it."""
-        self._tell(f"next - {file}\n")
+    def _write(self, lines: str) -> None:
+        if not lines or (self._shell is not None and self._shell.write(lines)):
+            return
+        if self._shell is not None:
+            self._shell.dismiss()
+        # One that has died, or does not read, is replaced by one that is told everything.
+        self._shell = _Shell.start()
+        if self._shell is not None:
+            known = [*self._entries.items()]
+            told = [_line(what, number, fact) for number, entry in known for what, fact in entry.items()]
+            self._shell.write("".join(told))
 
-    @contextlib.contextmanager
-    def over(self, group: int, file: str) -> Iterator[None]:
-        """Watch over a group inside of the `with` block, and over the file that it was run from."""
-        self._tell(f"begins {group} {file}\n")
-        try:
-            yield
-        finally:
-            if self._shell is not None:
-                self._shell.tell(f"ends {group}\n")
 
-    def _tell(self, change: str) -> None:
-        if self._shell is None or not self._shell.tell(change):
-            self._shell = _Shell.start()
-            if self._shell is not None:
-                self._shell.tell(change)
+def _line(what: str, number: int, fact: object) -> str:
+    return f"{what} {number} {fact}\n"
 
 
 class _Shell:
-    """The shell of a `SharedGroupGuard`, and the pipe to it."""
+    """A shell in a session of its own, which outlives us; the end of a pipe tells it of our death."""
 
     @classmethod
     def start(cls) -> Self | None:
         """Start the shell; None where there is none."""
-        started = start_guard_shell(SHARED_GUARD_SCRIPT, "coupler-watch")
-        return None if started is None else cls(*started)
+        if not hasattr(os, "killpg"):
+            return None
+        try:
+            read_end, write_end = os.pipe()
+        except OSError:
+            return None
+        try:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", GUARD_SCRIPT, "coupler-guard"],
+                cwd="/",
+                # It outlives us, and has no use for the keys among our variables.
+                env={"PATH": os.environ.get("PATH", os.defpath)},
+                stdin=read_end,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError:
+            os.close(write_end)
+            return None
+        finally:
+            os.close(read_end)
+        return cls(process, write_end)
 
     def __init__(self, process: subprocess.Popen[bytes], write_end: int) -> None:
         self._write_end = write_end
         # Nobody waits for a shell that does not listen.
         os.set_blocking(write_end, False)
-        self.dismiss = weakref.finalize(self, dismiss_guard_shell, process, write_end, os.getpid())
-        """Ends the shell. A second call does nothing."""
+        self.dismiss = weakref.finalize(self, _dismiss, process, write_end, os.getpid())
+        """Ends the shell before it acts. A second call does nothing."""
 
-    def tell(self, change: str) -> bool:
-        """Write a line to the shell; False if it does not read any more."""
+    def write(self, lines: str) -> bool:
+        """Write lines to the shell; False if it does not read any more."""
         try:
-            os.write(self._write_end, os.fsencode(change))
+            os.write(self._write_end, os.fsencode(lines))
         except OSError:
             return False
         return True
 
 
-def start_guard_shell(script: str, name: str, *words: str) -> tuple[subprocess.Popen[bytes], int] | None:
-    """Start a shell in a session of its own, which outlives us and learns of our death by the end of a pipe.
-
-    Returns its process and the write end of the pipe that it reads; None where there is no shell.
-    """
-    if not hasattr(os, "killpg"):
-        return None
-    read_end, write_end = os.pipe()
-    try:
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", script, name, *words],
-            cwd="/",
-            # It outlives us, and has no use for the keys among our variables.
-            env={"PATH": os.environ.get("PATH", os.defpath)},
-            stdin=read_end,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    except OSError:
-        os.close(write_end)
-        return None
-    finally:
-        os.close(read_end)
-    return process, write_end
-
-
-def dismiss_guard_shell(process: subprocess.Popen[bytes], write_end: int, owner: int) -> None:
-    """Kill the guard before it acts; in a forked copy of its owner only close the pipe."""
+def _dismiss(process: subprocess.Popen[bytes], write_end: int, owner: int) -> None:
+    """Kill the shell; in a forked copy of its owner only close the pipe."""
     if os.getpid() == owner:
         process.kill()
         process.wait()
+    else:
+        process.returncode = 0  # not ours to wait for
     os.close(write_end)
+
+
+_GUARD = _Guard()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_GUARD.forget)

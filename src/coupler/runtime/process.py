@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coupler.runtime.environment import Environment, SpawnError, find_program, split_command
+from coupler.runtime.guard import GuardEntry, guard_child
 
 if sys.version_info < (3, 11, 4):
     from coupler.runtime import threads
@@ -56,7 +57,8 @@ class Child:
 
     Its stdin and stdout are file descriptors for a transport to take. Its stderr is read all the time, so
     that the child never blocks on it, and the last of it is kept for error messages. `end` leaves nothing of
-    its group behind; if it is never called, the group is killed when Python exits.
+    its group behind; if it is never called, the group is killed when Python exits. If we are killed
+    ourselves, the guard ends it.
     """
 
     @classmethod
@@ -177,7 +179,13 @@ class Child:
             stdin = child_stdin if streams.has_stdin else subprocess.DEVNULL
             stderr = child_stdout if streams.stderr_in_stdout else child_stderr
             stdio = (stdin, child_stdout, stderr)
-            self._process = _popen(words, program, directory, environment, stdio)
+            self._guard = guard_child((child_stdin, child_stdout, child_stderr))
+            try:
+                self._process = _popen(words, program, directory, environment, stdio)
+            except BaseException:
+                self._guard.release()
+                raise
+            self._guard.begins(self._process.pid)
         except BaseException:
             _close_all(self._owned)
             raise
@@ -185,7 +193,7 @@ class Child:
             _close_all({child_stdin, child_stdout, child_stderr})
         self._group = ProcessGroup(self._process)
         self._safety_net = weakref.finalize(
-            self, _abandon, self._group, self._process, self._owned, os.getpid()
+            self, _abandon, self._group, self._process, self._owned, self._guard, os.getpid()
         )
         if self._keeps_stderr:
             self._read_stderr()
@@ -268,6 +276,7 @@ class Child:
     def _forget(self) -> None:
         self._process.poll()
         self._safety_net.detach()
+        self._guard.release()
 
     def _close(self, descriptor: int) -> None:
         if descriptor not in self._owned:
@@ -337,7 +346,9 @@ def _close_all(descriptors: set[int]) -> None:
         os.close(descriptors.pop())
 
 
-def _abandon(group: ProcessGroup, process: subprocess.Popen[bytes], owned: set[int], owner: int) -> None:
+def _abandon(
+    group: ProcessGroup, process: subprocess.Popen[bytes], owned: set[int], guard: GuardEntry, owner: int
+) -> None:
     """Kill what was never ended. A forked copy of this process does not own the children: it does nothing."""
     if os.getpid() != owner:
         return
@@ -345,6 +356,7 @@ def _abandon(group: ProcessGroup, process: subprocess.Popen[bytes], owned: set[i
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(1.0)
     _close_all(owned)
+    guard.release()
 
 
 class ProcessGroup:

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import NamedTuple, NoReturn, TypeAlias
 
 from coupler.runtime.directories import data_directory
+from coupler.runtime.guard import guard_child
 
 READ_SIZE = 64 * 1024
 """Bytes that are passed on at once: what a pipe holds."""
@@ -60,10 +61,7 @@ INCOMPLETE = 3
 """The exit code of a writing process that had to leave something out."""
 
 RecordKind: TypeAlias = bytes
-"""Kinds: bytes of client, agent, stderr: c, a, e; their ends: C, A, E; gap: g; header: h; exit: x.
-
-p is the process group that is ended if the feeding process is killed.
-"""
+"""Kinds: bytes of client, agent, stderr: c, a, e; their ends: C, A, E; gap: g; header: h; exit: x."""
 
 RECORD = struct.Struct("<dcI")
 """Head of a record: its time, its kind, and the number of bytes that follow."""
@@ -105,26 +103,33 @@ class Tap:
         self._ending: threading.Timer | None = None
         self._pumps: tuple[Pump, ...] = ()
         self._handle_signals()
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
-        )
-        if not WINDOWS:
-            feed.note(0.0, b"p", b"%d" % self._process.pid)
+        stdout, agent_stdout = os.pipe()
+        self._guard = guard_child([agent_stdout])
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=agent_stdout,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+            )
+        except BaseException:
+            self._guard.release()
+            os.close(stdout)
+            raise
+        finally:
+            os.close(agent_stdout)
+        self._guard.begins(self._process.pid)
         self._feed = feed
         self.is_recorded: bool | None = False
         """True if the file is complete, once the agent has ended; None if it is still being written."""
-        assert self._process.stdin and self._process.stdout and self._process.stderr
-        agent = [pipe.fileno() for pipe in (self._process.stdin, self._process.stdout, self._process.stderr)]
+        assert self._process.stdin and self._process.stderr
         self._pumps = (
-            Pump(STDIN, agent[0], b"c", self._note),
-            Pump(agent[1], STDOUT, b"a", self._note),
-            Pump(agent[2], STDERR, b"e", self._note, gives_up=False),
+            Pump(STDIN, self._process.stdin.fileno(), b"c", self._note),
+            Pump(stdout, STDOUT, b"a", self._note),
+            Pump(self._process.stderr.fileno(), STDERR, b"e", self._note, gives_up=False),
         )
         for number in self._early_signals:
             self._end(number)
@@ -139,6 +144,7 @@ class Tap:
         for pump in outputs:
             pump.drain()
         self._end_the_rest()
+        self._guard.release()
         code = self._process.wait()
         self.is_recorded = self._feed.finish(self._now(), code)
         return code if code >= 0 else 128 - code

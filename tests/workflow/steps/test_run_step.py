@@ -16,7 +16,6 @@ import psutil
 import pytest
 
 from coupler.runtime import commands
-from coupler.runtime.guard import SharedGroupGuard
 from coupler.workflow.engine.attempt import Attempt, StepWork
 from coupler.workflow.errors import StepError
 from coupler.workflow.expressions.expression import FlowExpressions
@@ -61,7 +60,6 @@ class Bench:
         self.directory = directory
         self.position = SourcePosition(str(directory / "flow.yaml"), 1, 1)
         self.witness = Witness()
-        self.watch = SharedGroupGuard()
 
     def attempt(self, names: Mapping[str, object], env: Mapping[str, str]) -> Attempt:
         workflow = Workflow(name="flow", file=self.position.file, digest="", steps=())
@@ -95,7 +93,7 @@ class Bench:
         **step: Any,
     ) -> Result:
         run = Run(id="it", position=self.position, script=script, **step)
-        return await perform_command(run, self.attempt(names or {}, env or {}), self.watch)
+        return await perform_command(run, self.attempt(names or {}, env or {}))
 
     @contextlib.asynccontextmanager
     async def running(self, script: str) -> AsyncIterator[tuple[asyncio.Task[Result], str]]:
@@ -118,7 +116,6 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     bench = Bench(directory)
     before, others = open_descriptors(), psutil.Process().children()
     yield bench
-    bench.watch.close()
     assert list(scripts.iterdir()) == []
     assert [child for child in psutil.Process().children() if child not in others] == []
     assert open_descriptors() <= before
@@ -410,40 +407,12 @@ def test_a_cancelled_command_that_does_not_listen_is_killed_with_all_that_it_sta
     assert all(gone_within(5, pid) for pid in pids)
 
 
-def test_a_command_is_watched_over_as_long_as_it_runs(bench: Bench) -> None:
-    seen: list[tuple[int, bool]] = []
-
-    class Seen(SharedGroupGuard):
-        @contextlib.contextmanager
-        def over(self, group: int, file: str) -> Iterator[None]:
-            seen.append((group, Path(file).exists()))
-            with super().over(group, file):
-                yield
-
-    bench.watch = Seen()
-    result = bench.run("echo $$")
-    bench.watch.close()
-
-    assert seen == [(int(result.stdout or ""), True)]
-
-
 def test_commands_beside_each_other_do_not_mix(bench: Bench) -> None:
     async def story() -> list[Result]:
         steps = (bench.perform(f"sleep 0.0{number}; echo {number}") for number in range(5))
         return await asyncio.gather(*steps)
 
     assert [result.stdout for result in asyncio.run(story())] == [f"{number}\n" for number in range(5)]
-
-
-def test_a_step_without_a_watch_has_one_of_its_own(bench: Bench) -> None:
-    step = Run(id="it", position=bench.position, script="echo $$")
-
-    async def perform() -> Result:
-        return await perform_command(step, bench.attempt({}, {}))
-
-    result = asyncio.run(perform())
-
-    assert result.status == "success"
 
 
 def test_what_is_told_has_the_place_of_its_step(bench: Bench) -> None:
@@ -463,7 +432,7 @@ def test_a_secret_among_the_last_words_of_a_command_is_hidden_before_they_are_cu
         attempt = dataclasses.replace(
             bench.attempt({}, {}), mask=lambda text: text.replace("hunter2hunter2", "[secret]")
         )
-        return await perform_command(step, attempt, bench.watch)
+        return await perform_command(step, attempt)
 
     with pytest.raises(StepError) as failed:
         asyncio.run(perform())

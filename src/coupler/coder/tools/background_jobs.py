@@ -18,7 +18,6 @@ from coupler.coder.setup import set_state_value, state_value
 from coupler.coder.tools.outputs import one_line
 from coupler.runtime.commands import Capture, RunningCommand
 from coupler.runtime.environment import Environment
-from coupler.runtime.guard import GroupGuard
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
@@ -149,8 +148,6 @@ class BackgroundJob:
         self.has_news = False
         """True if it has ended by itself, and the model was not told."""
         self._job = job
-        # If we are killed ourselves, nobody else would end it.
-        self._guard = GroupGuard.over(job.pid)
         self._written = CommandOutput(outputs, id)
         self._when_over = when_over
         self._begun = time.monotonic()
@@ -242,8 +239,6 @@ class BackgroundJob:
     def _bury(self) -> None:
         self._job.close()
         self._written.close()
-        if self._guard is not None:
-            self._guard.dismiss()
         self._took = time.monotonic() - self._begun
         self.has_news = not self._is_stopped
         self._over.set()

@@ -54,7 +54,6 @@ from coupler.workflow.language.model import (
 )
 
 if TYPE_CHECKING:
-    from coupler.runtime.guard import SharedGroupGuard
     from coupler.workflow.engine.attempt import Attempt
     from coupler.workflow.engine.interpreter import Performer
 
@@ -81,8 +80,7 @@ def most_commands() -> int:
 class Performing:
     """Performs steps for real: starts commands and agents, and asks."""
 
-    def __init__(self, watch: SharedGroupGuard | None = None) -> None:
-        self._watch = watch
+    def __init__(self) -> None:
         self._room = asyncio.Semaphore(most_commands())
 
     async def perform(self, step: Step, attempt: Attempt) -> Result:
@@ -91,7 +89,7 @@ class Performing:
                 from coupler.workflow.steps.run import perform_command
 
                 async with self._room:
-                    return await perform_command(step, attempt, self._watch)
+                    return await perform_command(step, attempt)
             case Agent():
                 from coupler.workflow.agents.prompts import perform_agent
 

@@ -21,7 +21,7 @@ from msgspec import UNSET
 from coupler.config.lookup import printable
 from coupler.mcp.servers import named_values
 from coupler.permission.offers import Choices
-from coupler.runtime.guard import SharedGroupGuard
+from coupler.runtime.guard import one_guard_for_all
 from coupler.schema.v1 import McpServer
 from coupler.store import StoreError
 from coupler.store.store import Store
@@ -175,7 +175,7 @@ async def _ready(
 ) -> AsyncIterator[Engine]:
     main = bundle.main
     limits = main.budget
-    with SharedGroupGuard() as watch:
+    with one_guard_for_all():
         async with Agents(
             store=store,
             bundle=bundle,
@@ -190,7 +190,7 @@ async def _ready(
                 bundle=bundle,
                 memory=run.journal,
                 expressions=RehearsedExpressions() if way.is_rehearsal else FlowExpressions(),
-                performer=_performer(way, watch),
+                performer=_performer(way),
                 agents=agents,
                 front=way.front,
                 pause=way.pause,
@@ -204,8 +204,8 @@ async def _ready(
             yield Engine(state, inputs)
 
 
-def _performer(way: EngineOptions, watch: SharedGroupGuard) -> Performer:
-    performer: Performer = Rehearsing() if way.is_rehearsal else Performing(watch)
+def _performer(way: EngineOptions) -> Performer:
+    performer: Performer = Rehearsing() if way.is_rehearsal else Performing()
     return Mocked(way.mocks, performer) if way.mocks else performer
 
 

@@ -26,7 +26,7 @@ from coupler.redaction.sources import secret_variables, withheld_sentence
 from coupler.runtime.commands import Capture, RunningCommand
 from coupler.runtime.environment import Environment, SpawnError
 from coupler.runtime.extras import MissingExtraError
-from coupler.runtime.guard import SharedGroupGuard
+from coupler.runtime.guard import guarded_file
 from coupler.runtime.process import READ_BYTES
 from coupler.workflow.engine.attempt import Attempt
 from coupler.workflow.errors import StepError
@@ -65,11 +65,8 @@ _KINDS: dict[str, ErrorKind] = {
 }
 
 
-async def perform_command(step: Run, attempt: Attempt, watch: SharedGroupGuard | None = None) -> Result:
-    """Run the script to its end; raises `StepError`, which has what the command wrote, if it ran.
-
-    The watch ends the command when we are killed; steps of one run should share one, for it is a process.
-    """
+async def perform_command(step: Run, attempt: Attempt) -> Result:
+    """Run the script to its end; raises `StepError`, which has what the command wrote, if it ran."""
     if sys.platform == "win32":
         raise StepError(
             "not_found", "A `run` step needs a POSIX shell: run this workflow in WSL, or elsewhere."
@@ -78,11 +75,7 @@ async def perform_command(step: Run, attempt: Attempt, watch: SharedGroupGuard |
     script = make_script(template or "", attempt.names, attempt.expressions, step.shell)
     stdin = None if step.stdin is None else _encode(attempt.text(step.stdin))
     withheld = _withheld(attempt)
-    if watch is None:
-        with SharedGroupGuard() as own_watch:
-            ending = await _run(step, attempt, script.text, stdin, withheld, own_watch)
-    else:
-        ending = await _run(step, attempt, script.text, stdin, withheld, watch)
+    ending = await _run(step, attempt, script.text, stdin, withheld)
     return _judge(step, ending, attempt.mask, withheld)
 
 
@@ -93,17 +86,12 @@ def _withheld(attempt: Attempt) -> list[str]:
 
 
 async def _run(
-    step: Run,
-    attempt: Attempt,
-    script: bytes,
-    stdin: bytes | None,
-    withheld: Sequence[str],
-    watch: SharedGroupGuard,
+    step: Run, attempt: Attempt, script: bytes, stdin: bytes | None, withheld: Sequence[str]
 ) -> _Ending:
-    with _script_file(step, script, watch) as file:
+    with _script_file(step, script) as file:
         job = _start(step.shell, file, attempt, stdin, withheld)
         stdout, stderr = _Stream("stdout", attempt), _Stream("stderr", attempt)
-        with watch.over(job.pid, file), contextlib.closing(job):
+        with contextlib.closing(job):
             try:
                 await _until_over(job, stdout, stderr)
             except asyncio.CancelledError:
@@ -147,22 +135,22 @@ def _partial(stdout: _Stream, stderr: _Stream) -> Result:
 
 
 @contextlib.contextmanager
-def _script_file(step: Run, script: bytes, watch: SharedGroupGuard) -> Iterator[str]:
+def _script_file(step: Run, script: bytes) -> Iterator[str]:
     """Write the script to a private file, whose name makes the shell's messages name the step."""
     try:
         descriptor, file = tempfile.mkstemp(prefix=f"coupler-{step.id[:40]}-", suffix=".sh")
     except OSError as error:
         raise _unwritten(error) from None
-    watch.expect(file)
-    try:
+    with guarded_file(file):
         try:
-            with open(descriptor, "wb") as opened:  # noqa: PTH123 - it is open already
-                opened.write(script)
-        except OSError as error:
-            raise _unwritten(error) from None
-        yield file
-    finally:
-        Path(file).unlink(missing_ok=True)
+            try:
+                with open(descriptor, "wb") as opened:  # noqa: PTH123 - it is open already
+                    opened.write(script)
+            except OSError as error:
+                raise _unwritten(error) from None
+            yield file
+        finally:
+            Path(file).unlink(missing_ok=True)
 
 
 def _unwritten(error: OSError) -> StepError:
