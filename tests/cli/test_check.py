@@ -56,7 +56,7 @@ def wrong(tmp_path):
 @pytest.fixture
 def own_signals():
     """What a command does to signals lasts as long as its process."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield
     for number, action in before.items():
         signal.signal(number, action)
@@ -161,7 +161,7 @@ def test_a_program_that_is_no_agent_fails_soon(command):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")
 @pytest.mark.parametrize("ignored", [False, True], ids=["in the foreground", "in the background"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_check_leaves_no_process_behind(number, ignored, tmp_path):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     checking = forked.Popen(

@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 import click
 
 from coupler.cli.exit_codes import DONE, FAILED, INTERRUPTED, WRONG_USAGE, refuse
-from coupler.cli.main import pairs, seconds
+from coupler.cli.main import interrupt_on_signals, pairs, seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -149,7 +149,7 @@ def check(command: tuple[str, ...], client: bool, **given: Any) -> None:
     # A CI job that is stopped gets SIGTERM: it leaves no agent behind either. A shell makes what it starts in
     # the background ignore SIGINT, and then neither would do anything.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    interrupt_on_signals()
     try:
         sys.exit(_run([*command], options, is_client=client))
     except KeyboardInterrupt:

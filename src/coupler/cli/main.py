@@ -242,6 +242,8 @@ def handle_signals(hear: Callable[[int], object], *, most: int | None = None) ->
     From the `most`-th on they raise KeyboardInterrupt wherever the program stands: one that does not get to
     its loop any more ends all the same.
     """
+    from coupler.agent.startup.shutdown import ending_signals
+
     loop = asyncio.get_running_loop()
     seen = 0
 
@@ -255,7 +257,7 @@ def handle_signals(hear: Callable[[int], object], *, most: int | None = None) ->
         if sys.platform == "win32":
             loop.call_soon_threadsafe(hear, number)
 
-    before = {number: signal.getsignal(number) for number in _ending_signals()}
+    before = {number: signal.getsignal(number) for number in ending_signals()}
     for number in before:
         if sys.platform != "win32":
             # It is the loop that must be woken: a signal may reach another thread, while the loop sleeps.
@@ -270,11 +272,13 @@ def handle_signals(hear: Callable[[int], object], *, most: int | None = None) ->
             signal.signal(number, receiver)
 
 
-def _ending_signals() -> list[signal.Signals]:
-    heard = [signal.SIGINT, signal.SIGTERM]
-    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        heard.append(signal.SIGHUP)
-    return heard
+def interrupt_on_signals() -> None:
+    """Makes SIGTERM and SIGHUP end the program as Ctrl-C does; SIGHUP not under nohup."""
+    from coupler.agent.startup.shutdown import ending_signals
+
+    for number in ending_signals():
+        if number != signal.SIGINT:
+            signal.signal(number, lambda number, frame: signal.raise_signal(signal.SIGINT))
 
 
 def seconds(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:

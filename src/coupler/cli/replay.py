@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from coupler.cli.exit_codes import DONE, FAILED, INTERRUPTED, print_error, refuse
-from coupler.cli.main import seconds
+from coupler.cli.main import interrupt_on_signals, seconds
 
 if TYPE_CHECKING:
     from coupler.recording.traces import Trace
@@ -115,12 +115,13 @@ def _serve(trace: Trace, pace: float) -> int:
         refuse(str(error), PROGRAM)
 
     async def run() -> None:
+        from coupler.agent.startup.shutdown import ending_signals
         from coupler.recording.replay import ReplayedAgent
         from coupler.wire.pipe_transport import PipeTransport
 
         task = asyncio.current_task()
         assert task is not None
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in ending_signals():
             signal.signal(number, lambda *_: loop.call_soon_threadsafe(task.cancel))
         loop = asyncio.get_running_loop()
         await ReplayedAgent(trace, PipeTransport(*descriptors), pace=pace, say=_say).run()
@@ -138,7 +139,7 @@ def _play_client(trace: Trace, command: list[str], timeout: float) -> int:
     from coupler.recording.replay import ReplayedClient
     from coupler.recording.replay_difference import differences
 
-    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    interrupt_on_signals()
 
     async def run() -> ReplayedClient:
         client = ReplayedClient(trace, link_to(command), timeout=timeout)

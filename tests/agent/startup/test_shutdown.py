@@ -1,4 +1,4 @@
-"""EOF, SIGINT, SIGTERM: one orderly end, within two seconds, whatever the agent's code does."""
+"""EOF, SIGINT, SIGTERM, SIGHUP: one orderly end, within two seconds, whatever the agent's code does."""
 
 import asyncio
 import contextlib
@@ -94,7 +94,7 @@ def test_errors_in_a_here_document_are_answered_too(app):
     assert ended.returncode == 0
 
 
-@pytest.mark.parametrize("how", ["EOF", "SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("how", ["EOF", "SIGINT", "SIGTERM", "SIGHUP"])
 def test_an_idle_agent_ends_at_once(start, how):
     client = start(ECHO)
     client.initialize()
@@ -106,7 +106,16 @@ def test_an_idle_agent_ends_at_once(start, how):
     assert client.stderr == b""
 
 
-@pytest.mark.parametrize("how", ["EOF", "SIGINT", "SIGTERM"])
+def test_an_agent_under_nohup_does_not_end_with_its_terminal(app):
+    with RawClient("nohup", *COUPLER, "serve", str(app(ECHO))) as client:
+        client.initialize()
+        client.process.send_signal(signal.SIGHUP)
+        client.new_session()
+        client.close_stdin()
+        assert client.wait() == 0
+
+
+@pytest.mark.parametrize("how", ["EOF", "SIGINT", "SIGTERM", "SIGHUP"])
 def test_turns_are_cancelled_and_answered(converse, how):
     client, session = converse("""
         import asyncio
@@ -387,7 +396,7 @@ if os.path.exists("importing"):
 
 
 @pytest.mark.parametrize("start", ["first", "later"])
-@pytest.mark.parametrize("how", ["EOF", "SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("how", ["EOF", "SIGINT", "SIGTERM", "SIGHUP"])
 def test_an_import_without_end_ends_with_its_client(app, tmp_path, start, how):
     path = app(SLOW_IMPORT)
     if start == "later":

@@ -1,7 +1,7 @@
 """Serves an agent over stdin and stdout until its client leaves: `serve` and `serve_async`.
 
-EOF, SIGINT and SIGTERM take one path: turns are cancelled, requests that were read get their answers, and
-the process is gone within two seconds, whatever the agent's code does meanwhile.
+EOF, SIGINT, SIGTERM and SIGHUP take one path: turns are cancelled, requests that were read get their
+answers, and the process is gone within two seconds, whatever the agent's code does meanwhile.
 """
 
 from __future__ import annotations

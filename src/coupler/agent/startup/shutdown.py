@@ -31,8 +31,6 @@ CHILDREN_GRACE = 0.5
 THREADS_GRACE = 0.1
 """Seconds for asynchronous generators and idle worker threads to finish, each, at most."""
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
 _exits: list[threading.Timer] = []
 _before: ProcessBaseline | None = None
 
@@ -75,8 +73,16 @@ def record_baseline(*, may_have_children: bool) -> None:
     _before = ProcessBaseline(may_have_children=may_have_children)
 
 
+def ending_signals() -> list[signal.Signals]:
+    """Return the signals that end a program in order: SIGHUP, too, but not under nohup, which ignores it."""
+    ending = [signal.SIGINT, signal.SIGTERM]
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        ending.append(signal.SIGHUP)
+    return ending
+
+
 def end_on_signals(ended: asyncio.Event) -> None:
-    """Let SIGINT and SIGTERM end serving as a closed stdin does."""
+    """Let SIGINT, SIGTERM and SIGHUP end serving as a closed stdin does."""
     if threading.current_thread() is not threading.main_thread():
         return
     loop = asyncio.get_running_loop()
@@ -86,7 +92,7 @@ def end_on_signals(ended: asyncio.Event) -> None:
         exit_soon()
         loop.call_soon_threadsafe(ended.set)
 
-    for number in SIGNALS:
+    for number in ending_signals():
         signal.signal(number, end)
 
 
@@ -94,7 +100,7 @@ def end_on_signals(ended: asyncio.Event) -> None:
 def signals_restored() -> Iterator[None]:
     """Restore the script's signal handlers afterwards."""
     in_main_thread = threading.current_thread() is threading.main_thread()
-    handlers = [(number, signal.getsignal(number)) for number in SIGNALS]
+    handlers = [(number, signal.getsignal(number)) for number in ending_signals()]
     try:
         yield
     finally:

@@ -194,22 +194,24 @@ def install(name: str | None, given: str | None, is_agreed: bool, no_check: bool
       coupler models install --yes
       coupler models install qwen --from ~/Downloads/qwen3-4b.gguf
     """
-    with _ended_by_sigterm():
+    with _ended_by_signals():
         install_model(InstallOptions(name, given, is_agreed, not no_check))
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Makes SIGTERM end the program like Ctrl-C does: what is not finished goes."""
+def _ended_by_signals() -> Iterator[None]:
+    """Makes SIGTERM and SIGHUP end the program like Ctrl-C does: what is not finished goes."""
+    from coupler.agent.startup.shutdown import ending_signals
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         sys.exit(TERMINATED)
 
-    before = signal.signal(signal.SIGTERM, end)
+    before = {number: signal.signal(number, end) for number in ending_signals() if number != signal.SIGINT}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class InstallOptions(NamedTuple):
