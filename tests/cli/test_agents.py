@@ -139,6 +139,20 @@ class TestTheDoctor:
         _, found = examined(agent)
         assert (found["order"]["level"], "linger" in found["order"]["remedy"]) == ("problem", True)
 
+    def test_commands_that_are_offered_after_the_answer_are_no_fault(self, scripted):
+        late = "update('available_commands_update', availableCommands=[])"
+        agent = scripted(f"for prompt in prompts():\n    send(say('a'), end(prompt), {late})")
+        _, found = examined(agent)
+        assert "order" not in found
+
+    def test_our_own_agent_without_a_model_says_so_and_what_to_do(self, tmp_path, monkeypatch):
+        for name in ("COUPLER_MODEL", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
+            monkeypatch.delenv(name, raising=False)
+        diagnosis, found = examined("coder")
+        wrong = [name for name, finding in found.items() if finding["level"] == "problem"]
+        assert wrong == ["setup"], diagnosis["findings"]
+        assert found["setup"]["sentence"].startswith("No model is set: run `coupler login coder`")
+
     def test_an_agent_that_wants_a_login_says_how(self, scripted):
         agent = scripted("""
         hi = {**HELLO, "authMethods": [{"id": "key", "name": "Key"}]}

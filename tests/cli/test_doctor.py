@@ -534,6 +534,57 @@ def test_packages_are_told_apart_by_what_is_missing_and_what_is_too_old(monkeypa
     assert (both.missing, both.is_usable) == (("gamma",), False)
 
 
+NOTING = """
+import sys, threading
+class Noting:
+    def find_spec(self, name, path=None, target=None):
+        thread = threading.current_thread().name
+        if name.startswith("coupler.") and "_examine" in thread:
+            print(thread, name, file=sys.stderr)
+sys.meta_path.insert(0, Noting())
+sys.argv = ["coupler", "doctor", "--offline"]
+from coupler.__main__ import main
+main()
+"""
+
+
+def test_no_two_threads_import_modules_that_import_each_other(project, settings):
+    """They would wait for each other, until Python breaks one of the imports off."""
+    settings.write_text(
+        '[mcp.mine]\ncommand = "mine"\n[coder]\nmodel = "openai:x"\n[agents.other]\nagent = "claude"\n'
+    )
+    (project / ".coupler" / "workflows").mkdir(parents=True)
+    (project / ".coupler" / "workflows" / "flow.yaml").write_text("steps: [{run: echo}]")
+    Store.open().close()
+    done = subprocess.run(
+        [sys.executable, "-c", NOTING], cwd=project, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.stderr == ""
+    assert done.stdout
+
+
+def test_an_interrupt_ends_a_program_that_hangs(project, tmp_path):
+    pid = tmp_path / "pid"
+    os.mkfifo(pid)
+    (tmp_path / "git").write_text(f"#!/bin/sh\ntrap '' TERM\nsleep 600 &\necho $! > {pid}\nwait\n")
+    (tmp_path / "git").chmod(0o755)
+    process = forked.Popen(
+        [*COUPLER, "doctor", "--offline", "--timeout", "600"],
+        cwd=project,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )
+    hanging = int(pid.read_text())
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=PATIENCE)
+
+    assert (process.returncode, stderr) == (130, b"coupler doctor: interrupted\n")
+    assert time.monotonic() - began < DYING
+    assert is_gone(hanging)
+
+
 def test_without_servers_and_a_model_no_heavy_package_is_imported(project):
     program = "import sys; sys.argv = ['coupler', 'doctor', '--offline']\n"
     program += "import os; os._exit = lambda code: (print([name for name in sys.modules if name in"

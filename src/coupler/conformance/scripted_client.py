@@ -88,6 +88,8 @@ class ScriptedClient:
         self.trace = Trace(label)
         self.timeout = timeout
         self.introduction: dict[str, Any] = {}
+        self.info: dict[str, Any] = INFO
+        """The name under which it introduces itself."""
         self._link = link_to(agent, cwd=cwd, env=env)
         self._last_id = 0
         self._pipe: LinePipe
@@ -155,7 +157,11 @@ class ScriptedClient:
 
     async def initialize(self, version: int = 1, within: float | None = None) -> RequestAnswer:
         """Send `initialize` with this client's capabilities."""
-        params = {"protocolVersion": version, "clientCapabilities": self.capabilities, "clientInfo": INFO}
+        params = {
+            "protocolVersion": version,
+            "clientCapabilities": self.capabilities,
+            "clientInfo": self.info,
+        }
         answer = await self.call("initialize", params, within)
         if isinstance(answer.result, dict):
             self.introduction = answer.result

@@ -17,8 +17,8 @@ import os
 import subprocess
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
-from typing import Self
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Self
 
 GUARD_SCRIPT = """
 trap '' HUP INT QUIT TERM
@@ -145,6 +145,26 @@ class GuardEntry:
 def guard_child(streams: Iterable[int]) -> GuardEntry:
     """Guard the child that will be started with these ends of pipes as its standard streams."""
     return GuardEntry(_GUARD, pipes=" ".join(str(os.fstat(each).st_ino) for each in streams))
+
+
+def start_guarded(command: Sequence[str], **options: Any) -> tuple[subprocess.Popen[bytes], GuardEntry]:
+    """Start a program in a session of its own, with a pipe as its stdout; raises `OSError`.
+
+    The options are those of `Popen`. Release the entry when the program and what it started have ended.
+    """
+    stdout, its_stdout = os.pipe()
+    entry = guard_child([its_stdout])
+    try:
+        process = subprocess.Popen(command, stdout=its_stdout, start_new_session=True, **options)
+    except BaseException:
+        entry.release()
+        os.close(stdout)
+        raise
+    finally:
+        os.close(its_stdout)
+    entry.begins(process.pid)
+    process.stdout = open(stdout, "rb", 0)  # noqa: PTH123 - it is open already
+    return process, entry
 
 
 @contextlib.contextmanager

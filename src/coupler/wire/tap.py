@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import NamedTuple, NoReturn, TypeAlias
 
 from coupler.runtime.directories import data_directory
-from coupler.runtime.guard import guard_child
+from coupler.runtime.guard import start_guarded
 
 READ_SIZE = 64 * 1024
 """Bytes that are passed on at once: what a pipe holds."""
@@ -103,33 +103,22 @@ class Tap:
         self._ending: threading.Timer | None = None
         self._pumps: tuple[Pump, ...] = ()
         self._handle_signals()
-        stdout, agent_stdout = os.pipe()
-        self._guard = guard_child([agent_stdout])
-        try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=agent_stdout,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                start_new_session=True,
-                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
-            )
-        except BaseException:
-            self._guard.release()
-            os.close(stdout)
-            raise
-        finally:
-            os.close(agent_stdout)
-        self._guard.begins(self._process.pid)
+        self._process, self._guard = start_guarded(
+            command,
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+        )
         self._feed = feed
         self.is_recorded: bool | None = False
         """True if the file is complete, once the agent has ended; None if it is still being written."""
-        assert self._process.stdin and self._process.stderr
+        assert self._process.stdin and self._process.stdout and self._process.stderr
+        agent = [pipe.fileno() for pipe in (self._process.stdin, self._process.stdout, self._process.stderr)]
         self._pumps = (
-            Pump(STDIN, self._process.stdin.fileno(), b"c", self._note),
-            Pump(stdout, STDOUT, b"a", self._note),
-            Pump(self._process.stderr.fileno(), STDERR, b"e", self._note, gives_up=False),
+            Pump(STDIN, agent[0], b"c", self._note),
+            Pump(agent[1], STDOUT, b"a", self._note),
+            Pump(agent[2], STDERR, b"e", self._note, gives_up=False),
         )
         for number in self._early_signals:
             self._end(number)

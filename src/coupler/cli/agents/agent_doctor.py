@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from coupler.__about__ import __version__
 from coupler.cli.doctor.doctor import DoctorFindings
 from coupler.conformance import mcp_probe
 from coupler.conformance.agent.prompting import says_all_before_the_answer
@@ -115,6 +116,8 @@ class _Examination:
             env=agent.env,
             timeout=agent.timeout,
         )
+        # As whoever connects to it: our own agent tells programs, and not people, what it lacks by an error.
+        self._client.info = {"name": "coupler", "title": "Coupler", "version": __version__}
         self._client.desk.services["session/request_permission"] = _allow_the_probe
         self.can_load = False
 
@@ -259,6 +262,11 @@ class _Examination:
         await client.quiet(LATE_UPDATE_WINDOW)
         if turn.answer.result is None:
             wants_login = turn.answer.code == AUTH_REQUIRED
+            data = value_at(turn.answer.error, "data")
+            if value_at(data, "kind") == "setup":
+                missing = str(value_at(turn.answer.error, "message"))[:LONGEST_SENTENCE]
+                diagnosis.problem("setup", missing.removesuffix("."), "do that, then examine it again")
+                return False
             diagnosis.problem(
                 "turn",
                 f"the prompt got {_describe_refusal(turn.answer)}",
@@ -381,7 +389,8 @@ class _Examination:
             )
         elif any(entry.sender == "agent" for entry in trace.entries):
             self._diagnosis.ok("stdout", "nothing but messages was written to it")
-        late = [finding for finding in says_all_before_the_answer(trace) if finding is not None]
+        findings = says_all_before_the_answer(trace)
+        late = [finding for finding in findings if finding is not None and not finding.is_note]
         if late:
             self._diagnosis.problem(
                 "order",

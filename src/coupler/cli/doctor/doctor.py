@@ -79,6 +79,49 @@ SUBJECTS = (
 )
 """The sections in the order of the page; those that may take long come last."""
 
+MODULES = (
+    "agent.permission",
+    "cli.doctor.installation",
+    "cli.doctor.project",
+    "cli.doctor.services",
+    "cli.store_access",
+    "cli.workflows",
+    "client.errors",
+    "coder.model.choice",
+    "coder.model.credentials",
+    "coder.model.local_files",
+    "coder.profiles",
+    "config",
+    "config.agent_tables",
+    "config.files",
+    "config.keys",
+    "config.lookup",
+    "mcp.package",
+    "mcp.servers",
+    "mcp.tools",
+    "providers.catalogue",
+    "redaction.masker",
+    "redaction.sources",
+    "runtime.directories",
+    "runtime.extras",
+    "runtime.logs",
+    "runtime.process",
+    "schema.v1",
+    "store.choices",
+    "store.database",
+    "store.retention",
+    "store.space",
+    "workflow.errors",
+    "workflow.expressions.template",
+    "workflow.language.library",
+    "workflow.validation.checks",
+)
+"""Modules that the examiners import on use, loaded before they start.
+
+Threads that import modules which import each other may wait for each other for ever; Python then breaks one
+of the imports off.
+"""
+
 
 @click.command(
     short_help="Examine this installation.",
@@ -200,6 +243,9 @@ def _end_what_was_started() -> None:
 
 def examine(context: DoctorContext, seconds: float) -> Iterator[DoctorSection]:
     """Examines all subjects; gives the sections in order, each as soon as it is there."""
+    loading = threading.Thread(target=_load_modules, daemon=True)
+    loading.start()
+    loading.join(context.patience)
     sections = [DoctorSection(name=subject.name, title=subject.title) for subject in SUBJECTS]
     threads = [
         threading.Thread(target=_examine, args=(subject, section, context), daemon=True)
@@ -213,6 +259,13 @@ def examine(context: DoctorContext, seconds: float) -> Iterator[DoctorSection]:
     for section, thread in zip(sections, threads, strict=True):
         if section.seconds is not None:
             thread.join(max(0.0, end - time.monotonic()))
+
+
+def _load_modules() -> None:
+    for name in MODULES:
+        # One that cannot be loaded is told of by whoever needs it.
+        with contextlib.suppress(Exception):
+            import_module(f"coupler.{name}")
 
 
 def _awaited(
@@ -259,6 +312,8 @@ class DoctorContext:
         self.deadline = time.monotonic() + seconds
         self.directory = _directory()
         """The working directory; None if it is gone."""
+        self.importing = threading.Lock()
+        """Held by an examiner that imports one of the large packages, which have much in common."""
         self._reading = threading.Lock()
         self._read: _LoadedSettings | None = None
         self._secrets: list[Secret] = []

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coupler.__about__ import __version__
 from coupler.cli.terminal import one_line, short_directory, size
+from coupler.runtime.guard import start_guarded
 
 if TYPE_CHECKING:
     from coupler.cli.doctor.doctor import DoctorContext, DoctorSection
@@ -397,23 +398,25 @@ def _program_version(program: str, patience: float) -> str | None:
 
 
 def _run_program(command: list[str], patience: float) -> subprocess.CompletedProcess[bytes] | None:
-    """Runs a program; one that does not end in time is ended, with all that it has started."""
+    """Runs a program; one that does not end in time is ended, with all that it has started.
+
+    Whatever else ends the wait, as an interrupt does, ends the program, too.
+    """
     try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        process, guard = start_guarded(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     except OSError:
         return None
-    with process:
-        try:
-            stdout, stderr = process.communicate(timeout=patience)
-        except subprocess.TimeoutExpired:
-            _end(process)
-            return None
+    try:
+        with process:
+            try:
+                stdout, stderr = process.communicate(timeout=patience)
+            except BaseException:
+                _end(process)
+                raise
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        guard.release()
     return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
 

@@ -420,18 +420,19 @@ def _try_model(section: DoctorSection, choice: ModelChoice, key: str | None, con
     if choice.provider == LOCAL:
         _look_for_file(section, choice)
         return
-    if not _has_packages(section):
+    if not _has_packages(section, context):
         return
     asyncio.run(_ask(section, choice, key, context))
 
 
-def _has_packages(section: DoctorSection) -> bool:
+def _has_packages(section: DoctorSection, context: DoctorContext) -> bool:
     """Imports the packages before the clock runs: they take seconds, which are not the model's."""
     from coupler.cli.doctor.installation import install_command
 
     try:
-        from coupler.coder.model import chat_model  # noqa: F401
-        from coupler.langchain import errors  # noqa: F401
+        with context.importing:
+            from coupler.coder.model import chat_model  # noqa: F401
+            from coupler.langchain import errors  # noqa: F401
     except ImportError as error:
         sentence = f"the coder's packages are not installed ({error})"
         section.problem("packages", sentence, f"run `{install_command('coder')}`")
@@ -552,7 +553,8 @@ async def _try_all(section: DoctorSection, entries: dict[str, McpServer], contex
     from coupler.mcp.package import load_client
     from coupler.mcp.servers import ServerEnvironment, SessionServers
 
-    await load_client()  # so that no server is blamed for the time that it takes
+    with context.importing:
+        await load_client()  # so that no server is blamed for the time that it takes
     servers = SessionServers(entries, ServerEnvironment(context.directory or os.sep, os.environ))
     patience = context.patience
     try:
