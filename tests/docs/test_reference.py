@@ -97,6 +97,21 @@ def test_every_public_name_has_a_section() -> None:
     assert [name for name in names if f"\n### {name}\n" not in page] == []
 
 
+def test_the_manual_awaits_nothing_that_returns_nothing() -> None:
+    manual = ROOT / "docs"
+    listed = (manual / "python-api.md").read_text()
+    plain = {*re.findall(r"^- `(\w+)\([^`]*\) -> None`", listed, re.M)}
+    plain -= {*re.findall(r"^- `await (\w+)\(", listed, re.M)}
+    assert "set_commands" in plain
+    wrong = [
+        f"{page.name}: {found[0]}"
+        for page in manual.rglob("*.md")
+        for found in re.finditer(r"await\s+[\w.]+\.(\w+)\(", page.read_text())
+        if found[1] in plain
+    ]
+    assert wrong == []
+
+
 def test_a_signature_stands_as_it_is_written_with_the_values_of_constants(tmp_path, monkeypatch) -> None:
     import pages
     import python_source
