@@ -143,15 +143,18 @@ class Project:
         return self.coupler("resume", run, "--json", *words)
 
     def coupler(self, *words: str) -> Ran:
-        return Ran(
-            forked.run(
-                [*COUPLER, *words],
-                cwd=self.directory,
-                env=self.env,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="surrogateescape",
-                timeout=2 * PATIENCE,
-            )
+        return Ran(self.coupler_text(*words))
+
+    def coupler_text(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Any command without a terminal, as it writes for people."""
+        done: subprocess.CompletedProcess[str] = forked.run(
+            [*COUPLER, *words],
+            cwd=self.directory,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",
+            timeout=2 * PATIENCE,
         )
+        return done

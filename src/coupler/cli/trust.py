@@ -312,10 +312,11 @@ def untrusted_of_file(file: str, trusted: Trust | None) -> list[FileToTrust]:
     """The untrusted files that a workflow at a path is made of; raises `WorkflowError`."""
     from coupler.workflow.language.library import Library, untrusted_files
 
-    library = Library(str(Path(file).parent))
+    # A run of it works here, unless it is told otherwise: Python agents may be files of this directory.
+    library = Library(".")
     bundle = library.bundle_of(str(Path(file).absolute()))
-    # As if it was called by its name: the path is no consent here, for it is what the question is about.
-    return untrusted_files(bundle, bundle.main.name, library, trusted)
+    # The path is no consent here, for it is what the question is about.
+    return untrusted_files(bundle, None, library, trusted)
 
 
 def show_files(files: Sequence[FileToTrust], root: str) -> None:

@@ -21,6 +21,7 @@ import forked
 from client.stage import gone_within
 from coupler.cli.exit_codes import RUN_EXIT_CODES
 from coupler.cli.run.run import resume, run
+from coupler.cli.trust import trust
 from coupler.store.store import Store
 from coupler.workflow.engine import run as engine
 from raw_client import COUPLER, PATIENCE
@@ -506,6 +507,8 @@ class TestResuming:
         place.write("steps: [{id: one, run: echo one >> log}, {id: two, run: echo new >> log}]")
 
         assert "--force" in place.resume(code=1).stderr
+        assert "`coupler trust flow.yaml`" in place.resume("--force", code=1).stderr
+        assert CliRunner().invoke(trust, ["flow.yaml", "--yes"]).exit_code == 0
         place.resume("--force")
 
         assert place.read("log") == "one\nnew\n"

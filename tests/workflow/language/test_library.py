@@ -260,6 +260,31 @@ class TestTrust:
         assert by_name == ["main.yaml", "here.py", "mod.py", "beside.py", "server"]
         assert by_path == []
 
+    def test_every_file_that_the_import_of_an_agent_runs_has_to_be_trusted(self, scene, trust):
+        package = scene.project / "bots" / "one"
+        package.mkdir(parents=True)
+        (scene.project / "bots" / "__init__.py").write_text("")
+        (package / "__init__.py").write_text("agent = None")
+        # One of the same name beside the workflow is not the one that is imported.
+        (scene.workflows / "bots").mkdir()
+        (scene.workflows / "bots" / "one.py").write_text("agent = None")
+        (scene.workflows / "main.yaml").write_text('steps: [{agent: "bots.one:agent", prompt: go}]')
+
+        library = scene.library()
+        files = untrusted_files(library.bundle_of("main"), "main", library, trust)
+
+        named = {str(Path(file.real_path).relative_to(scene.project.resolve())) for file in files}
+        assert {"bots/__init__.py", "bots/one/__init__.py"} < named
+
+    def test_a_program_of_the_system_needs_no_trust_and_one_of_the_project_does(self, scene, trust):
+        server = scene.project / "server"
+        server.write_text("#!/bin/sh")
+        (scene.workflows / "main.yaml").write_text(
+            f"mcp_servers: {{s: {{command: {sys.executable}}}, t: {{command: '{server}'}}}}\n"
+            "steps: [{agent: claude, prompt: go}]"
+        )
+        assert self.untrusted(scene.library(), "main", trust) == ["main.yaml", "server"]
+
     def test_an_agent_of_a_project_that_is_not_trusted_is_told_as_that(self, scene):
         (scene.project / "coupler.toml").write_text('[agents.mine]\ncommand = "my-agent"\n')
         (scene.workflows / "main.yaml").write_text("steps: [{agent: mine, prompt: go}]")
@@ -269,9 +294,10 @@ class TestTrust:
     def test_a_run_is_not_resumed_with_changed_code_of_an_agent(self, scene):
         (scene.workflows / "mine.py").write_text("agent = None")
         (scene.workflows / "main.yaml").write_text('steps: [{agent: "mine.py:agent", prompt: go}]')
-        before = scene.library().bundle_of("main").digest
-        assert scene.library().bundle_of("main").digest == before
+        here = str(scene.project)
+        before = scene.library().bundle_of("main").digest_in(here)
+        assert scene.library().bundle_of("main").digest_in(here) == before
 
         (scene.workflows / "mine.py").write_text("agent = 1")
 
-        assert scene.library().bundle_of("main").digest != before
+        assert scene.library().bundle_of("main").digest_in(here) != before

@@ -234,8 +234,9 @@ async def _start(execution: RunExecution, given: str, words: list[str], cwd: str
                 return await execution.run(started, 0)
     with tidying(PROGRAM) as tidy, user_store(is_made=True) as kept:
         assert kept is not None
-        await chosen.ensure_trusted(bundle, kept, execution.terminal)
-        async with start_run(kept, bundle, inputs, cwd=cwd, way=way) as started:
+        await chosen.ensure_trusted(bundle, given, kept, execution.terminal)
+        by_path = is_path(given)
+        async with start_run(kept, bundle, inputs, cwd=cwd, way=way, by_path=by_path) as started:
             tidy()
             return await execution.run(started, 0)
 
@@ -318,14 +319,18 @@ async def _resume(
     inputs: dict[str, str],
 ) -> int:
     from coupler.cli.store_access import tidying, user_store
-    from coupler.workflow.engine.run import resume_run
+    from coupler.workflow.engine.run import check_resumable, path_of_consent, resume_run
     from coupler.workflow.journal.runs import find_run
 
     with tidying(RESUME_PROGRAM) as tidy, user_store() as kept:
         if kept is None:
             raise RunError("no workflow was run yet: `coupler run` runs one")
         record = await find_run(kept, _as_text(id))
-        bundle = execution.options.limiting(ChosenWorkflow(record.file, record.cwd).read(RESUME_PROGRAM))
+        chosen = ChosenWorkflow(record.file, record.cwd)
+        bundle = execution.options.limiting(chosen.read(RESUME_PROGRAM))
+        check_resumable(record, bundle, is_over_allowed=from_step is not None, is_forced=is_forced)
+        consent = path_of_consent(record, bundle)
+        await chosen.ensure_trusted(bundle, consent, kept, execution.terminal)
         way = execution.prepare(bundle, record.cwd)
         secrets = await ask_secret_inputs(bundle.main, record, inputs, execution.terminal)
         going_on = resume_run(
@@ -405,16 +410,21 @@ class ChosenWorkflow:
             print_error(problem_line(problem, "."), program)
         return checked.bundle
 
-    async def ensure_trusted(self, bundle: Bundle, store: Store, terminal: QuestionTerminal | None) -> None:
-        """Asks about files that somebody else may have written; raises RunError unless they are trusted."""
-        files = untrusted_files(bundle, self._given, self._library, store.trust)
+    async def ensure_trusted(
+        self, bundle: Bundle, given: str | None, store: Store, terminal: QuestionTerminal | None
+    ) -> None:
+        """Asks about files that somebody else may have written; raises RunError unless they are trusted.
+
+        `given` is how the user has named the workflow; None if that is no consent to anything.
+        """
+        files = untrusted_files(bundle, given, self._library, store.trust)
         if not files:
             return
         named = "\n".join(f"  {one_line(relative_path('.', file.path))}" for file in files)
         if terminal is None:
             raise RunError(
                 "these files came with the project, and are not trusted yet: read them, and trust them with "
-                f"`coupler trust`\n{named}"
+                f"`{self._trust_command(bundle)}`\n{named}"
             )
         question = (
             "These files came with the project, can run commands, and are not trusted yet:\n"
@@ -424,6 +434,13 @@ class ChosenWorkflow:
             if not await ask_approval(terminal, "", question, None):
                 raise RunError("nothing was run: read the files first, and say yes if you trust them")
         trust_files(store.trust, files)
+
+    def _trust_command(self, bundle: Bundle) -> str:
+        """The command that trusts its files: a workflow of the project is trusted with all others of it."""
+        project, file = self._library.project, bundle.main.file
+        if project is not None and Path(file).parent == Path(project.path):
+            return "coupler trust"
+        return f"coupler trust {one_line(relative_path('.', file))}"
 
 
 async def ask_missing_inputs(

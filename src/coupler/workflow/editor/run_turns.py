@@ -22,6 +22,7 @@ from coupler.workflow.engine.run import (
     start_run,
 )
 from coupler.workflow.journal.run_events import RunFinished
+from coupler.workflow.language.library import is_path
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
@@ -84,7 +85,10 @@ class RunTurn:
         # From now on nothing of the session shows them, whichever way it takes.
         self._turn.session.secrets.add(declared_secrets_of(self._bundle, inputs))
         cwd = self._turn.session.cwd
-        async with start_run(self._store, self._bundle, inputs, cwd=cwd, way=self._options) as started:
+        by_path = is_path(self._given)
+        async with start_run(
+            self._store, self._bundle, inputs, cwd=cwd, way=self._options, by_path=by_path
+        ) as started:
             return await self._run_to_end(started, 0)
 
     async def resume(

@@ -24,6 +24,7 @@ from coupler.permission.offers import Choices
 from coupler.runtime.guard import one_guard_for_all
 from coupler.schema.v1 import McpServer
 from coupler.store import StoreError
+from coupler.store.runs import RunRecord
 from coupler.store.store import Store
 from coupler.workflow.agents.agents import Agents
 from coupler.workflow.engine.attempt import StepFailed, StepScope, StepsExhausted, Stopped
@@ -51,6 +52,9 @@ log = logging.getLogger("coupler.workflow")
 
 DONE, FAILED, BROKEN, PARKED, CANCELLED = 0, 3, 4, 5, 130
 """The exit codes of runs; a `stop` may set another one."""
+
+BY_PATH = "path:"
+"""Begins the digest of a run whose workflow the user named by its path, which is consent to its files."""
 
 CANCEL_GRACE = (3.0, 1.3, 0.2)
 """Seconds of each stage after a cancel from outside; an editor learns within six that all is over.
@@ -97,9 +101,15 @@ class StartedRun:
 
 @asynccontextmanager
 async def start_run(
-    store: Store, bundle: Bundle, inputs: Mapping[str, Json], *, cwd: str, way: EngineOptions
+    store: Store,
+    bundle: Bundle,
+    inputs: Mapping[str, Json],
+    *,
+    cwd: str,
+    way: EngineOptions,
+    by_path: bool = False,
 ) -> AsyncIterator[StartedRun]:
-    """Create a run, with inputs that are bound already."""
+    """Create a run, with inputs that are bound already; `by_path` if the user named the workflow's file."""
     secrecy = RunSecrets.of(
         declared_secrets_of(bundle, inputs, are_needed=not way.is_rehearsal), *way.environments
     )
@@ -108,7 +118,7 @@ async def start_run(
         bundle.main,
         inputs,
         sources=bundle_sources(bundle),
-        digest=bundle.digest,
+        digest=f"{BY_PATH if by_path else ''}{bundle.digest_in(cwd)}",
         cwd=cwd,
         secrecy=secrecy,
         session_id=way.session_id,
@@ -137,13 +147,7 @@ async def resume_run(
     now; raises `RunChangedError` if that has changed, unless forced.
     """
     record = await find_run(store, id)
-    if record.status == "success" and from_step is None:
-        raise RunError(f"the run {record.id} has ended well: `--from STEP` does a part of it again")
-    if record.digest != bundle.digest and not is_forced:
-        raise RunChangedError(
-            f"{record.file}, or a file that it uses, has changed since the run began: resume it with --force "
-            "to go on with the changed one, or start a new run"
-        )
+    check_resumable(record, bundle, is_over_allowed=from_step is not None, is_forced=is_forced)
     secrecy = RunSecrets.of(declared_secrets_of(bundle, secret_inputs or {}), *way.environments)
     async with await OpenRun.open(store, record.id, secrecy) as run:
         inputs = run.inputs
@@ -161,6 +165,25 @@ async def resume_run(
             await run.journal.durable()
         async with _ready(store, run, bundle, inputs, way, tries_failures=tries_failures) as engine:
             yield StartedRun(run, engine)
+
+
+def check_resumable(record: RunRecord, bundle: Bundle, *, is_over_allowed: bool, is_forced: bool) -> None:
+    """Raise `RunError` for a run that has ended well, `RunChangedError` for one whose files have changed."""
+    if record.status == "success" and not is_over_allowed:
+        raise RunError(f"the run {record.id} has ended well: `--from STEP` does a part of it again")
+    if record.digest.removeprefix(BY_PATH) != bundle.digest_in(record.cwd) and not is_forced:
+        raise RunChangedError(
+            f"{record.file}, or a file that it uses, has changed since the run began: resume it with --force "
+            "to go on with the changed one, or start a new run"
+        )
+
+
+def path_of_consent(record: RunRecord, bundle: Bundle) -> str | None:
+    """Return the path by which the user named a run's workflow, if its files are still what they were then.
+
+    None if it was named otherwise, or a file has changed: then each file has to be trusted.
+    """
+    return record.file if record.digest == f"{BY_PATH}{bundle.digest_in(record.cwd)}" else None
 
 
 @asynccontextmanager

@@ -352,12 +352,11 @@ class Bundle:
     main: Workflow
     called: Mapping[tuple[str, str], Workflow]
 
-    @property
-    def digest(self) -> str:
-        """Changes when one of them does, or code beside them that they name."""
+    def digest_in(self, cwd: str) -> str:
+        """Return a hash that changes when one of them does, or code that they name, also in `cwd`."""
         digests = {workflow.file: workflow.digest for workflow in self.workflows}
         for workflow in self.workflows:
-            for program in programs_of(workflow, [Path(workflow.file).parent]):
+            for program in programs_of(workflow, [Path(workflow.file).parent, Path(cwd)]):
                 with suppress(OSError, ValueError):  # one that is not there is told when it is needed
                     digests[str(program)] = hashlib.sha256(program.read_bytes()).hexdigest()
         text = "\n".join(f"{digests[file]}" for file in sorted(digests))
@@ -434,24 +433,42 @@ def programs_of(workflow: Workflow, directories: Sequence[Path]) -> Iterator[Pat
     ]
     profiles = workflow.agents.values()
     for name in dict.fromkeys(each.agent for each in (*steps, *profiles)):
-        if (file := python_file(name)) is not None:
-            found = [each / file for each in directories if (each / file).is_file()]
-            yield from found[:1]
+        yield from _python_files(name, directories)
     set_ups = [each.set_up for each in (*steps, *profiles, workflow.defaults)]
     servers = [*workflow.mcp_servers, *(server for each in set_ups for server in each.mcp_servers)]
     for program in dict.fromkeys(server.command[0] for server in servers if server.command):
-        if len(Path(program).parts) > 1:
+        if len(Path(program).parts) > 1 and _may_come_with_project(program, directories):
             yield directories[0] / program
 
 
-def python_file(agent: str) -> str | None:
-    """Return the relative path of a Python agent's file; None for other agents."""
+def _may_come_with_project(program: str, directories: Sequence[Path]) -> bool:
+    """Tell a program of the project from one of the system, such as `/usr/bin/python3`.
+
+    One that is named from the root and stands nowhere below these directories is installed here, as those are
+    that a name on the PATH means.
+    """
+    if not Path(program).is_absolute():
+        return True
+    beside = directories[0]
+    is_of_project = beside.parts[-2:] == (".coupler", "workflows")
+    places = [*directories, *([beside.parent.parent] if is_of_project else [])]
+    return any(
+        _is_below(os.path.normpath(program), str(place))
+        or _is_below(os.path.realpath(program), os.path.realpath(place))
+        for place in places
+    )
+
+
+def _python_files(agent: str, directories: Sequence[Path]) -> Iterator[Path]:
+    """Yield the files of a Python agent: the first of its name, or of a module each that may be imported."""
     place, attribute = split_target(agent.strip())
     if place.endswith(".py"):
-        return place
-    if attribute and attribute not in ("acp", "native") and _MODULE.fullmatch(place):
-        return f"{place.replace('.', '/')}.py"
-    return None
+        yield from [each / place for each in directories if (each / place).is_file()][:1]
+    elif attribute and attribute not in ("acp", "native") and _MODULE.fullmatch(place):
+        parts = place.split(".")
+        packages = [Path(*parts[:number], "__init__.py") for number in range(1, len(parts) + 1)]
+        files = [*packages, Path(*parts[:-1], f"{parts[-1]}.py")]
+        yield from (each / file for each in directories for file in files if (each / file).is_file())
 
 
 class FileToTrust(NamedTuple):
@@ -463,16 +480,19 @@ class FileToTrust(NamedTuple):
 
 
 def untrusted_files(
-    bundle: Bundle, given: str, library: Library, trust: TrustedFiles | None
+    bundle: Bundle, given: str | None, library: Library, trust: TrustedFiles | None
 ) -> list[FileToTrust]:
     """Return the files of a bundle that have to be trusted first; `given` is how the user has named it.
+
+    With None the user has named nothing that is consent: each of its files has to be trusted.
 
     A name may mean a file of a cloned repository, and needs trust. A path on the command line is the user's
     word for that file and for those below its directory, and the user's own workflows need none. The code of
     Python agents and the programs of MCP servers are files that a workflow names like any other; what these
     use in turn is as unknown as what a command runs.
     """
-    consent = os.path.dirname(os.path.realpath(bundle.main.file)) if is_path(given) else None  # noqa: PTH120
+    is_consent = given is not None and is_path(given)
+    consent = os.path.dirname(os.path.realpath(bundle.main.file)) if is_consent else None  # noqa: PTH120
     return _untrusted(bundle.workflows, library, trust, consent)
 
 
