@@ -110,7 +110,7 @@ def test_a_question_ends_the_turn_and_the_next_prompt_is_the_answer(editor: Edit
     assert "That will not do: the answer has to be a whole number, not `two`" in wrong.last_message
 
     other = editor.prompt("/build")
-    assert (other.reason, other.calls) == ("refusal", {})
+    assert (other.reason, other.calls) == ("end_turn", {})
     assert "`/abort`" in other.last_message
 
     color = editor.prompt("2")
@@ -170,7 +170,7 @@ def test_a_run_that_waits_can_be_ended(editor: Editor, place: Path) -> None:
 def test_what_is_for_a_run_that_waits_needs_one(editor: Editor, command: str) -> None:
     shown = editor.prompt(command)
 
-    assert (shown.reason, shown.calls) == ("refusal", {})
+    assert (shown.reason, shown.calls) == ("end_turn", {})
     assert shown.last_message.startswith("No run of this session waits for you")
 
 
@@ -181,7 +181,7 @@ def test_a_run_that_was_answered_in_a_terminal_does_not_wait_for_anything_more(
     assert coupler(place, "resume", run, "--answer", "first=Ada", "--answer", "last=L").returncode == 0
 
     late = editor.prompt("Ada")
-    assert (late.reason, late.calls) == ("refusal", {})
+    assert (late.reason, late.calls) == ("end_turn", {})
     assert late.last_message.startswith(f"The run `{run}` does not wait any more: it has ended well")
     assert editor.prompt("/build").reason == "end_turn"
 
@@ -224,7 +224,7 @@ def test_a_run_whose_workflow_has_changed_goes_on_with_it_only_if_that_is_wanted
     file.write_text(CHANGES.replace("before", "afterwards"))
 
     refused = editor.prompt("Ann")
-    assert refused.reason == "refusal"
+    assert refused.reason == "end_turn"
     assert f"`/resume {waiting.run} --force`" in refused.last_message
     assert "still waits at **name**" in refused.last_message
 
@@ -236,7 +236,7 @@ def test_a_run_that_has_ended_well_is_not_resumed(editor: Editor) -> None:
     run = editor.prompt("/build").run
     refused = editor.prompt(f"/resume {run}")
 
-    assert (refused.reason, refused.calls) == ("refusal", {})
+    assert (refused.reason, refused.calls) == ("end_turn", {})
     assert refused.last_message.startswith(f"The run `{run}` has ended well.")
 
 
@@ -292,7 +292,8 @@ def test_who_fills_in_no_form_is_told_the_usage(form_editor: Editor) -> None:
     form_editor.forms = [{"action": "decline"}]
     shown = form_editor.prompt("/needs")
 
-    assert (shown.reason, shown.calls) == ("refusal", {})
+    (check,) = shown.calls.values()
+    assert (shown.reason, check["title"]) == ("refusal", "Check the inputs of /needs")
     assert "input `target` is missing" in shown.last_message
 
 

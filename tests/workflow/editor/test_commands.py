@@ -104,9 +104,10 @@ def test_a_run_outlives_its_workflow_and_goes_on_when_that_is_back(
     file.unlink()
 
     gone = editor.prompt("Ann")
-    assert gone.reason == "refusal"
+    assert gone.reason == "end_turn"
     assert "There is no workflow `/ask`" in gone.last_message
     assert f"The run `{run}` still waits at **name**; `/abort` ends it." in gone.last_message
+    assert (gone.meta["status"], gone.meta["run"]) == ("parked", run)
 
     write_workflow(home / "workflows", "ask", asking)
     assert editor.prompt("Ann").last_message == "Ann"
@@ -136,7 +137,7 @@ def test_a_broken_file_hides_no_other_and_is_named_once(client: RawClient, home:
 
     assert editor.prompt("/hello Ann").messages == ["Hello Ann"]
     called = editor.prompt("/broken")
-    assert called.reason == "refusal"
+    assert called.reason == "end_turn"
     assert "did you mean `steps`?" in called.last_message
 
 
@@ -152,8 +153,9 @@ def test_what_is_no_workflow_is_answered_with_those_there_are(
     assert "- `/hello [loud=BOOLEAN] who`: Greets somebody" in plain.last_message
 
     unknown = editor.prompt("/helo Ann")
-    assert unknown.reason == "refusal"
+    assert unknown.reason == "end_turn"
     assert "There is no workflow `/helo`. Did you mean `/hello`?" in unknown.last_message
+    assert (unknown.meta["status"], unknown.meta["error"]["kind"]) == ("not_started", "refused")
 
     # A path is the word of whoever starts a program, and not of a chat.
     for path in (f"/{secret}", "/./secret.yaml", "/secret.yaml"):
@@ -177,7 +179,12 @@ def test_inputs_that_are_missing_or_wrong_are_refused_with_the_usage(
     assert refused.reason == "refusal"
     assert sentence in refused.last_message
     assert "/hello [loud=BOOLEAN] who\n" in refused.last_message
-    assert refused.calls == {}
+    assert refused.meta["status"] == "not_started"
+    # Clients forget a prompt that is refused, and all that was answered to it, unless there is such a call.
+    (check,) = refused.calls.values()
+    assert (check["title"], check["status"]) == ("Check the inputs of /hello", "completed")
+    (error,) = check["rawOutput"]["errors"]
+    assert f"- {error}".startswith(sentence)
 
 
 def test_a_workflow_of_the_project_runs_when_it_is_trusted(
@@ -187,7 +194,7 @@ def test_a_workflow_of_the_project_runs_when_it_is_trusted(
     editor = opened(client, project)
 
     refused = editor.prompt("/hello Ann")
-    assert (refused.reason, refused.calls) == ("refusal", {})
+    assert (refused.reason, refused.calls) == ("end_turn", {})
     assert "not trusted yet" in refused.last_message
     assert "`coupler trust`" in refused.last_message
     assert "hello.yaml" in refused.last_message

@@ -85,7 +85,7 @@ def test_what_is_no_clear_yes_to_a_dialog_lets_nothing_through(desk: Desk, answe
     editor.client.send(*({"id": frames[-1]["id"], **answer} for answer in answers))
     shown = editor.finish(request, before=frames)
 
-    assert (shown.reason, shown.meta["error"]["kind"]) == ("refusal", "denied")
+    assert (shown.reason, shown.meta["error"]["kind"]) == ("end_turn", "denied")
     assert f"{shown.run}/deploy" not in shown.calls
 
 

@@ -190,7 +190,7 @@ def test_another_attempt_is_news_of_the_same_call(editor: Editor) -> None:
 def test_a_failed_run_ends_with_its_message_and_what_went_wrong_for_programs(editor: Editor) -> None:
     shown = editor.prompt("/fails")
 
-    assert shown.reason == "refusal"
+    assert shown.reason == "end_turn"
     assert shown.last_message.startswith("broken: ")
     assert f"`coupler resume {shown.run}`" in shown.last_message
     assert shown.meta["status"] == "failed"
@@ -246,13 +246,13 @@ def test_a_yes_lets_the_run_go_on(editor: Editor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("workflow", "reason", "goes_on"),
-    [("gates", "refusal", False), ("skips", "end_turn", True), ("stops", "refusal", False)],
+    ("workflow", "status", "goes_on"),
+    [("gates", "failed", False), ("skips", "success", True), ("stops", "cancelled", False)],
 )
-def test_a_no_fails_skips_or_stops(editor: Editor, workflow: str, reason: str, goes_on: bool) -> None:
+def test_a_no_fails_skips_or_stops(editor: Editor, workflow: str, status: str, goes_on: bool) -> None:
     shown = editor.prompt(f"/{workflow}", "deny")
 
-    assert shown.reason == reason
+    assert (shown.reason, shown.meta["status"]) == ("end_turn", status)
     assert shown.statuses[f"{shown.run}/sure"] == ["pending", "failed"]
     assert len(shown.calls) == 1 + goes_on
     assert shown.output("sure") == "denied"
@@ -339,7 +339,7 @@ def test_a_cancelled_run_can_be_resumed_in_a_terminal_and_the_session_is_free(
 
 def test_a_failed_run_is_tried_again_from_where_it_failed(editor: Editor, tmp_path: Path) -> None:
     failed = editor.prompt("/mended")
-    assert failed.reason == "refusal"
+    assert failed.reason == "end_turn"
     assert failed.run in editor.prompt("/runs").last_message
     editor.prompt("/build")
     (tmp_path / "mended").touch()
@@ -348,7 +348,7 @@ def test_a_failed_run_is_tried_again_from_where_it_failed(editor: Editor, tmp_pa
     assert (resumed.reason, resumed.run) == ("end_turn", failed.run)
     assert [*resumed.calls] == [f"{failed.run}/needs+2"]
     nothing = editor.prompt("/resume")
-    assert (nothing.reason, nothing.calls) == ("refusal", {})
+    assert (nothing.reason, nothing.calls) == ("end_turn", {})
 
 
 def test_a_run_whose_process_was_killed_goes_on_in_the_session_that_is_loaded_again(

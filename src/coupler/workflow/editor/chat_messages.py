@@ -52,10 +52,14 @@ def unknown_name(name: str, near: Iterable[str], commands: Iterable[Command]) ->
     return f"There is no workflow `/{printable(name, 60)}`.{hint}\n\n{list_of_workflows(commands)}"
 
 
-def wrong_inputs(error: InputError, workflow: Workflow, call: str) -> str:
+def input_problems(error: InputError, workflow: Workflow) -> list[str]:
+    """Return what is wrong with the inputs that were typed, a sentence each."""
+    return str(error).removesuffix(inputs_usage(workflow)).strip().splitlines()
+
+
+def wrong_inputs(problems: Iterable[str], workflow: Workflow, call: str) -> str:
     """Say what is wrong with the inputs that were typed, and how they are typed."""
     told = inputs_usage(workflow)
-    problems = str(error).removesuffix(told).strip().splitlines()
     return "\n".join([*(f"- {problem}" for problem in problems), "", "```text", call, told, "```"])
 
 
@@ -239,6 +243,13 @@ def answer_meta(run: str, workflow: str, finished: RunFinished) -> Meta:
     if finished.failed_step is not None:
         told["step"] = finished.failed_step
     return {"coupler": told}
+
+
+def refused_meta(message: str, waiting: str | None = None) -> Meta:
+    """Return the `_meta` of the answer to a prompt that ran nothing; `waiting` is a run that still waits."""
+    run = {} if waiting is None else {"run": waiting}
+    status = "not_started" if waiting is None else "parked"
+    return {"coupler": {**run, "status": status, "error": {"kind": "refused", "message": message}}}
 
 
 def _line_of_run(record: RunRecord) -> str:

@@ -24,7 +24,13 @@ from coupler.redaction.sources import declared_secrets
 from coupler.runtime.extras import MissingExtraError
 from coupler.runtime.threads import in_thread
 from coupler.workflow.editor.arguments import ask_for_inputs, input_hint, inputs_to_ask, words_in
-from coupler.workflow.editor.chat_messages import not_trusted, not_valid, unknown_name, wrong_inputs
+from coupler.workflow.editor.chat_messages import (
+    input_problems,
+    not_trusted,
+    not_valid,
+    unknown_name,
+    wrong_inputs,
+)
 from coupler.workflow.errors import InputError, InvalidWorkflowError, WorkflowError, require_packages
 from coupler.workflow.language.inputs import bind_inputs, inputs_in_words, parse_input
 from coupler.workflow.language.library import Broken, Library, is_path, untrusted_files, why_no_command
@@ -60,6 +66,15 @@ DirectoryState = tuple[FileState, ...]
 
 class PromptRefusedError(WorkflowError):
     """A prompt asks for what cannot be done; the message is for the chat."""
+
+
+class InputsRefusedError(PromptRefusedError):
+    """The inputs of a workflow, or the blocks of a prompt, do not fit; `problems` has a sentence for each."""
+
+    def __init__(self, message: str, workflow: str, problems: Sequence[str]) -> None:
+        super().__init__(message)
+        self.workflow = workflow
+        self.problems = (*problems,)
 
 
 @dataclass(frozen=True)
@@ -231,10 +246,12 @@ async def inputs_from_prompt(
         filled = await ask_for_inputs(turn, f"Inputs of {workflow.name}", inputs_to_ask(workflow, pairs, cwd))
         return bind_inputs(workflow, {**pairs, **(filled or {})}, cwd)
     except InputError as error:
-        told = wrong_inputs(error, workflow, f"{command} {input_hint(workflow)}".strip())
+        problems = input_problems(error, workflow)
+        told = wrong_inputs(problems, workflow, f"{command} {input_hint(workflow)}".strip())
         # What has no name may be a secret that was meant for an input.
         masker = Masker(declared_secrets(typed.hidden(workflow)))
-        raise PromptRefusedError(masker.mask(typed.expanded(told))) from None
+        shown = [masker.mask(typed.expanded(problem)) for problem in problems]
+        raise InputsRefusedError(masker.mask(typed.expanded(told)), workflow.name, shown) from None
 
 
 def repeated_secret_inputs(typed: str, workflow: Workflow, cwd: str) -> dict[str, Json]:

@@ -139,7 +139,8 @@ class RunTurn:
         if finished.failed_step is None:
             remember_run(turn.session, None)
         await turn.say_apart(run_outcome(run.id, finished))
-        return "end_turn" if finished.status == "success" else "refusal"
+        # Also of a run that failed: clients forget a prompt that ends with anything else.
+        return "end_turn"
 
     async def _tell_cancelled(self, run: OpenRun, following: asyncio.Task[None]) -> None:
         """Show the rest of a cancelled run, unless the editor is too slow: its log is over, too."""

@@ -17,6 +17,7 @@ from coupler.schema.v1 import StopReason
 from coupler.store.errors import StoreError
 from coupler.workflow.editor.arguments import PromptText, SlashCommand, slash_command_in
 from coupler.workflow.editor.commands import (
+    InputsRefusedError,
     LoadedWorkflow,
     PromptRefusedError,
     WorkflowCommands,
@@ -162,13 +163,36 @@ class WorkflowAgent(Agent):
         await self._tell_news(turn)
         try:
             return await self._answer(turn)
+        except InputsRefusedError as error:
+            return await self._refuse_inputs(turn, error)
         except (WorkflowError, ConfigError, StoreError, MissingExtraError) as error:
-            await turn.say_apart(str(error))
-            return "refusal"
+            await self._explain(turn, str(error))
+            return "end_turn"
         finally:
             self._offer(turn.session)
             if self._file is not None:
                 await self._read_served(self._file)
+
+    async def _refuse_inputs(self, turn: Turn, error: InputsRefusedError) -> StopReason:
+        """Refuse a prompt whose inputs do not fit: nothing came of it, and it may be typed again.
+
+        The tool call is what editors keep of a turn that was refused; without one, some take back the prompt
+        and all that was answered to it.
+        """
+        async with turn.tool(f"Check the inputs of /{error.workflow}") as call:
+            await call.result({"errors": error.problems})
+            await call.output("\n".join(error.problems))
+        await self._explain(turn, str(error))
+        return "refusal"
+
+    async def _explain(self, turn: Turn, message: str) -> None:
+        """Say why nothing was run. In ACP a refusal means that the prompt is forgotten; this is an answer."""
+        from coupler.workflow.editor.chat_messages import refused_meta
+
+        unfinished = UnfinishedRun.of(turn.session.state)
+        waiting = unfinished.run if unfinished is not None and unfinished.place is not None else None
+        turn.meta = refused_meta(message, waiting)
+        await turn.say_apart(message)
 
     async def _answer(self, turn: Turn) -> StopReason:
         from coupler.workflow.editor.chat_messages import list_of_workflows, nothing_waits
