@@ -232,6 +232,24 @@ def test_a_run_whose_workflow_has_changed_goes_on_with_it_only_if_that_is_wanted
     file.unlink()
 
 
+def test_images_are_refused_in_words_and_lose_nothing(editor: Editor) -> None:
+    block = {"type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo="}
+
+    for prompt in (["/asks", block], ["/build app", block], ["/build name=", block]):
+        refused = editor.finish(editor.begin(*prompt))
+        (check,) = refused.calls.values()
+        assert (refused.reason, refused.meta["status"]) == ("refusal", "not_started"), prompt
+        assert check["rawOutput"] == {"errors": ["the prompt has an image, which a workflow cannot take"]}
+        assert "Save it as a file and mention that" in refused.last_message
+
+    run = editor.prompt("/asks").run
+    for prompt in ([block], ["2", block]):
+        refused = editor.finish(editor.begin(*prompt))
+        assert (refused.reason, refused.meta["status"], refused.meta["run"]) == ("refusal", "parked", run)
+        assert f"The run `{run}` still waits at **version**" in refused.last_message
+    assert editor.prompt("2").last_message.startswith("**color**")
+
+
 def test_a_run_that_has_ended_well_is_not_resumed(editor: Editor) -> None:
     run = editor.prompt("/build").run
     refused = editor.prompt(f"/resume {run}")

@@ -216,8 +216,28 @@ def test_a_file_that_is_served_alone_runs_with_every_prompt(home: Path, project:
 
         assert editor.prompt("Ann and  Bob").last_message == "Hello Ann and  Bob"
         assert editor.prompt("").reason == "refusal"
-        # A slash is nothing special: there are no commands.
-        assert editor.prompt("/hello").last_message == "Hello /hello"
+        # Its own command starts it, and any other slash is nothing special.
+        assert editor.prompt("/hello Ann").last_message == "Hello Ann"
+        assert editor.prompt("/hello").reason == "refusal"
+        assert editor.prompt("/tmp is full").last_message == "Hello /tmp is full"
+        leave(client)
+
+
+@pytest.mark.parametrize("inputs", ["", "{env: {default: prod}}", "{env: {default: prod}, loud: boolean}"])
+def test_any_prompt_starts_a_workflow_that_needs_nothing(home: Path, project: Path, inputs: str) -> None:
+    env = "{{ inputs.env }}" if inputs else "prod"
+    flow = f"inputs: {inputs or '{}'}\nsteps: [{{id: x, run: 'echo to {env}'}}]\n"
+    file = write_workflow(project, "bye", flow + "outputs: {said: '{{ steps.x.stdout | trim }}'}\n")
+    with served(str(file), home=home, cwd=project) as client:
+        editor = opened(client, project)
+        told = client.read_until(lambda frame: commands_in(frame) is not None)[-1]
+        assert [*(commands_in(told) or ())] == ["bye"]
+
+        for typed in ("go", ".", "", "please begin", "/bye", "/help"):
+            assert editor.prompt(typed).last_message == "to prod", typed
+        if inputs:
+            assert editor.prompt("go with env=test").last_message == "to test"
+            assert editor.prompt("/bye test env=test").reason == "refusal"
         leave(client)
 
 

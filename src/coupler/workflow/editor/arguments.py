@@ -19,9 +19,11 @@ import msgspec
 
 from coupler.agent.content import prompt_text
 from coupler.schema.v1 import (
+    AudioContent,
     BlobResourceContents,
     ContentBlock,
     EmbeddedResource,
+    ImageContent,
     ResourceLink,
     TextContent,
     TextResourceContents,
@@ -114,7 +116,7 @@ class PromptText(NamedTuple):
 
     def expanded(self, text: str) -> str:
         """Return a text with what its placeholders stand for."""
-        return _PLACEHOLDER.sub(lambda found: prompt_text((self._block(found[0]),)), text)
+        return _PLACEHOLDER.sub(lambda found: _in_text(self._block(found[0])), text)
 
     def meant(self, pairs: Mapping[str, str], workflow: Workflow, cwd: str) -> dict[str, str]:
         """Return the texts of inputs with paths or texts for their placeholders."""
@@ -168,6 +170,20 @@ class PromptText(NamedTuple):
                 yield from ((name, text) for text in _texts_in(block))
 
 
+def unusable_blocks(blocks: Iterable[ContentBlock]) -> list[str]:
+    """Name what a prompt has besides text and files, a sentence each: no input and no answer can hold it."""
+    names: dict[str, None] = {}
+    for block in blocks:
+        match block:
+            case ImageContent():
+                names["an image"] = None
+            case AudioContent():
+                names["a recording"] = None
+            case EmbeddedResource() if not _in_text(block):
+                names["a file without a path"] = None
+    return [f"the prompt has {name}, which a workflow cannot take" for name in names]
+
+
 def _placeholder(number: int) -> str:
     return chr(min(_FIRST_PLACEHOLDER + number, 0xFFFFD))
 
@@ -202,6 +218,11 @@ def _path_of(block: ContentBlock) -> str | None:
     return path.lstrip("/") if os.name == "nt" else path
 
 
+def _in_text(block: ContentBlock) -> str:
+    """What stands for a block within text: its own text, or the path of a file that is no text."""
+    return prompt_text((block,)) or _path_of(block) or ""
+
+
 def _texts_in(block: ContentBlock) -> Iterator[str]:
     match block:
         case ResourceLink(uri=uri, name=name):
@@ -220,11 +241,15 @@ class SecretSpan(NamedTuple):
     end: int
 
 
-def words_in(text: str, workflow: Workflow) -> list[str]:
+def words_in(text: str, workflow: Workflow, *, is_message: bool = False) -> list[str]:
     """Return the arguments as `inputs_in_words` takes them: inputs as options, all free text as one word.
 
-    Raises InputError for quotes that do not go around a value.
+    What stands behind no command `is_message`: its free text is for the input that takes the rest or is
+    missing, and starts a workflow that has no such input, too. Raises InputError for quotes that do not go
+    around a value.
     """
+    if is_message and not workflow.inputs:
+        return []
     words = [*_words(text, workflow)]
     _check_quotes(words)
     inputs = _as_options(words)
@@ -234,7 +259,10 @@ def words_in(text: str, workflow: Workflow) -> list[str]:
         if kind == "free":
             free += [text[end : match.start()], match[0]]
         end = match.end()
-    return [*inputs, *_free_words("".join(free).strip(), inputs, workflow)]
+    typed = "".join(free).strip()
+    if is_message and not _is_free_text_wanted(inputs, workflow):
+        return inputs
+    return [*inputs, *_free_words(typed, inputs, workflow)]
 
 
 def secret_spans(text: str, workflow: Workflow) -> list[SecretSpan]:
@@ -340,6 +368,12 @@ def _free_text_input(inputs: list[str], workflow: Workflow) -> str | None:
     needed = [declared for declared in left if is_needed(declared)]
     meant = needed if len(needed) == 1 else left
     return meant[0].name if len(meant) == 1 else None
+
+
+def _is_free_text_wanted(inputs: list[str], workflow: Workflow) -> bool:
+    """Tell whether an input takes the rest, or has to be given and is left."""
+    taker = _free_text_input(inputs, workflow)
+    return taker is not None and (workflow.inputs[taker].rest or is_needed(workflow.inputs[taker]))
 
 
 def input_hint(workflow: Workflow) -> str:

@@ -63,6 +63,12 @@ def wrong_inputs(problems: Iterable[str], workflow: Workflow, call: str) -> str:
     return "\n".join([*(f"- {problem}" for problem in problems), "", "```text", call, told, "```"])
 
 
+def unusable_prompt(problems: Iterable[str]) -> str:
+    """Say what of a prompt no workflow can take, and what to do instead."""
+    listed = "\n".join(f"- {problem}" for problem in problems)
+    return f"{listed}\n\nNothing was run. Save it as a file and mention that, or say in words what it shows."
+
+
 def not_valid(name: str, problems: str) -> str:
     """Say that a file is not a valid workflow, and why."""
     return f"The workflow `{printable(name, 200)}` is not valid:\n\n```text\n{problems}\n```"

@@ -164,10 +164,15 @@ def load_commands(directory: str) -> WorkflowCommands:
             notes.append(f"The workflow `{found.name}` in {printable(found.file, 400)} is left out: {reason}")
         else:
             workflow = found.workflow
-            about = " ".join(workflow.description.split()) or f"Run the workflow {workflow.name}"
-            commands.append(Command(workflow.name, printable(about, 300), hint=input_hint(workflow) or None))
+            commands.append(command_of(workflow))
             workflows[workflow.name] = LoadedWorkflow(workflow, states.get(found.file))
     return WorkflowCommands(tuple(commands), tuple(notes), workflows)
+
+
+def command_of(workflow: Workflow) -> Command:
+    """Return the slash command of a workflow."""
+    about = " ".join(workflow.description.split()) or f"Run the workflow {workflow.name}"
+    return Command(workflow.name, printable(about, 300), hint=input_hint(workflow) or None)
 
 
 def directory_state(directory: str) -> DirectoryState:
@@ -239,10 +244,15 @@ def workflow_of_run(record: RunRecord, directory: str, served: str | None) -> st
 async def inputs_from_prompt(
     turn: Turn, typed: PromptText, workflow: Workflow, command: str
 ) -> dict[str, Json]:
-    """Return the inputs that were typed or filled in; raises PromptRefusedError with the usage."""
+    """Return the inputs that were typed or filled in; raises PromptRefusedError with the usage.
+
+    `command` is the slash command that they stand behind; empty for a message to a workflow that is served
+    alone.
+    """
     cwd = turn.session.cwd
     try:
-        pairs = typed.meant(inputs_in_words(words_in(typed.text, workflow), workflow), workflow, cwd)
+        words = words_in(typed.text, workflow, is_message=not command)
+        pairs = typed.meant(inputs_in_words(words, workflow), workflow, cwd)
         filled = await ask_for_inputs(turn, f"Inputs of {workflow.name}", inputs_to_ask(workflow, pairs, cwd))
         return bind_inputs(workflow, {**pairs, **(filled or {})}, cwd)
     except InputError as error:

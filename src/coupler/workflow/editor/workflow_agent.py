@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -15,13 +16,14 @@ from coupler.runtime.extras import MissingExtraError
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import StopReason
 from coupler.store.errors import StoreError
-from coupler.workflow.editor.arguments import PromptText, SlashCommand, slash_command_in
+from coupler.workflow.editor.arguments import PromptText, SlashCommand, slash_command_in, unusable_blocks
 from coupler.workflow.editor.commands import (
     InputsRefusedError,
     LoadedWorkflow,
     PromptRefusedError,
     WorkflowCommands,
     WorkflowWatcher,
+    command_of,
     inputs_from_prompt,
     load_bundle,
     load_served_workflow,
@@ -30,7 +32,7 @@ from coupler.workflow.editor.commands import (
 )
 from coupler.workflow.editor.run_turns import RunTurn, UnfinishedRun, remember_run
 from coupler.workflow.errors import RunChangedError, RunError, WorkflowError
-from coupler.workflow.language.library import ABORT, DONE, RESERVED, RESUME, RUNS
+from coupler.workflow.language.library import ABORT, DONE, RESERVED, RESUME, RUNS, why_no_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -129,7 +131,9 @@ class WorkflowAgent(Agent):
         if typed is not None and typed.name == RESUME and ResumeRequest.of(typed.arguments).inputs:
             return typed.arguments.hidden(None)
         if self._file is not None:
-            return {} if is_answer else PromptText.of(blocks).hidden(current_workflow(self._served))
+            command = self._served_command(typed)
+            meant = PromptText.of(blocks) if command is None else command.arguments
+            return {} if is_answer else meant.hidden(current_workflow(self._served))
         if typed is None or typed.name in RESERVED:
             return {}
         if is_answer and typed.name not in self._available.names:
@@ -212,9 +216,12 @@ class WorkflowAgent(Agent):
             if typed.name in (ABORT, DONE):
                 raise PromptRefusedError(nothing_waits())
         if self._file is not None:
-            return await self._start(turn, self._file, PromptText.of(turn.blocks))
+            command = self._served_command(typed)
+            if command is not None:
+                return await self._start(turn, self._file, command.arguments, f"/{command.name}")
+            return await self._start(turn, self._file, PromptText.of(turn.blocks), "")
         if typed is not None:
-            return await self._start(turn, typed.name, typed.arguments)
+            return await self._start(turn, typed.name, typed.arguments, f"/{typed.name}")
         await turn.say_apart(list_of_workflows(self._available.commands))
         return "end_turn"
 
@@ -237,10 +244,19 @@ class WorkflowAgent(Agent):
         await turn.say_apart(told)
         return left
 
-    async def _start(self, turn: Turn, given: str, typed: PromptText) -> StopReason:
+    def _served_command(self, typed: SlashCommand | None) -> SlashCommand | None:
+        """Return the slash command of a prompt if it is that of the workflow that is served alone."""
+        if typed is None or self._served is None or typed.name != self._served.workflow.name:
+            return None
+        return typed
+
+    async def _start(self, turn: Turn, given: str, typed: PromptText, command: str) -> StopReason:
         # Imported on use, here and below: a session is there before its first run.
+        from coupler.workflow.editor.chat_messages import unusable_prompt
+
         bundle = await self._read(turn, given)
-        command = "" if self._file is not None else f"/{given}"
+        if problems := unusable_blocks(turn.blocks):
+            raise InputsRefusedError(unusable_prompt(problems), bundle.main.name, problems)
         inputs = await inputs_from_prompt(turn, typed, bundle.main, command)
         await self._warn_of_secrets(turn, typed.hidden(bundle.main))
         run_turn = RunTurn(turn, self._opened_store(), bundle, given)
@@ -250,7 +266,7 @@ class WorkflowAgent(Agent):
 
     async def _reply(self, turn: Turn, waiting: UnfinishedRun, typed: SlashCommand | None) -> StopReason:
         """Give a prompt to the run that waits."""
-        from coupler.workflow.editor.chat_messages import still_waits, waits_first
+        from coupler.workflow.editor.chat_messages import still_waits, unusable_prompt, waits_first
         from coupler.workflow.editor.dialogs import PromptReply
 
         place = waiting.place or ""
@@ -261,6 +277,9 @@ class WorkflowAgent(Agent):
         )
         if typed is not None and typed.name in {RESUME, RUNS, *self._available.names} and not is_resumed:
             raise PromptRefusedError(waits_first(waiting.run, place))
+        if problems := unusable_blocks(turn.blocks):
+            told = f"{unusable_prompt(problems)}\n\n{still_waits(waiting.run, place)}"
+            raise InputsRefusedError(told, Path(waiting.given).stem, problems)
         try:
             if typed is not None and is_resumed:
                 return await self._resume(turn, typed.arguments, waiting)
@@ -374,12 +393,19 @@ class WorkflowAgent(Agent):
 
     def _offer(self, session: Session) -> None:
         """Tell the client which commands there are, if that has changed."""
-        own = (*self._available.commands, *self._run_commands(session))
+        own = (*self._workflow_commands(), *self._run_commands(session))
         taken = {command.name for command in own} | {*RESERVED}
         commands = (*own, *(command for command in self.others if command.name not in taken))
         known = [command.as_available() for command in session.commands]
         if [command.as_available() for command in commands] != known:
             session.set_commands(commands)
+
+    def _workflow_commands(self) -> tuple[Command, ...]:
+        """The commands that start a workflow; of a file that is served alone, its own."""
+        if self._served is None:
+            return self._available.commands
+        workflow = self._served.workflow
+        return () if why_no_command(workflow.name) else (command_of(workflow),)
 
     def _run_commands(self, session: Session) -> tuple[Command, ...]:
         """The commands about runs that mean something now."""
