@@ -283,6 +283,22 @@ class TestLogs:
             "T the run is over, failed: fixes: it broke",
         ]
 
+    def test_steps_beside_each_other_tear_no_lines(self, store_file):
+        one, two = Place("both.a"), Place("both.b")
+        pieces = [said(text, place) for text in ("The ", "first\nand ", "last") for place in (one, two)]
+        # What happens elsewhere parts the rows of all.
+        told = [each for piece in pieces for each in (piece, Noted(place=GATE, text="n"))]
+        id = keep(store_file, *told, finished(one), finished(two))
+
+        lines = [line for line in runs("logs", id).splitlines() if " > " in line]
+
+        assert lines == [
+            "  both.a > The first",
+            "  both.b > The first",
+            "  both.a > and last",
+            "  both.b > and last",
+        ]
+
     @pytest.mark.parametrize(
         ("happening", "line"),
         [

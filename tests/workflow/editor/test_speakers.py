@@ -70,6 +70,19 @@ def test_the_first_has_the_word_until_its_message_is_over() -> None:
     assert played(play) == ["**both.a**\n\none two ", "**both.b**\n\none two three"]
 
 
+def test_the_end_of_a_step_cuts_nobody_elses_message() -> None:
+    def play(voices: AgentMessages) -> None:
+        voices.say(Text, A, "one ")
+        voices.say(Text, B, "of b")
+        voices.say(Text, TOP, "of another")
+        voices.finish(B)
+        voices.say(Text, A, "two")
+        voices.finish(A)
+        voices.say(Text, TOP, ", which goes on")
+
+    assert played(play) == ["**both.a**\n\none two", "**both.b**\n\nof b", "of another, which goes on"]
+
+
 def test_what_was_said_stands_before_the_tool_call_that_follows_it() -> None:
     def play(voices: AgentMessages) -> None:
         voices.say(Text, A, "one ")

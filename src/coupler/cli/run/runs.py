@@ -511,7 +511,8 @@ class RunLogWriter:
         self._stream = stream
         self._masker = masker_for(directory)
         self._is_json = is_json
-        self._open: tuple[Place | None, str] | None = None
+        self._open: dict[tuple[Place | None, str], list[str]] = {}
+        """The pieces of each line that is not complete: steps that work beside each other tear no lines."""
 
     def tell(self, logged: Logged) -> None:
         happening = masked_texts(logged.happening, self._masker)
@@ -523,10 +524,9 @@ class RunLogWriter:
         self._stream.flush()
 
     def end(self) -> None:
-        """Ends the line that is open."""
-        if self._open is not None:
-            self._stream.write("\n")
-            self._open = None
+        """Writes the lines that are not complete."""
+        for open_line in [*self._open]:
+            self._end_line(*open_line)
         self._stream.flush()
 
     def _tell_text(self, at: float, happening: AnyHappening) -> None:
@@ -540,19 +540,29 @@ class RunLogWriter:
             case _:
                 words = describe_event(happening)
                 if words:
-                    self.end()
+                    self._end_lines_of(happening.place)
                     name = f"{one_line(str(happening.place))}: " if happening.place is not None else ""
                     self._stream.write(f"{_clock(at)} {name}{one_line(words)}\n")
 
     def _tell_piece(self, place: Place | None, mark: str, text: str) -> None:
-        """Writes a piece of text, which may begin and end in the midst of a line."""
-        if self._open is not None and self._open != (place, mark):
-            self.end()
-        for line in clean(text).splitlines(keepends=True):
-            if self._open is None:
-                self._stream.write(f"  {one_line(str(place or ''))} {mark or '|'} ")
-            self._stream.write(line)
-            self._open = None if line.endswith("\n") else (place, mark)
+        """Writes the lines that a piece of text completes; it may begin and end in the midst of one."""
+        for other in [each for each in self._open if each[0] == place and each[1] != mark]:
+            self._end_line(*other)
+        *whole, rest = clean(text).split("\n")
+        for line in whole:
+            self._open.setdefault((place, mark), []).append(line)
+            self._end_line(place, mark)
+        if rest:
+            self._open.setdefault((place, mark), []).append(rest)
+
+    def _end_lines_of(self, place: Place | None) -> None:
+        """Writes what is open of a step before its next event; before one of the run, all that is open."""
+        for open_line in [each for each in self._open if place in (None, each[0])]:
+            self._end_line(*open_line)
+
+    def _end_line(self, place: Place | None, mark: str) -> None:
+        line = "".join(self._open.pop((place, mark)))
+        self._stream.write(f"  {one_line(str(place or ''))} {mark or '|'} {line}\n")
 
 
 def describe_event(happening: AnyHappening) -> str:

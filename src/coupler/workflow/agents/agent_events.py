@@ -71,6 +71,8 @@ class Telling:
     """Records one prompt as events. `name_call` turns an agent's id of a call into one unique in the run."""
 
     def __init__(self, emit: Callable[[Happening], None], name_call: Callable[[str], str]) -> None:
+        self.is_typed = False
+        """True if the step has an `output`: what the agent says is data."""
         self._emit = emit
         self._name_call = name_call
         self._text, self._thoughts = _Messages(), _Messages()
@@ -143,7 +145,7 @@ class Telling:
             case Text():
                 self._thoughts.interrupt()
                 if text := self._text.taken(event):
-                    self._emit(Said(text=text))
+                    self._emit(Said(text=text, typed=self.is_typed))
             case Thinking():
                 if text := self._thoughts.taken(event):
                     self._emit(Thought(text=text))

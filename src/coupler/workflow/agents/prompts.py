@@ -235,6 +235,7 @@ class PromptExchange:
     ) -> Reply:
         """Return the agent's whole answer; raises `StepError` with the part that came."""
         text = self._opening(prompt, system)
+        self.telling.is_typed = schema is not None
         stop_listening = self._session.on_event(self._notice)
         self._session.policy = StepPolicy(self.judging)
         self._held.exchange = self

@@ -155,11 +155,12 @@ class RunProjection:
 
     def _show(self, event: AnyHappening) -> None:
         match event:
-            case Said(place=Place() as place, text=text):
+            case Said(place=Place() as place, text=text, typed=False):
                 self._messages.say(Text, place, text)
             case Thought(place=Place() as place, text=text):
                 self._messages.say(ThoughtEvent, place, text)
-            case Wrote(place=Place() as place, text=text):
+            case Wrote(place=Place() as place, text=text) | Said(place=Place() as place, text=text):
+                # An answer that is data is for the next step: it stands in the step's call, not in the chat.
                 self._steps.append(place, text)
             case ToolStarted() | ToolProgressed() | ToolEnded():
                 self._show_call(event)
@@ -167,7 +168,7 @@ class RunProjection:
                 self._messages.notice(event)
                 self._steps.begin(event)
             case StepFinished(place=Place() as place, result=result):
-                self._messages.interrupt(place)
+                self._messages.finish(place)
                 self._steps.end(place, self._run.secrecy.masked(self._run.secrecy.revealed(result)))
             case PartStarted(place=Place()):
                 self._steps.begin_part(event)
@@ -272,12 +273,16 @@ class AgentMessages:
         self._last_word = 0.0
         self._held: dict[Place, list[tuple[MessageType, list[str]]]] = {}
         """Texts of other agents that wait for their turn; the pieces of one text are sent as one."""
+        self._finished: set[Place] = set()
+        """The steps that are over while their texts still wait: none of them keeps the word."""
         self._timer: asyncio.TimerHandle | None = None
 
     def notice(self, started: StepStarted) -> None:
         """Note that a step begins; what is said in a step inside of another one is headed by its name."""
         if started.place is not None and started.parent is not None:
             self._inside.add(started.place)
+        if started.place is not None:
+            self._finished.discard(started.place)
 
     def say(self, kind: MessageType, place: Place, text: str) -> None:
         """Take a piece of what the agent of a step says or thinks."""
@@ -305,6 +310,13 @@ class AgentMessages:
         if self._speaker == place:
             self._hand_over()
 
+    def finish(self, place: Place) -> None:
+        """Note that a step is over: who waits speaks if it had the word, and no other message is cut."""
+        if place in self._held:
+            self._finished.add(place)
+        if self._speaker == place:
+            self._hand_over()
+
     def end(self) -> None:
         """Send what was held back, because nothing more comes."""
         if self._timer is not None:
@@ -314,11 +326,14 @@ class AgentMessages:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """End the message, and send the texts of the agent that has waited longest."""
+        """End the message, and send the texts of those that have waited longest, up to one that goes on."""
         self._end_message()
-        waiting = next(iter(self._held), None)
-        if waiting is not None:
+        for waiting in [*self._held]:
             self._release(waiting)
+            if waiting not in self._finished:
+                return
+            self._finished.discard(waiting)
+            self._end_message()
 
     def _release(self, place: Place) -> None:
         for kind, texts in self._held.pop(place):

@@ -156,6 +156,8 @@ class Said(Happening, frozen=True, kw_only=True, tag="text"):
     """An agent wrote a piece of its answer."""
 
     text: str
+    typed: bool = False
+    """True if the step has an `output`, so that the answer is data rather than something to read."""
 
 
 class Thought(Happening, frozen=True, kw_only=True, tag="thought"):
