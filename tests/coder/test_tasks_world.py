@@ -109,6 +109,24 @@ def test_a_workflow_and_prompts_go_together_in_one_session(coder: Coder, project
     served.leave()
 
 
+def test_a_workflow_that_is_not_valid_is_told_of_and_never_a_prompt_for_the_model(
+    coder: Coder, project: Path
+) -> None:
+    served = coder.served()
+    write_workflow(served.home / "workflows", "greet", "stepz: []")
+    coder.model.plays("Good morning.")
+    editor = served.opened(project)
+
+    greeted = editor.prompt("hello")
+    refused = editor.prompt("/greet Ada")
+
+    assert "`greet` is left out" in greeted.messages[0]
+    assert greeted.last_message == "Good morning."
+    assert "did you mean `steps`?" in refused.last_message
+    assert coder.model.last.prompts[-1] == "hello"
+    served.leave()
+
+
 def test_two_sessions_in_two_folders_know_nothing_of_each_other(
     coder: Coder, project: Path, tmp_path: Path
 ) -> None:

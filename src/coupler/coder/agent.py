@@ -107,6 +107,8 @@ class CoderAgent(Agent):
         """Give the prompt to a workflow, or to the model if there is one."""
         if self._workflows is not None and await self._workflows.is_for_workflows(turn):
             return await self._workflows.perform(turn)
+        if self._workflows is not None:
+            await self._workflows.tell_news(turn)
         try:
             setup = await in_thread(lambda: setup_of(turn.session, self._profile, self._model))
             if setup.choice is None:

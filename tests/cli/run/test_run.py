@@ -396,6 +396,22 @@ class TestTheGuide:
 
 
 class TestRehearsing:
+    def test_a_dry_run_goes_through_what_has_only_a_default_so_far(self, place):
+        told = place.run(
+            "--dry-run",
+            text="""
+            steps:
+              - {id: list, run: ls, output: lines}
+              - id: each
+                for_each: steps.list.output | default([])
+                steps: [{id: work, run: "echo {{ item }}"}]
+              - {id: last, run: "echo {{ steps.list.output[0] | default('nothing') }}"}
+            """,
+        ).stdout
+
+        assert "| echo «item»" in told
+        assert "| echo {{ steps.list.output[0] | default('nothing') }}" in told
+
     def test_a_dry_run_shows_what_would_be_done_and_does_nothing(self, place):
         shown = place.run(
             "--dry-run",

@@ -32,7 +32,7 @@ WORKFLOWS = {
     "needs": """
         inputs:
           target: {required: true}
-          count: {type: integer, required: true}
+          count: {type: integer, required: true, min: 1, max: 9}
           loud: {type: boolean, default: false}
         steps: [{run: "true"}]
         outputs: {all: "{{ inputs.count }} {{ inputs.target }} {{ inputs.loud }}"}
@@ -263,9 +263,10 @@ def test_a_conversation_goes_on_over_prompts_and_in_a_session_that_was_loaded_ag
 ) -> None:
     begun = editor.prompt("/chat")
     assert begun.meta["status"] == "parked"
+    assert "`/done`, or an empty one, ends the conversation" in begun.last_message
     first = editor.prompt("hello")
-    assert first.messages[0] == "I hear you."
-    assert "`/done`, or an empty one, ends the conversation" in first.last_message
+    # How it goes on is told once.
+    assert first.messages == ["I hear you."]
 
     editor.client.call("session/close", {"sessionId": editor.session})
     editor.client._held.clear()
@@ -301,8 +302,9 @@ def test_missing_and_wrong_inputs_are_asked_for_by_a_form(form_editor: Editor) -
     shown = form_editor.prompt("/needs count=many loud=yes")
 
     (form,) = form_editor.asked
-    fields = {name: field["type"] for name, field in form["requestedSchema"]["properties"].items()}
-    assert fields == {"count": "integer", "target": "string"}
+    fields = form["requestedSchema"]["properties"]
+    assert {name: field["type"] for name, field in fields.items()} == {"count": "integer", "target": "string"}
+    assert (fields["count"]["minimum"], fields["count"]["maximum"]) == (1, 9)
     assert shown.last_message == "3 main true"
 
 

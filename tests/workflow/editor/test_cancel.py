@@ -179,6 +179,9 @@ def test_a_cancel_at_any_point_settles_all_and_leaves_a_run_that_can_be_resumed(
     assert cancelled.reason == "cancelled"
     assert seconds < CANCEL_LIMIT
     assert is_settled(cancelled)
+    for call in cancelled.calls.values():
+        outcome = call["_meta"]["coupler"].get("outcome")
+        assert (call["status"] == "failed") == (outcome == "cancelled"), call
     assert cancelled.meta["status"] == "cancelled"
     assert (tmp_path / "hooks").read_text().endswith("tidied\nended\n")
     assert editor.prompt("/hello").last_message == "hello"

@@ -65,6 +65,10 @@ WORKFLOWS = {
           - id: deploy
             run: echo deployed
     """,
+    "long-gate": """
+        steps:
+          - {id: sure, approve: "Deploy?\\nTo production, with all data."}
+    """,
     "skips": """
         steps:
           - {id: sure, approve: {question: "Really?", on_deny: skip}}
@@ -259,6 +263,14 @@ def test_a_no_fails_skips_or_stops(editor: Editor, workflow: str, status: str, g
     assert shown.plan[("Deploy to production?" if workflow == "gates" else "Really?") + " (denied)"]
 
 
+def test_a_question_of_several_lines_stands_there_once(editor: Editor) -> None:
+    editor.prompt("/long-gate", "allow")
+
+    (asked,) = editor.asked
+    assert asked["toolCall"]["title"] == "Deploy?"
+    assert text_of(asked["toolCall"]).count("To production") == 1
+
+
 def test_a_gate_is_asked_under_the_call_of_its_step(editor: Editor) -> None:
     shown = editor.prompt("/gated", "allow")
 
@@ -362,8 +374,12 @@ def test_a_run_whose_process_was_killed_goes_on_in_the_session_that_is_loaded_ag
     (tmp_path / "go").touch()
     with served(home=place, cwd=place) as second:
         reopen(second, "session/load", editor.session, tmp_path)
-        resumed = Editor(second, editor.session).prompt("/resume")
+        loaded = Editor(second, editor.session)
+        told = loaded.prompt("/runs")
+        resumed = loaded.prompt("/resume")
         leave(second)
 
+    assert "was interrupted" in told.messages[0]
+    assert "`/resume`" in told.messages[0]
     assert resumed.reason == "end_turn"
     assert (tmp_path / "done").read_text() == "one\n"

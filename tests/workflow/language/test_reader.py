@@ -329,7 +329,22 @@ def test_a_problem_has_its_place_and_says_what_to_write(text, problem):
     [
         ("{script: x}", "did you mean `run` or `run_file` by `script`?"),
         ("{file: x}", "did you mean `run_file` or `prompt_file` by `file`?"),
-        ("{uses: x}", "did you mean `call` by `uses`?"),
+        (
+            "{uses: x}",
+            "`uses` is no key here: `call` runs another workflow of yours; an action of GitHub is not "
+            "run here, but its command can be a `run` step",
+        ),
+        ("{run: x, continue-on-error: true}", "write `on_error: continue`"),
+        (
+            "{run: x, needs: y}",
+            "steps run in the order of the file: leave it out, and put those that may run "
+            "side by side into `parallel`",
+        ),
+        (
+            "{run: x, with: {}}",
+            "values for a command stand in `env`, those for a workflow that you `call` in its `inputs`",
+        ),
+        ("{call: x, with: {}}", "did you mean `inputs`?"),
         ("{foreach: x, steps: []}", "did you mean `for_each` by `foreach`?"),
         ("{Until: x, steps: []}", "did you mean `while` by `Until`?"),
         ("{run: x, name: y}", "did you mean `id` or `description`?"),

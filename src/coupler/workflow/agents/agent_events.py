@@ -132,12 +132,13 @@ class Telling:
             self._names[id] = self._name_call(id)
         return self._names[id]
 
-    def settle(self) -> None:
-        """Record open calls as failed, because the turn is over."""
+    def settle(self, *, is_cancelled: bool = False) -> None:
+        """Record open calls as failed, because the turn is over, or was cancelled."""
+        text = None if is_cancelled else LEFT_OPEN
         for call in self._calls.values():
             if not call.is_over:
                 call.is_over = True
-                self._emit(ToolEnded(call=call.name, status="failed", text=LEFT_OPEN))
+                self._emit(ToolEnded(call=call.name, status="failed", text=text, cancelled=is_cancelled))
 
     def _received(self, event: object) -> None:
         self._done += UPDATE_COST
@@ -213,6 +214,7 @@ class _Call:
             text=self._news(event),
             output=bounded(event.raw_output),
             changes=self._new_changes(event),
+            cancelled=status == "failed" and _is_cancelled(event),
         )
 
     def _new_changes(self, event: ToolCall) -> tuple[Change, ...]:
@@ -264,6 +266,12 @@ def _started(name: str, event: ToolCall) -> ToolStarted:
         locations=tuple(_line(location.path) for location in event.locations[:MOST_LISTED]),
         changes=_changes_in(event),
     )
+
+
+def _is_cancelled(event: ToolCall) -> bool:
+    """Tell whether an agent of ours says that a call has failed because it was cancelled."""
+    told = (event.meta or {}).get("coupler")
+    return isinstance(told, dict) and told.get("outcome") == "cancelled"
 
 
 def _line(text: str) -> str:

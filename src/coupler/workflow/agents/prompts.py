@@ -239,9 +239,11 @@ class PromptExchange:
         stop_listening = self._session.on_event(self._notice)
         self._session.policy = StepPolicy(self.judging)
         self._held.exchange = self
+        is_cancelled = False
         try:
             return await self._answered(text, schema, repairs)
         except asyncio.CancelledError:
+            is_cancelled = True
             # Only who has cancelled knows why; if the time is up, this is what there is.
             self._attempt.work.partial = self.result(None)
             raise
@@ -250,7 +252,7 @@ class PromptExchange:
             self.judging.end()
             self._session.policy = Policy.deny_all()  # what comes between turns is nobody's step
             stop_listening()
-            self.telling.settle()
+            self.telling.settle(is_cancelled=is_cancelled)
 
     def keep(self, prompt: str | None) -> None:
         """Record what a later step needs to continue the session; `prompt` is None in a conversation."""

@@ -450,12 +450,26 @@ def _field(declared: Input) -> dict[str, Any]:
     field: dict[str, Any] = {"type": _TYPES.get(declared.type, "string"), "title": declared.name}
     if declared.description:
         field["description"] = declared.description
+    field |= _bounds(declared)
     if declared.enum:
         field |= {"type": "string", "enum": [value_as_text(choice) for choice in declared.enum]}
     default = declared.default
     if default not in (msgspec.UNSET, None):
         field["default"] = default if field["type"] != "string" else value_as_text(default)
     return field
+
+
+def _bounds(declared: Input) -> dict[str, Any]:
+    """The bounds of a number, or of the length of a text, as a form has them."""
+    if declared.type in ("integer", "number"):
+        names, bounds = ("minimum", "maximum"), (declared.min, declared.max)
+    elif declared.type == "string" and not declared.enum:
+        names, bounds = ("minLength", "maxLength"), (declared.min, declared.max)
+    else:
+        return {}
+    is_whole = declared.type != "number"
+    told = {name: bound for name, bound in zip(names, bounds, strict=True) if bound is not None}
+    return {name: int(bound) if is_whole and bound == int(bound) else bound for name, bound in told.items()}
 
 
 def value_as_text(value: Json) -> str:

@@ -98,6 +98,11 @@ def run_cancelled(run: str) -> str:
     return f"The run was cancelled.\n\n{_how_to_go_on(run)}"
 
 
+def was_interrupted(run: str) -> str:
+    """Say that the process of a run died, and how it goes on."""
+    return f"The run `{run}` was interrupted.\n{_how_to_go_on(run)}"
+
+
 def run_question(run: str, waiting: PendingQuestion) -> str:
     """Tell what a run waits for, and how it goes on."""
     default = f", and `/done`, or an empty one, means `{waiting.default}`" if waiting.default else ""

@@ -98,6 +98,8 @@ class WorkflowCommands:
     notes: tuple[str, ...] = ()
     workflows: Mapping[str, LoadedWorkflow] = field(default_factory=dict)
     """The workflows behind the commands, by their names."""
+    left_out: frozenset[str] = frozenset()
+    """The names of files that are not valid: who types one means the workflow."""
 
     @property
     def names(self) -> set[str]:
@@ -166,7 +168,8 @@ def load_commands(directory: str) -> WorkflowCommands:
             workflow = found.workflow
             commands.append(command_of(workflow))
             workflows[workflow.name] = LoadedWorkflow(workflow, states.get(found.file))
-    return WorkflowCommands(tuple(commands), tuple(notes), workflows)
+    broken = frozenset(each.name for each in all_found if isinstance(each, Broken))
+    return WorkflowCommands(tuple(commands), tuple(notes), workflows, broken)
 
 
 def command_of(workflow: Workflow) -> Command:

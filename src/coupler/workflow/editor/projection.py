@@ -8,7 +8,7 @@ the question is shown.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET
@@ -17,9 +17,10 @@ from coupler.agent.content import pieces, whole_text
 from coupler.agent.tool_call import text_content
 from coupler.events import Text
 from coupler.events import Thought as ThoughtEvent
+from coupler.events.events import plain_text_of
 from coupler.permission.action import KINDS
 from coupler.schema.v1 import Diff, PermissionToolCall, ToolCallLocation
-from coupler.workflow.editor.chat_messages import CallOrigin, Meta
+from coupler.workflow.editor.chat_messages import CallOrigin, Meta, with_outcome
 from coupler.workflow.editor.step_calls import StepCalls, StepPlan
 from coupler.workflow.engine.front import visible
 from coupler.workflow.journal.run_events import (
@@ -67,7 +68,8 @@ class RunProjection:
         self._run = run
         self._plan = StepPlan(workflow)
         self._steps = StepCalls(turn, self._ledger, run.id)
-        self._calls: dict[str, str] = {}
+        self._calls: dict[str, tuple[str, Meta]] = {}
+        """The ids of agents' calls here, with their `_meta`, by their names in the run."""
         self._messages = AgentMessages(turn)
         self._shown = 0
         self._is_over = False
@@ -117,14 +119,16 @@ class RunProjection:
         if step is None:  # what asks was never told: it is asked for all the same
             return PermissionToolCall(f"{self._run.id}/{place}", status="pending", title=question)
         title, _, details = question.partition("\n")
+        shown = self._ledger.content(step.id)
         # Editors show one line of a title, and nobody may agree to what is hidden.
-        asked = (text_content(question),) if details else ()
+        is_shown = any(question in (plain_text_of(item) or "") for item in shown)
+        asked = (text_content(question),) if details and not is_shown else ()
         return PermissionToolCall(
             step.id,
             kind=step.kind,  # type: ignore[arg-type]
             status="pending",
             title=title,
-            content=(*asked, *self._ledger.content(step.id)) or UNSET,
+            content=(*asked, *shown) or UNSET,
             meta=step.origin.as_meta(),
         )
 
@@ -133,10 +137,8 @@ class RunProjection:
         step = self._steps.find(place)
         if step is None:
             return None
-        known_as = self._calls.get(call) if call is not None else None
-        if known_as is None:
-            return step.id, step.origin.as_meta()
-        return known_as, msgspec.structs.replace(step.origin, parent=step.id).as_meta()
+        known = self._calls.get(call) if call is not None else None
+        return known or (step.id, step.origin.as_meta())
 
     def mask(self, text: str) -> str:
         """Redact a text of the run for people."""
@@ -200,9 +202,10 @@ class RunProjection:
     def _show_call(self, event: ToolStarted | ToolProgressed | ToolEnded) -> None:
         if isinstance(event, ToolStarted):
             self._begin_call(event)
-        known_as = self._calls.get(event.call)
-        if known_as is None:
+        known = self._calls.get(event.call)
+        if known is None:
             return
+        known_as, meta = known
         if event.changes:
             self._show_changes(known_as, [*map(_diff, event.changes)])
         if isinstance(event, ToolStarted):
@@ -210,8 +213,11 @@ class RunProjection:
         if event.text:
             self._ledger.append(known_as, text_content(whole_text(event.text, "an output")))
         if isinstance(event, ToolEnded):
-            output = UNSET if event.output is None else event.output
-            self._ledger.settle(known_as, event.status, raw_output=output)
+            fields: dict[str, Any] = {} if event.output is None else {"raw_output": event.output}
+            if event.cancelled:
+                fields["meta"] = with_outcome(meta, "cancelled")
+            reason = "cancelled" if event.cancelled else None
+            self._ledger.settle(known_as, event.status, reason, **fields)
             del self._calls[event.call]
             return
         status = event.status if event.status in OPEN_STATUSES else UNSET
@@ -237,7 +243,7 @@ class RunProjection:
             meta = msgspec.structs.replace(step.origin, parent=step.id).as_meta()
         else:
             meta = CallOrigin(run=self._run.id, step=str(started.place or "")).as_meta()
-        self._calls[started.call] = self._steps.announce(
+        known_as = self._steps.announce(
             f"{self._run.id}/{started.place}/{started.call}",
             whole_text(started.title or "Tool", "a title"),
             started.kind if started.kind in KINDS else "other",
@@ -247,6 +253,7 @@ class RunProjection:
             raw_input=UNSET if started.input is None else started.input,
             locations=tuple(map(ToolCallLocation, started.locations)) or UNSET,
         )
+        self._calls[started.call] = known_as, meta
 
 
 def _diff(change: Change) -> Diff:

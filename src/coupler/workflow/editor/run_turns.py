@@ -71,6 +71,7 @@ class RunTurn:
         self._store = store
         self._bundle = bundle
         self._given = given
+        self._reply = reply
         self._front = EditorFrontEnd(turn, reply)
         project = turn.session.project
         self._options = EngineOptions(
@@ -134,13 +135,18 @@ class RunTurn:
             self._remember(run, waiting.place)
             if self._front.projection is not None:
                 self._front.projection.park()
-            await turn.say_apart(run.secrecy.masker.mask(run_question(run.id, waiting)))
+            if not self._is_conversation_going_on(waiting):
+                await turn.say_apart(run.secrecy.masker.mask(run_question(run.id, waiting)))
             return "end_turn"
         if finished.failed_step is None:
             remember_run(turn.session, None)
         await turn.say_apart(run_outcome(run.id, finished))
         # Also of a run that failed: clients forget a prompt that ends with anything else.
         return "end_turn"
+
+    def _is_conversation_going_on(self, waiting: PendingQuestion) -> bool:
+        """Tell whether the user has just written to the agent that waits again, and knows how that goes."""
+        return waiting.kind == "message" and self._reply is not None and self._reply.place == waiting.place
 
     async def _tell_cancelled(self, run: OpenRun, following: asyncio.Task[None]) -> None:
         """Show the rest of a cancelled run, unless the editor is too slow: its log is over, too."""

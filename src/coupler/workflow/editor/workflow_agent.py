@@ -116,12 +116,27 @@ class WorkflowAgent(Agent):
         self._secrets: dict[str, dict[str, Json]] = {}
 
     async def opened(self, session: Session) -> None:
+        await self._look_for_interrupted(session)
         if self._file is not None:
             await self._read_served(self._file)
             self._offer(session)
             return
         self._watcher = WorkflowWatcher(session, self._set_available)
         await self._watcher.begin()
+
+    async def _look_for_interrupted(self, session: Session) -> None:
+        """Have the next answer tell of the session's run whose process died before its end."""
+        from coupler.workflow.editor.chat_messages import was_interrupted
+
+        unfinished = UnfinishedRun.of(session.state)
+        if unfinished is None or unfinished.place is not None:
+            return
+        try:
+            record = await self._opened_store().runs.find(unfinished.run)
+        except (ConfigError, StoreError):
+            return  # it is told when a prompt needs the store
+        if record is not None and record.is_interrupted:
+            self._news.append(was_interrupted(record.id))
 
     def hidden_in(self, session: Session, blocks: tuple[ContentBlock, ...]) -> Mapping[str, str]:
         """Return what was typed for secret inputs; everything typed if the workflow is not known."""
@@ -154,7 +169,9 @@ class WorkflowAgent(Agent):
         if unfinished is not None and unfinished.place is not None:
             return True
         typed = slash_command_in(turn.blocks)
-        return typed is not None and typed.name in {*RESERVED, *self._available.names}
+        others = {command.name for command in self.others}
+        meant = {*RESERVED, *self._available.names, *(self._available.left_out - others)}
+        return typed is not None and typed.name in meant
 
     def offer_besides(self, session: Session, others: Iterable[Command]) -> None:
         """Offer other commands, too; those with the name of a workflow are left out."""
@@ -164,7 +181,7 @@ class WorkflowAgent(Agent):
     async def prompt(self, turn: Turn) -> StopReason:
         if self._watcher is not None:
             await self._watcher.until_known()
-        await self._tell_news(turn)
+        await self.tell_news(turn)
         try:
             return await self._answer(turn)
         except InputsRefusedError as error:
@@ -379,7 +396,7 @@ class WorkflowAgent(Agent):
         notes = [secret_was_typed(name) for name in hidden if name.startswith("inputs.")]
         self._news += [note for note in notes[:1] if note not in self._told]
         self._told.update(notes)
-        await self._tell_news(turn)
+        await self.tell_news(turn)
 
     async def _read_served(self, file: str) -> None:
         if current_workflow(self._served) is None:
@@ -421,7 +438,8 @@ class WorkflowAgent(Agent):
         is_complete = all(each.name in known for each in inputs if each.secret)
         return WAITING_COMMANDS if is_complete else (*WAITING_COMMANDS, SECRETS_COMMAND)
 
-    async def _tell_news(self, turn: Turn) -> None:
+    async def tell_news(self, turn: Turn) -> None:
+        """Tell what has come up since the last prompt: files that are left out, an interrupted run."""
         news, self._news = self._news, []
         for note in news:
             title, _, description = note.partition("\n")

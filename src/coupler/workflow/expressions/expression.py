@@ -260,6 +260,9 @@ def _path(node: nodes.Getattr | nodes.Getitem, guarded: bool) -> Iterator[Refere
     yield from _all_found(keys)
 
 
+REHEARSED_FIELDS = frozenset((field,) for field in ("stdout", "stderr", "text", "exit_code", "approved"))
+"""What a step has in a dry run, too."""
+
 MOST_ITEMS = 100_000
 """Most items of a `for_each`."""
 
@@ -294,18 +297,24 @@ class RehearsedExpressions(FlowExpressions):
     goes_back = False
 
     def text(self, template: str, names: Mapping[str, object]) -> str:
+        if _has_unknown_default(references(template), names):
+            return template
         try:
             return super().text(template, names)
         except StepError:
             return template
 
     def value(self, template: Json, names: Mapping[str, object]) -> Json:
+        if isinstance(template, str) and _has_unknown_default(references(template), names):
+            return template
         try:
             return super().value(template, names)
         except StepError:
             return template
 
     def evaluate(self, expression: str, names: Mapping[str, object]) -> Json:
+        if _has_unknown_default(references_of_expression(expression), names):
+            return f"«{expression}»"
         try:
             return super().evaluate(expression, names)
         except StepError:
@@ -331,11 +340,28 @@ class RehearsedExpressions(FlowExpressions):
 
 def _is_undecided(expression: str, names: Mapping[str, object]) -> bool:
     """True if the expression uses the result of a step that was not run."""
-    steps = names.get("steps")
-    if not isinstance(steps, Mapping):
-        return False
     asked = {each.names[1] for each in references_of_expression(expression) if _names_a_step(each.names)}
-    return any(step in steps and steps[step]["stdout"] == unknown(str(step), "stdout") for step in asked)
+    return any(_is_unknown(step, names) for step in asked)
+
+
+def _has_unknown_default(used: Sequence[Reference], names: Mapping[str, object]) -> bool:
+    """True if a `default(…)` would stand for what a step that was not run gives, and hide that."""
+    return any(
+        each.guarded
+        and _names_a_step(each.names)
+        and each.names[2:] not in REHEARSED_FIELDS
+        and _is_unknown(each.names[1], names)
+        for each in used
+    )
+
+
+def _is_unknown(step: str | int, names: Mapping[str, object]) -> bool:
+    steps = names.get("steps")
+    return (
+        isinstance(steps, Mapping)
+        and step in steps
+        and bool(steps[step]["stdout"] == unknown(str(step), "stdout"))
+    )
 
 
 def _names_a_step(names: tuple[str | int, ...]) -> bool:

@@ -205,6 +205,8 @@ class ToolEnded(Happening, frozen=True, kw_only=True, tag="tool_ended"):
     text: str | None = None
     output: Any = None
     changes: tuple[Change, ...] = ()
+    cancelled: bool = False
+    """True if it failed because its step was cancelled."""
 
 
 class Planned(Happening, frozen=True, kw_only=True, tag="plan"):

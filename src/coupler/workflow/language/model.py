@@ -440,7 +440,6 @@ _MEANINGS: dict[str, tuple[str, ...]] = {
     "tasks": ("steps",),
     "title": ("description",),
     "until": ("while",),
-    "uses": ("call",),
     "values": ("enum",),
     "vars": ("set", "env"),
     "when": ("if",),
@@ -449,6 +448,24 @@ _MEANINGS: dict[str, tuple[str, ...]] = {
     "working_directory": ("cwd",),
 }
 """Words of other workflow languages, and the keys that have that meaning here."""
+
+
+_ADVICE = {
+    "continue_on_error": "write `on_error: continue`",
+    "depends_on": "steps run in the order of the file: leave it out, and put those that may run side by side "
+    "into `parallel`",
+    "needs": "steps run in the order of the file: leave it out, and put those that may run side by side into "
+    "`parallel`",
+    "uses": "`call` runs another workflow of yours; an action of GitHub is not run here, but its command can "
+    "be a `run` step",
+    "with": "values for a command stand in `env`, those for a workflow that you `call` in its `inputs`",
+}
+"""What to do instead of words of other workflow languages that no single key has the meaning of."""
+
+
+def advice_about(word: str) -> str | None:
+    """Return what to write instead of a word of other languages, as a part of a sentence, or None."""
+    return _ADVICE.get(word[:60].casefold().replace("-", "_"))
 
 
 def key_meant_by(word: str, keys: Collection[str]) -> str | None:

@@ -28,7 +28,7 @@ from coupler.workflow.language.keys import (
     STEP_TABLES,
     WORKFLOW,
 )
-from coupler.workflow.language.model import Input, Json, key_meant_by
+from coupler.workflow.language.model import Input, Json, advice_about, key_meant_by
 from coupler.workflow.language.values import WRONG, Notes, Record, Written, listed
 from coupler.workflow.language.yaml_source import (
     MOST_BYTES,
@@ -582,6 +582,8 @@ def _nearest_kind(node: YamlMapping) -> str:
         near = [f"`{each}`" for each in get_close_matches(name[:60], _KIND_KEYS, n=1)]
         if meant := key_meant_by(name, [*_KIND_KEYS, *_PROMPTS]) or "".join(near):
             return f"did you mean {meant} by `{printable(name, 60)}`?"
+        if advice := advice_about(name):
+            return f"`{printable(name, 60)}` is no key here: {advice}"
     return f"say what with one of {listed([*KINDS])}"
 
 

@@ -15,7 +15,7 @@ import msgspec
 from coupler.config.lookup import printable, suggestion
 from coupler.workflow.errors import Problem
 from coupler.workflow.language import model
-from coupler.workflow.language.model import NamedFile, SourcePosition, key_meant_by
+from coupler.workflow.language.model import NamedFile, SourcePosition, advice_about, key_meant_by
 from coupler.workflow.language.yaml_source import (
     YamlList,
     YamlMapping,
@@ -520,7 +520,7 @@ class Table(msgspec.Struct, frozen=True):
             return f"did you mean {meant}?"
         if around := next((key.name for key in self.keys if name in _names_inside(key.shape)), None):
             return f"write it inside of `{around}`"
-        return f"it belongs to {self.elsewhere[name]}" if name in self.elsewhere else None
+        return f"it belongs to {self.elsewhere[name]}" if name in self.elsewhere else advice_about(name)
 
     def _has_all(self, node: YamlMapping, notes: Notes) -> bool:
         missing = [key.name for key in self.keys if key.is_required and key.name not in node.values]
