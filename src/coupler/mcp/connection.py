@@ -51,6 +51,7 @@ from coupler.mcp.tools import (
     McpErrorKind,
     Tool,
     ToolResult,
+    innermost,
     printable,
     server_label,
 )
@@ -362,8 +363,7 @@ def _block(block: Any) -> ContentBlock | None:
 
 def _cause(error: BaseException) -> str:
     """The innermost reason: task groups wrap what happened in them."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    error = innermost(error)
     if isinstance(error, SpawnError | ValueError | MCPError):
         return _error_text(str(error))
     text = printable(str(error), LONGEST_ERROR)

@@ -50,7 +50,7 @@ from coupler.__about__ import __version__
 from coupler.mcp import shim
 from coupler.mcp.http_client import HttpServer, checked_url
 from coupler.mcp.servers import server_name
-from coupler.mcp.tools import Tool, ToolResult, server_label
+from coupler.mcp.tools import Tool, ToolResult, innermost, server_label
 from coupler.schema.v1 import EnvVariable, HttpHeader, McpServer, McpServerHttp, McpServerSse, McpServerStdio
 from coupler.wire import messages
 from coupler.wire.frames import DEFAULT_LIMIT, Frame, FrameBuffer
@@ -187,9 +187,12 @@ async def serve_over_http(server: Server[Any], name: str) -> AsyncIterator[McpSe
     with socket.create_server((HOST, 0)) as listening:
         port = listening.getsockname()[1]
         guard = _Guard(manager, f"{HOST}:{port}", token)
-        async with manager.run(), _listening(guard, listening):
-            header = HttpHeader("Authorization", f"Bearer {token}")
-            yield McpServerHttp(name, f"http://{HOST}:{port}{PATH}", [header])
+        try:
+            async with manager.run(), _listening(guard, listening):
+                header = HttpHeader("Authorization", f"Bearer {token}")
+                yield McpServerHttp(name, f"http://{HOST}:{port}{PATH}", [header])
+        except BaseExceptionGroup as group:
+            raise innermost(group) from None
 
 
 class _Guard:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coupler.workflow.journal.run_events import ApprovalAsked, ToolEnded, ToolStarted
+from coupler.workflow.journal.run_events import ApprovalAsked, Noted, ToolEnded, ToolStarted
 from workflow.agent_stage import Script, Talking, stage_of
 
 PLAIN = Path(__file__).parents[2] / "agent" / "servers" / "plain.py"
@@ -67,21 +67,29 @@ def test_a_call_is_told_judged_and_passed_on(
     assert len(stage.all(ApprovalAsked)) == asked
 
 
-def test_a_server_that_does_not_start_fails_the_step(script: Script, tmp_path: Path) -> None:
-    agent = script(CALLING.replace("TAKES", ""))
+@pytest.mark.parametrize("takes", ["http=True", ""], ids=["http", "program"])
+def test_the_step_goes_on_without_a_server_that_cannot_be_used(
+    script: Script, tmp_path: Path, takes: str
+) -> None:
+    agent = script(CALLING.replace("TAKES", takes))
+    server = json.dumps({"command": sys.executable, "args": [str(PLAIN), "fine"]})
     stage = stage_of(
         agent,
         tmp_path,
-        """
-        mcp_servers: {gone: {command: no-such-program}}
-        steps: [{id: x, agent: AGENT, prompt: go, intercept: true}]
+        f"""
+        mcp_servers: {{tickets: {server}, gone: {{command: no-such-program}}}}
+        steps: [{{id: x, agent: AGENT, prompt: go, intercept: true}}]
         """,
     )
 
     finished = stage.run()
 
-    assert finished.error is not None
-    assert "gone" in finished.error.message
+    assert finished.status == "success", finished.message
+    (entry,) = agent.noted("entry")
+    assert entry["name"] == "tickets"
+    (noted,) = stage.all(Noted)
+    assert noted.text.startswith("the MCP server `gone` could not be started: The program 'no-such-program'")
+    assert noted.text.endswith("; the agent works without it")
 
 
 @pytest.mark.parametrize(

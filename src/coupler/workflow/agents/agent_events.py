@@ -509,9 +509,48 @@ _MISSING = re.compile(r"\bwas not found\b|\bis not installed\b|\bthere is no age
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
+_WIRE_REFUSALS = {
+    "initialize": "the agent could not be started",
+    "authenticate": "the agent refused the login",
+    "session/new": "the agent opened no session",
+    "session/load": "the agent could not load the session",
+    "session/resume": "the agent could not resume the session",
+    "session/prompt": "the agent failed",
+    "session/set_mode": "the agent refused the mode",
+    "session/set_model": "the agent refused the model",
+    "session/set_config_option": "the agent refused the option",
+}
+"""What the refusal of a request means for a step."""
+
+_METHOD = "|".join(map(re.escape, _WIRE_REFUSALS))
+_REFUSED = re.compile(rf"the agent refused ({_METHOD}): ")
+_UNANSWERED = re.compile(rf"\b(answered|did not answer|answer to) ({_METHOD})\b")
+_STARTING = frozenset({"initialize", "authenticate", "session/new", "session/load", "session/resume"})
+
+
+def in_step_terms(error: AgentError) -> str:
+    """Return an agent's error without the protocol's words, which say nothing to who wrote the workflow."""
+    message = str(error)
+    if refused := _REFUSED.match(message):
+        reason = message[refused.end() :].replace(f" ({error.code})", "", 1)
+        return f"{_WIRE_REFUSALS[refused[1]]}: {reason}"
+    message = _UNANSWERED.sub(_answer_in_words, message)
+    return message.replace("; its words are in `reply.text`", "; its words are the `text` of the step")
+
+
+def _answer_in_words(found: re.Match[str]) -> str:
+    what = "the prompt" if found[2] == "session/prompt" else "a setting"
+    what = "when it was started" if found[2] in _STARTING else what
+    match found[1]:
+        case "answer to":
+            return f"answer to {what}" if not what.startswith("when") else f"answer {what}"
+        case verb:
+            return f"{verb} {what}"
+
+
 def step_error(error: AgentError, agent: str, result: Result | None = None) -> StepError:
     """Return the error of a step for that of its agent; a partial answer is part of it."""
-    message = str(error)
+    message = in_step_terms(error)
     kind = _kind_of(error)
     if error.code == LOGIN_WANTED:
         message = f"{message}\nIt wants a login: run `coupler login {shlex.quote(agent)}`"

@@ -27,7 +27,7 @@ from coupler.mcp.functions import text_result
 from coupler.mcp.package import load_loopback
 from coupler.mcp.servers import ServerEnvironment, SessionServers, server_name
 from coupler.mcp.tool_names import qualified_name
-from coupler.mcp.tools import McpError, Tool, ToolResult
+from coupler.mcp.tools import McpError, Tool, ToolResult, innermost
 from coupler.permission.action import GRANTED, Grants, option_for
 from coupler.permission.decision import Permission, Permissions, nobody
 from coupler.permission.rules import Rule
@@ -344,6 +344,8 @@ class Interception:
     def __init__(self, servers: Sequence[McpServer], cwd: str, *, over_http: bool) -> None:
         self.held: HeldSession | None = None
         """The session, once it is there; calls before that are refused."""
+        self.unusable: list[str] = []
+        """Sentences about servers that could not be used: the agent works without them."""
         self._servers = SessionServers(
             {server_name(server): server for server in servers}, ServerEnvironment(cwd, os.environ)
         )
@@ -377,7 +379,11 @@ class Interception:
                 loopback = await load_loopback()
                 entries: list[McpServer] = []
                 for name in self._servers.names:
-                    offering = _Offered(self, name, await self._servers.tools_of(name))
+                    try:
+                        offering = _Offered(self, name, await self._servers.tools_of(name))
+                    except McpError as error:
+                        self.unusable.append(str(error))
+                        continue
                     entries += await stack.enter_async_context(
                         loopback.serve_to_agent(offering, name, over_http=self._over_http, far=())
                     )
@@ -387,7 +393,7 @@ class Interception:
             if opened.done():
                 log.exception("the MCP servers of a step did not end well")
             else:
-                opened.set_exception(AgentError("session", f"`intercept` did not work: {error}"))
+                opened.set_exception(AgentError("session", f"`intercept` did not work: {innermost(error)}"))
                 opened.exception()  # who waits for it may be gone
         finally:
             opened.cancel()

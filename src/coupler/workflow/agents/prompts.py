@@ -374,7 +374,11 @@ def _name_of(call: str, attempt: Attempt) -> str:
 
 
 def note_replaced_session(held: HeldSession, attempt: Attempt) -> None:
-    """Report that a session is not the one that was to go on."""
+    """Report that a session is not the one that was to go on, and servers that it goes on without."""
+    if held.interception is not None:
+        unusable, held.interception.unusable = held.interception.unusable, []
+        for reason in unusable:
+            attempt.emit(Noted(text=f"{reason}; the agent works without it"))
     if held.reason is None:
         return
     how = "which is told what was said" if held.transcript is not None else "which knows nothing of it"
