@@ -288,6 +288,14 @@ class TestExitCodes:
         assert (done.returncode, json.loads(done.stdout)["error"]["kind"]) == (9, "initialize")
         assert "exit code: 3\nstderr: no key\n`coupler agents doctor '" in done.stderr
 
+    def test_long_last_words_begin_with_a_whole_line(self, scripted):
+        agent = scripted(
+            "sys.stderr.write('one more line of a traceback\\n' * 200 + 'no key\\n'); sys.exit(3)"
+        )
+        done = execute(agent, "hi")
+        assert "\nstderr: one more line of a traceback\none more" in done.stderr
+        assert "\nno key\n" in done.stderr
+
     def test_an_agent_that_ends_when_a_session_is_wanted_has_died(self, scripted):
         assert execute(scripted("hello()\nread()\nos._exit(3)"), "go").returncode == 8
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.runtime.process import RingBuffer
+from coupler.runtime.process import RingBuffer, last_lines
 
 
 def test_what_fits_is_kept_whole() -> None:
@@ -61,3 +61,14 @@ def test_the_text_is_an_end_of_what_was_appended(chunks: list[bytes], limit: int
         assert len(ring._kept) <= 2 * limit
     kept = b"".join(chunks)[-limit:]
     assert kept.decode("utf-8", "replace").endswith(ring.text())
+
+
+def test_an_excerpt_begins_with_a_whole_line_or_at_least_with_a_whole_word() -> None:
+    cases = {
+        "short\n": "short",
+        "one line\nanother": "another",
+        "one two three four": "… four",
+        "first\nlast line": "last line",
+        "abcdefghijklmnop": "…hijklmnop",
+    }
+    assert {output: last_lines(output, 9) for output in cases} == cases

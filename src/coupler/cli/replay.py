@@ -138,6 +138,7 @@ def _play_client(trace: Trace, command: list[str], timeout: float) -> int:
     from coupler.client_api import link_to
     from coupler.recording.replay import ReplayedClient
     from coupler.recording.replay_difference import differences
+    from coupler.runtime.process import last_lines
 
     interrupt_on_signals()
 
@@ -162,7 +163,7 @@ def _play_client(trace: Trace, command: list[str], timeout: float) -> int:
         is_same = False
         click.echo(f"≠ {client.stopped_because}")
         if client.trace.stderr:
-            click.echo(f"    {client.trace.stderr.strip()[-2000:]}")
+            click.echo(f"    {last_lines(client.trace.stderr)}")
     click.echo("the agent does what was recorded" if is_same else "the agent differs from the recording")
     return DONE if is_same else FAILED
 

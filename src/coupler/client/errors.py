@@ -65,7 +65,10 @@ class AgentError(Exception):
         if self.exit_code is not None:
             lines.append(f"exit code: {self.exit_code}")
         if self.stderr.strip():
-            lines.append(f"stderr: {self.stderr.strip()[-2000:]}")
+            # Imported on use: errors are defined where nothing is run.
+            from coupler.runtime.process import last_lines
+
+            lines.append(f"stderr: {last_lines(self.stderr)}")
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[type[AgentError], tuple[AgentErrorKind, str], dict[str, Any]]:

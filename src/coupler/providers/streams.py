@@ -16,15 +16,13 @@ from msgspec import UNSET, Struct
 
 from coupler.agent.errors import TurnFailedError
 from coupler.events import Notice, Plan, Text, Thought, ToolOutput, ToolUpdate, Usage
+from coupler.runtime.process import last_lines
 from coupler.schema.v1 import Content, Diff, PlanEntry, TextContent, ToolCallLocation, ToolKind
 
 MOST_TOKENS = 2**53
 
 LONGEST_TITLE = 120
 """Characters of a tool call's title."""
-
-STDERR_SHOWN = 2000
-"""Characters of the end of stderr that an error carries."""
 
 StreamEvent: TypeAlias = Text | Thought | Notice | Plan | Usage | ToolUpdate | ToolOutput
 """The events that a parser returns; those of tool calls have the stream's own ids."""
@@ -34,7 +32,7 @@ class ProviderError(TurnFailedError):
     """A program or a server could not answer the turn; the session lives on."""
 
     def __init__(self, message: str, *, exit_code: int | None = None, stderr: str = "") -> None:
-        tail = stderr.strip()[-STDERR_SHOWN:]
+        tail = last_lines(stderr)
         quoted = f"{message}\nstderr: {tail}" if tail else message
         if exit_code is None:
             super().__init__(quoted)

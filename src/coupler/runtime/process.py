@@ -687,3 +687,22 @@ def torn_character_bytes(kept: bytes) -> int:
     """Count the bytes at the beginning that belong to a character which began before them."""
     begins = (index for index, byte in enumerate(kept[:4]) if byte & 0xC0 != 0x80)
     return next(begins, len(kept) if len(kept) < 4 else 0)
+
+
+EXCERPT_LENGTH = 2000
+"""Characters of the end of an output that an error quotes."""
+
+
+def last_lines(output: str, limit: int = EXCERPT_LENGTH) -> str:
+    """Return the end of an output in whole lines, or in whole words if its last line alone is too long."""
+    output = output.strip()
+    if len(output) <= limit:
+        return output
+    cut = output[-limit:]
+    if output[-limit - 1].isspace():
+        return cut.lstrip()
+    for separators in ("\n", " \t"):
+        begins = min((index for each in separators if (index := cut.find(each)) >= 0), default=-1)
+        if begins >= 0:
+            return ("" if separators == "\n" else "… ") + cut[begins:].lstrip()
+    return f"…{cut}"

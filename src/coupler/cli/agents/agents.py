@@ -216,6 +216,7 @@ def _examine(agent: Startable, prompt: str | None, timeout: float) -> Diagnosis:
 
 def _print_diagnosis(diagnosis: Diagnosis) -> None:
     from coupler.cli.terminal import clean, one_line
+    from coupler.runtime.process import last_lines
 
     lines = [one_line(shlex.join(diagnosis.command)), ""]
     width = max((len(finding.about) for finding in diagnosis.findings), default=0)
@@ -224,7 +225,7 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
         if finding.remedy is not None:
             lines.append(f"{'':<9}{'':<{width}}  -> {one_line(finding.remedy)}")
     if not diagnosis.is_healthy and diagnosis.stderr.strip():
-        lines += ["", "The last of its stderr:", clean(diagnosis.stderr.strip()[-STDERR_SHOWN:])]
+        lines += ["", "The last of its stderr:", clean(last_lines(diagnosis.stderr, STDERR_SHOWN))]
     problems = sum(finding.level == "problem" for finding in diagnosis.findings)
     verdict = "healthy" if not problems else f"{problems} problem{'s' if problems != 1 else ''}"
     lines += ["", f"{one_line(diagnosis.subject)}: {verdict}"]

@@ -65,6 +65,7 @@ from coupler.client.remote import RemoteAgent, SessionOptions
 from coupler.client.session import RemoteSession
 from coupler.events import ToolCall
 from coupler.runtime.extras import MissingExtraError, import_extra
+from coupler.runtime.process import last_lines
 from coupler.schema.methods import offers
 from coupler.schema.v1 import Content, SessionInfo, Terminal, TextContent
 
@@ -569,7 +570,7 @@ def error_remark(error: AgentError, agent: str) -> Remark:
     if error.exit_code is not None:
         lines.append(f"exit code: {error.exit_code}")
     if error.stderr.strip():
-        lines.append(clean(error.stderr.strip()[-2_000:]))
+        lines.append(clean(last_lines(error.stderr)))
     if told := advice(error, agent):
         lines.append(clean(told))
     return Remark(clean(error.message), "\n".join(lines), "error")
