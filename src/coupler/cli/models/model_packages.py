@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from coupler.coder.model.local_files import ENGINE, ENGINE_REQUIREMENT, KnownModel
+from coupler.runtime.guard import guard_child
 
 POLL_INTERVAL = 0.1
 """Seconds between two reports of progress."""
@@ -220,9 +221,20 @@ def _run(
 def _ended_with_us(
     command: Sequence[str], environ: Mapping[str, str], output: int
 ) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environ, start_new_session=True
-    )
+    guard = guard_child(())  # its streams are no pipes: it is known from its start on
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environ,
+            start_new_session=True,
+        )
+    except BaseException:
+        guard.release()
+        raise
+    guard.begins(process.pid)
     try:
         yield process
     finally:
@@ -231,6 +243,7 @@ def _ended_with_us(
             with contextlib.suppress(ProcessLookupError, ChildProcessError):
                 os.kill(process.pid, signal.SIGKILL)
                 process.returncode = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
+        guard.release()
 
 
 def _bytes_in(directory: Path) -> int:

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING
 
 from coupler.coder.model.credentials import KEY_VARIABLE, PROVIDERS, ModelError
 from coupler.coder.model.local_files import ENGINE
+from coupler.runtime.guard import start_guarded
 from coupler.runtime.process import RingBuffer
 
 if TYPE_CHECKING:
@@ -91,13 +92,9 @@ class _ModelProcess:
     """One process of a model."""
 
     def __init__(self, order: str) -> None:
-        self._process = subprocess.Popen(
-            PROGRAM,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=_environment(),
-            start_new_session=True,  # Ctrl-C is for who uses it
+        # In a session of its own: Ctrl-C is for who uses it. While it loads it does not see that we are gone.
+        self._process, self._guard = start_guarded(
+            PROGRAM, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=_environment()
         )
         assert self._process.stdin is not None and self._process.stderr is not None
         self._stderr = RingBuffer(LAST_WORDS_BYTES)
@@ -114,7 +111,10 @@ class _ModelProcess:
 
     @property
     def has_ended(self) -> bool:
-        return self._process.poll() is not None
+        if self._process.poll() is None:
+            return False
+        self._guard.release()
+        return True
 
     def ends_within(self, seconds: float) -> bool:
         """True if it has ended by then."""
@@ -147,6 +147,7 @@ class _ModelProcess:
         """Kill the process: it has nothing to save, and nothing is left of it."""
         self._process.kill()
         self._process.wait()
+        self._guard.release()
         self._reader.join()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             assert pipe is not None
