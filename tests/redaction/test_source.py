@@ -73,8 +73,23 @@ def test_a_value_that_is_said_openly(value: str) -> None:
     assert not could_be_secret(value)
 
 
+@table(
+    "name",
+    ["PASSWORD_X", "PASSWORD", "password", "SECRET_WORD", "secret_word", "API_KEY", "API_KEY_2"],
+)
+def test_a_name_that_begins_with_the_word_declares_a_secret_whatever_its_value_looks_like(name: str) -> None:
+    for value in ("swordfishes", "swordfish", "1234", "/usr/share/word", "https://example.com", "true"):
+        assert values_in(**{name: value}) == {value}
+    assert values_in(**{name: "  "}) == set()
+
+
+@table("name", ["SECRETARY", "PASSWORD_FILE", "API_KEY_PATH", "PASSWORD_MODE", "MY_PASSWORD", "API"])
+def test_other_names_declare_nothing(name: str) -> None:
+    assert values_in(**{name: "swordfish"}) == set()
+
+
 def test_a_variable_counts_only_when_name_and_value_both_look_secret() -> None:
-    assert values_in(GITHUB_TOKEN=TOKEN, EDITOR=TOKEN, API_KEY="production", KEYBOARD=TOKEN) == {TOKEN}
+    assert values_in(GITHUB_TOKEN=TOKEN, EDITOR=TOKEN, MY_API_KEY="production", KEYBOARD=TOKEN) == {TOKEN}
 
 
 def test_a_declared_secret_always_counts_unless_it_is_blank() -> None:

@@ -1,8 +1,9 @@
 """Finds secrets: which values count as secret, their spellings, and their positions in a text.
 
-A declared secret always counts. A variable of the environment counts when its name looks secret and its value
-could be one; a password inside an address counts whatever the name. In doubt it counts: to mask a harmless
-word is a nuisance, to show a token is an incident.
+A declared secret always counts, and so does a variable whose name begins with such a word, as PASSWORD_X. Any
+other variable of the environment counts when its name looks secret and its value could be one; a password
+inside an address counts whatever the name. In doubt it counts: to mask a harmless word is a nuisance, to show
+a token is an incident.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ SECRET_WORDS = frozenset(
     | {"PASSWORDS", "PAT", "PWD", "SECRET", "SECRETS", "SSHPASS", "TOKEN", "TOKENS"}
 )
 """Words that make a name look secret."""
+
+DECLARING_BEGINNINGS = ("SECRET_", "API_KEY", "APIKEY", "PASSWORD")
+"""Beginnings of names that declare a secret, as PASSWORD_X does: its value may be short, or a plain word."""
 
 SECRET_ENDINGS = ("APIKEY", "CREDENTIALS", "PASSPHRASE", "PASSWD", "PASSWORD", "SECRET", "TOKEN")
 """Endings of words that make a name look secret, as in PGPASSWORD; not KEY, which ends MONKEY."""
@@ -103,7 +107,7 @@ def secrets_in_environment(environment: Mapping[str, str]) -> list[Secret]:
     """The secrets among these variables, by name so that the same environment gives the same marks."""
     found = []
     for name, value in sorted(environment.items()):
-        if looks_secret(name) and could_be_secret(value):
+        if value.strip() and (declares_secret(name) or (looks_secret(name) and could_be_secret(value))):
             found.append(Secret(name, value))
         found += [Secret(name, part) for part in _secret_parts(value)]
     return found
@@ -135,6 +139,11 @@ def looks_secret(name: str) -> bool:
     if any(word in SECRET_WORDS or word.endswith(SECRET_ENDINGS) for word in words):
         return True
     return not SECRET_PAIRS.isdisjoint(pairwise(words))
+
+
+def declares_secret(name: str) -> bool:
+    """Tell whether a name declares its value as secret, whatever that looks like: it begins with the word."""
+    return name.upper().startswith(DECLARING_BEGINNINGS) and looks_secret(name)
 
 
 def could_be_secret(value: str) -> bool:

@@ -154,6 +154,19 @@ class TestShowing:
         assert "horse" not in done.output
         assert done.stdout.startswith("<[")
 
+    def test_an_input_with_the_name_of_a_secret_is_one_whatever_its_value_looks_like(self, place):
+        done = place.run(
+            "PASSWORD_X=swordfishes",
+            "--quiet",
+            text="""
+                inputs: {PASSWORD_X: {}, secret_word: {default: open, secret: false}}
+                steps: [{id: x, run: "echo {{ inputs.PASSWORD_X }} {{ inputs.secret_word }}"}]
+                outputs: {x: "{{ steps.x.stdout }}"}
+            """,
+        )
+        assert "swordfishes" not in done.output
+        assert done.stdout.startswith("[secret:inputs.PASSWORD_X] open")
+
     def test_secret_inputs_that_hold_several_texts_are_shown_and_kept_nowhere(self, place):
         flow = """
             inputs: {keys: {type: list, secret: true}, login: {type: object, secret: true}}

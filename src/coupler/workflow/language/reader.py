@@ -16,6 +16,7 @@ import msgspec
 
 from coupler.config.lookup import printable
 from coupler.fields.bounded_regex import Pattern
+from coupler.redaction.sources import declares_secret
 from coupler.workflow.errors import InputError, InvalidWorkflowError, Problem, WorkflowError
 from coupler.workflow.language import model as d
 from coupler.workflow.language.error_recovery import ErrorRecovery, RemovedParts
@@ -268,6 +269,9 @@ def _digest(root: YamlMapping, notes: Notes) -> str:
 
 
 _KEYS = ("type", "description", "required", "default", "enum", "pattern", "min", "max", "secret", "rest")
+_NEVER_SECRET = ("integer", "number", "boolean")
+"""Types of inputs that cannot be hidden: their values are found everywhere."""
+
 _TYPE_WORDS = {
     "string": "a text",
     "integer": "a whole number",
@@ -281,7 +285,10 @@ _TYPE_WORDS = {
 
 def input_of(name: str, record: Record, notes: Notes) -> Input:
     """Read an input, or the answer to an `ask` step, and note what does not fit together."""
-    declared = Input(name=name, position=record.node.position, **record.only(*_KEYS))
+    given = record.only(*_KEYS)
+    if given.get("type", "string") not in _NEVER_SECRET:
+        given.setdefault("secret", declares_secret(name))
+    declared = Input(name=name, position=record.node.position, **given)
     for key, message in _unfit_keys(declared):
         notes.wrong(record.node.values[key], message)
     return declared
@@ -298,7 +305,7 @@ def _unfit_keys(declared: Input) -> Iterator[tuple[str, str]]:
     if problem := _pattern_problem(declared):
         yield "pattern", problem
         return
-    if declared.secret and declared.type in ("integer", "number", "boolean"):
+    if declared.secret and declared.type in _NEVER_SECRET:
         yield "secret", f"only texts can be hidden: `secret` does not go with `type: {declared.type}`"
         return
     bounded = [key for key in ("min", "max") if getattr(declared, key) is not None]
