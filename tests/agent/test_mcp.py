@@ -602,3 +602,16 @@ def wait_for(condition) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_a_server_that_cannot_be_read_is_told_once_in_the_session_and_the_others_work(app):
+    broken = {"name": "broken", "command": 7, "args": [], "env": []}
+    with serve(app(OBEDIENT)) as client:
+        client.initialize()
+        editor = Editor(client, broken, plain())
+        told = texts(editor.does("await turn.say('done')"))
+        again = texts(editor.does("await turn.say('done')"))
+        leave(client)
+
+    assert "An MCP server of this session is left out: mcpServers[0].command" in told
+    assert again == "done"

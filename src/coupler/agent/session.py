@@ -92,10 +92,12 @@ class SessionParams(NamedTuple):
     additional_directories: tuple[str, ...] = ()
     mcp_servers: tuple[McpServer, ...] = ()
     meta: Mapping[str, Any] | None = None
+    problems: tuple[str, ...] = ()
+    """What was left out because it could not be read; the next turn tells of it."""
 
     def is_same_place(self, other: SessionParams) -> bool:
         """Return whether both name the same directories and servers; every request has its own `_meta`."""
-        return self._replace(meta=None) == other._replace(meta=None)
+        return self._replace(meta=None, problems=()) == other._replace(meta=None, problems=())
 
 
 class Session:
@@ -104,6 +106,8 @@ class Session:
     def __init__(self, id: str, place: SessionParams, editor: Editor, peer: Peer) -> None:
         self.id = id
         self.place = place
+        self.warnings = [*place.problems]
+        """Sentences that the next turn begins with."""
         self.editor = editor
         self.secrets = SessionRedactor(place.mcp_servers)
         """Redacts the session's secrets; see `add_secret`."""
@@ -242,6 +246,7 @@ class Session:
             self.outlet.journal.keep_roots(place.additional_directories)
             await self.outlet.journal.until_stored()
         is_another, self.place = not place.is_same_place(self.place), place
+        self.warnings += place.problems
         self.secrets.notice_servers(place.mcp_servers)
         if is_another and self._servers is not None:
             from coupler.mcp.servers import merge_servers

@@ -13,7 +13,7 @@ import os.path
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, json
 
 from coupler.agent.editor import Editor
 from coupler.agent.errors import SHUTTING_DOWN, TARGET_FAILED, agent_failed, session_busy, unknown_session
@@ -383,7 +383,7 @@ class SessionRequestHandler:
             session.cancel()
 
     def _new(self, request: Request, params: v1.NewSessionRequest) -> None:
-        place = _place(params)
+        place = _place(request, params)
         cached = self._sessions.cached_answer_for(self._editor)
         if cached is not None:
             request.run(self._announce(request, place, cached))
@@ -430,7 +430,7 @@ class SessionRequestHandler:
         *,
         replaying: bool,
     ) -> None:
-        place = _place(params)
+        place = _place(request, params)
         session_id = params.session_id
         session = self._sessions.find(session_id)
         if session is not None and session.is_busy:
@@ -448,7 +448,7 @@ class SessionRequestHandler:
         request.run(reopen())
 
     def _fork(self, request: Request, params: ForkSessionRequest) -> None:
-        place = _place(params)
+        place = _place(request, params)
 
         async def fork() -> ForkSessionResponse:
             session = await self._sessions.fork(params.session_id, place, self._editor)
@@ -541,7 +541,7 @@ def _give_up(waiting: list[_Waiting], entry: _Waiting) -> None:
         entry.request.fail(RpcError.because(CANCELLED, "the request was cancelled"))
 
 
-def _place(params: SetupRequest) -> SessionParams:
+def _place(request: Request, params: SetupRequest) -> SessionParams:
     """Check where the session is to work; a wrong request is refused before anything is created."""
     servers: Sequence[v1.McpServer] | UnsetType = params.mcp_servers
     return SessionParams(
@@ -549,7 +549,24 @@ def _place(params: SetupRequest) -> SessionParams:
         check_additional_directories(params.additional_directories),
         () if servers is UNSET else _reachable(servers),
         params.meta or None,
+        _left_out(request, params),
     )
+
+
+def _left_out(request: Request, params: SetupRequest) -> tuple[str, ...]:
+    """Return a sentence for each MCP server of the request that could not be read, and is left out."""
+    given = json.decode(request.params)
+    servers = given.get("mcpServers") if isinstance(given, dict) else None
+    if (
+        not isinstance(servers, list)
+        or params.mcp_servers is UNSET
+        or len(servers) == len(params.mcp_servers)
+    ):
+        return ()
+    from coupler.schema.lenient import dropped_items
+
+    problems = dropped_items(type(params), given)
+    return tuple(f"An MCP server of this session is left out: {problem}" for problem in problems)
 
 
 def _reachable(servers: Sequence[v1.McpServer]) -> tuple[v1.McpServer, ...]:

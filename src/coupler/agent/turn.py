@@ -376,11 +376,19 @@ class Prompting:
             self._conclude_cancelled()
             return
         try:
+            await self._warn()
             self._conclude_stopped(await self._agent.perform(self._turn) or "end_turn")
         except asyncio.CancelledError:
             self._conclude_cancelled()
         except BaseException as error:
             self._conclude_failed(error)
+
+    async def _warn(self) -> None:
+        """Tell what was left out when the session was opened: clients may drop what comes before a turn."""
+        session = self._turn.session
+        warnings, session.warnings = session.warnings, []
+        for sentence in warnings:
+            await self._turn.notice(sentence, severity="warning")
 
     def _conclude_stopped(self, reason: str) -> None:
         if self._is_cancelled:

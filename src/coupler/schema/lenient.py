@@ -54,6 +54,13 @@ def read_leniently(kind: type[T], value: object, role: Literal["agent", "client"
     return cast(T, _Reader(open_world=role == "client").read(described, value, "", STRICT))
 
 
+def dropped_items(kind: type[Any], value: object) -> list[str]:
+    """Return why items of what an agent has read as `kind` were dropped, a sentence each."""
+    reader = _Reader(open_world=False)
+    reader.read(_describe(cast(Hashable, kind)), value, "", STRICT)
+    return reader.dropped
+
+
 @cache
 def _describe(kind: Hashable) -> inspect.Type:
     return inspect.type_info(kind)
@@ -75,6 +82,8 @@ class _Reader:
 
     def __init__(self, *, open_world: bool) -> None:
         self._open_world = open_world
+        self.dropped: list[str] = []
+        """Why items of lists were dropped."""
 
     def read(self, kind: inspect.Type, value: Any, path: str, leniency: Leniency) -> Any:
         return _READ[type(kind)](self, kind, value, path, leniency)
@@ -130,6 +139,7 @@ class _Reader:
                 if SKIP_INVALID_ITEMS not in leniency:
                     raise
                 log.warning("%s; the item is dropped", error)
+                self.dropped.append(str(error))
         return items
 
     def _map(self, kind: inspect.DictType, value: Any, path: str, leniency: Leniency) -> dict[str, Any]:
