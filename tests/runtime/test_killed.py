@@ -122,6 +122,31 @@ def test_nothing_outlives_a_served_native_agent_that_is_killed(place: Place) -> 
         assert place.left() == []
 
 
+def test_no_mcp_server_outlives_a_doctor_that_is_killed(
+    place: Place, coupler_home: Path, output: IO[bytes]
+) -> None:
+    coupler_home.mkdir(parents=True, exist_ok=True)
+    # Servers get only some of our variables.
+    (coupler_home / "coupler.toml").write_text(
+        f"[mcp.works]\ncommand = '{place.worker}'\nenv = {{{MARK} = '{place.mark}'}}\n"
+    )
+    process = forked.Popen(
+        [*COUPLER, "doctor", "--timeout", "600"],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        cwd=place.directory,
+        env=place.env,
+    )
+    place.wait_until_it_works(process)
+    assert place.worker.name in {each.name() for each in place.living()}
+
+    process.kill()
+    process.wait()
+
+    assert place.left() == []
+
+
 KILLS = 400
 LONGEST = 0.015
 """Seconds after it began to start a child in which a starter is killed: it takes some milliseconds."""
