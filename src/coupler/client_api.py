@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import os.path
 import shlex
 import shutil
 import signal
@@ -51,6 +53,9 @@ STARTUP_TIMEOUT = 30.0
 
 INSTALLER_TIMEOUT = 120.0
 """Seconds for the start of commands that may download the agent first."""
+
+TARGET_SUFFIXES = frozenset({".py", ".yaml", ".yml"})
+"""Endings of files that `coupler serve` takes."""
 
 INSTALLERS = frozenset({"npx", "uvx", "bunx", "pnpx", "pipx"})
 
@@ -106,11 +111,12 @@ def connect(
 ) -> RemoteAgent:
     """Connect to an agent: returns an async context manager that starts and ends it.
 
-    `agent` is a command line, a list of its words, a name of the catalogue such as "claude", or a turn
-    function or `Agent`, which runs in this process. `env` is added to our environment; `Environment.exact`
-    replaces it. Lines of the agent over `frame_limit` bytes are dropped. `quirks` override what the catalogue
-    knows of this agent; `on_event` sees all that happens. `record` is a file for all messages, without
-    secrets, as `coupler record` writes it; each start has a file of its own.
+    `agent` is a command line, a list of its words, a name of the catalogue such as "claude", what `coupler
+    serve` takes, such as "agent.py" or "app:agent", or a turn function or `Agent`, which runs in this
+    process. `env` is added to our environment; `Environment.exact` replaces it. Lines of the agent over
+    `frame_limit` bytes are dropped. `quirks` override what the catalogue knows of this agent; `on_event` sees
+    all that happens. `record` is a file for all messages, without secrets, as `coupler record` writes it;
+    each start has a file of its own.
 
     The agent may read the files in a session's directories through us; with `files="write"` it may also write
     them, with "none" neither. Agents that cannot use these methods are offered what the catalogue says. With
@@ -342,7 +348,7 @@ def resolve_name(
 
     `has_profile` is False if its table in `coupler.toml` is to say nothing of its sessions.
     """
-    if not agent or any(char.isspace() or char in "/\\" for char in agent):
+    if not agent or any(char.isspace() or char in "/\\" for char in agent) or served_target(agent):
         return None
     # Imported on use, because most agents are command lines.
     from coupler.providers.catalogue import resolve
@@ -445,7 +451,10 @@ class LocalLink:
 
 
 def startable_command(command: str | Sequence[str]) -> str | Sequence[str]:
-    """Return the command; `coupler` itself is also found when its environment is not activated."""
+    """Return the command: `coupler serve` for what that takes, and Coupler also where it is not activated."""
+    target = served_target(command)
+    if target is not None:
+        return [sys.executable, "-m", "coupler", "serve", target]
     try:
         program, *rest = split_command(command)
     except SpawnError:
@@ -453,6 +462,40 @@ def startable_command(command: str | Sequence[str]) -> str | Sequence[str]:
     if program == "coupler" and shutil.which(program) is None:
         return [sys.executable, "-m", "coupler", *rest]
     return command
+
+
+def served_target(agent: str | Sequence[str]) -> str | None:
+    """Return the target if an agent is given as `coupler serve` takes it: agent.py, app:agent, flow.yaml.
+
+    A file is one of this directory, wherever the agent will run. One that can be executed, as ./agent.py, is
+    a command.
+    """
+    if not isinstance(agent, str) or not agent.strip():
+        return None
+    # Imported on use: most agents are names or command lines.
+    from coupler.agent.factory import is_file_target, split_target
+
+    place, attribute = split_target(agent)
+    suffix = PurePath(place).suffix
+    if suffix in TARGET_SUFFIXES and os.path.isfile(place):  # noqa: PTH113
+        is_command = not attribute and os.sep in place and os.access(place, os.X_OK)
+        path = os.path.abspath(place)  # noqa: PTH100 - links stay as they are
+        return None if is_command else f"{path}:{attribute}" if attribute else path
+    is_module = bool(attribute) and all(part.isidentifier() for part in place.split("."))
+    if not is_module or is_file_target(place) or attribute in ("acp", "native"):
+        return None
+    base = os.path.join(*place.split("."))  # noqa: PTH118
+    is_there = os.path.isfile(f"{base}.py") or os.path.isdir(base)  # noqa: PTH112, PTH113
+    return agent if is_there or _is_installed_module(place) else None
+
+
+def _is_installed_module(name: str) -> bool:
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(name.partition(".")[0]) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def default_startup_timeout(agent: str | Sequence[str] | Any) -> float:

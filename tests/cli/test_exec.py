@@ -769,3 +769,59 @@ def test_the_help_has_the_table_of_exit_codes():
     )
     for each in EXIT_CODES:
         assert f"{each.code:>5}  {each.sentence}" in done.stdout
+
+
+AGENT_FILE = """
+async def agent(turn):
+    await turn.say(f"{turn.text} heard in {turn.session.cwd}")
+"""
+
+
+@pytest.mark.parametrize("target", ["agent.py", "agent.py:agent", "./agent.py", "app.agent:agent"])
+def test_an_agent_is_given_as_serve_takes_it(tmp_path, target):
+    (tmp_path / "app").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    for place in ("agent.py", "app/agent.py"):
+        (tmp_path / place).write_text(AGENT_FILE)
+
+    def answer(*options):
+        command = [*EXEC, *options, target, "hello"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert answer() == f"hello heard in {tmp_path}\n"
+    if ".py" in target:
+        assert answer("--cwd", "elsewhere") == f"hello heard in {tmp_path / 'elsewhere'}\n"
+
+
+def test_a_file_that_can_be_executed_is_a_command(tmp_path):
+    program = tmp_path / "agent.py"
+    program.write_text("#!/bin/sh\necho ran as a program >&2\n")
+    program.chmod(0o755)
+    done = subprocess.run([*EXEC, "./agent.py", "hi"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "ran as a program" in done.stderr
+
+
+@pytest.mark.parametrize("format", ["text", "json", "ndjson", "quiet"])
+def test_secrets_are_masked_in_every_format_also_in_pieces(scripted, tmp_path, format):
+    agent = scripted("""
+        for prompt in prompts():
+            key = os.environ["ACME_API_KEY"]
+            send(say("the key is " + key[:7]), say(key[7:] + " and more"),
+                 update("tool_call", toolCallId="c1", title="Use " + key, status="completed"), end(prompt))
+    """)
+    done = subprocess.run(
+        [*EXEC, shlex.join(agent.command), "--format", format, "hello"],
+        cwd=tmp_path,
+        env={**os.environ, "ACME_API_KEY": "k9dkq2mvb7w0zx1r"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "k9dkq2m" not in done.stdout + done.stderr
+    assert "b7w0zx1r" not in done.stdout + done.stderr
+    assert "[secret:ACME_API_KEY]" in done.stdout
+    assert "and more" in done.stdout

@@ -189,11 +189,12 @@ def masker_for(directory: str | None) -> Masker:
     from coupler.redaction.masker import Masker
     from coupler.redaction.sources import declared_secrets, secrets_in_environment
 
-    named = {name: os.environ[name] for name in _secret_names(directory) if name in os.environ}
+    named = {name: os.environ[name] for name in secret_names(directory) if name in os.environ}
     return Masker([*declared_secrets(named), *secrets_in_environment(os.environ)])
 
 
-def _secret_names(directory: str | None) -> list[str]:
+def secret_names(directory: str | None) -> list[str]:
+    """The names of variables that the settings of a directory declare as secret."""
     from coupler.config import ConfigError, load
     from coupler.config.keys import SECRET_NAMES
 
@@ -201,7 +202,7 @@ def _secret_names(directory: str | None) -> list[str]:
         return [entry.text for entry in load(directory, environ=os.environ)[SECRET_NAMES]]
     except (ConfigError, OSError, ValueError):
         # A project whose file is wrong or gone must not keep its sessions from being read.
-        return [] if directory is None else _secret_names(None)
+        return [] if directory is None else secret_names(None)
 
 
 def _redacted_state(state: bytes | None, masker: Masker) -> bytes | None:

@@ -147,8 +147,8 @@ class ChatOptions:
 def chat(**given: Any) -> None:
     """Talk to an agent in this terminal.
 
-    AGENT is a name of the catalogue (`coupler agents` lists them) or a command
-    line in one word.
+    AGENT is a name of the catalogue (`coupler agents` lists them), a command
+    line in one word, or what `coupler serve` takes: agent.py, app:agent.
 
     /help lists what can be typed. Ctrl-C cancels the turn, twice within a
     second leaves; Ctrl-D leaves.

@@ -30,10 +30,12 @@ from coupler.cli.exec.exec_output import (
     Answers,
     ExecOptions,
     Output,
+    RedactedOutput,
     budget_of,
     has_company,
     output_for,
     prompt_of,
+    redactor_for,
     result_object,
     schema_of,
     silence_stdout,
@@ -144,9 +146,9 @@ OpenSession = Callable[["RemoteAgent"], Awaitable["RemoteSession"]]
 def exec_command(prompt: tuple[str, ...], files_read: tuple[str, ...], **given: Any) -> None:
     """Ask an agent and print its answer.
 
-    AGENT is a name of the catalogue (`coupler agents` lists them) or a command
-    line in one word. Of PROMPT, `-` stands for stdin; without a PROMPT it is
-    all of stdin.
+    AGENT is a name of the catalogue (`coupler agents` lists them), a command
+    line in one word, or what `coupler serve` takes: agent.py, app:agent. Of
+    PROMPT, `-` stands for stdin; without a PROMPT it is all of stdin.
 
     The options --file, --option, --mcp, --allow, --deny and --env may be
     repeated. Ctrl-C cancels the turn; a second one ends the agent.
@@ -209,7 +211,8 @@ class ExecRun:
     ) -> None:
         self._options = options
         self._opened = opened
-        self._output = output
+        self._redactor = redactor_for(options.cwd, options.env)
+        self._output = RedactedOutput(output, self._redactor)
         self._answers = answers
         self._began = time.monotonic()
         self._agent: RemoteAgent | None = None
@@ -333,11 +336,13 @@ class ExecRun:
         if is_cancelled:
             print_error("cancelled", PROGRAM)
         elif failure is not None:
-            print_error(_failure_message(failure, self._options.agent), PROGRAM)
+            message = _failure_message(failure, self._options.agent)
+            print_error(self._redactor.mask(message), PROGRAM)
         elif reply is not None and code == DENIED and self._options.format != "text":
             for decision in reply.denied:  # as text they have been told beside it
                 what = decision.tool_call.title or decision.tool_call.kind
-                print_error("; ".join(filter(None, [f"denied: {what}", decision.remedy])), PROGRAM)
+                denied = "; ".join(filter(None, [f"denied: {what}", decision.remedy]))
+                print_error(self._redactor.mask(denied), PROGRAM)
         elif reply is not None and code not in (DONE, DENIED):
             print_error(f"the turn ended with {reply.stop_reason}", PROGRAM)
         return code

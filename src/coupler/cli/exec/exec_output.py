@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from msgspec import UNSET, json
+from msgspec.structs import replace
 
 from coupler.cli.agent_options import policy_of
 from coupler.cli.exit_codes import refuse
@@ -61,6 +62,7 @@ from coupler.events import (
 from coupler.permission.action import option_label
 
 if TYPE_CHECKING:
+    from coupler.agent.output import SessionRedactor
     from coupler.cli.chat.dialogs import Dialogs
     from coupler.client.elicitation import FormAnswer, FormRequest, OnForm, OnUrl, UrlRequest
     from coupler.client.errors import AgentError
@@ -102,6 +104,45 @@ def output_for(format: str, *, has_schema: bool) -> Output:
         case "quiet":
             return QuietOutput(sys.stdout, has_schema=has_schema)
     return TextOutput(sys.stdout, sys.stderr, has_schema=has_schema)
+
+
+class RedactedOutput:
+    """Redacts secrets from what another output writes, also where a stream cuts them."""
+
+    def __init__(self, output: Output, redactor: SessionRedactor) -> None:
+        self._output = output
+        self._redactor = redactor
+
+    def notice(self, observation: Observation) -> None:
+        redactor = self._redactor
+        match observation:
+            case Received(event=Text() | Thought() as piece):
+                redactor.pass_on(piece, lambda event: self._output.notice(replace(observation, event=event)))
+            case TurnFinished():
+                # Only how it ended is told of it, and how much it used.
+                redactor.end_message()
+                self._output.notice(observation)
+            case _:
+                redactor.end_message()
+                self._output.notice(redactor.covered(observation))
+
+    def finish(self, result: JsonObject) -> None:
+        self._redactor.end_message()
+        self._output.finish(self._redactor.covered(result))
+
+    def aside(self, line: str) -> None:
+        self._output.aside(self._redactor.mask(line))
+
+
+def redactor_for(cwd: str, env: Mapping[str, str]) -> SessionRedactor:
+    """The redactor of what `coupler exec` writes: of our environment, the agent's, and what is named."""
+    from coupler.agent.output import SessionRedactor
+    from coupler.cli.store_access import secret_names
+
+    redactor = SessionRedactor()
+    redactor.add_names(secret_names(cwd), {**os.environ, **env})
+    redactor.notice(env)
+    return redactor
 
 
 class JsonOutput:
