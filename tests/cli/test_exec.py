@@ -825,3 +825,16 @@ def test_secrets_are_masked_in_every_format_also_in_pieces(scripted, tmp_path, f
     assert "b7w0zx1r" not in done.stdout + done.stderr
     assert "[secret:ACME_API_KEY]" in done.stdout
     assert "and more" in done.stdout
+
+
+def test_a_workflow_that_fails_is_no_success_although_its_turn_ends(tmp_path):
+    flow = tmp_path / "flow.yaml"
+    flow.write_text("steps: [{id: bad, run: exit 4}]\n")
+    trust = [sys.executable, "-m", "coupler", "trust", str(flow), "--yes"]
+    subprocess.run(trust, cwd=tmp_path, check=True, capture_output=True)
+    served = shlex.join([sys.executable, "-m", "coupler", "serve", str(flow)])
+
+    done = execute(served, "go", cwd=tmp_path)
+
+    assert done.returncode == 3
+    assert "exit code 4" in done.stderr

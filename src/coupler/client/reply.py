@@ -33,6 +33,9 @@ _FAILED_STOPS: dict[str, tuple[AgentErrorKind, str]] = {
     "max_turn_requests": ("limit", "the agent reached its limit of requests in one turn"),
 }
 
+_FAILED_RUNS = frozenset({"failed", "cancelled", "not_started"})
+"""Statuses in the `_meta` of a workflow's answer, which ends its turn with `end_turn` all the same."""
+
 
 class TurnUsage(Struct, frozen=True, kw_only=True):
     """Tokens and cost of one prompt. `is_estimated` says that the tokens were estimated from the text."""
@@ -89,8 +92,18 @@ class Reply(Struct, frozen=True):
 
     @property
     def is_complete(self) -> bool:
-        """True if the stop reason is `end_turn`; a refusal, a limit or a cancel is no success."""
-        return self.stop_reason == "end_turn"
+        """True if the stop reason is `end_turn`; a refusal, a limit, a cancel or a failed run is no success."""
+        return self.stop_reason == "end_turn" and self.failure is None
+
+    @property
+    def failure(self) -> str | None:
+        """The reason, if the agent is a workflow that Coupler serves and its run has failed or not begun."""
+        told = (self.meta or {}).get("coupler")
+        if not isinstance(told, dict) or told.get("status") not in _FAILED_RUNS:
+            return None
+        error = told.get("error")
+        message = error.get("message") if isinstance(error, dict) else None
+        return message if isinstance(message, str) else f"the run is {told['status']}"
 
     @property
     def is_empty(self) -> bool:
@@ -120,6 +133,8 @@ class Reply(Struct, frozen=True):
         """Return the reply if it is complete, or raise an `AgentError` of the kind for its stop reason."""
         if self.is_complete:
             return self
+        if self.stop_reason == "end_turn":
+            raise AgentError("refused", f"the workflow failed: {self.failure}", reply=self)
         kind, message = _FAILED_STOPS.get(
             self.stop_reason, ("prompt", f"the turn ended for a reason of its own: {self.stop_reason!r}")
         )

@@ -344,7 +344,7 @@ class ExecRun:
                 denied = "; ".join(filter(None, [f"denied: {what}", decision.remedy]))
                 print_error(self._redactor.mask(denied), PROGRAM)
         elif reply is not None and code not in (DONE, DENIED):
-            print_error(f"the turn ended with {reply.stop_reason}", PROGRAM)
+            print_error(self._redactor.mask(reply.failure or f"the turn ended with {reply.stop_reason}"), PROGRAM)
         return code
 
     def _code(self, reply: Reply | None, failure: AgentError | None) -> int:
@@ -354,7 +354,7 @@ class ExecRun:
             return TIMEOUT if self._is_late(failure) else code_of_error(failure)
         if reply is None:
             return INTERRUPTED
-        code = code_of_stop(reply.stop_reason)
+        code = code_of_stop("refusal" if reply.failure is not None else reply.stop_reason)
         return DENIED if code == DONE and reply.denied and self._options.fail_on_denial else code
 
     def _in_words_of_options(self, error: AgentError) -> AgentError:
