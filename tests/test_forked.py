@@ -35,7 +35,10 @@ report = {
     "descriptors": sorted(int(name) for name in os.listdir("/proc/self/fd") if int(name) < 64),
     "given": [os.path.samestat(os.fstat(number), os.stat("given")) for number in GIVEN],
     "streams": [described(each) for each in (sys.__stdin__, sys.stderr)],
-    "signals": [str(signal.getsignal(each)) for each in (signal.SIGPIPE, signal.SIGCHLD, signal.SIGHUP)],
+    "signals": [
+        str(getattr(handler, "__qualname__", handler))
+        for handler in map(signal.getsignal, (signal.SIGPIPE, signal.SIGCHLD, signal.SIGHUP))
+    ],
     "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
 }
 json.dump(report, open(os.environ["REPORT"], "w"))

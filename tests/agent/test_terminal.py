@@ -17,6 +17,7 @@ from agent.steps import (
     tool_updates,
     update_of,
 )
+from coder.waiting import until
 from raw_client import texts
 from runtime.test_child import gone_within, is_running
 
@@ -354,7 +355,7 @@ class TestEnding:
         assert psutil.Process(client.process.pid).children() == []
 
     @pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")
-    def test_neither_finished_nor_cancelled_commands_leave_anything(self, converse):
+    def test_neither_finished_nor_cancelled_commands_leave_anything(self, converse, coupler_home):
         client, session = converse("""
             import asyncio, os, threading
             async def agent(turn):
@@ -369,7 +370,10 @@ class TestEnding:
                     asyncio.get_running_loop().call_later(0.02, asyncio.current_task().cancel)
                     await turn.terminal.run("sleep", "60")
         """)
-        client.prompt(session, "finish")
+        for _ in range(20):
+            client.prompt(session, "finish")
+        # Then the store's thread has done something, and has its connection.
+        until(lambda: (coupler_home / "coupler.db-wal").stat().st_size == 0)
         before = texts(client.prompt(session, "count")[0])
 
         for _ in range(20):

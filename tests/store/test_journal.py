@@ -760,7 +760,9 @@ def test_store_errors_are_what_flush_reports(store):
 
 
 @pytest.mark.parametrize("size", [1, 899, 900, 5000, 16_384, 16_385, 100_000])
-@pytest.mark.parametrize("content", [b"the same again ", b"\x78\x9c\xc3\xbf", b"7h1s 1s n0t r3p3a73d"])
+@pytest.mark.parametrize(
+    "content", [b"the same again ", b"\xff\xfe", b"\x78\x9c\xc3\xbf", b"7h1s 1s n0t r3p3a73d"]
+)
 def test_bodies_of_every_length_are_read_as_they_were_written(store, size, content):
     body = (content * (size // len(content) + 1))[:size]
 

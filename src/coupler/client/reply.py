@@ -92,7 +92,7 @@ class Reply(Struct, frozen=True):
 
     @property
     def is_complete(self) -> bool:
-        """True if the stop reason is `end_turn`; a refusal, a limit, a cancel or a failed run is no success."""
+        """True if the stop reason is `end_turn`; a refusal, limit, cancel or failed run is no success."""
         return self.stop_reason == "end_turn" and self.failure is None
 
     @property

@@ -409,6 +409,8 @@ def read_entries(connection: sqlite3.Connection, id: str, after: int, limit: int
 
 def compressed(body: bytes) -> bytes:
     """Compress the body of an entry, if it is long enough and that makes it much shorter."""
+    if body[:1] == COMPRESSED:
+        return COMPRESSED + zlib.compress(body, 1)
     if not COMPRESSED_FROM <= len(body) <= COMPRESSED_TO:
         return body
     shorter = COMPRESSED + zlib.compress(body, 1)
@@ -416,8 +418,11 @@ def compressed(body: bytes) -> bytes:
 
 
 def decompressed(body: bytes) -> bytes:
-    """Return the body of an entry as it was."""
-    return zlib.decompress(body[1:]) if body[:1] == COMPRESSED else body
+    """Return the body of an entry as it was; one that is damaged is left as it is."""
+    try:
+        return zlib.decompress(body[1:]) if body[:1] == COMPRESSED else body
+    except zlib.error:
+        return body
 
 
 def read_end(connection: sqlite3.Connection, id: str) -> tuple[int, int, int] | None:

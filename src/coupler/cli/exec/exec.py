@@ -344,7 +344,9 @@ class ExecRun:
                 denied = "; ".join(filter(None, [f"denied: {what}", decision.remedy]))
                 print_error(self._redactor.mask(denied), PROGRAM)
         elif reply is not None and code not in (DONE, DENIED):
-            print_error(self._redactor.mask(reply.failure or f"the turn ended with {reply.stop_reason}"), PROGRAM)
+            print_error(
+                self._redactor.mask(reply.failure or f"the turn ended with {reply.stop_reason}"), PROGRAM
+            )
         return code
 
     def _code(self, reply: Reply | None, failure: AgentError | None) -> int:
