@@ -23,7 +23,7 @@ def client(share):
 def said_about(client, params):
     answer = client.call("session/new", params)
     updates, _ = client.prompt(answer["result"]["sessionId"])
-    return updates[0]["content"]["text"]
+    return updates[-1]["content"]["text"]
 
 
 def test_a_session_works_in_the_directory_it_was_given(client, tmp_path):

@@ -92,7 +92,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     home = directory / "home"
     with serve(directory / "app.py", env={"COUPLER_HOME": str(home)}) as client:
         client.initialize()
-        ids = {name: client.new_session(str(directory / "work")) for name in ("worked", "empty")}
+        ids = {name: client.new_session(str(directory / "work")) for name in ("empty", "worked")}
         blocks = [
             {"type": "text", "text": f"{EVIL}\nwith ``` in it"},
             {"type": "image", "mimeType": "image/png", "data": PIXELS},

@@ -694,7 +694,7 @@ EXCERPT_LENGTH = 2000
 
 
 def last_lines(output: str, limit: int = EXCERPT_LENGTH) -> str:
-    """Return the end of an output in whole lines, or in whole words if its last line alone is too long."""
+    """Return the end of an output in whole lines; of a last line that is too long, its last words."""
     output = output.strip()
     if len(output) <= limit:
         return output
@@ -703,6 +703,6 @@ def last_lines(output: str, limit: int = EXCERPT_LENGTH) -> str:
         return cut.lstrip()
     for separators in ("\n", " \t"):
         begins = min((index for each in separators if (index := cut.find(each)) >= 0), default=-1)
-        if begins >= 0:
+        if begins >= 0 and (separators == "\n" or begins <= limit // 2):
             return ("" if separators == "\n" else "… ") + cut[begins:].lstrip()
     return f"…{cut}"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 GRAPHS_SUFFIX = ".langgraph"
-"""The ending of the file beside the store that keeps the conversations of LangChain agents."""
+"""The ending of the file beside the store in which version 0.1 kept the conversations of LangChain agents."""
 
 LARGE_LOG = 256 * 1024 * 1024
 """Bytes of the write-ahead log that it does not have while all is well."""
@@ -55,7 +55,7 @@ LOGIN = "run `coupler login coder`"
 
 
 def examine_store(section: DoctorSection, context: DoctorContext) -> None:
-    """Checks the file of the sessions, and the one of LangChain's conversations if there is one."""
+    """Checks the file of the sessions, and that of LangChain's conversations which version 0.1 has left."""
     from coupler.config import keys
     from coupler.runtime.directories import NoHomeError, store_file
 
