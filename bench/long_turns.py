@@ -28,7 +28,7 @@ AROUND = 5
 
 
 class LongTurn(NamedTuple):
-    """What one turn of so many steps has cost."""
+    """The cost of one turn of so many steps."""
 
     request: int
     """Bytes of the last request to the model."""

@@ -269,7 +269,7 @@ class ChoiceKind(msgspec.Struct, frozen=True):
 
 
 class KeepRule(msgspec.Struct, frozen=True):
-    """How long and how much of something is kept; what goes beyond is deleted, the oldest first."""
+    """A limit of age and size; what goes beyond is deleted, the oldest first."""
 
     age: int | None = None
     """Seconds since something last happened in it."""

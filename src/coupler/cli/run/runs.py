@@ -332,7 +332,7 @@ def _line_of(node: StepNode, parent: Place | None, record: RunRecord, mask: Mask
 
 
 def _written_lines(result: Result | None, mask: Mask, indent: str, *, is_full: bool) -> Iterator[StyledLine]:
-    """What a step wrote before it was cut off, with the marks of the log."""
+    """The output of a step before it was cut off, with the marks of the log."""
     if result is None or not _is_cut_off(result):
         return
     for mark, text in (("|", result.stdout), ("!", result.stderr), (">", result.text)):
