@@ -274,6 +274,24 @@ def test_a_message_that_is_changed_in_place_is_stored_anew_and_an_unstored_chang
     assert asyncio.run(change()) == (["one", "two"], ["changed", "two"])
 
 
+def test_an_early_message_that_is_changed_in_the_middle_of_a_turn_is_stored_anew_when_it_ends(path):
+    async def change():
+        async with opened(path) as saver:
+            messages = [AIMessage(str(n), id=str(n)) for n in range(100)]
+            await put(saver, {"messages": messages})
+            messages[0].content = "changed"
+            for last in range(3):
+                messages = [*messages, AIMessage("more", id=f"more {last}")]
+                goes_on = {"branch:to:model": None} if last < 2 else {}
+                await put(saver, {"messages": messages, **goes_on})
+            saver._threads.clear()
+            return (await saver.aget_tuple(PLACE)).checkpoint["channel_values"]["messages"]
+
+    found = asyncio.run(change())
+
+    assert [each.content for each in found] == ["changed", *map(str, range(1, 100)), *["more"] * 3]
+
+
 def test_messages_that_were_removed_go_from_the_file_when_the_next_turn_begins(tmp_path):
     path = tmp_path / "coupler.db"
 

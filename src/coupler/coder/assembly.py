@@ -17,6 +17,7 @@ from langchain_core.messages import HumanMessage, ToolMessage
 
 from coupler import acp
 from coupler.coder.compaction import CompactionMiddleware
+from coupler.coder.conversation import conversation_state
 from coupler.coder.hooks import HooksMiddleware
 from coupler.coder.instructions import NestedInstructions
 from coupler.coder.model.chat_model import chat_models, model_middleware
@@ -155,7 +156,9 @@ class _Assembly:
             CompactionMiddleware(model),
             *last,
         ]
-        return create_agent(model, tools, middleware=middleware, name=profile.name)
+        return create_agent(
+            model, tools, middleware=middleware, state_schema=conversation_state(), name=profile.name
+        )
 
     def _tools(self) -> Iterator[BaseTool]:
         """Return the tools that every agent of the session has."""

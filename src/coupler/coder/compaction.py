@@ -11,6 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
+from operator import is_
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired
 from weakref import ref
 
@@ -139,6 +140,7 @@ class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
         self._learnt: tuple[BaseChatModel, int] | None = None
         self._failed_in: ref[Turn] | None = None
         self._tokens = PerMessage(_tokens)
+        self._shown = WithinWindow()
 
     async def awrap_model_call(
         self,
@@ -147,7 +149,7 @@ class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """Call the model with what it is to see, shortened before if that is too long."""
         self._model = request.model
-        conversation = _VisibleConversation(request.state, request, self._window(), self._tokens)
+        conversation = _VisibleConversation(request.state, request, self._window(), self._tokens, self._shown)
         if conversation.is_full and not self._has_failed:
             await self._shorten_in_time(conversation)
         try:
@@ -170,7 +172,7 @@ class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
         messages = state["messages"]
         gone = [RemoveMessage(str(messages[-1].id))] if isinstance(messages[-1], HumanMessage) else []
         before = {**state, "messages": messages[:-1] if gone else messages}
-        conversation = _VisibleConversation(before, None, self._window(), self._tokens)
+        conversation = _VisibleConversation(before, None, self._window(), self._tokens, self._shown)
         if len(conversation.messages) < 2:
             await served.turn.say(NOTHING)
             return {"messages": gone, "jump_to": "end"}
@@ -223,9 +225,11 @@ class _VisibleConversation:
         request: ModelRequest[Any] | None,
         window: int,
         tokens: PerMessage[int],
+        shown: WithinWindow,
     ) -> None:
         self.window = window
         self._tokens = tokens
+        self._shown = shown
         self.change: Compacted | None = None
         """The summary to write into the state."""
         self._state = state
@@ -236,9 +240,8 @@ class _VisibleConversation:
         """The messages that the model sees."""
         # Other middleware may have changed what the state has.
         messages = self._request.messages if self._request is not None else self._state["messages"]
-        return within_window(
-            visible_messages({"messages": messages, COMPACTED: self._compacted}), self.window
-        )
+        visible = visible_messages({"messages": messages, COMPACTED: self._compacted})
+        return self._shown(visible, self.window)
 
     @property
     def request(self) -> ModelRequest[Any]:
@@ -362,6 +365,26 @@ def summary_message(compacted: Compacted) -> HumanMessage:
     )
 
 
+class WithinWindow:
+    """Computes `within_window` of a conversation, only for what has come as long as it grows at its end."""
+
+    def __init__(self) -> None:
+        self._window = 0
+        self._settled: list[AnyMessage] = []
+        """The messages that later ones cannot change any more."""
+        self._shown: list[AnyMessage] = []
+
+    def __call__(self, messages: Sequence[AnyMessage], window: int) -> list[AnyMessage]:
+        """Return the messages as they are shown."""
+        settled = len(self._settled)
+        if window != self._window or len(messages) < settled or not all(map(is_, messages, self._settled)):
+            settled = 0
+        self._window = window
+        self._shown = [*self._shown[:settled], *within_window(messages[settled:], window)]
+        self._settled = [*messages[: _unseen(messages)]]
+        return [*self._shown]
+
+
 def within_window(messages: Sequence[AnyMessage], window: int) -> list[AnyMessage]:
     """Return the messages with texts cut in the middle that would fill too much of the window.
 
@@ -420,7 +443,7 @@ def _unseen(messages: Sequence[AnyMessage]) -> int:
 
 def reported_tokens(messages: Sequence[AnyMessage], compacted: Compacted | None) -> int:
     """Return the tokens of the last answer as reported, and of what came since; 0 if not known."""
-    ids = [message.id for message in messages]
+    ids = [] if compacted is None else [message.id for message in messages]
     since = ids.index(compacted["seen"]) + 1 if compacted is not None and compacted["seen"] in ids else 0
     for at in range(len(messages) - 1, since - 1, -1):
         message = messages[at]

@@ -24,6 +24,7 @@ from coupler.coder.compaction import visible_messages
 from coupler.coder.tools.outputs import fenced, truncated
 from coupler.config.lookup import is_repository
 from coupler.langchain.current import current
+from coupler.langchain.messages import PerMessage
 from coupler.langchain.middleware import with_text
 from coupler.langchain.tool_arguments import paths_in
 from coupler.permission.patterns import is_sensitive
@@ -134,6 +135,7 @@ class NestedInstructions(AgentMiddleware[Any, Any, Any]):
     def __init__(self) -> None:
         super().__init__()
         self._side_by_side: tuple[str | None, dict[str, str]] = (None, {})
+        self._given_with = PerMessage(_given_with)
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
@@ -155,7 +157,8 @@ class NestedInstructions(AgentMiddleware[Any, Any, Any]):
         messages = visible_messages(state)
         latest = next((each.id for each in reversed(messages) if isinstance(each, AIMessage)), None)
         if self._side_by_side[0] != latest or latest is None:
-            self._side_by_side = (latest, _named_in(messages))
+            files = [given for given in self._given_with(messages) if given is not None]
+            self._side_by_side = (latest, {path: digest for given in files for path, digest in given.items()})
         return self._side_by_side[1]
 
 
@@ -185,12 +188,10 @@ def _sources(session: Session, arguments: Mapping[str, Any]) -> list[Instruction
     return [*sources.values()]
 
 
-def _named_in(messages: Iterable[BaseMessage]) -> dict[str, str]:
-    named: dict[str, str] = {}
-    for message in messages:
-        given = message.additional_kwargs.get(GIVEN_KEY)
-        named |= given if isinstance(given, dict) else {}
-    return named
+def _given_with(message: BaseMessage) -> dict[str, str] | None:
+    """Return the files that are given with a message, with digests; None without any."""
+    given = message.additional_kwargs.get(GIVEN_KEY)
+    return given if isinstance(given, dict) and given else None
 
 
 def _digests(found: Iterable[Instruction]) -> dict[str, str]:

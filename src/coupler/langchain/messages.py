@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter, eq
+from operator import attrgetter, eq, is_
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from coupler.agent.content import BLOCKS, LONGEST_PIECE, pieces
@@ -36,6 +36,9 @@ NO_JSON = "the model wrote arguments that are not JSON, so the call was not made
 INTERNAL_TRANSFORMER = "InternalCallTransformer"
 """LangChain's transformer for internal model calls of middleware, which are not shown anyway."""
 
+LAST_ONES = 32
+"""Messages at the end of a conversation that somebody may well have changed since they were added."""
+
 _NOTHING = {"content": "", "artifact": None}
 
 
@@ -43,43 +46,61 @@ class PerMessage(Generic[T]):
     """Computes something of each message of a conversation, once as long as those before it stay the same.
 
     A conversation is handed over whole with every step: what is computed of all its messages each time makes
-    a long turn cost the square of its length. A message that was changed is computed anew.
+    a long turn cost the square of its length. Use it where nobody changes a message in place.
     """
 
     def __init__(self, compute: Callable[[BaseMessage], T]) -> None:
         self._compute = compute
-        self._known = Conversation()
+        self._messages: list[BaseMessage] = []
         self._values: list[T] = []
 
     def __call__(self, messages: Sequence[BaseMessage]) -> list[T]:
         """Return the value of each message."""
-        same = self._known.become(messages)
-        self._values = self._values[:same] + [self._compute(message) for message in messages[same:]]
+        same = self._same(messages)
+        self._values[same:] = [self._compute(message) for message in messages[same:]]
+        self._messages[same:] = messages[same:]
         return [*self._values]
+
+    def _same(self, messages: Sequence[BaseMessage]) -> int:
+        """Return how many messages at the beginning are, or say, the same as before."""
+        before = self._messages
+        # Usually all are: compared without a step of Python's for each.
+        if len(messages) >= len(before) and all(map(is_, messages, before)):
+            return len(before)
+        for at, (new, old) in enumerate(zip(messages, before, strict=False)):
+            if new is not old and fields_of(new) != fields_of(old):
+                return at
+        return min(len(messages), len(before))
 
 
 class Conversation:
     """Messages as they were, to compare others with: most conversations only grow at their end."""
 
-    def __init__(self, messages: Sequence[BaseMessage] = ()) -> None:
+    def __init__(self, messages: Sequence[BaseMessage]) -> None:
+        self._messages = [*messages]
         self._fields = [copied_fields(message) for message in messages]
 
-    def __len__(self) -> int:
-        return len(self._fields)
+    def grow(self, messages: list[Any], *, thoroughly: bool) -> list[Any] | None:
+        """Take the messages after those, and return them; None if any of the earlier ones is another.
 
-    def become(self, messages: Sequence[BaseMessage]) -> int:
-        """Take these messages; returns how many at their beginning are the same as before."""
-        same = self.same(messages)
-        self._fields[same:] = [copied_fields(message) for message in messages[same:]]
-        return same
-
-    def same(self, messages: Sequence[BaseMessage]) -> int:
-        """Return how many messages at the beginning are as they were."""
-        # Usually all are: compared without a step of Python's for each.
-        if len(messages) >= len(self._fields) and all(map(eq, map(fields_of, messages), self._fields)):
-            return len(self._fields)
-        pairs = zip(map(fields_of, messages), self._fields, strict=False)
-        return next((at for at, (new, old) in enumerate(pairs) if new != old), min(len(messages), len(self)))
+        Messages that were changed in place are found thoroughly, or if they are among the last ones.
+        """
+        known = len(self._messages)
+        sure = 0 if thoroughly else max(known - LAST_ONES, 0)
+        if not all(map(is_, messages, self._messages[:sure])):
+            sure = 0
+        more = messages[known:]
+        try:
+            is_same = all(map(eq, map(fields_of, messages[sure:known]), self._fields[sure:]))
+            new = [copied_fields(message) for message in more]
+        except AttributeError:
+            # Something that is no message.
+            return None
+        if not is_same or len(messages) < known:
+            return None
+        self._messages += more
+        self._fields += new
+        return more
 
 
 fields_of = attrgetter("__dict__", "__pydantic_extra__")

@@ -53,6 +53,10 @@ T = TypeVar("T")
 CLOSE_TIMEOUT = 10.0
 """Seconds to wait for what is still being written when the database is closed."""
 
+TO_NODE = "branch:to:"
+TASKS = "__pregel_tasks"
+"""The channels by which LangGraph runs nodes next: their beginning, and the one for all that were sent."""
+
 SMALL = 512
 """Bytes up to which a part of a state is stored in the checkpoint itself."""
 
@@ -201,9 +205,12 @@ class ThreadItems:
         """Return a checkpoint as it is stored."""
         rest = {key: value for key, value in checkpoint.items() if key != "channel_values"}
         versions = checkpoint["channel_versions"]
+        channels = checkpoint["channel_values"]
+        # In the middle of a turn, with nodes to run, it is enough to look at what has just come.
+        ends = not channels.get(TASKS) and not any(name.startswith(TO_NODE) for name in channels)
         values = {
-            name: self._channel((namespace, name), versions.get(name), value, serde)
-            for name, value in checkpoint["channel_values"].items()
+            name: self._channel((namespace, name), versions.get(name), value, serde, thoroughly=ends)
+            for name, value in channels.items()
         }
         return StoredState(StoredValue(*serde.dumps_typed(rest)), values)
 
@@ -257,17 +264,23 @@ class ThreadItems:
         self._by_identity = {id(known.message): known for known in self._by_number.values()}
         self.unwritten = {number: item for number, item in self.unwritten.items() if number in numbers}
 
-    def _channel(self, place: tuple[str, str], version: Any, value: Any, serde: SerializerProtocol) -> Form:
+    def _channel(
+        self,
+        place: tuple[str, str],
+        version: Any,
+        value: Any,
+        serde: SerializerProtocol,
+        *,
+        thoroughly: bool,
+    ) -> Form:
         known = self._channels.get(place)
         if known is not None and version is not None and known.version == version:
             form = known.form
             if isinstance(form, StoredValue) and len(form.body) > SMALL and known.seen >= SEEN_UNCHANGED:
                 form = self._item(form)
             now = known._replace(form=form, seen=known.seen + 1)
-        elif known is not None and _has_only_grown(known, value):
+        elif known is not None and (more := _more_messages(known, value, thoroughly=thoroughly)) is not None:
             assert isinstance(known.form, StoredList)
-            assert known.messages is not None
-            more = value[known.messages.become(value) :]
             form = StoredList(_joined([*known.form.parts, *self._parts(more, serde)]))
             now = _KnownValue(version, form, 0, known.messages)
         else:
@@ -275,7 +288,7 @@ class ThreadItems:
         self._channels[place] = now
         return now.form
 
-    def _parts(self, values: list[Any], serde: SerializerProtocol) -> list[Part]:
+    def _parts(self, values: Sequence[Any], serde: SerializerProtocol) -> list[Part]:
         return _joined([self._part(each, serde) for each in values])
 
     def _part(self, value: Any, serde: SerializerProtocol) -> Part:
@@ -308,11 +321,11 @@ class ThreadItems:
         self._by_identity[id(message)] = self._by_number[number] = known
 
 
-def _has_only_grown(known: _KnownValue, value: Any) -> bool:
-    """Tell whether a list of messages only has more at its end than the last one."""
-    if known.messages is None or not _has_only_messages(value):
-        return False
-    return known.messages.same(value) == len(known.messages)
+def _more_messages(known: _KnownValue, value: Any, *, thoroughly: bool) -> list[Any] | None:
+    """Return the messages that a list has after those of the last one, if it only has more at its end."""
+    if known.messages is None or type(value) is not list:
+        return None
+    return known.messages.grow(value, thoroughly=thoroughly)
 
 
 def _conversation(value: Any) -> Conversation | None:

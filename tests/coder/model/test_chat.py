@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 
 from coupler.coder.model import chat_model as module
@@ -223,3 +224,33 @@ def failure_from(model: BaseChatModel) -> Any:
     failure = failure_of(caught.value, caught.value)
     assert failure is not None, caught.value
     return failure
+
+
+def test_a_conversation_is_sent_as_langchain_sends_it_in_every_request() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    call = {"name": "read_file", "args": {"path": "ä.py"}, "id": "call_1", "type": "tool_call"}
+    conversation: list[BaseMessage] = [
+        SystemMessage("Be brief."),
+        HumanMessage([{"type": "text", "text": 'Look: "ü" \u2028 \\'}, picture]),
+        AIMessage("", tool_calls=[call]),
+        ToolMessage("print()", tool_call_id="call_1"),
+        AIMessage("It prints."),
+        HumanMessage("Thanks"),
+    ]
+    tool = {"type": "function", "function": {"name": "read_file", "parameters": {"type": "object"}}}
+    with ModelServer([says("fine")] * 8) as server:
+        ours = a_model("openai:some-model", server.url).bind(tools=[tool], temperature=0.5)
+        theirs = ChatOpenAI(model="some-model", base_url=server.url, api_key=KEY, stream_usage=True)  # type: ignore[arg-type]
+
+        async def ask(model: Any, messages: list[BaseMessage]) -> dict[str, Any]:
+            async for _ in model.astream(messages):
+                pass
+            return server.asked[-1]
+
+        async def ask_both() -> None:
+            # Growing, then shorter with another beginning.
+            for messages in (conversation[:2], conversation[:4], conversation, conversation[1:2]):
+                sent = await ask(ours, messages)
+                assert sent == await ask(theirs.bind(tools=[tool], temperature=0.5), messages)
+
+        asyncio.run(ask_both())

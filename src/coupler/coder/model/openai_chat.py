@@ -2,27 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from langchain_core.messages import BaseMessage
 from langchain_openai import ChatOpenAI
-from pydantic import PrivateAttr
+from openai import AsyncOpenAI
+from pydantic import PrivateAttr, model_validator
 
 from coupler.langchain.messages import PerMessage
+
+if TYPE_CHECKING:
+    from openai._models import FinalRequestOptions
 
 AS_IT_IS = "extra_body"
 """The argument of the openai package for what goes into the request without a look at it."""
 
 
+class _ConvertedMessage(NamedTuple):
+    """A message as servers read it, and its JSON."""
+
+    value: dict[str, Any]
+    encoded: bytes
+
+
+class _ConvertedMessages(list[dict[str, Any]]):
+    """Messages as servers read them, with their JSON."""
+
+    def __init__(self, messages: Sequence[_ConvertedMessage]) -> None:
+        super().__init__(message.value for message in messages)
+        self.encoded = [message.encoded for message in messages]
+
+
+class _EncodedClient(AsyncOpenAI):
+    """A client of the openai package that does not encode again what is encoded."""
+
+    async def _prepare_options(self, options: FinalRequestOptions) -> FinalRequestOptions:
+        options = await super()._prepare_options(options)
+        others = {**cast("dict[str, Any]", options.json_data or {}), **(options.extra_json or {})}
+        messages = others.pop("messages", None)
+        if isinstance(messages, _ConvertedMessages) and messages:
+            # Joined once: it may be megabytes.
+            parts = [*messages.encoded]
+            parts[0] = _encoded(others)[:-1] + b',"messages":[' + parts[0]
+            parts[-1] += b"]}"
+            options.json_data, options.extra_json = b",".join(parts), None
+        return options
+
+
 class OpenAIChat(ChatOpenAI):
-    """A chat client that converts each message of a conversation once.
+    """A chat client that converts and encodes each message of a conversation once.
 
     LangChain converts all messages for every request. After it the openai package looks for values with types
     of their own in all of them, and finds none: that takes 150 µs a message, a third of a second in a
-    conversation of 2,000.
+    conversation of 2,000. Then it encodes all of them, which takes 4 µs a message.
     """
 
-    _converted: PerMessage[dict[str, Any]] | None = PrivateAttr(None)
+    _converted: PerMessage[_ConvertedMessage] | None = PrivateAttr(None)
+
+    @model_validator(mode="after")
+    def send_encoded(self) -> Self:
+        """Have the client send what is encoded as it is."""
+        if type(self.root_async_client) is AsyncOpenAI:
+            self.root_async_client.__class__ = _EncodedClient
+        return self
 
     def _get_request_payload(
         self, input_: Any, *, stop: list[str] | None = None, **kwargs: Any
@@ -31,14 +75,20 @@ class OpenAIChat(ChatOpenAI):
             return super()._get_request_payload(input_, stop=stop, **kwargs)
         if self._converted is None:
             self._converted = PerMessage(self._convert)
-        messages = self._converted(self._convert_input(input_).to_messages())
+        # Messages of LangChain's are what all its own requests come with.
+        messages = input_ if isinstance(input_, list) else self._convert_input(input_).to_messages()
+        converted = _ConvertedMessages(self._converted(messages))
         payload = super()._get_request_payload([], stop=stop, **kwargs)
         as_it_is = {
-            "messages": messages,
+            "messages": converted,
             **{name: payload.pop(name) for name in ("tools",) if name in payload},
         }
         return {**payload, AS_IT_IS: {**as_it_is, **(payload.get(AS_IT_IS) or {})}}
 
-    def _convert(self, message: BaseMessage) -> dict[str, Any]:
+    def _convert(self, message: BaseMessage) -> _ConvertedMessage:
         [converted] = super()._get_request_payload([message])["messages"]
-        return dict(converted)
+        return _ConvertedMessage(dict(converted), _encoded(converted))
+
+
+def _encoded(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
