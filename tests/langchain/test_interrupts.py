@@ -3,15 +3,12 @@
 import json
 
 import pytest
-from langgraph.types import Interrupt
 
-from agent.steps import asks, cancel, final_call, text_of, update_of
+from agent.steps import asks, cancel, final_call, leave, text_of, update_of
 from coupler.langchain.graph_run import MOST_INVALID_ANSWERS
-from coupler.langchain.interrupts import answer_in_prompt
-from labs.langchain.acting import by_id
-from labs.langchain.ordering import accepted, offered, selected
+from labs.langchain.acting import Stage, by_id
+from labs.langchain.ordering import TO_ORDER, accepted, offered, selected
 from raw_client import is_answer_to, texts
-from tables import table
 
 WRITE = ("write_file", {"path": "a.txt", "content": "x"})
 LOOKUP = ("lookup", {"topic": "tea"})
@@ -492,6 +489,22 @@ def test_an_answer_in_the_chat_survives_a_restart(order):
     assert at.says("42") == "42"
 
 
+def test_a_question_is_answered_in_another_process_after_a_wrong_answer_there(tmp_path):
+    (tmp_path / "order.py").write_text(asking("Which one?", ", response_schema=Settings"))
+    first = Stage(TO_ORDER, tmp_path / "home")
+    client, session = first.session(tmp_path)
+    assert texts(client.prompt(session, "go")[0]).startswith("Which one?")
+    first.close()
+
+    with Stage(TO_ORDER, tmp_path / "home").client as client:
+        load = {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []}
+        assert "result" in client.call("session/load", load)
+        client._held.clear()
+        assert "size: expected one of small, large" in texts(client.prompt(session, "size: none")[0])
+        assert texts(client.prompt(session, "Large")[0]) == "Settings(size='large', count=1)"
+        leave(client)
+
+
 def test_a_question_that_is_declined_ends_the_turn_and_the_next_prompt_begins_anew(order):
     at = order(asking("Who?"), forms=True)
     request = at.client.prompt_request(at.id, "go")
@@ -502,33 +515,6 @@ def test_a_question_that_is_declined_ends_the_turn_and_the_next_prompt_begins_an
     assert answer["result"]["stopReason"] == "end_turn"
 
     assert at.says("again", reply=accepted(value="me")) == "'me'"
-
-
-@table(
-    ("schema", "text", "answer"),
-    [
-        (None, " me ", "me"),
-        ({"type": "integer"}, "3", 3),
-        ({"type": "integer"}, "three", None),
-        ({"type": "boolean"}, "Yes", True),
-        ({"type": "string", "enum": ["red", "blue"]}, "BLUE", "blue"),
-        ({"type": "string", "enum": ["red", "blue"]}, "green", None),
-        ({"type": "object", "properties": {"a": {"type": "integer"}}}, '{"a": 1}', {"a": 1}),
-        ({"type": "object", "properties": {"a": {"type": "integer"}}}, "7", {"a": 7}),
-        ({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}, "x", None),
-        ({"type": "array", "items": {"type": "integer"}}, "[1]", [1]),
-        ({"type": "array", "items": {"type": "integer"}}, "one", None),
-    ],
-)
-def test_a_prompt_is_read_as_the_answer_if_it_fits(schema, text, answer):
-    command = answer_in_prompt([Interrupt("?", id="1", response_schema=schema)], "1", text)
-    assert (command and command.resume["1"]) == answer
-
-
-def test_a_prompt_answers_only_what_was_asked_in_the_chat():
-    questions = [Interrupt("?", id="1"), Interrupt("?", id="2")]
-    assert answer_in_prompt(questions, "2", "yes").resume == {"2": "yes"}
-    assert answer_in_prompt(questions, "3", "yes") is None
 
 
 class TestBreakpoints:
@@ -586,3 +572,155 @@ def test_a_value_that_is_only_like_a_review_is_a_question(order):
     at = order(asking(odd), forms=True)
 
     assert at.says("go", reply=accepted(value="me")) == "'me'"
+
+
+class TestAnswersInTheChat:
+    REVIEW = """
+class Review(BaseModel):
+    decision: Literal["write", "change"]
+    wish: str = ""
+"""
+
+    def order(self, order, value="What now?", schema=", response_schema=Review", **more):
+        return order(self.REVIEW + asking(value, schema), **more)
+
+    def test_the_question_says_how_it_is_answered(self, order):
+        asked = self.order(order).says("go")
+
+        assert asked.startswith("What now?")
+        assert "- Decision: one of write, change" in asked
+        assert "`write` alone is an answer" in asked
+        assert "Write `cancel` to drop the question." in asked
+
+    @pytest.mark.parametrize("answer", ["write", "Decision: write", '{"decision": "write"}'])
+    def test_plain_words_are_read_against_the_schema(self, order, answer):
+        at = self.order(order)
+        at.says("go")
+
+        assert at.says(answer) == "Review(decision='write', wish='')"
+
+    def test_what_does_not_fit_is_asked_again_as_often_as_needed(self, order):
+        at = self.order(order)
+        at.says("go")
+
+        for wrong in ("paint it", "", "decision: paint"):
+            asked = at.says(wrong)
+            assert asked.startswith("What now?"), wrong
+            assert "That is no answer to the agent's question" in texts(at.updates)
+            reopen(at)
+
+        assert at.says("change: say less") == "Review(decision='change', wish='say less')"
+
+    def test_a_question_is_dropped_by_a_word_and_the_next_prompt_begins_anew(self, order):
+        at = self.order(order)
+        at.says("go")
+
+        assert "The question is dropped" in at.says("Cancel")
+        assert at.says("write").startswith("What now?")
+
+    def test_a_question_that_names_the_word_gets_it_as_an_answer(self, order):
+        at = order(asking("Order it, or cancel?"))
+
+        assert "drop the question" not in at.says("go")
+        assert at.says("cancel") == "'cancel'"
+
+    def test_attachments_are_text_for_a_question_that_asks_for_text(self, order):
+        at = order(asking("What is it about?"))
+        at.says("go")
+
+        assert at.says(attached("this")) == repr("this\n\n[Resource: a.txt](file:///a.txt)")
+
+    def test_other_attachments_are_told_to_be_left_out(self, order):
+        at = self.order(order)
+        at.says("go")
+
+        assert at.says(attached("write")) == "Review(decision='write', wish='')"
+        assert "Attachments are not part of an answer" in texts(at.updates)
+
+    def test_an_answer_without_text_is_asked_again(self, order):
+        at = order(asking("What is it about?"))
+        at.says("go")
+
+        assert at.says([PICTURE]).startswith("What is it about?")
+        assert at.says("tea") == "'tea'"
+
+    def test_questions_of_branches_are_asked_again_each_for_itself(self, order):
+        at = order(BRANCHES)
+
+        assert at.says("go").startswith("How many left?")
+        assert at.says("x").startswith("How many left?")
+        assert at.says("1").startswith("How many right?")
+        assert at.says("x").startswith("How many right?")
+        assert at.says("2") == "{'left': 1, 'right': 2}"
+
+    def test_a_question_inside_of_a_graph_is_asked_again_there(self, order):
+        at = order(INSIDE.replace('interrupt("When?")', 'interrupt("When?", response_schema=int)'))
+        at.says("go")
+
+        assert at.says("me").startswith("When?")
+        assert at.says("later").startswith("When?")
+        assert at.says("12") == "['prepared', 'me', 'me', 12]"
+
+
+PICTURE = {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}
+
+
+def attached(text):
+    return [
+        {"type": "text", "text": text},
+        {"type": "resource_link", "uri": "file:///a.txt", "name": "a.txt"},
+    ]
+
+
+BRANCHES = """
+from langchain_core.messages import AIMessage
+from langgraph.graph import START, MessagesState, StateGraph
+
+got = {}
+
+def asking(side):
+    def ask(state):
+        got[side] = interrupt(f"How many {side}?", response_schema=int)
+    return ask
+
+def end(state):
+    return {"messages": [AIMessage(repr(dict(sorted(got.items()))))]}
+
+agent = StateGraph(MessagesState).add_node("left", asking("left")).add_node("right", asking("right"))
+agent = agent.add_node(end).add_edge(START, "left").add_edge(START, "right")
+agent = agent.add_edge(["left", "right"], "end").compile()
+"""
+
+SENDS = """
+from langchain_core.messages import AIMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+
+def ask(state):
+    answer = interrupt("Send it?")
+    is_sent = bool({test})
+    why = interrupt("What do you think of that?")
+    return {{"messages": [AIMessage(f"{{'sent' if is_sent else 'not sent'}}, {{why}}")]}}
+
+agent = StateGraph(MessagesState).add_node(ask).add_edge(START, "ask").compile(checkpointer={saver})
+"""
+
+
+@pytest.mark.parametrize("saver", ["None", "InMemorySaver()"])
+@pytest.mark.parametrize("test", ["answer", 'answer != "no"', 'answer.lower() == "yes"'])
+class TestYesAndNo:
+    """The node asks twice, so that its first answer is read from the checkpointer when it runs again."""
+
+    def test_a_no_in_the_chat_is_one_to_every_kind_of_graph(self, order, test, saver):
+        at = order(SENDS.format(test=test, saver=saver))
+
+        assert at.says("go").startswith("Send it?")
+        at.says("no")
+        assert at.says("fine") == "not sent, fine"
+
+    def test_so_is_a_no_in_a_form_and_a_yes_is_a_yes(self, order, test, saver):
+        at = order(SENDS.format(test=test, saver=saver), forms=True)
+
+        for answer, then in (("no", "not sent, x"), ("yes", "sent, x")):
+            replies = {"Send it?": accepted(value=answer), "What do you think of that?": accepted(value="x")}
+            assert at.says("go", reply=lambda frame, told=replies: told[frame["params"]["message"]]) == then

@@ -164,15 +164,18 @@ class Answer(Struct, Generic[T], frozen=True):
 
 
 @overload
-async def ask(turn: Turn, message: str, spec: type[T]) -> Answer[T]: ...
+async def ask(turn: Turn, message: str, spec: type[T], *, in_chat: str = "") -> Answer[T]: ...
 
 
 @overload
-async def ask(turn: Turn, message: str, spec: object) -> Answer[Any]: ...
+async def ask(turn: Turn, message: str, spec: object, *, in_chat: str = "") -> Answer[Any]: ...
 
 
-async def ask(turn: Turn, message: str, spec: object) -> Answer[Any]:
-    """Ask for what `spec` describes; see `Form.of` for what that can be."""
+async def ask(turn: Turn, message: str, spec: object, *, in_chat: str = "") -> Answer[Any]:
+    """Ask for what `spec` describes; see `Form.of` for what that can be.
+
+    `in_chat` is added to a question in the chat, by those who read the next prompt as its answer.
+    """
     form: Form[Any] = Form.of(spec)
     message = _checked_message(message)
     _refuse_secret(message, form)
@@ -181,7 +184,7 @@ async def ask(turn: Turn, message: str, spec: object) -> Answer[Any]:
     options = _dialog_of(form)
     if options is not None:
         return await _ask_by_permission(turn, message, form, options)
-    await turn.say_apart(f"{message}\n\n{form.explain()}")
+    await turn.say_apart("\n\n".join(filter(None, (message, form.explain(), in_chat))))
     return Answer("decline", reason=ASKED_IN_CHAT)
 
 

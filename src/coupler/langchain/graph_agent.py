@@ -23,6 +23,7 @@ from coupler.agent.errors import store_failed
 from coupler.agent.factory import ExternalSession
 from coupler.events import Content, Text, Thought, ToolOutput, ToolUpdate
 from coupler.events.records import RecordedEvent, UserMessage
+from coupler.langchain.answers import register_refusals
 from coupler.langchain.checkpoints import (
     checkpoint_store,
     copy_thread,
@@ -97,6 +98,7 @@ class GraphAgent(FrameworkAgent):
         self._sizes = context_sizes(graph)
         self._filters = stream_filters(graph)
         listen_for_retries()
+        register_refusals()
         speed_up_partial_json()
         self._saver: BaseCheckpointSaver[Any] | None = None
         self._kept: Graph | None = None

@@ -116,6 +116,8 @@ class GraphRun:
         self._before = {key: each for key, each in self._session.state.items() if key in _PROGRESS}
         await self._drop_what_was_not_answered()
         given = await self._given()
+        if given is _NONE:
+            return None  # the user has dropped the question that was open, or it is asked again
         await self._go_on(given, self._config(self._session.state.get("checkpoint")))
         while self._projection.interrupts or self._projection.is_at_breakpoint:
             answers = await self._answers()
@@ -160,9 +162,12 @@ class GraphRun:
         return None if await may_continue(state, self._current) else _NONE
 
     async def _given(self) -> Any:
-        """Return the prompt as the graph takes it: as a new input, or as the answer to what it has asked."""
-        checkpoint, asked = self._session.state.get("checkpoint"), self._session.state.pop("asked", None)
-        has_more_below = self._session.state.pop("below", False)
+        """Return the prompt as the graph takes it: as a new input, or as the answer to what it has asked.
+
+        `_NONE` if the prompt neither answers the open question nor is anything else to the graph.
+        """
+        told = self._session.state
+        checkpoint, asked, has_more_below = told.get("checkpoint"), told.get("asked"), "below" in told
         if checkpoint is None:
             return self._shape.input(self._current.turn, [])
         place = _place(self._config(checkpoint))
@@ -176,13 +181,23 @@ class GraphRun:
         if asked is not None:
             from coupler.langchain.interrupts import answer_in_prompt
 
-            answer = answer_in_prompt(state.interrupts, asked, self._current.turn.text)
+            answer = await answer_in_prompt(state.interrupts, asked, self._current)
+            if answer == "again":
+                return _NONE
+            self._forget("asked")
+            if answer == "dropped":
+                return _NONE
             if answer is not None:
+                self._forget("below")
                 return answer
+        self._forget("below")
         mended = await self._mending(messages, below)
         # Nodes that return the whole conversation return these, too: nobody says them now.
         self._projection.know(mended)
         return self._shape.input(self._current.turn, mended)
+
+    def _forget(self, key: str) -> None:
+        self._session.state = {name: each for name, each in self._session.state.items() if name != key}
 
     def _said_in(self, state: StateSnapshot) -> list[BaseMessage]:
         return self._shape.messages(state.values)
@@ -256,7 +271,8 @@ class GraphRun:
 
     async def _begin_anew(self) -> None:
         """Say that the graph's checkpointer has lost the conversation, and begin again."""
-        self._session.state = {**self._session.state, "checkpoint": None}
+        rest = {key: each for key, each in self._session.state.items() if key not in _PROGRESS}
+        self._session.state = {**rest, "checkpoint": None}
         await self._current.turn.notice(
             "The agent does not remember this conversation",
             "Its checkpointer has lost it. What was said before is shown, but the model does not know it.",

@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 from langgraph.types import Command, Interrupt, StateSnapshot
 
 from coupler.agent.content import json_value
 from coupler.agent.elicitation import ASKED_IN_CHAT, Form, FormError, names_secret, would_ask_in_chat
+from coupler.agent.elicitation import ask as ask_user
+from coupler.fields.form_fields import TextField
+from coupler.langchain.answers import as_spoken, drops_question, how_to_answer, read_answer, read_list
 from coupler.langchain.permission import DECISIONS, USUAL_DECISIONS, DecisionName, ToolDecision, permit
+from coupler.schema.v1 import ResourceLink, TextContent, TextResourceContents
 
 if TYPE_CHECKING:
     from langchain_core.messages import ToolCall
@@ -31,6 +35,10 @@ NO_SECRETS = (
     "the question asks for a secret, and forms are no place for one: "
     "ask for secrets with `acp.current().turn.ask_url(…)`"
 )
+
+DROPPED = "The question is dropped, and the agent does not go on. Your next prompt begins anew."
+
+LEFT_OUT = "The agent has asked for text, so it gets what you wrote, and not what you attached."
 
 _QUESTIONS = ("question", "message", "prompt", "query", "description", "title", "text")
 _CHOICES = ("options", "choices")
@@ -62,17 +70,44 @@ async def answers_to(interrupts: Sequence[Interrupt[Any]], current: Current) -> 
     return None
 
 
-def answer_in_prompt(interrupts: Sequence[Interrupt[Any]], asked: object, text: str) -> Command[Any] | None:
-    """Return a prompt as the answer to the question in the chat; None if it does not fit."""
+async def answer_in_prompt(
+    interrupts: Sequence[Interrupt[Any]], asked: object, current: Current
+) -> Command[Any] | Literal["again", "dropped"] | None:
+    """Return the prompt as the answer to the question in the chat; None if that question is not open.
+
+    A prompt that does not fit is no answer: the user is told what is expected, and the question stays open
+    until they answer or drop it.
+    """
     interrupt = next((each for each in interrupts if each.id == asked), None)
     if interrupt is None:
         return None
-    spec = _spec(interrupt)
+    question, spec = _posed(interrupt)
+    form: Form[Any] = Form.of(_form(spec))
+    words = "\n\n".join(block.text for block in current.turn.blocks if isinstance(block, TextContent))
+    if drops_question(words, question, form):
+        await current.turn.say_apart(DROPPED)
+        return "dropped"
     try:
-        answer = text.strip() if spec is str else _read(spec, text)
-    except (ValueError, RecursionError):
-        return None
+        answer = read_prompt(interrupt, words, current.turn.text)
+    except FormError as error:
+        await current.turn.say_apart(f"That is no answer to the agent's question: {error}.")
+        await ask(interrupt, current)
+        current.asked_in_chat = interrupt.id
+        return "again"
+    await _tell_what_is_left_out(form, current)
     return Command(resume={interrupt.id: answer})
+
+
+async def _tell_what_is_left_out(form: Form[Any], current: Current) -> None:
+    """Say that attachments are no part of an answer, as far as they are not text for a field of text."""
+    takes_text = _is_text(form)
+    taken = (TextContent, ResourceLink) if takes_text else TextContent
+    if any(
+        not isinstance(block, taken)
+        and not (takes_text and isinstance(getattr(block, "resource", None), TextResourceContents))
+        for block in current.turn.blocks
+    ):
+        await current.turn.notice("Attachments are not part of an answer", LEFT_OUT, severity="warning")
 
 
 async def may_continue(state: StateSnapshot, current: Current) -> bool:
@@ -103,9 +138,10 @@ def _waiting_nodes(state: StateSnapshot) -> Iterator[str]:
 async def ask(interrupt: Interrupt[Any], current: Current) -> Any:
     """Ask the user an interrupt's question; returns something that equals no answer if there is none."""
     question, spec = _posed(interrupt)
-    answer = await current.turn.ask(question, _form(spec))
+    form: Form[Any] = Form.of(_form(spec))
+    answer = await ask_user(current.turn, question, form, in_chat=how_to_answer(question, form))
     if answer.accepted:
-        return answer.value
+        return _as_typed(interrupt, answer.value)
     if answer.reason not in (None, ASKED_IN_CHAT):
         # Not the user's wish: without a word nobody would know why the turn is over.
         await current.turn.notice("The agent's question has no answer", answer.reason, severity="warning")
@@ -317,14 +353,13 @@ def _without_null(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _question(value: object) -> str:
     """The value of an interrupt, as a question to people."""
-    if isinstance(value, str) and value.strip():
-        return value[:LONGEST_QUESTION]
+    asked = _asked_in_words(value)
     if not isinstance(value, Mapping):
-        return f"The agent asks: {_as_json(value)}"
-    asked = next((key for key in _QUESTIONS if isinstance(value.get(key), str) and value[key].strip()), None)
-    rest = {key: each for key, each in value.items() if key != asked and key not in _CHOICES}
-    text = value[asked] if asked is not None else "The agent asks for an answer."
-    return f"{text}\n\n{_as_json(rest)}"[:LONGEST_QUESTION] if rest else str(text)[:LONGEST_QUESTION]
+        return f"The agent asks: {_as_json(value)}" if asked is None else asked[:LONGEST_QUESTION]
+    said = [key for key in _QUESTIONS if asked is not None and value.get(key) == asked][:1]
+    rest = {key: each for key, each in value.items() if key not in (*said, *_CHOICES)}
+    text = "The agent asks for an answer." if asked is None else asked
+    return f"{text}\n\n{_as_json(rest)}"[:LONGEST_QUESTION] if rest else text[:LONGEST_QUESTION]
 
 
 def _as_json(value: object) -> str:
@@ -332,22 +367,49 @@ def _as_json(value: object) -> str:
     return text[:LONGEST_QUESTION]
 
 
-def _read(schema: Mapping[str, Any], text: str) -> Any:
-    """Parse a prompt as an answer of this schema: a single value as it is written, more as JSON."""
+def read_prompt(interrupt: Interrupt[Any], words: str, whole: str) -> Any:
+    """Convert a prompt to the interrupt's answer; raises `FormError`.
+
+    `words` is what the user has written, `whole` also has the text of what is attached.
+    """
+    spec = _posed(interrupt)[1]
+    form: Form[Any] = Form.of(_form(spec))
+    if spec is _AsJson:
+        return _read_json(_spec(interrupt), form, words)
+    return _as_typed(interrupt, read_answer(form, whole if _is_text(form) else words))
+
+
+def _is_text(form: Form[Any]) -> bool:
+    return len(form.fields) == 1 and isinstance(form.fields[0], TextField)
+
+
+def _read_json(schema: Mapping[str, Any], form: Form[Any], words: str) -> Any:
+    """Parse JSON, or for a list of simple values their lines or what is between commas."""
     try:
-        form: Form[Any] = Form.of(schema)
-    except ValueError:
-        return msgspec.json.decode(text)  # what no form can show was asked for as JSON
-    if (options := form.sole_choice) is not None:
-        wanted = text.strip().casefold()
-        for option in options:
-            if wanted in (option.title.casefold(), option.const.casefold()):
-                return form.choose(option)
-    try:
-        value = msgspec.json.decode(text)
-    except ValueError:
-        value = text.strip()
-    if isinstance(value, Mapping):
-        return form.parse(value)
-    [field] = form.fields
-    return form.parse({field.name: value})
+        return read_answer(form, words)
+    except FormError:
+        items = schema.get("items")
+        try:
+            item: Form[Any] = Form.of(items if isinstance(items, Mapping) else None)
+        except (ValueError, TypeError):
+            item = form
+        if schema.get("type") != "array" or item is form or not words.strip():
+            raise
+        return read_list(item, words)
+
+
+def _as_typed(interrupt: Interrupt[Any], value: Any) -> Any:
+    """Return an answer that nobody has declared a type for as it was meant: a no is false."""
+    if interrupt.response_schema is not None or not isinstance(value, str):
+        return value
+    return as_spoken(value, _asked_in_words(interrupt.value))
+
+
+def _asked_in_words(value: object) -> str | None:
+    """Return the question that the author has written; None if there is only a value to look at."""
+    if isinstance(value, str) and value.strip():
+        return value
+    if not isinstance(value, Mapping):
+        return None
+    asked = next((key for key in _QUESTIONS if isinstance(value.get(key), str) and value[key].strip()), None)
+    return None if asked is None else str(value[asked])

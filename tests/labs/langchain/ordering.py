@@ -40,9 +40,10 @@ class Order:
         told: Frame = json.loads(self.says("tell"))
         return told
 
-    def says(self, text: str, *, reply: Any = "allow_once") -> str:
-        """Prompt; the last message of the answer."""
-        request = self.client.prompt_request(self.id, text)
+    def says(self, text: str | list[Frame], *, reply: Any = "allow_once") -> str:
+        """Prompt with a text or with content blocks; the last message of the answer."""
+        blocks = [{"type": "text", "text": text}] if isinstance(text, str) else text
+        request = self.client.request("session/prompt", {"sessionId": self.id, "prompt": blocks})
         self.client.send(request)
         self.asked, self.updates = [], []
         while not is_answer_to(frame := self.client.read(), request["id"]):
