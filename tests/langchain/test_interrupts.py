@@ -724,3 +724,78 @@ class TestYesAndNo:
         for answer, then in (("no", "not sent, x"), ("yes", "sent, x")):
             replies = {"Send it?": accepted(value=answer), "What do you think of that?": accepted(value="x")}
             assert at.says("go", reply=lambda frame, told=replies: told[frame["params"]["message"]]) == then
+
+
+ENTRYPOINT = """
+from langgraph.func import entrypoint
+
+@entrypoint()
+def agent(text: str) -> str:
+    return "You are " + interrupt("Who?") if text == "ask" else f"Answer to {text}"
+"""
+
+WITHOUT_MESSAGES = """
+from langgraph.graph import START, StateGraph
+
+class State(TypedDict):
+    question: str
+    answer: str
+
+def answer(state):
+    said = "You are " + interrupt("Who?") if state["question"] == "ask" else "Answer to " + state["question"]
+    return {"answer": said}
+
+class Question(TypedDict):
+    question: str
+
+agent = StateGraph(State, input_schema=Question).add_node(answer).add_edge(START, "answer").compile()
+"""
+
+TALKING_BRANCHES = """
+from langchain_core.messages import AIMessage
+from langgraph.cache.memory import InMemoryCache
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import CachePolicy
+
+def saying(text):
+    return lambda state: {"messages": [AIMessage(text)]}
+
+def asking(side):
+    return lambda state: {"messages": [AIMessage(f"{side}: {interrupt(side + '?')}.")]}
+
+inner = StateGraph(MessagesState).add_node("done", saying("Done.")).add_node("left", asking("left"))
+inner = inner.add_node("right", asking("right")).add_node("last", saying("Last."), cache_policy=CachePolicy())
+inner = inner.add_edge(START, "done").add_edge(START, "left").add_edge(START, "right")
+inner = inner.add_edge(["done", "left", "right"], "last").compile(cache=cache)
+agent = StateGraph(MessagesState).add_node("inner", inner).add_edge(START, "inner").compile()
+"""
+
+
+class TestWhatWasSaidBefore:
+    @pytest.mark.parametrize("source", [ENTRYPOINT, WITHOUT_MESSAGES])
+    def test_the_last_answer_is_not_said_again_at_a_question(self, order, source):
+        at = order(source)
+
+        assert at.says("tea") == "Answer to tea"
+        assert at.says("ask").startswith("Who?")
+        assert at.says("me") == "You are me"
+
+    @pytest.mark.parametrize("inside", [True, False])
+    def test_messages_of_other_branches_are_not_said_again_after_an_answer(self, order, inside):
+        source = TALKING_BRANCHES.replace("cache=cache", "cache=InMemoryCache()")
+        at = order(source if inside else source + "\nagent = inner")
+        for _ in range(2):  # the second time the last node has its message from a cache
+            at.says("go")
+            assert texts(at.updates).startswith("Done.left?")
+            at.says("1")
+            assert texts(at.updates).startswith("left: 1.right?")
+            at.says("2")
+            assert texts(at.updates) == "right: 2.Last."
+
+    def test_nor_in_a_turn_in_which_one_is_answered_and_the_other_is_not(self, order):
+        at = order(TALKING_BRANCHES.replace("cache=cache", ""), forms=True)
+        replies = {"left?": accepted(value="1"), "right?": {"action": "decline"}}
+
+        at.says("go", reply=lambda frame: replies[frame["params"]["message"]])
+
+        assert texts(at.updates) == "Done.left: 1."

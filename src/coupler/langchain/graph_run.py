@@ -123,6 +123,7 @@ class GraphRun:
             answers = await self._answers()
             if answers is _NONE:
                 break  # the turn is over, and the graph waits
+            self._projection.go_on_in()
             await self._go_on(answers, self._config())
         await self._note_checkpoint()
         self._fail_what_was_not_done()
@@ -189,6 +190,7 @@ class GraphRun:
                 return _NONE
             if answer is not None:
                 self._forget("below")
+                self._projection.go_on_in(map(_namespace, below))
                 return answer
         self._forget("below")
         mended = await self._mending(messages, below)
@@ -325,6 +327,8 @@ class GraphRun:
 
     async def _say_output(self) -> None:
         """Say an answer that is no message of a model, such as a returned text, unless it was said."""
+        if self._is_waiting:
+            return  # there is no answer yet: what is in the state is that of the turn before
         # Also a function that takes messages may return a text.
         if self._shape.has_messages and isinstance(self._values, Mapping):
             text = self._direct_answer()
@@ -342,7 +346,7 @@ class GraphRun:
         tool runs then, and there is nothing that the model says after it.
         """
         last = next(reversed(self._shape.messages(self._values)), None)
-        if not isinstance(last, ToolMessage) or last.status == "error" or self._is_waiting:
+        if not isinstance(last, ToolMessage) or last.status == "error":
             return ""
         tool = self._current.tools.get(last.name or "")
         if tool is None:
@@ -361,6 +365,10 @@ def _snapshots_below(state: StateSnapshot) -> Iterator[StateSnapshot]:
         if isinstance(task.state, StateSnapshot):
             yield task.state
             yield from _snapshots_below(task.state)
+
+
+def _namespace(state: StateSnapshot) -> tuple[str, ...]:
+    return tuple(str(state.config["configurable"]["checkpoint_ns"]).split("|"))
 
 
 def _place(config: RunnableConfig) -> RunnableConfig:

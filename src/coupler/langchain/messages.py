@@ -433,6 +433,11 @@ class MessageDeduplicator:
         """Note the text of a model's answer."""
         self._answers.add(text)
 
+    def note(self, message: BaseMessage, place: Namespace) -> None:
+        """Note a message that was said in this place in an earlier turn, or earlier in this one."""
+        if not self.has(message, place):
+            self._places.setdefault(message.text, []).append(place)
+
     def has(self, message: BaseMessage, place: Namespace) -> bool:
         """True if this very message was written before; otherwise notes it."""
         # The state gives ids to messages that have none, but only after they were written.

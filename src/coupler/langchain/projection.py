@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 INTERRUPT = "__interrupt__"
+METADATA = "__metadata__"
 MESSAGES = "messages"
 
 RETRY_GRACE = 0.3
@@ -288,6 +289,10 @@ class TurnProjection:
         self._failed: BaseException | None = None
         self._errors: dict[str, BaseException] = {}
         self._heard: dict[int, ToolMessage] = {}
+        self._places: set[tuple[str, ...]] = set()
+        """The graphs that have written something, by LangGraph's names of their places."""
+        self._repeating: set[tuple[str, ...]] = set()
+        """Those that go on in the middle of a step, and write again what is done of it."""
 
     @property
     def is_alive(self) -> bool:
@@ -297,6 +302,14 @@ class TurnProjection:
     def know(self, messages: Iterable[BaseMessage]) -> None:
         """Note messages that were there before, so that they are not shown again."""
         self._deduplicator.know(messages)
+
+    def go_on_in(self, places: Iterable[tuple[str, ...]] = ()) -> None:
+        """Expect that graphs go on in the middle of a step: these, and all that have run in this turn.
+
+        If one of several nodes has asked something, LangGraph tells again what the others have written.
+        """
+        self._places.update(places)
+        self._repeating = {(), *self._places}
 
     def unfinished(self) -> str:
         """Return the text of answers that broke off."""
@@ -442,12 +455,17 @@ class TurnProjection:
 
     def update(self, namespace: tuple[str, ...], update: Mapping[str, Any]) -> None:
         """Show what nodes have written into the state."""
+        self._places.add(namespace)
+        # Nodes with a cache are marked in the same way, but only what was interrupted begins with these.
+        is_repeated = METADATA in update and namespace in self._repeating
+        if not is_repeated:
+            self._repeating.discard(namespace)
         for node, written in update.items():
             if node == INTERRUPT:
                 self._note_interrupts(namespace, written)
-            else:
+            elif node != METADATA:
                 for values in written if isinstance(written, list) else [written]:
-                    self._take_values(namespace, values)
+                    self._take_values(namespace, values, is_repeated=is_repeated)
 
     def custom(self, value: Any) -> None:
         """Show text in LangGraph's custom stream as output of the one tool that runs."""
@@ -464,7 +482,7 @@ class TurnProjection:
                 each for each in interrupts if isinstance(each, Interrupt) and each.id not in known
             ]
 
-    def _take_values(self, namespace: tuple[str, ...], values: Any) -> None:
+    def _take_values(self, namespace: tuple[str, ...], values: Any, *, is_repeated: bool) -> None:
         if isinstance(values, Command):
             values = values.update
         for message in _messages_in(values):
@@ -473,6 +491,8 @@ class TurnProjection:
             if isinstance(message, ToolMessage):
                 parent = self._current.call_around(namespace)
                 self._settle(self._calls.open_key(message.tool_call_id, parent), message)
+            elif isinstance(message, AIMessage) and is_repeated:
+                self._deduplicator.note(message, namespace)
             elif isinstance(message, AIMessage):
                 self._say_whole(message, namespace)
         if not namespace and isinstance(values, Mapping):
