@@ -1,6 +1,7 @@
 """Tool calls of graphs that are out of the ordinary."""
 
 import asyncio
+import json
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -18,6 +19,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 from pydantic import BaseModel
 
+from agent.steps import text_of
 from client.stage import run
 from coupler import AgentError, acp, connect
 from coupler.langchain import tool_guard
@@ -25,6 +27,7 @@ from coupler.langchain.checkpoints import copy_thread
 from coupler.langchain.tool_calls import STOPPED
 from labs.langchain.graphs.shapes import linear
 from labs.langchain.scripted_model import ScriptedModel, call
+from raw_client import texts
 from tables import table
 
 
@@ -319,3 +322,59 @@ def test_a_thread_is_copied_in_savers_that_cannot_do_it_themselves():
 @pytest.mark.parametrize("said, has_net", [({}, True), ({"handle_tool_errors": False}, False)])
 def test_an_author_who_has_said_what_becomes_of_errors_is_obeyed(said, has_net):
     assert tool_guard._leaves_errors_open(ToolNode([], **said)) is has_net
+
+
+HANDOFFS = """
+from langchain_core.messages import AIMessage
+from langchain_core.tools import InjectedToolCallId
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import InjectedState
+from langgraph.types import Command, Send
+
+def handoff(name, is_told=True):
+    # As `create_handoff_tool` of langgraph-supervisor does it.
+    @tool(f"transfer_to_{name}", description=f"Ask {name}.")
+    def hand_over(
+        state: Annotated[dict, InjectedState], tool_call_id: Annotated[str, InjectedToolCallId]
+    ) -> Command:
+        told = [ToolMessage(f"Transferred to {name}", tool_call_id=tool_call_id)] if is_told else []
+        if len(state["messages"][-1].tool_calls) > 1:
+            messages = [*state["messages"][:-1], *told]
+            return Command(graph=Command.PARENT, goto=[Send(name, {**state, "messages": messages})])
+        messages = [*state["messages"], *told] if is_told else state["messages"][:-1]
+        return Command(goto=name, graph=Command.PARENT, update={**state, "messages": messages})
+    return hand_over
+
+def expert(name):
+    return lambda state: {"messages": [AIMessage(f"{name} is here.")]}
+
+tools = [lookup, handoff("law"), handoff("tax"), handoff("art", is_told=False)]
+supervisor = create_agent(scripted(), tools, name="supervisor")
+agent = StateGraph(MessagesState).add_node("supervisor", supervisor, destinations=("law", "tax", "art"))
+for name in ("law", "tax", "art"):
+    agent = agent.add_node(name, expert(name))
+agent = agent.add_edge(START, "supervisor").compile()
+"""
+
+
+class TestHandoffs:
+    """Tools that leave their agent for another, and take the whole conversation along."""
+
+    def handed_over(self, order, *names):
+        at = order(HANDOFFS)
+        at.does(("lookup", {"topic": "tea"}))
+        at.says(json.dumps([(f"transfer_to_{name}", {}) for name in names]))
+        assert texts(at.updates).endswith(" is here.")
+        return [(call["status"], text_of(call)) for call in at.calls.values()]
+
+    def test_the_result_is_that_of_its_own_call(self, order):
+        assert self.handed_over(order, "law") == [("completed", "Transferred to law")]
+
+    def test_handoffs_side_by_side_have_their_own_results(self, order):
+        assert self.handed_over(order, "law", "tax") == [
+            ("completed", "Transferred to law"),
+            ("completed", "Transferred to tax"),
+        ]
+
+    def test_one_without_a_result_is_completed_without_any(self, order):
+        assert self.handed_over(order, "art") == [("completed", "")]

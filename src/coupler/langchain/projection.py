@@ -14,7 +14,7 @@ from uuid import UUID
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage, convert_to_messages
 from langgraph.errors import GraphBubbleUp
-from langgraph.types import Command, Interrupt
+from langgraph.types import Command, Interrupt, Send
 from msgspec import UNSET
 
 from coupler.agent.errors import describe
@@ -405,14 +405,17 @@ class TurnProjection:
     def end_tool(self, key: str, output: Any, *, is_asked_for: bool) -> None:
         """Settle the call of a tool that has returned.
 
-        One that reports a failure may be tried again, so its message is awaited.
+        One that reports a failure may be tried again, so its message is awaited. One that hands over to
+        another agent leaves its graph, so that nothing else is told of it.
         """
-        message = _message_of(output)
+        message = _message_of(output, self._calls.model_id(key) if is_asked_for else None)
         if message is not None and (message.status != "error" or not is_asked_for):
             self._heard[id(message)] = message
             self._settle(key, message)
         elif not is_asked_for:
             self._calls.settle(key, "completed", content=_shown(client_blocks(_plain(output))))
+        elif isinstance(output, Command) and output.graph == Command.PARENT and message is None:
+            self._calls.settle(key, "completed")
 
     def fail_tool(self, key: str, error: BaseException, *, is_asked_for: bool) -> None:
         """Note a tool's error if its model gets a message about it; settle any other call as failed."""
@@ -542,12 +545,22 @@ class TurnProjection:
             outlet.send(Thought(f"{what}. {description}", outlet.new_message_id()))
 
 
-def _message_of(output: Any) -> ToolMessage | None:
-    """The message that a tool has returned, also as part of a change of the state."""
+def _message_of(output: Any, own: str | None) -> ToolMessage | None:
+    """The message that a tool has returned, also as part of a change of the state.
+
+    A change of the state may hold the whole conversation, as that of a handoff does, so the message is the one
+    with the call's own id; of a call without an id it is the last one.
+    """
     if isinstance(output, ToolMessage):
         return output
-    told = _messages_in(output.update) if isinstance(output, Command) else ()
-    return next((message for message in told if isinstance(message, ToolMessage)), None)
+    told: list[BaseMessage] = []
+    for each in output if isinstance(output, list) else [output]:
+        if isinstance(each, Command):
+            goto = each.goto if isinstance(each.goto, list | tuple) else [each.goto]
+            sent = (to.arg for to in goto if isinstance(to, Send))
+            told += [message for values in (each.update, *sent) for message in _messages_in(values)]
+    results = [message for message in told if isinstance(message, ToolMessage)]
+    return next((each for each in reversed(results) if own in (None, each.tool_call_id)), None)
 
 
 def _messages_in(values: Any) -> Iterator[BaseMessage]:

@@ -167,6 +167,10 @@ class ToolCalls:
         """The id that the client knows the call by."""
         return self._calls[id].client_id
 
+    def model_id(self, key: str) -> str:
+        """The id that the model has given to the call."""
+        return self._ids.get(key, key)
+
     def name(self, id: str) -> str:
         """The name of the tool that is called."""
         return self._calls[id].name
