@@ -8,8 +8,9 @@ from langgraph.types import Interrupt
 from pydantic import BaseModel, TypeAdapter
 
 from coupler.agent.elicitation import FormError
-from coupler.langchain.answers import Refusal, register_refusals
+from coupler.langchain.answers import Refusal, read_review, register_refusals
 from coupler.langchain.interrupts import read_prompt
+from coupler.langchain.permission import arguments_form
 from tables import table
 
 
@@ -74,6 +75,9 @@ def read(text: str, schema: dict[str, Any] | None = None, value: Any = "?") -> A
         ({"type": "array", "items": {"type": "string"}}, "- a, b\n- c", ["a, b", "c"]),
         ({"type": "array", "items": {"type": "integer"}}, "one", MISFIT),
         ({"type": "array", "items": {"type": "array"}}, "one", MISFIT),
+        ({"type": "object", "properties": {"who": {"type": "string"}}}, "Who: Bob", {"who": "Bob"}),
+        ({"type": "object", "properties": {"who": {"type": "string"}}}, "Bob: me", {"who": "Bob: me"}),
+        ({"type": "object", "properties": {"who": {"type": "string"}}}, "42", {"who": "42"}),
         (REVIEW, "write", {"decision": "write", "wish": ""}),
         (REVIEW, "Decision: Write", {"decision": "write", "wish": ""}),
         (
@@ -154,3 +158,40 @@ def test_a_no_is_stored_and_read_by_checkpointers_as_it_is(allowed, caplog):
     assert (answer, bool(answer), repr(answer)) == ("No, thanks", False, "'No, thanks'")
     assert {"No, thanks": 1}[answer] == 1
     assert not caplog.records
+
+
+LOOKUP, WRITE = (
+    arguments_form(None, args) for args in ({"topic": "tea"}, {"path": "a", "mode": 1, "more": {"x": 1}})
+)
+ALL = ("approve", "edit", "reject", "respond")
+
+
+@table(
+    ("allowed", "arguments", "text", "answer"),
+    [
+        (ALL, LOOKUP, "OK", ("approve", "", None)),
+        (ALL, LOOKUP, "yes, but later", MISFIT),
+        (ALL, LOOKUP, "reject", ("reject", "", None)),
+        (ALL, LOOKUP, "no - it is late", ("reject", "it is late", None)),
+        (ALL, LOOKUP, "topic: coffee", ("edit", "", {"topic": "coffee"})),
+        (ALL, LOOKUP, "edit: topic: coffee", ("edit", "", {"topic": "coffee"})),
+        (ALL, LOOKUP, '{"topic": "coffee"}', ("edit", "", {"topic": "coffee"})),
+        (ALL, LOOKUP, "edit", MISFIT),
+        (ALL, WRITE, "mode: 2\nmore: {}", ("edit", "", {"path": "a", "mode": 2, "more": {}})),
+        (ALL, WRITE, "edit path: b", ("edit", "", {"path": "b", "mode": 1, "more": {"x": 1}})),
+        (ALL, WRITE, "edit mode: two", MISFIT),
+        (ALL, LOOKUP, "respond: reject it", ("respond", "reject it", None)),
+        (ALL, LOOKUP, "respond", MISFIT),
+        (ALL, LOOKUP, "what is it", MISFIT),
+        (("approve", "reject"), LOOKUP, "topic: coffee", MISFIT),
+        (("approve", "reject"), LOOKUP, "respond: x", MISFIT),
+        (("edit", "respond"), LOOKUP, "no", MISFIT),
+        (("respond",), LOOKUP, "my own words", ("respond", "my own words", None)),
+    ],
+)
+def test_a_decision_about_a_call_is_read_from_words(allowed, arguments, text, answer):
+    try:
+        said = read_review(text, allowed, arguments)
+    except FormError:
+        said = MISFIT
+    assert said == answer

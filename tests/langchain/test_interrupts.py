@@ -505,6 +505,100 @@ def test_a_question_is_answered_in_another_process_after_a_wrong_answer_there(tm
         leave(client)
 
 
+@pytest.mark.parametrize("form", ["batched", "per_call"])
+class TestReviewsInTheChat:
+    """A client without forms: the dialog has an option to decide in the chat, where more can be said."""
+
+    def asked(self, order, form, *calls, allowed="True", reply="chat"):
+        at = order(
+            "agent = agent_with(HumanInTheLoopMiddleware("
+            f'{{"write_file": {allowed}, "lookup": True}}, interrupt_mode="{form}"))'
+        )
+        return at, at.says(json.dumps(calls or [WRITE]), reply=reply)
+
+    def test_the_question_shows_the_call_and_how_it_is_answered(self, order, form):
+        at, question = self.asked(order, form)
+
+        options = {each["optionId"]: each["name"] for each in at.asked[0]["params"]["options"]}
+        assert options["chat"] == "In the chat: change it, say why not, answer in its place"
+        assert "- path: a.txt" in question
+        for way in ("- `approve`", "- `edit`", "`reject: reason`", "`respond: text`", "`cancel`"):
+            assert way in question
+        assert at.calls["call_1_0"]["status"] == "failed"
+
+    @pytest.mark.parametrize("answer", ["no, because it is late", "reject: because it is late"])
+    def test_a_rejection_carries_a_reason(self, order, form, answer):
+        at, _ = self.asked(order, form)
+
+        ((status, told),) = json.loads(at.says(answer))
+
+        assert status == "error"
+        assert told.endswith("with reason: because it is late")
+
+    @pytest.mark.parametrize("answer", ["edit\npath: b.txt\nmode: 1", "path: b.txt\nMode: 1"])
+    def test_arguments_are_changed(self, order, form, answer):
+        at, _ = self.asked(order, form)
+
+        ((status, told),) = json.loads(at.says(answer))
+
+        assert status == "success"
+        assert told.endswith("wrote 'x' to b.txt with 1")
+        (call,) = at.calls.values()
+        assert (call["status"], call["rawInput"]["path"]) == ("completed", "b.txt")
+
+    def test_the_user_answers_in_the_tool_s_place(self, order, form):
+        at, _ = self.asked(order, form)
+
+        assert json.loads(at.says("respond: it is written")) == [["success", "it is written"]]
+
+    def test_a_yes_lets_it_run_and_nobody_is_asked_again(self, order, form):
+        at, _ = self.asked(order, form)
+        reopen(at)
+
+        assert json.loads(at.says("Yes")) == [["success", "wrote 'x' to a.txt with 420"]]
+        assert at.asked == []
+
+    def test_what_does_not_fit_or_is_not_allowed_is_asked_again(self, order, form):
+        at, question = self.asked(order, form, allowed='{"allowed_decisions": ["edit", "respond"]}')
+        assert "`approve`" not in question
+        assert "approve" not in str(at.asked[0]["params"]["options"])
+
+        for wrong in ("yes", "hm", "mode: many", "", "no"):
+            assert at.says(wrong) == question, wrong
+
+        assert json.loads(at.says("respond: done")) == [["success", "done"]]
+
+    def test_it_is_dropped_by_the_same_word(self, order, form):
+        at, _ = self.asked(order, form)
+
+        assert "The question is dropped" in at.says("cancel")
+        assert at.does(LOOKUP) == [["success", "about tea"]]
+
+    def test_what_was_decided_in_dialogs_beside_it_is_kept(self, order, form):
+        at, question = self.asked(
+            order,
+            form,
+            WRITE,
+            LOOKUP,
+            reply=lambda frame: (
+                "chat" if frame["params"]["toolCall"]["toolCallId"] == "call_1_0" else "allow_once"
+            ),
+        )
+        assert "a.txt" in question
+
+        assert json.loads(at.says("respond: done")) == [["success", "done"], ["success", "about tea"]]
+        assert at.asked == []
+
+    def test_several_are_decided_one_after_another(self, order, form):
+        at, question = self.asked(order, form, WRITE, LOOKUP)
+        assert "a.txt" in question
+
+        assert "tea" in at.says("respond: done", reply="chat")
+        answers = json.loads(at.says("no: not now"))
+        assert answers[0] == ["success", "done"]
+        assert answers[1][1].endswith("with reason: not now")
+
+
 def test_a_question_that_is_declined_ends_the_turn_and_the_next_prompt_begins_anew(order):
     at = order(asking("Who?"), forms=True)
     request = at.client.prompt_request(at.id, "go")
@@ -679,7 +773,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 got = {}
 
 def asking(side):
-    def ask(state):
+    async def ask(state):
         got[side] = interrupt(f"How many {side}?", response_schema=int)
     return ask
 
@@ -758,10 +852,14 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import CachePolicy
 
 def saying(text):
-    return lambda state: {"messages": [AIMessage(text)]}
+    async def say(state):
+        return {"messages": [AIMessage(text)]}
+    return say
 
 def asking(side):
-    return lambda state: {"messages": [AIMessage(f"{side}: {interrupt(side + '?')}.")]}
+    async def ask(state):
+        return {"messages": [AIMessage(f"{side}: {interrupt(side + '?')}.")]}
+    return ask
 
 inner = StateGraph(MessagesState).add_node("done", saying("Done.")).add_node("left", asking("left"))
 inner = inner.add_node("right", asking("right")).add_node("last", saying("Last."), cache_policy=CachePolicy())

@@ -60,7 +60,7 @@ class TurnDialog:
     """Asks the user of a turn's client by a permission request.
 
     A caller with options of its `own` asks with them. An "always" that is not among them is added, with what
-    it means, if it is one of `always`.
+    it means, if it is one of `always`. `more` are options besides the usual or the own ones.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class TurnDialog:
         deadline: float | None = None,
         own: tuple[PermissionOption, ...] = (),
         always: Collection[str] = ALWAYS,
+        more: tuple[PermissionOption, ...] = (),
     ) -> None:
         """`as_asked` makes the call as the user is shown it; it is called once the user is asked."""
         self._turn = turn
@@ -78,6 +79,7 @@ class TurnDialog:
         self._deadline = deadline
         self._own = own
         self._always = always
+        self._more = more
 
     @property
     def has_several_ways(self) -> bool:
@@ -87,7 +89,9 @@ class TurnDialog:
     async def __call__(self, verdict: Verdict) -> Permission:
         offers = self._offers(verdict)
         options = tuple(PermissionOption(offer.kind, offer.text, offer.kind) for offer in offers)
-        question = RequestPermissionRequest(self._turn.session.id, self._as_asked(), (*self._own, *options))
+        question = RequestPermissionRequest(
+            self._turn.session.id, self._as_asked(), (*self._own, *options, *self._more)
+        )
         try:
             answer = await self._turn.call_editor(question, deadline=self._deadline)
         except TimeoutError:
@@ -110,7 +114,7 @@ class TurnDialog:
     def _answered(self, outcome: RequestPermissionOutcome, offers: tuple[Offer, ...]) -> Permission:
         chosen = outcome.option_id if isinstance(outcome, SelectedPermissionOutcome) else None
         offer = next((offer for offer in offers if offer.kind == chosen), None)
-        option = next((option for option in self._own if option.option_id == chosen), None)
+        option = next((each for each in (*self._own, *self._more) if each.option_id == chosen), None)
         kind = offer.kind if offer is not None else option.kind if option is not None else None
         is_given = kind in ALLOWING
         reason = "allowed by the user" if is_given else NOT_BY_THE_USER

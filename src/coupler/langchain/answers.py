@@ -14,9 +14,10 @@ import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from coupler.fields.form_fields import (
     ChoiceField,
@@ -28,6 +29,7 @@ from coupler.fields.form_fields import (
     SwitchField,
     TextField,
 )
+from coupler.fields.type_forms import SINGLE
 
 if TYPE_CHECKING:
     from coupler.agent.elicitation import Form
@@ -168,18 +170,61 @@ def read_list(form: Form[Any], text: str) -> list[Any]:
     return [read_answer(form, item) for item in items if item]
 
 
+class ReviewAnswer(NamedTuple):
+    """A decision about a tool call in the user's words: the reason or the result, or other arguments."""
+
+    name: str
+    text: str = ""
+    args: dict[str, Any] | None = None
+
+
+def read_review(text: str, allowed: Sequence[str], arguments: Form[dict[str, Any]] | None) -> ReviewAnswer:
+    """Read a decision about a tool call; raises `FormError` for one that is not allowed."""
+    text = text.strip()
+    keyword, rest = _keyword(text)
+    if keyword in ("approve", "reject", "respond") and keyword not in allowed:
+        raise FormError(f"this call is not to be answered with `{keyword}`")
+    if keyword == "approve" and not rest:
+        return ReviewAnswer("approve")
+    if keyword == "reject" or (keyword == "respond" and rest):
+        return ReviewAnswer(keyword, rest)
+    if "edit" in allowed and arguments is not None:
+        written = rest if keyword == "edit" else text
+        if keyword == "edit" or written.startswith("{") or _named_parts(arguments.fields, written)[1]:
+            return ReviewAnswer("edit", args=_changed(arguments, written))
+    if [*allowed] == ["respond"] and text:
+        return ReviewAnswer("respond", text)
+    raise FormError(f"expected {', '.join(allowed)}")
+
+
+def _changed(arguments: Form[dict[str, Any]], text: str) -> dict[str, Any]:
+    """Return the arguments of a call with those changed that the user has named."""
+    if not text:
+        raise FormError("name the arguments to change")
+    as_they_are = {field.name: field.default for field in arguments.fields if field.default is not UNSET}
+    return arguments.parse({**as_they_are, **_written_values(arguments.fields, text)})
+
+
+def _keyword(text: str) -> tuple[str | None, str]:
+    """Return the decision that a text begins with, and the rest of it."""
+    if (found := re.match(r"(respond|edit)\b[\s:,]*", text, re.IGNORECASE)) is not None:
+        return found[1].lower(), text[found.end() :].strip()
+    head, _, rest = _halves(text)
+    if _bare(head) in YES_WORDS:
+        return "approve", rest
+    return ("reject", rest) if _bare(head) in NO_WORDS else (None, text)
+
+
 def _written_values(fields: Sequence[Field], text: str) -> dict[str, Any]:
     """Return the values of fields as a client with forms would send them."""
-    if len(fields) == 1 and isinstance(fields[0], TextField):
-        return {fields[0].name: text}
+    if [field.name for field in fields] == [SINGLE] and isinstance(fields[0], TextField):
+        return {SINGLE: text}
     try:
         given = msgspec.json.decode(text)
     except (ValueError, RecursionError):
         given = None
     if isinstance(given, Mapping):
         return {name: _as_sent(fields, name, value) for name, value in _known_names(fields, given).items()}
-    if len(fields) == 1:
-        return {fields[0].name: _value(fields[0], text)}
     bare, named = _named_parts(fields, text)
     values = {name: _value(_called(fields, name), part) for name, part in named.items()}
     if bare or not named:
@@ -254,8 +299,8 @@ def _field_alone(fields: Sequence[Field]) -> Field | None:
     """Return the field that words without a name are about: the only one required, or the only choice."""
     required = [field for field in fields if field.required]
     choices = [field for field in required or fields if isinstance(field, ChoiceField | SwitchField)]
-    if len(required) == 1:
-        return required[0]
+    if len(fields) == 1 or len(required) == 1:
+        return (required or fields)[0]
     return choices[0] if len(choices) == 1 and _words_field(fields) is not None else None
 
 

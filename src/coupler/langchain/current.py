@@ -74,8 +74,13 @@ class Current:
         """Keys of the tool calls in which graphs run, by LangGraph's name of the place."""
         self.board = PlanBoard(turn)
         """Collects the plans of the prompt and shows them to the user."""
-        self.asked_in_chat: str | None = None
-        """The id of the interrupt whose question was put into the chat: the next prompt may be its answer."""
+        self.asked_in_chat: str | dict[str, Any] | None = None
+        """The id of the interrupt whose question was put into the chat, for the next prompt to answer it.
+
+        Of reviews also what was decided about the calls: see `coupler.langchain.interrupts`.
+        """
+        self.chat_reviews: dict[str, dict[str, Any]] = {}
+        """Reviews that the user will decide about in the chat, by the ids of their interrupts."""
         self.unanswered: set[str] = set()
         """The ids of interrupts whose questions the user has left without an answer."""
         self.when_retried: Callable[[float], None] | None = None

@@ -184,6 +184,7 @@ class GraphRun:
 
             answer = await answer_in_prompt(state.interrupts, asked, self._current)
             if answer == "again":
+                self._session.state = {**told, "asked": self._current.asked_in_chat}
                 return _NONE
             self._forget("asked")
             if answer == "dropped":

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import msgspec
 from langgraph.types import Command, Interrupt, StateSnapshot
@@ -18,9 +18,27 @@ from langgraph.types import Command, Interrupt, StateSnapshot
 from coupler.agent.content import json_value
 from coupler.agent.elicitation import ASKED_IN_CHAT, Form, FormError, names_secret, would_ask_in_chat
 from coupler.agent.elicitation import ask as ask_user
+from coupler.agent.permission import NOT_BY_THE_USER
 from coupler.fields.form_fields import TextField
-from coupler.langchain.answers import as_spoken, drops_question, how_to_answer, read_answer, read_list
-from coupler.langchain.permission import DECISIONS, USUAL_DECISIONS, DecisionName, ToolDecision, permit
+from coupler.langchain.answers import (
+    DROP,
+    as_spoken,
+    drops_question,
+    how_to_answer,
+    read_answer,
+    read_list,
+    read_review,
+)
+from coupler.langchain.permission import (
+    DECISIONS,
+    USUAL_DECISIONS,
+    DecisionName,
+    ToolDecision,
+    approved_by_user,
+    arguments_form,
+    changed_by_user,
+    permit,
+)
 from coupler.schema.v1 import ResourceLink, TextContent, TextResourceContents
 
 if TYPE_CHECKING:
@@ -37,6 +55,17 @@ NO_SECRETS = (
 )
 
 DROPPED = "The question is dropped, and the agent does not go on. Your next prompt begins anew."
+
+REVIEW_ANSWERS = {
+    "approve": "- `approve`",
+    "edit": "- `edit`, and below it the arguments to change, each as `name: value` on a line of its own",
+    "reject": "- `reject`, or `reject: reason`",
+    "respond": "- `respond: text`, which the model reads as the result; the tool does not run",
+}
+"""How each decision is written in the chat."""
+
+LONGEST_ARGUMENT = 500
+"""Characters of an argument that a question in the chat shows."""
 
 LEFT_OUT = "The agent has asked for text, so it gets what you wrote, and not what you attached."
 
@@ -57,16 +86,20 @@ async def answers_to(interrupts: Sequence[Interrupt[Any]], current: Current) -> 
     it, and others wait for the next turn, because one prompt answers one question.
     """
     left = [each for each in interrupts if each.id not in current.unanswered]
-    for_chat = {each.id: each for each in left if _is_for_chat(each, current)}
+    reviews = current.chat_reviews
+    for_chat = {each.id: each for each in left if each.id in reviews or _is_for_chat(each, current)}
     asked = [each for each in left if each.id not in for_chat]
     answers = await _all(_answer(interrupt, current) for interrupt in asked)
     given = {each.id: answer for each, answer in zip(asked, answers, strict=True) if answer is not _NONE}
-    current.unanswered.update(each.id for each in asked if each.id not in given)
+    current.unanswered.update(each.id for each in asked if each.id not in given and each.id not in reviews)
     if given:
         return Command(resume=given)
-    for interrupt in [*for_chat.values()][:1]:
-        await ask(interrupt, current)
-        current.asked_in_chat = interrupt.id
+    for interrupt in [each for each in left if each.id in for_chat or each.id in reviews][:1]:
+        if interrupt.id in reviews:
+            await _ask_review(interrupt, reviews[interrupt.id], current)
+        else:
+            await ask(interrupt, current)
+            current.asked_in_chat = interrupt.id
     return None
 
 
@@ -78,12 +111,18 @@ async def answer_in_prompt(
     A prompt that does not fit is no answer: the user is told what is expected, and the question stays open
     until they answer or drop it.
     """
-    interrupt = next((each for each in interrupts if each.id == asked), None)
+    asked_id = asked["id"] if isinstance(asked, Mapping) else asked
+    interrupt = next((each for each in interrupts if each.id == asked_id), None)
     if interrupt is None:
         return None
+    words = "\n\n".join(block.text for block in current.turn.blocks if isinstance(block, TextContent))
+    if isinstance(asked, Mapping):
+        if words.strip().casefold() == DROP:
+            await current.turn.say_apart(DROPPED)
+            return "dropped"
+        return await _review_in_prompt(interrupt, asked, words, current)
     question, spec = _posed(interrupt)
     form: Form[Any] = Form.of(_form(spec))
-    words = "\n\n".join(block.text for block in current.turn.blocks if isinstance(block, TextContent))
     if drops_question(words, question, form):
         await current.turn.say_apart(DROPPED)
         return "dropped"
@@ -160,11 +199,7 @@ async def _all(works: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
 
 def _answer(interrupt: Interrupt[Any], current: Current) -> Coroutine[Any, Any, Any]:
     value = interrupt.value
-    if _is_batch(value):
-        return _review_batch(value, current)
-    if _is_single(value):
-        return _review_single(interrupt, current)
-    return ask(interrupt, current)
+    return _review(interrupt, current) if _is_batch(value) or _is_single(value) else ask(interrupt, current)
 
 
 def _is_for_chat(interrupt: Interrupt[Any], current: Current) -> bool:
@@ -196,46 +231,135 @@ def _is_single(value: object) -> bool:
     )
 
 
-async def _review_batch(value: Mapping[str, Any], current: Current) -> dict[str, Any]:
-    """Return a decision for each request; as they name no call, waiting calls are taken in order."""
-    allowed = {
+class _Review(NamedTuple):
+    """A call that is reviewed, and the decisions that its author allows."""
+
+    call: ToolCall
+    allowed: tuple[DecisionName, ...]
+    description: str | None
+
+    def told(self, decision: ToolDecision, current: Current) -> dict[str, Any]:
+        return _as_told(decision, self.call, self.allowed, current)
+
+
+def _reviews(interrupt: Interrupt[Any], current: Current, ids: Sequence[str] | None = None) -> list[_Review]:
+    """Return what an interrupt wants reviewed; `ids` are those of the calls, if they were found before."""
+    value = interrupt.value
+    if _is_single(value):
+        name, args = value["name"], dict(value["args"])
+        call_id = ids[0] if ids else current.calls.reviewed_key(value["tool_call_id"], name, args)
+        call: ToolCall = {"name": name, "args": args, "id": call_id, "type": "tool_call"}
+        allowed = _known(_decisions_in(interrupt.response_schema)) or USUAL_DECISIONS
+        return [_Review(call, allowed, _own_words(value.get("description")))]
+    by_name = {
         str(config.get("action_name")): _known(config.get("allowed_decisions") or USUAL_DECISIONS)
         for config in value["review_configs"]
         if isinstance(config, Mapping)
     }
     taken: set[str] = set()
-    reviews = []
-    for request in value["action_requests"]:
-        call = _waiting_call(request, current, taken)
-        decisions = allowed.get(request["name"], USUAL_DECISIONS)
-        reviews.append(_review(call, decisions, request.get("description"), current))
-    return {"decisions": await _all(reviews)}
+    found = []
+    for at, request in enumerate(value["action_requests"]):
+        call = _waiting_call(request, current, taken)  # as the requests name no call, these are in order
+        if ids:
+            call["id"] = ids[at]
+        allowed = by_name.get(request["name"], USUAL_DECISIONS)
+        found.append(_Review(call, allowed, _own_words(request.get("description"))))
+    return found
 
 
-async def _review_single(interrupt: Interrupt[Any], current: Current) -> dict[str, Any]:
-    value = interrupt.value
-    name, args = value["name"], dict(value["args"])
-    call_id = current.calls.reviewed_key(value["tool_call_id"], name, args)
-    call: ToolCall = {"name": name, "args": args, "id": call_id, "type": "tool_call"}
-    allowed = _known(_decisions_in(interrupt.response_schema))
-    return await _review(call, allowed or USUAL_DECISIONS, value.get("description"), current)
-
-
-async def _review(
-    call: ToolCall, decisions: Sequence[DecisionName], description: object, current: Current
-) -> dict[str, Any]:
-    tool = current.tools.get(call["name"])
-    message = description if isinstance(description, str) and description else None
-    decision = await permit(
-        current, call, tool, effect="ask", decisions=decisions, message=_own_words(message)
+async def _review(interrupt: Interrupt[Any], current: Current) -> Any:
+    """Ask about all calls of a review at once; `_NONE` if the user will decide in the chat."""
+    reviews = _reviews(interrupt, current)
+    decisions = await _all(
+        permit(
+            current,
+            each.call,
+            current.tools.get(each.call["name"]),
+            effect="ask",
+            decisions=each.allowed,
+            message=each.description,
+            can_wait=True,
+        )
+        for each in reviews
     )
-    return _as_told(decision, call, decisions, current)
+    if any(decision.is_open for decision in decisions):
+        made = [None if each.is_open else [each.name, each.args, each.text] for each in decisions]
+        ids = [each.call["id"] for each in reviews]
+        current.chat_reviews[interrupt.id] = {"id": interrupt.id, "calls": ids, "made": made}
+        return _NONE
+    return _told(interrupt, reviews, decisions, current)
 
 
-def _own_words(description: str | None) -> str | None:
+def _told(
+    interrupt: Interrupt[Any], reviews: list[_Review], decisions: list[ToolDecision], current: Current
+) -> dict[str, Any]:
+    told = [each.told(decision, current) for each, decision in zip(reviews, decisions, strict=True)]
+    return told[0] if _is_single(interrupt.value) else {"decisions": told}
+
+
+async def _ask_review(interrupt: Interrupt[Any], open_review: dict[str, Any], current: Current) -> None:
+    """Put the first call that nobody has decided about into the chat."""
+    at = open_review["made"].index(None)
+    call, allowed, description = _reviews(interrupt, current, open_review["calls"])[at]
+    tool = current.tools.get(call["name"])
+    title = current.presentation.title(call["name"], tool, call["args"])
+    written = [f"- {name}: {_as_written(value)}" for name, value in call["args"].items()]
+    ways = [way for name, way in REVIEW_ANSWERS.items() if name in allowed]
+    parts = (description, title, "\n".join(written), "Please answer with one of these:", "\n".join(ways))
+    await current.turn.say_apart("\n\n".join([*filter(None, parts), f"Write `{DROP}` to drop the question."]))
+    current.asked_in_chat = open_review
+
+
+async def _review_in_prompt(
+    interrupt: Interrupt[Any], asked: Mapping[str, Any], words: str, current: Current
+) -> Command[Any] | Literal["again", "dropped"]:
+    """Read the prompt as the decision about a call; once all are decided about, the graph goes on."""
+    made = [*asked["made"]]
+    at = made.index(None)
+    reviews = _reviews(interrupt, current, asked["calls"])
+    call, allowed, _ = reviews[at]
+    tool = current.tools.get(call["name"])
+    try:
+        said = read_review(words, allowed, arguments_form(tool, call["args"]))
+    except FormError as error:
+        await current.turn.say_apart(f"That is no answer to the agent's question: {error}.")
+        await _ask_review(interrupt, dict(asked), current)
+        return "again"
+    args = call["args"] if said.args is None else said.args
+    made[at] = [said.name, args, said.text]
+    if None in made:
+        await _ask_review(interrupt, {**asked, "made": made}, current)
+        return "again"
+    decided = [ToolDecision(name, args, text) for name, args, text in made]
+    decisions = [
+        await _take_over(each.call, decision, current)
+        for each, decision in zip(reviews, decided, strict=True)
+    ]
+    return Command(resume={interrupt.id: _told(interrupt, reviews, decisions, current)})
+
+
+async def _take_over(call: ToolCall, decision: ToolDecision, current: Current) -> ToolDecision:
+    """Let a call run, or not, as the user decided in the chat, or in a dialog before it."""
+    key, tool = call["id"] or "", current.tools.get(call["name"])
+    if decision.runs:
+        current.calls.announce(key, call["name"], dict(call["args"]))
+    if decision.name == "edit":
+        return await changed_by_user(current, key, call, tool, decision.args)
+    if decision.name == "approve":
+        return approved_by_user(current, key, call)
+    return decision
+
+
+def _as_written(value: object) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(json_value(value)).decode()
+    return text if len(text) <= LONGEST_ARGUMENT else f"{text[:LONGEST_ARGUMENT]}…"
+
+
+def _own_words(description: object) -> str | None:
     """Return the description, unless it is the usual one, which only repeats the call."""
-    is_usual = description is not None and "\n\nTool: " in description and "\nArgs: " in description
-    return None if is_usual else description
+    if not isinstance(description, str) or not description:
+        return None
+    return None if "\n\nTool: " in description and "\nArgs: " in description else description
 
 
 def _as_told(
@@ -246,7 +370,7 @@ def _as_told(
         return {"type": "respond", "message": decision.text}
     if decision.name == "reject":
         if "reject" in decisions:
-            return {"type": "reject", "message": decision.text}
+            return {"type": "reject", "message": decision.text or NOT_BY_THE_USER}
         if "respond" in decisions:
             return {"type": "respond", "message": f"The call was not run: {decision.text}."}
         # The review has no way to say no: it is passed, and the tool is kept from running.

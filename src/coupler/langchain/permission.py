@@ -62,6 +62,11 @@ DECISION_OPTIONS = {
 }
 NEED_FORMS = frozenset({"edit", "respond"})
 
+IN_CHAT = "chat"
+"""The option with which the user decides in the chat, where more can be said than in a dialog."""
+
+SAID_IN_CHAT = {"edit": "change it", "reject": "say why not", "respond": "answer in its place"}
+
 KIND_PREFIX = "kind:"
 """Prefix of a pattern that means all tools of a kind."""
 
@@ -78,11 +83,13 @@ async def permit(
     decisions: Collection[DecisionName] = USUAL_DECISIONS,
     because: str | None = None,
     message: str | None = None,
+    can_wait: bool = False,
 ) -> ToolDecision:
     """Decide about a call.
 
     Without an `effect` a tool runs unless the user has said otherwise; one that asks for itself is left to
-    do so. `because` says whose wish a denial is, `message` is shown with a question.
+    do so. `because` says whose wish a denial is, `message` is shown with a question. If the decision
+    `can_wait` for the next prompt, a user without forms may make it in the chat.
     """
     args = dict(call["args"])
     if effect == "deny":
@@ -90,6 +97,7 @@ async def permit(
     if not current.is_on_loop:
         # A plain tool may run an agent in a loop of its own, and the user is asked from the turn's.
         wishes: dict[str, Any] = {"effect": effect, "decisions": decisions, "message": message}
+        wishes["can_wait"] = can_wait
         return await current.on_loop(permit(current, call, tool, **wishes))
     calls, parent = current.calls, current.call_id
     key = calls.key(call["id"] or "", parent)
@@ -104,7 +112,7 @@ async def permit(
         return ToolDecision("reject", args, calls.refused[key])
     if effect is None and (asks_for_itself(tool) or key in calls.permitted):
         return ToolDecision("approve", args)
-    dialog = ToolDialog(current, key, call, tool, decisions, message)
+    dialog = ToolDialog(current, key, call, tool, decisions, message, can_wait=can_wait)
     return await _decided(current, key, call, tool, effect, dialog)
 
 
@@ -121,6 +129,8 @@ async def _decided(
     permission = await current.session.project.permissions().decide(
         action, dialog, unruled="ask" if effect == "ask" else "allow", also=further_rules.get()
     )
+    if permission.option == IN_CHAT:
+        return ToolDecision("reject", args, is_open=True)
     if permission.option in NEED_FORMS:
         return await _filled_in(current, key, call, tool, permission.option)
     if not permission.is_given:
@@ -161,6 +171,8 @@ class ToolDecision(NamedTuple):
     """The arguments that the tool is called with."""
     text: str = ""
     """The reason for a refusal, or the user's answer in the tool's place."""
+    is_open: bool = False
+    """True if the user will decide in the chat."""
 
     @property
     def runs(self) -> bool:
@@ -213,6 +225,8 @@ class ToolDialog:
         tool: BaseTool | None,
         decisions: Collection[DecisionName],
         message: str | None,
+        *,
+        can_wait: bool = False,
     ) -> None:
         self.was_asked = False
         """True once there was a question."""
@@ -222,6 +236,7 @@ class ToolDialog:
         self._tool = tool
         self._decisions = decisions
         self._message = message
+        self._can_wait = can_wait
 
     async def __call__(self, verdict: Verdict) -> Permission:
         if self._key in self._current.calls.approved:
@@ -231,16 +246,24 @@ class ToolDialog:
         offered = [
             name for name in DECISIONS if name in self._decisions and (has_forms or name not in NEED_FORMS)
         ]
-        if offered in ([], ["reject"]):
+        more: tuple[PermissionOption, ...] = ()
+        said = [words for name, words in SAID_IN_CHAT.items() if name in self._decisions]
+        if self._can_wait and not has_forms and said:
+            more = (PermissionOption(IN_CHAT, f"In the chat: {', '.join(said)}", "reject_once"),)
+        elif offered in ([], ["reject"]):
             return Permission(False, NO_FORMS if NEED_FORMS & {*self._decisions} else NOT_BY_THE_USER)
         # Yes and no are the usual question, with all that can be remembered of the answer.
-        own = () if {*offered} == {*USUAL_DECISIONS} else tuple(DECISION_OPTIONS[name] for name in offered)
+        own: tuple[PermissionOption, ...] = ()
+        if {*offered} != {*USUAL_DECISIONS}:
+            own, more = (*(DECISION_OPTIONS[name] for name in offered), *more), ()
         always = [
             kind
             for name, kind in (("approve", "allow_always"), ("reject", "reject_always"))
             if name in offered
         ]
-        return await TurnDialog(self._current.turn, self._as_asked, own=own, always=always)(verdict)
+        return await TurnDialog(self._current.turn, self._as_asked, own=own, always=always, more=more)(
+            verdict
+        )
 
     def _as_asked(self) -> PermissionToolCall:
         current, name, args = self._current, self._call["name"], self._call["args"]
@@ -284,7 +307,14 @@ async def _filled_in(
         return ToolDecision("reject", args, NOT_BY_THE_USER)
     if option == "respond":
         return ToolDecision("respond", args, str(answer.value))
-    changed: dict[str, Any] = dict(answer.value or args)
+    return await changed_by_user(current, key, call, tool, dict(answer.value or args))
+
+
+async def changed_by_user(
+    current: Current, key: str, call: ToolCall, tool: BaseTool | None, changed: dict[str, Any]
+) -> ToolDecision:
+    """Decide about a call with the arguments that the user has written."""
+    args, name = dict(call["args"]), call["name"]
     # Edited arguments are a new action. Their user has written them; but what is denied, is to them as well.
     action = tool_action(current, name, tool, changed, is_gated=True)
     permission = await current.session.project.permissions().decide(
@@ -299,6 +329,12 @@ async def _filled_in(
     current.calls.edited[key] = EditedCall(name, args, changed)
     _go_on(current.calls, key, name, changed)
     return ToolDecision("edit", changed)
+
+
+def approved_by_user(current: Current, key: str, call: ToolCall) -> ToolDecision:
+    """Let a call run that the user has approved in other ways than by a dialog."""
+    _go_on(current.calls, key, call["name"], dict(call["args"]))
+    return ToolDecision("approve", dict(call["args"]))
 
 
 async def _as_written(verdict: Verdict) -> Permission:

@@ -548,8 +548,8 @@ class TurnProjection:
 def _message_of(output: Any, own: str | None) -> ToolMessage | None:
     """The message that a tool has returned, also as part of a change of the state.
 
-    A change of the state may hold the whole conversation, as that of a handoff does, so the message is the one
-    with the call's own id; of a call without an id it is the last one.
+    A change of the state may hold the whole conversation, as that of a handoff does, so the message is the
+    one with the call's own id; of a call without an id it is the last one.
     """
     if isinstance(output, ToolMessage):
         return output
