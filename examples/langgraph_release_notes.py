@@ -9,8 +9,10 @@ session in a git repository and say since when: "v1.2.0", "HEAD~20".
     collect -> draft -> review -> write
                  ^________|
 
-The interrupt in `review` is a form in editors that have forms, and a question in the chat in the others; the
-next prompt is then its answer. A graph that waits outlives the editor, because Coupler keeps its state.
+The interrupt in `review` is a form in editors that have forms. In the others it is a question in the chat,
+and the next prompt is its answer: "write", "change: say less", "forget". What does not fit is asked for
+again, and "cancel" drops the question. A graph that waits outlives the editor, because Coupler keeps its
+state.
 """
 
 import os

@@ -89,8 +89,8 @@ INTERNAL = {
     "Decision": "of",
     **dict.fromkeys(("ModelsMiddleware", "ModesMiddleware"), "declared"),
     **dict.fromkeys(("PermissionsMiddleware", "PlanMiddleware", "ToolsMiddleware"), "name"),
-    "Current": "calls presentation namespaces board sizes offers asked_in_chat unanswered when_retried "
-    "call_around ask_and_wait is_on_loop call_on_loop",
+    "Current": "calls presentation namespaces board sizes offers asked_in_chat chat_reviews unanswered "
+    "when_retried call_around ask_and_wait is_on_loop call_on_loop",
 }
 """What Coupler's own modules use of these classes, and nobody else should."""
 

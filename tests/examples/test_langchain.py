@@ -177,7 +177,7 @@ def test_without_forms_the_graph_asks_in_the_chat_and_goes_on_after_a_restart(
     model: ModelServer, served: Served, tmp_path: Path, repository: Callable[..., str]
 ) -> None:
     repository("commit", "--quiet", "--allow-empty", "--message=Count sheep")
-    model.replies = [says("- Sheep.")]
+    model.replies = [says("- Sheep."), says("- Few sheep.")]
     first = Desk(served("langgraph_release_notes.py"), tmp_path)
     assert "What shall become of these notes?" in first.says("HEAD~1")
 
@@ -187,5 +187,8 @@ def test_without_forms_the_graph_asks_in_the_chat_and_goes_on_after_a_restart(
     again._held.clear()
     first.client = again
 
-    assert first.says('{"decision": "write"}').endswith("They are in RELEASE_NOTES.md.")
-    assert (tmp_path / "RELEASE_NOTES.md").read_text() == "- Sheep.\n"
+    assert "expected one of write, change, forget" in first.says("what else is there")
+    assert first.says("change: say few").startswith("- Few sheep.")
+    assert "say few" in str(model.asked[1])
+    assert first.says("write") == "They are in RELEASE_NOTES.md."
+    assert (tmp_path / "RELEASE_NOTES.md").read_text() == "- Few sheep.\n"
