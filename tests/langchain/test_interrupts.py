@@ -883,12 +883,13 @@ class TestWhatWasSaidBefore:
         source = TALKING_BRANCHES.replace("cache=cache", "cache=InMemoryCache()")
         at = order(source if inside else source + "\nagent = inner")
         for _ in range(2):  # the second time the last node has its message from a cache
-            at.says("go")
-            assert texts(at.updates).startswith("Done.left?")
+            # LangGraph gives the questions of a graph inside of another one in any order.
+            first, second = ("left", "right") if at.says("go").startswith("left?") else ("right", "left")
+            assert texts(at.updates).startswith(f"Done.{first}?")
             at.says("1")
-            assert texts(at.updates).startswith("left: 1.right?")
+            assert texts(at.updates).startswith(f"{first}: 1.{second}?")
             at.says("2")
-            assert texts(at.updates) == "right: 2.Last."
+            assert texts(at.updates) == f"{second}: 2.Last."
 
     def test_nor_in_a_turn_in_which_one_is_answered_and_the_other_is_not(self, order):
         at = order(TALKING_BRANCHES.replace("cache=cache", ""), forms=True)
