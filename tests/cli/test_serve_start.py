@@ -192,9 +192,9 @@ import sys
 sys.modules |= dict.fromkeys(["asyncio", "click", "msgspec", "pathlib", "tomllib", "yaml"])
 from coupler.cli.preflight import PreflightCache as Soundness
 soundness = Soundness({str(project)!r}, {environ!r}, "flow.yaml")
-soundness.remember([{str(project / "flow.yaml")!r}])
-assert soundness.needs_look and soundness.is_known
-assert not Soundness({str(project)!r}, {environ!r}, None).is_known
+soundness.remember([{str(project / "flow.yaml")!r}], ["image"])
+assert soundness.needs_look and soundness.recall() == ["image"]
+assert Soundness({str(project)!r}, {environ!r}, None).recall() is None
 assert not Soundness({str(home)!r}, {environ!r}, None).needs_look
 """
     done = subprocess.run([sys.executable, "-c", program], env={**os.environ, **environ}, capture_output=True)

@@ -39,25 +39,25 @@ class PreflightCache:
         """True if there is a file or variable to check."""
         self._circumstances = [__version__, sys.version, cwd, home_directory(environ), workflow]
 
-    @property
-    def is_known(self) -> bool:
-        """True if all of it was valid at an earlier start, and is the same now."""
+    def recall(self) -> list[str] | None:
+        """What prompts may hold, if all of it was valid at an earlier start and is the same now."""
         path = self._path()
         if path is None:
-            return False
+            return None
         try:
             with open(path, encoding="utf-8") as file:
-                others = json.load(file)
-            return all(_hash(name) == known for name, known in others.items())
-        except (OSError, ValueError, AttributeError, RecursionError):
-            return False
+                record = json.load(file)
+            is_same = all(_hash(name) == known for name, known in record["files"].items())
+            return [str(kind) for kind in record["accepts"]] if is_same else None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return None
 
-    def remember(self, others: Iterable[str]) -> None:
-        """Records that all of it is valid, with these other files."""
+    def remember(self, others: Iterable[str], accepts: Iterable[str]) -> None:
+        """Records that all of it is valid, with these other files, and what prompts may hold."""
         path = self._path()
         hashes = {name: _hash(name) for name in others}
         if path is not None and None not in hashes.values():
-            write_record(path, hashes)
+            write_record(path, {"files": hashes, "accepts": [*accepts]})
 
     def _path(self) -> str | None:
         """The record's file; None if a file is no plain one, or there is no cache directory."""

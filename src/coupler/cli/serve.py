@@ -99,7 +99,7 @@ def main(arguments: list[str]) -> None:
         return
     options = _options(given)
     _check_log_settings(given.get("--log-level"), given.get("--log-file"))
-    _check_configuration(target if is_workflow(target) else None)
+    accepts = _check_configuration(target if is_workflow(target) else None)
     descriptors = _take_over_stdio()
 
     from coupler.agent.startup.early_answer import (
@@ -109,7 +109,9 @@ def main(arguments: list[str]) -> None:
         answer_initialize,
     )
 
-    memory = StartupCache(_cache_key(command) if command else target or f"{CODER}:{agent or CODER}", options)
+    served_as = _cache_key(command) if command else target or f"{CODER}:{agent or CODER}"
+    # What a workflow's prompts may hold changes with its file, of which the cache knows nothing.
+    memory = StartupCache(":".join([served_as, *accepts]), options)
     record = memory.recall()
     depends_on_client = record is not None and TERMINAL_LOGIN in record.introduction
     plain = record is not None and not depends_on_client
@@ -122,7 +124,7 @@ def main(arguments: list[str]) -> None:
     from coupler.runtime.logs import send_logs_to_stderr
 
     send_logs_to_stderr(given.get("--log-level"), given.get("--log-file"))
-    served = ServeCall(_target_to_serve(target, command, agent, given), None, options)
+    served = ServeCall(_target_to_serve(target, command, agent, given, accepts), None, options)
     record_baseline(may_have_children=False)
     run(served, *descriptors, memory=memory, record=record, early=early)
 
@@ -272,8 +274,11 @@ def _check_log_settings(level: str | None, file: str | None) -> None:
         refuse(str(error), PROGRAM)
 
 
-def _check_configuration(workflow: str | None) -> None:
-    """Ends the program if the configuration, or the workflow that is served, is wrong."""
+def _check_configuration(workflow: str | None) -> list[str]:
+    """Ends the program if the configuration, or the workflow that is served, is wrong.
+
+    Returns the blocks that prompts to the workflow may hold besides text; empty without one.
+    """
     from coupler.cli.preflight import PreflightCache
 
     try:
@@ -281,13 +286,23 @@ def _check_configuration(workflow: str | None) -> None:
     except OSError:
         cwd = None  # it was removed: sessions name their own
     preflight = PreflightCache(cwd, os.environ, workflow)
-    if not preflight.needs_look or preflight.is_known:
-        return
-    from coupler.cli.serve_checks import CannotStartError, check_configuration, check_workflow
+    if not preflight.needs_look:
+        return []
+    known = preflight.recall()
+    if known is not None:
+        return known
+    from coupler.cli.serve_checks import (
+        NO_WORKFLOW,
+        CannotStartError,
+        check_configuration,
+        check_workflow,
+    )
 
     try:
         check_configuration(cwd, os.environ)
-        preflight.remember(check_workflow(workflow, cwd or os.sep) if workflow is not None else ())
+        checked = check_workflow(workflow, cwd or os.sep) if workflow is not None else NO_WORKFLOW
+        preflight.remember(*checked)
+        return [*checked.accepts]
     except CannotStartError as error:
         refuse(str(error), PROGRAM, FAILED)
 
@@ -311,14 +326,16 @@ def _cache_key(command: list[str]) -> str:
     return "\0".join(["--", *command, str(changed_at)])
 
 
-def _target_to_serve(target: str, command: list[str], agent: str | None, given: dict[str, str]) -> object:
+def _target_to_serve(
+    target: str, command: list[str], agent: str | None, given: dict[str, str], accepts: list[str]
+) -> object:
     """The object to serve, or its name if it is still to be imported."""
     if command:
         return _relayed_agent(command)
     if is_workflow(target):
         from coupler.workflow.editor.served import ServedWorkflow
 
-        return ServedWorkflow(target)
+        return ServedWorkflow(target, accepts)
     if target:
         return target
     from coupler.coder.served import Coder

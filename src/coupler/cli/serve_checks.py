@@ -87,8 +87,18 @@ def check_configuration(cwd: str | None, environ: Mapping[str, str]) -> None:
         raise CannotStartError(CONFIG_INVALID, str(error)) from None
 
 
-def check_workflow(file: str, cwd: str) -> tuple[str, ...]:
-    """Reads a workflow and all that it calls, and returns its files; raises CannotStartError."""
+class CheckedWorkflow(NamedTuple):
+    """A valid workflow: all its files, and the blocks that its prompts may hold besides text."""
+
+    files: tuple[str, ...]
+    accepts: tuple[str, ...]
+
+
+NO_WORKFLOW = CheckedWorkflow((), ())
+
+
+def check_workflow(file: str, cwd: str) -> CheckedWorkflow:
+    """Reads a workflow and all that it calls; raises CannotStartError."""
     from coupler.runtime.extras import MissingExtraError
     from coupler.workflow.errors import InvalidWorkflowError, WorkflowError, require_packages
 
@@ -104,7 +114,10 @@ def check_workflow(file: str, cwd: str) -> tuple[str, ...]:
     except WorkflowError as error:
         kind = WORKFLOW_UNREADABLE if Path(cwd, file).exists() else WORKFLOW_MISSING
         raise CannotStartError(kind, str(error)) from None
-    return tuple(workflow.file for workflow in bundle.workflows)
+    from coupler.workflow.agents.agent_start import image_steps
+
+    accepts = ("image", "resource") if image_steps(bundle) else ("resource",)
+    return CheckedWorkflow(tuple(workflow.file for workflow in bundle.workflows), accepts)
 
 
 def _wrong_configuration(error: ConfigError) -> CannotStartError:

@@ -8,7 +8,6 @@ behind: no text can pass for a question of another step, or for an answer. In `-
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from difflib import get_close_matches, unified_diff
@@ -23,6 +22,7 @@ from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import Diff
 from coupler.workflow.engine.front import Approval, FrontEnd, InterruptedAnswer, QuestionAnswer
 from coupler.workflow.errors import InputError, Parked
+from coupler.workflow.journal.run_events import step_id_in
 from coupler.workflow.language.inputs import parse_input
 from coupler.workflow.language.model import Approve, Ask, Converse, Step, all_steps, lists_of
 
@@ -302,11 +302,6 @@ def _steps_by_id(bundle: Bundle) -> dict[str, list[Step]]:
 
 def _asks(step: Step) -> bool:
     return isinstance(step, Ask | Converse | Approve)
-
-
-def step_id_in(name: str) -> str:
-    """The step's own id at the end of a path, without the number of a visit."""
-    return re.split(r"[./]", name)[-1].partition("#")[0]
 
 
 def _check_texts(step: Step, name: str, texts: Sequence[str], cwd: str) -> None:

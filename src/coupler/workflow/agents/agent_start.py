@@ -40,6 +40,7 @@ from coupler.workflow.language.model import (
     TemplateText,
     ToolRuleTexts,
     Workflow,
+    all_steps,
 )
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from coupler.client.remote import RemoteAgent
     from coupler.config.agent_tables import AgentTable
     from coupler.workflow.engine.attempt import Attempt
+    from coupler.workflow.language.library import Bundle
 
 
 AGENT_FORMS = frozenset({"acp", "native"})
@@ -99,6 +101,29 @@ def resolve_step_agent(
     # MCP servers of the workflow come after those of its agents, whatever else they are set to.
     of_workflow = AgentSettings(mcp_servers=workflow.mcp_servers)
     return StepAgent(agent, merge_settings([*set_ups, workflow.defaults.set_up, of_workflow]), env)
+
+
+def image_steps(bundle: Bundle) -> list[Agent | Converse]:
+    """Return the steps whose agents may take images: which do is known for sure when they are started.
+
+    The command-line agents of vendors take none; hooks are given none.
+    """
+    return [
+        step
+        for workflow in bundle.workflows
+        for step in all_steps(workflow.steps)
+        if isinstance(step, Agent | Converse) and not _is_native_program(step, workflow)
+    ]
+
+
+def _is_native_program(step: Agent | Converse, workflow: Workflow) -> bool:
+    """Tell whether a step names the native form of an agent that is a program, as in `claude:native`."""
+    try:
+        name, _, form = resolve_step_agent(step, str(step.agent).strip(), workflow).agent.partition(":")
+    except StepError:
+        return False  # it is told when the step runs
+    entry = ENTRIES.get(name)
+    return form == "native" and entry is not None and entry.program is not None
 
 
 def agent_hooks(agent: str, workflow: Workflow, render: Render) -> Hooks | None:

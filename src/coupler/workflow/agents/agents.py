@@ -11,11 +11,13 @@ import contextlib
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+
+import msgspec
 
 from coupler.client.errors import AgentError
 from coupler.client.kept_sessions import LOAD_CAPABILITY, RESUME_CAPABILITY
@@ -24,10 +26,21 @@ from coupler.client.session import RemoteSession
 from coupler.permission.offers import Choices
 from coupler.relay.session import shortened, transcript_of_turns
 from coupler.runtime.threads import in_thread
+from coupler.schema.v1 import ImageContent
 from coupler.workflow.agents.agent_events import LONGEST_LINE, Spending
-from coupler.workflow.agents.agent_start import AgentStart, make_agent
-from coupler.workflow.journal.run_events import Place, Result, Usage
-from coupler.workflow.language.model import Agent, Converse, Json, Limits, Workflow, all_steps, lists_of
+from coupler.workflow.agents.agent_start import AgentStart, image_steps, make_agent
+from coupler.workflow.errors import StepError
+from coupler.workflow.journal.run_events import Noted, Place, Result, Usage
+from coupler.workflow.language.model import (
+    Agent,
+    Converse,
+    Json,
+    Limits,
+    SourcePosition,
+    Workflow,
+    all_steps,
+    lists_of,
+)
 
 if TYPE_CHECKING:
     from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
@@ -36,6 +49,7 @@ if TYPE_CHECKING:
     from coupler.workflow.agents.editor_access import FileOperation
     from coupler.workflow.agents.permission import Interception
     from coupler.workflow.agents.prompts import PromptExchange
+    from coupler.workflow.engine.attempt import Attempt
     from coupler.workflow.engine.front import FrontEnd, OpenFiles
     from coupler.workflow.language.library import Bundle
 
@@ -50,6 +64,12 @@ MOST_WAITING = 8
 
 CLOSE_LIMIT = 5.0
 """Seconds that an agent has to close a session that nobody needs any more."""
+
+IMAGES = "images"
+"""The decision with the images of the prompt that started the run; at a step, that its agent gets them."""
+
+STARTING_PROMPT = Place("")
+"""The place of what is kept of the prompt that started the run: no step has an empty path."""
 
 ASKED = "asked"
 """The decision with the session of a step, and what its agent was told."""
@@ -118,12 +138,71 @@ class HeldSession:
         return self.order.start
 
     @property
+    def takes_images(self) -> bool:
+        """True if its agent takes images in prompts."""
+        return bool(self.connected.agent.capabilities.prompt_capabilities.image)
+
+    @property
     def key(self) -> EarlierSession:
         return EarlierSession(self.session.id, self.start.agent)
 
     def serves(self, order: SessionRequest) -> bool:
         """Tell whether it fits a request as it is: what it was opened with cannot be changed."""
         return not self.session.is_over and self.order.opening == order.opening
+
+
+class PromptImages:
+    """The images of the prompt that started the run: for the first step whose agent takes images.
+
+    They go with the first prompt to that agent, and again when the step is tried again or the run is resumed.
+    """
+
+    def __init__(self, bundle: Bundle, journal: AgentSessionJournal) -> None:
+        kept = journal.decisions(IMAGES)
+        self._images = images_of(kept.pop(STARTING_PROMPT, []))
+        self._taken_at: Place | None = next(iter(kept), None)
+        self._steps = {step.position for step in image_steps(bundle)} if self._images else set()
+        self._unable: set[SourcePosition] = set()
+
+    @property
+    def are_left(self) -> bool:
+        """True if there are images that no agent got."""
+        return bool(self._images) and self._taken_at is None
+
+    async def for_prompt(
+        self, step: Agent | Converse, attempt: Attempt, held: HeldSession
+    ) -> tuple[ImageContent, ...]:
+        """Return the images that go with a step's first prompt.
+
+        Raises `StepError` if its agent takes none, and no other step is left whose agent may.
+        """
+        if not self._images or step.position not in self._steps:
+            return ()
+        if self._taken_at is not None:
+            return self._images if self._taken_at == attempt.place else ()
+        if held.takes_images:
+            self._taken_at = attempt.place
+            await attempt.decide(IMAGES, True)
+            return self._images
+        self._unable.add(step.position)
+        if self._unable >= self._steps:
+            raise StepError(
+                "not_found",
+                f"{held.start.name} takes no images, and the prompt that started the run has one: start it "
+                "again without, or with an agent that takes images",
+            )
+        attempt.emit(Noted(text=f"{held.start.name} takes no images: the prompt's image is for a later step"))
+        return ()
+
+
+def image_values(images: Iterable[ImageContent]) -> Json:
+    """Return images as a decision holds them."""
+    return [msgspec.to_builtins(image) for image in images]
+
+
+def images_of(values: Json) -> tuple[ImageContent, ...]:
+    """Return the images that a decision holds."""
+    return msgspec.convert(values, tuple[ImageContent, ...])
 
 
 class ConnectedAgent:
@@ -196,6 +275,7 @@ class Agents:
         self._choice_store = store
         self._choices = dict(choices or {})
         self.spending = Spending(limits, journal)
+        self.images = PromptImages(bundle, journal)
         self.journal = journal
         self.mcp_servers = mcp_servers
         self.replaced_servers: set[str] = set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -19,7 +19,15 @@ from coupler.relay.session import marked
 from coupler.workflow.agents.agent_events import Telling, step_error, usage_of
 from coupler.workflow.agents.agent_setup import AgentSetup, set_up_agent
 from coupler.workflow.agents.agent_start import login_argument
-from coupler.workflow.agents.agents import ASKED, EarlierSession, asked_decision, conversation_text
+from coupler.workflow.agents.agents import (
+    ASKED,
+    IMAGES,
+    EarlierSession,
+    asked_decision,
+    conversation_text,
+    image_values,
+    images_of,
+)
 from coupler.workflow.agents.editor_access import fill_in_form, open_page
 from coupler.workflow.agents.permission import Judging, StepPolicy, ToolRules
 from coupler.workflow.engine.attempt import answered
@@ -32,10 +40,12 @@ if TYPE_CHECKING:
     from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
     from coupler.client.prompt import Prompt
     from coupler.events import ToolCall
+    from coupler.schema.v1 import ImageContent
     from coupler.workflow.agents.agent_events import StepBudget
     from coupler.workflow.agents.agents import HeldSession
     from coupler.workflow.engine.attempt import Attempt
     from coupler.workflow.engine.front import OpenFiles
+    from coupler.workflow.language.model import Json
 
 
 class _GivenUp(Exception):  # noqa: N818 - it is no failure
@@ -58,10 +68,11 @@ async def _ask(step: Agent, setup: AgentSetup, prompt: str, attempt: Attempt) ->
     rendered = setup.rendered
     async with attempt.agents.session(setup.order) as held:
         note_replaced_session(held, attempt)
+        images = await attempt.agents.images.for_prompt(step, attempt, held)
         exchange = PromptExchange(held, attempt, setup.rules, step.gate, setup.budget)
         try:
             reply = await exchange.ask(
-                prompt, system=rendered.system, schema=rendered.schema, repairs=setup.set_up.repairs
+                prompt, images, system=rendered.system, schema=rendered.schema, repairs=setup.set_up.repairs
             )
         except CallDenied as denied:
             return denied_call_result(step.gate, attempt, denied, exchange.result(None))
@@ -98,6 +109,24 @@ async def perform_conversation(step: Converse, attempt: Attempt) -> Result:
             # Its time may just be up: what was said is still worth having, and the session can go on.
             attempt.work.partial = conversation.interrupted(attempt.work.partial)
             raise
+
+
+class _Message(NamedTuple):
+    """What the user sends in a conversation."""
+
+    text: str
+    images: tuple[ImageContent, ...] = ()
+
+    @classmethod
+    def kept_as(cls, value: Json) -> _Message | None:
+        """Return the message that a decision holds; None if the user sent none any more."""
+        if isinstance(value, dict):
+            return cls(value["text"], images_of(value[IMAGES]))
+        return None if value is None else cls(str(value))
+
+    def to_keep(self) -> Json:
+        """Return it as a decision holds it."""
+        return {"text": self.text, IMAGES: image_values(self.images)} if self.images else self.text
 
 
 class _Conversation:
@@ -146,44 +175,52 @@ class _Conversation:
             agent=answer.agent or result.agent,
         )
 
-    async def _message(self, number: int) -> str | None:
+    async def _message(self, number: int) -> _Message | None:
         """The user's next message; None if there is none any more."""
         what = f"message-{number}"
-        message = self._attempt.decision(what)
-        if message is UNSET:
-            message = self._setup.rendered.prompt if number == 1 else None
-            if message is None:
-                message = await self._asked_for()
-            await self._attempt.decide(what, message)
-        return None if message is None else str(message)
+        kept = self._attempt.decision(what)
+        if kept is not UNSET:
+            return _Message.kept_as(kept)
+        prompt = self._setup.rendered.prompt if number == 1 else None
+        message = _Message(prompt) if prompt is not None else await self._asked_for()
+        await self._attempt.decide(what, None if message is None else message.to_keep())
+        return message
 
-    async def _asked_for(self) -> str | None:
+    async def _asked_for(self) -> _Message | None:
         attempt = self._attempt
         last = self._spoken[-1]["text"] if self._spoken else ""
         async with attempt.asking:
-            message = await answered(attempt.front.message(attempt.place, last))
-        if message is not None:
-            attempt.emit(AnswerGiven(text=message, by="user"))
-        return message
+            text = await answered(attempt.front.message(attempt.place, last))
+            images = attempt.front.message_images()
+        if text is None:
+            return None
+        if images and not (held := await self._session()).takes_images:
+            reason = f"{held.start.name} takes no images: send the message again without"
+            raise attempt.front.refused_message(attempt.place, reason)
+        attempt.emit(AnswerGiven(text=text, by="user"))
+        return _Message(text, images)
 
-    async def _answer(self, number: int, message: str) -> None:
+    async def _answer(self, number: int, message: _Message) -> None:
         """Get the agent's answer, from the journal if it is recorded there."""
         what = f"reply-{number}"
         kept = self._attempt.decision(what)
         if kept is UNSET:
-            kept = await self._ask(message)
-            self._spoken.append({"role": "user", "text": message})
+            kept = await self._ask(message, is_first=number == 1)
+            self._spoken.append({"role": "user", "text": message.text})
             await self._attempt.decide(what, kept)
         else:
-            self._spoken.append({"role": "user", "text": message})
+            self._spoken.append({"role": "user", "text": message.text})
         self._earlier = EarlierSession(kept["session_id"], kept["agent"])
         self._spoken.append({"role": "agent", "text": kept["text"]})
 
-    async def _ask(self, message: str) -> dict[str, str]:
+    async def _ask(self, message: _Message, *, is_first: bool) -> dict[str, str]:
         held = await self._session()
+        images = message.images
+        if is_first:
+            images = (*await self._attempt.agents.images.for_prompt(self._step, self._attempt, held), *images)
         exchange = PromptExchange(held, self._attempt, self._setup.rules, self._step.gate, self._setup.budget)
         try:
-            reply = await exchange.ask(message, system=self._setup.rendered.system)
+            reply = await exchange.ask(message.text, images, system=self._setup.rendered.system)
         finally:
             exchange.keep(None)
         return {"text": reply.text, "session_id": held.session.id, "agent": held.start.agent}
@@ -231,17 +268,24 @@ class PromptExchange:
         self._given_up: Parked | CallDenied | None = None
 
     async def ask(
-        self, prompt: str, *, system: str | None = None, schema: Any = None, repairs: int | None = None
+        self,
+        prompt: str,
+        images: tuple[ImageContent, ...] = (),
+        *,
+        system: str | None = None,
+        schema: Any = None,
+        repairs: int | None = None,
     ) -> Reply:
         """Return the agent's whole answer; raises `StepError` with the part that came."""
         text = self._opening(prompt, system)
+        content = (*((text,) if text.strip() or not images else ()), *images)
         self.telling.is_typed = schema is not None
         stop_listening = self._session.on_event(self._notice)
         self._session.policy = StepPolicy(self.judging)
         self._held.exchange = self
         is_cancelled = False
         try:
-            return await self._answered(text, schema, repairs)
+            return await self._answered(content, schema, repairs)
         except asyncio.CancelledError:
             is_cancelled = True
             # Only who has cancelled knows why; if the time is up, this is what there is.
@@ -303,9 +347,11 @@ class PromptExchange:
         held.told = digest
         return with_instructions(system, prompt)
 
-    async def _answered(self, text: str, schema: Any, repairs: int | None) -> Reply:
+    async def _answered(
+        self, content: tuple[str | ImageContent, ...], schema: Any, repairs: int | None
+    ) -> Reply:
         try:
-            prompt = self._session.prompt(text, output=schema, repairs=repairs, budget=self._budget)
+            prompt = self._session.prompt(content, output=schema, repairs=repairs, budget=self._budget)
             reply = (await _reply_to(prompt)).raise_for_stop()
             self._pay()
             self._budget.refuse_if_exceeded()

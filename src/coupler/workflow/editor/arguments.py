@@ -100,9 +100,12 @@ class PromptText(NamedTuple):
 
     @classmethod
     def of(cls, blocks: Iterable[ContentBlock]) -> PromptText:
-        """Join all blocks with blank lines; a file that is mentioned right behind `name=` belongs to that."""
+        """Join all blocks with blank lines; a file that is mentioned right behind `name=` belongs to that.
+
+        Images are left out: they go to agents, and no input holds them.
+        """
         text, starts = "", []
-        for number, block in enumerate(blocks := (*blocks,)):
+        for number, block in enumerate(blocks := tuple(each for each in blocks if not is_image(each))):
             piece = (
                 _PLACEHOLDER.sub("\ufffd", block.text)
                 if isinstance(block, TextContent)
@@ -170,12 +173,17 @@ class PromptText(NamedTuple):
                 yield from ((name, text) for text in _texts_in(block))
 
 
-def unusable_blocks(blocks: Iterable[ContentBlock]) -> list[str]:
-    """Name what a prompt has besides text and files, a sentence each: no input and no answer can hold it."""
+def is_image(block: ContentBlock) -> bool:
+    """Tell whether a block is an image, which only agents can take."""
+    return isinstance(block, ImageContent)
+
+
+def unusable_blocks(blocks: Iterable[ContentBlock], *, takes_images: bool) -> list[str]:
+    """Name what a prompt has that cannot be taken, a sentence each: no input and no answer can hold it."""
     names: dict[str, None] = {}
     for block in blocks:
         match block:
-            case ImageContent():
+            case ImageContent() if not takes_images:
                 names["an image"] = None
             case AudioContent():
                 names["a recording"] = None

@@ -69,6 +69,11 @@ def unusable_prompt(problems: Iterable[str]) -> str:
     return f"{listed}\n\nNothing was run. Save it as a file and mention that, or say in words what it shows."
 
 
+def images_not_sent() -> str:
+    """Say that no agent got the images of a prompt."""
+    return "The image was sent to no agent: no step that ran has one that takes images."
+
+
 def not_valid(name: str, problems: str) -> str:
     """Say that a file is not a valid workflow, and why."""
     return f"The workflow `{printable(name, 200)}` is not valid:\n\n```text\n{problems}\n```"

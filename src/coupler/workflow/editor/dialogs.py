@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
     from coupler.events import ToolCall
     from coupler.permission.offers import Offer
+    from coupler.schema.v1 import ImageContent
     from coupler.workflow.editor.arguments import PromptText
     from coupler.workflow.editor.chat_messages import Meta
     from coupler.workflow.editor.projection import RunProjection
@@ -94,6 +95,7 @@ class PromptReply(NamedTuple):
     text: str
     typed: PromptText
     """The reply with the files that are mentioned in it."""
+    images: tuple[ImageContent, ...] = ()
 
 
 class PendingQuestion(NamedTuple):
@@ -117,6 +119,7 @@ class EditorFrontEnd(FrontEnd):
         self.waiting: PendingQuestion | None = None
         self._turn = turn
         self._reply = reply
+        self._images: tuple[ImageContent, ...] = ()
         self._completing: set[asyncio.Future[None]] = set()
         """A future for each page that is open; they end with the turn."""
 
@@ -195,7 +198,20 @@ class EditorFrontEnd(FrontEnd):
         written = self._taken(place)
         if written is None:
             raise self._parked(PendingQuestion(str(place), "message", ""))
-        return written.text if written.text.strip() else None
+        self._images = written.images
+        return written.text if written.text.strip() or written.images else None
+
+    def message_images(self) -> tuple[ImageContent, ...]:
+        images, self._images = self._images, ()
+        return images
+
+    def refused_message(self, place: Place, reason: str) -> Parked:
+        return self._parked(PendingQuestion(str(place), "message", "", reason))
+
+    @property
+    def has_unread_images(self) -> bool:
+        """True if the user's reply has images, and the run did not come to the step that it is for."""
+        return self._reply is not None and bool(self._reply.images)
 
     async def _chosen(
         self,

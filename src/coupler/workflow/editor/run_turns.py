@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from coupler.workflow.editor.chat_messages import answer_meta, run_cancelled, run_outcome, run_question
+from coupler.workflow.editor.chat_messages import (
+    answer_meta,
+    images_not_sent,
+    run_cancelled,
+    run_outcome,
+    run_question,
+)
 from coupler.workflow.editor.dialogs import EditorFrontEnd, PendingQuestion, PromptReply
 from coupler.workflow.editor.projection import RunProjection
 from coupler.workflow.engine.front import trace_context
@@ -27,7 +33,7 @@ from coupler.workflow.language.library import is_path
 if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
-    from coupler.schema.v1 import StopReason
+    from coupler.schema.v1 import ImageContent, StopReason
     from coupler.store.store import Store
     from coupler.workflow.journal.runs import OpenRun
     from coupler.workflow.language.library import Bundle
@@ -81,14 +87,14 @@ class RunTurn:
             choices={project.directory: project.permissions().choices},
         )
 
-    async def begin(self, inputs: Mapping[str, Json]) -> StopReason:
-        """Start the run; raises WorkflowError if that cannot be done."""
+    async def begin(self, inputs: Mapping[str, Json], images: Sequence[ImageContent] = ()) -> StopReason:
+        """Start the run, with the prompt's images; raises WorkflowError if that cannot be done."""
         # From now on nothing of the session shows them, whichever way it takes.
         self._turn.session.secrets.add(declared_secrets_of(self._bundle, inputs))
         cwd = self._turn.session.cwd
         by_path = is_path(self._given)
         async with start_run(
-            self._store, self._bundle, inputs, cwd=cwd, way=self._options, by_path=by_path
+            self._store, self._bundle, inputs, images=images, cwd=cwd, way=self._options, by_path=by_path
         ) as started:
             return await self._run_to_end(started, 0)
 
@@ -123,12 +129,16 @@ class RunTurn:
             await following
         except Exception:
             log.exception("the run %s could not be shown to its end", run.id)
-        return await self._end(run, run.secrecy.masked(finished))
+        return await self._end(
+            run, run.secrecy.masked(finished), has_images_left=started.engine.has_images_left
+        )
 
-    async def _end(self, run: OpenRun, finished: RunFinished) -> StopReason:
+    async def _end(self, run: OpenRun, finished: RunFinished, *, has_images_left: bool) -> StopReason:
         turn = self._turn
         turn.meta = answer_meta(run.id, self._bundle.main.name, finished)
         await self._count(finished)
+        if self._front.has_unread_images or (has_images_left and finished.status == "success"):
+            await turn.say_apart(images_not_sent())
         waiting = self._front.waiting
         if finished.status == "parked":
             waiting = waiting or PendingQuestion(finished.message, "approval", "")
@@ -146,7 +156,8 @@ class RunTurn:
 
     def _is_conversation_going_on(self, waiting: PendingQuestion) -> bool:
         """Tell whether the user has just written to the agent that waits again, and knows how that goes."""
-        return waiting.kind == "message" and self._reply is not None and self._reply.place == waiting.place
+        is_reply = self._reply is not None and self._reply.place == waiting.place
+        return waiting.kind == "message" and is_reply and not waiting.problem
 
     async def _tell_cancelled(self, run: OpenRun, following: asyncio.Task[None]) -> None:
         """Show the rest of a cancelled run, unless the editor is too slow: its log is over, too."""

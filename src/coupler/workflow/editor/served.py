@@ -5,6 +5,7 @@ Imports nothing else of workflows, because an editor waits for the first answer.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,10 +24,11 @@ IDENTITY = "workflows"
 
 
 class ServedWorkflow:
-    """A workflow file to be served."""
+    """A workflow file to be served; `accepts` are the blocks that its prompts may hold besides text."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, accepts: Collection[str]) -> None:
         self._file = str(Path(file).absolute())
+        self._accepts = (*accepts,)
 
     def make_factory(self, options: ServeOptions) -> AgentFactory:
         """Return the factory that makes an agent for each session."""
@@ -40,9 +42,11 @@ class ServedWorkflow:
         async def agent_for(session: Session) -> Agent:
             from coupler.workflow.editor.workflow_agent import WorkflowAgent
 
-            return WorkflowAgent(self._file, options.store)
+            return WorkflowAgent(self._file, options.store, self._accepts)
 
+        described = Agent()
+        described.accepts = self._accepts
         identity = f"{IDENTITY}:{self._file}"
         return AgentFactory(
-            initialize_response(Agent, told), agent_for, identity=identity, store=options.store
+            initialize_response(described, told), agent_for, identity=identity, store=options.store
         )

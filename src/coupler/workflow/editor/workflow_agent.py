@@ -14,7 +14,7 @@ from coupler.agent.startup.serve_options import NO_STORE
 from coupler.config.lookup import ConfigError
 from coupler.runtime.extras import MissingExtraError
 from coupler.runtime.threads import in_thread
-from coupler.schema.v1 import StopReason
+from coupler.schema.v1 import ImageContent, StopReason
 from coupler.store.errors import StoreError
 from coupler.workflow.editor.arguments import PromptText, SlashCommand, slash_command_in, unusable_blocks
 from coupler.workflow.editor.commands import (
@@ -35,7 +35,7 @@ from coupler.workflow.errors import RunChangedError, RunError, WorkflowError
 from coupler.workflow.language.library import ABORT, DONE, RESERVED, RESUME, RUNS, why_no_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
@@ -102,7 +102,8 @@ class WorkflowAgent(Agent):
 
     keeps_prompts = True
 
-    def __init__(self, file: str | None, store_path: str | None) -> None:
+    def __init__(self, file: str | None, store_path: str | None, accepts: Collection[str] = ()) -> None:
+        self.accepts = accepts or self.accepts
         self.others: tuple[Command, ...] = ()
         """Commands for prompts that are for no workflow; a workflow of the same name takes precedence."""
         self._file = file
@@ -269,17 +270,18 @@ class WorkflowAgent(Agent):
 
     async def _start(self, turn: Turn, given: str, typed: PromptText, command: str) -> StopReason:
         # Imported on use, here and below: a session is there before its first run.
+        from coupler.workflow.agents.agent_start import image_steps
         from coupler.workflow.editor.chat_messages import unusable_prompt
 
         bundle = await self._read(turn, given)
-        if problems := unusable_blocks(turn.blocks):
+        if problems := unusable_blocks(turn.blocks, takes_images=bool(image_steps(bundle))):
             raise InputsRefusedError(unusable_prompt(problems), bundle.main.name, problems)
         inputs = await inputs_from_prompt(turn, typed, bundle.main, command)
         await self._warn_of_secrets(turn, typed.hidden(bundle.main))
         run_turn = RunTurn(turn, self._opened_store(), bundle, given)
         secrets = {name: inputs[name] for name, each in bundle.main.inputs.items() if each.secret}
         with self._keeping(secrets, turn.session):
-            return await run_turn.begin(inputs)
+            return await run_turn.begin(inputs, _images_in(turn.blocks))
 
     async def _reply(self, turn: Turn, waiting: UnfinishedRun, typed: SlashCommand | None) -> StopReason:
         """Give a prompt to the run that waits."""
@@ -294,17 +296,31 @@ class WorkflowAgent(Agent):
         )
         if typed is not None and typed.name in {RESUME, RUNS, *self._available.names} and not is_resumed:
             raise PromptRefusedError(waits_first(waiting.run, place))
-        if problems := unusable_blocks(turn.blocks):
+        takes_images = typed is None or typed.name not in (RESUME, DONE)
+        if takes_images and _images_in(turn.blocks):
+            takes_images = await self._is_conversation(turn, waiting)
+        if problems := unusable_blocks(turn.blocks, takes_images=takes_images):
             told = f"{unusable_prompt(problems)}\n\n{still_waits(waiting.run, place)}"
             raise InputsRefusedError(told, Path(waiting.given).stem, problems)
         try:
             if typed is not None and is_resumed:
                 return await self._resume(turn, typed.arguments, waiting)
             text = "" if typed is not None and typed.name == DONE else turn.text
-            reply = PromptReply(place, text, PromptText.of(turn.blocks))
+            reply = PromptReply(place, text, PromptText.of(turn.blocks), _images_in(turn.blocks))
             return await self._go_on(turn, waiting.run, waiting.given, reply=reply)
         except WorkflowError as error:
             raise PromptRefusedError(f"{error}\n\n{still_waits(waiting.run, place)}") from None
+
+    async def _is_conversation(self, turn: Turn, waiting: UnfinishedRun) -> bool:
+        """Tell whether the step that waits is a conversation, whose agent gets what the user sends."""
+        from coupler.workflow.journal.run_events import step_id_in
+        from coupler.workflow.language.model import Converse, all_steps, lists_of
+
+        bundle = await self._read(turn, waiting.given)
+        waits = step_id_in(waiting.place or "")
+        lists = [steps for workflow in bundle.workflows for steps in lists_of(workflow)]
+        steps = [step for each in lists for step in all_steps(each) if step.id == waits]
+        return any(isinstance(step, Converse) for step in steps)
 
     async def _abort(self, turn: Turn, waiting: UnfinishedRun) -> StopReason:
         from coupler.workflow.journal.runs import end_unheld
@@ -318,9 +334,11 @@ class WorkflowAgent(Agent):
 
     async def _resume(self, turn: Turn, typed: PromptText, unfinished: UnfinishedRun | None) -> StopReason:
         """Resume the run that is named, or the session's last one, with secrets that are given again."""
-        from coupler.workflow.editor.chat_messages import ended_well
+        from coupler.workflow.editor.chat_messages import ended_well, unusable_prompt
         from coupler.workflow.journal.runs import find_run
 
+        if problems := unusable_blocks(turn.blocks, takes_images=False):
+            raise PromptRefusedError(unusable_prompt(problems))
         wanted = ResumeRequest.of(typed)
         if unfinished is not None and wanted.run in ("", unfinished.run):
             return await self._go_on(turn, unfinished.run, unfinished.given, wanted)
@@ -444,6 +462,10 @@ class WorkflowAgent(Agent):
         for note in news:
             title, _, description = note.partition("\n")
             await turn.notice(title, description or None, severity="warning")
+
+
+def _images_in(blocks: Iterable[ContentBlock]) -> tuple[ImageContent, ...]:
+    return tuple(block for block in blocks if isinstance(block, ImageContent))
 
 
 def current_workflow(loaded: LoadedWorkflow | None) -> Workflow | None:

@@ -17,7 +17,7 @@ from coupler.__about__ import __version__
 from coupler.client.observation import is_telemetry_loaded, trace_context_of
 from coupler.events import ToolCall
 from coupler.permission.offers import Offer
-from coupler.workflow.errors import StepError
+from coupler.workflow.errors import Parked, StepError
 from coupler.workflow.journal.run_events import Place
 from coupler.workflow.language.model import (
     Agent,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
     from coupler.client.reply import Budget
     from coupler.runtime.files import SessionPath
+    from coupler.schema.v1 import ImageContent
     from coupler.workflow.engine.attempt import Attempt
     from coupler.workflow.engine.blocks import BlockPart
     from coupler.workflow.journal.run_events import Result
@@ -152,6 +153,14 @@ class FrontEnd(Protocol):
     async def message(self, place: Place, reply: str) -> str | None:
         """Return the user's next message in a conversation, after the agent's reply; None ends it."""
         ...
+
+    def message_images(self) -> tuple[ImageContent, ...]:
+        """Return the images of the message that was returned last, once."""
+        return ()
+
+    def refused_message(self, place: Place, reason: str) -> Parked:
+        """Return the error that parks a conversation at a message that its agent cannot take."""
+        return Parked(f"{place}: {reason}")
 
     async def fill_in(self, place: Place, form: FormRequest, call: str | None) -> FormAnswer:
         """Let the user fill in a form of the step's agent, which belongs to a tool call or to the step."""

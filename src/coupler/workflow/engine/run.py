@@ -22,11 +22,11 @@ from coupler.config.lookup import printable
 from coupler.mcp.servers import named_values
 from coupler.permission.offers import Choices
 from coupler.runtime.guard import one_guard_for_all
-from coupler.schema.v1 import McpServer
+from coupler.schema.v1 import ImageContent, McpServer
 from coupler.store import StoreError
 from coupler.store.runs import RunRecord
 from coupler.store.store import Store
-from coupler.workflow.agents.agents import Agents
+from coupler.workflow.agents.agents import IMAGES, STARTING_PROMPT, Agents, image_values
 from coupler.workflow.engine.attempt import StepFailed, StepScope, StepsExhausted, Stopped
 from coupler.workflow.engine.front import FrontEnd, ListContext, record_failure, span
 from coupler.workflow.engine.interpreter import HookRunner, Interpreter, Performer, RunState
@@ -34,6 +34,7 @@ from coupler.workflow.engine.performers import Mocked, Pause, Performing, Rehear
 from coupler.workflow.errors import InputError, Parked, RunChangedError, RunError, StepError, UnknownNameError
 from coupler.workflow.expressions.expression import FlowExpressions, RehearsedExpressions
 from coupler.workflow.journal.run_events import (
+    Decided,
     Failure,
     Place,
     RunFinished,
@@ -105,11 +106,15 @@ async def start_run(
     bundle: Bundle,
     inputs: Mapping[str, Json],
     *,
+    images: Sequence[ImageContent] = (),
     cwd: str,
     way: EngineOptions,
     by_path: bool = False,
 ) -> AsyncIterator[StartedRun]:
-    """Create a run, with inputs that are bound already; `by_path` if the user named the workflow's file."""
+    """Create a run, with inputs that are bound already; `by_path` if the user named the workflow's file.
+
+    `images` are for the first step whose agent takes images, and are kept with the run.
+    """
     secrecy = RunSecrets.of(
         declared_secrets_of(bundle, inputs, are_needed=not way.is_rehearsal), *way.environments
     )
@@ -125,6 +130,9 @@ async def start_run(
     )
     async with run:
         run.log.append(RunStarted(run=run.id, workflow=bundle.main.name, inputs=inputs))
+        if images:
+            run.journal.note(Decided(place=STARTING_PROMPT, what=IMAGES, value=image_values(images)))
+            await run.journal.durable()
         async with _ready(store, run, bundle, inputs, way, tries_failures=False) as engine:
             yield StartedRun(run, engine)
 
@@ -266,6 +274,11 @@ class Engine:
                 return
         self.cancel()
         await asyncio.wait([work])
+
+    @property
+    def has_images_left(self) -> bool:
+        """True if no agent got the images of the prompt that started the run."""
+        return self._state.agents.images.are_left
 
     def cancel(self) -> None:
         """Cancel the run; asked again, end its cancel hooks, too, and kill agents that do not listen."""

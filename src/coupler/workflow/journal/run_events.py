@@ -8,6 +8,7 @@ size: both come back as they were.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal
@@ -34,6 +35,11 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def __str__(self) -> str:
         return self.path if self.visit == 1 else f"{self.path}#{self.visit}"
+
+
+def step_id_in(place: str) -> str:
+    """Return the step's own id at the end of a path, without the number of a visit."""
+    return re.split(r"[./]", place)[-1].partition("#")[0]
 
 
 class Happening(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", omit_defaults=True):
