@@ -552,8 +552,8 @@ class TestWhatIsSecret:
         veil = SessionRedactor()
         env = SessionEnvironment({"CODE": SECRET}, veil.notice)
         veil.add_names(["CODE", "LATER"], env)
-        env["LATER"] = "abc"
-        assert veil.mask(f"{SECRET} abc") == "[secret:CODE] [secret:LATER]"
+        env["LATER"] = "abcd"
+        assert veil.mask(f"{SECRET} abcd") == "[secret:CODE] [secret:LATER]"
 
     @table(
         "change",

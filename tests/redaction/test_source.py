@@ -92,9 +92,9 @@ def test_a_variable_counts_only_when_name_and_value_both_look_secret() -> None:
     assert values_in(GITHUB_TOKEN=TOKEN, EDITOR=TOKEN, MY_API_KEY="production", KEYBOARD=TOKEN) == {TOKEN}
 
 
-def test_a_declared_secret_always_counts_unless_it_is_blank() -> None:
+def test_a_declared_secret_counts_unless_it_is_blank_or_has_less_than_four_characters() -> None:
     declared = {
-        "COLOUR": "red",
+        "COLOUR": " red ",
         "PIN": "1234",
         "FLAG": "true",
         "HOME": "/home/me",
@@ -102,7 +102,14 @@ def test_a_declared_secret_always_counts_unless_it_is_blank() -> None:
         "BLANK": " \n",
     }
     found = {secret.name: secret.value for secret in declared_secrets(declared)}
-    assert found == {"COLOUR": "red", "PIN": "1234", "FLAG": "true", "HOME": "/home/me"}
+    assert found == {"PIN": "1234", "FLAG": "true", "HOME": "/home/me"}
+    assert [secret.name for secret in declared_secrets(declared, shortest=1)] == ["COLOUR", *found]
+
+
+def test_a_declared_variable_that_is_too_short_to_be_masked_is_still_withheld() -> None:
+    short = {"PASSWORD": "1", "API_KEY": "abc", "PASSWORD_X": " "}
+    assert values_in(**short) == set()
+    assert secret_variables(short) == ["API_KEY", "PASSWORD"]
 
 
 @table(

@@ -343,7 +343,9 @@ class SessionRedactor:
         from coupler.redaction.masker import Masker
         from coupler.redaction.sources import declared_secrets
 
-        return PromptRedactor((self.masker or Masker()).with_secrets(declared_secrets(hidden)))
+        # Of however few characters: it is for this prompt alone, in which they were typed.
+        secrets = declared_secrets(hidden, shortest=1)
+        return PromptRedactor((self.masker or Masker()).with_secrets(secrets))
 
     def covered_end(self, end: TurnEnd) -> TurnEnd:
         """Redact the end of a turn."""

@@ -1,9 +1,9 @@
 """Finds secrets: which values count as secret, their spellings, and their positions in a text.
 
-A declared secret always counts, and so does a variable whose name begins with such a word, as PASSWORD_X. Any
-other variable of the environment counts when its name looks secret and its value could be one; a password
-inside an address counts whatever the name. In doubt it counts: to mask a harmless word is a nuisance, to show
-a token is an incident.
+A declared secret counts, and so does a variable whose name begins with such a word, as PASSWORD_X, unless its
+value is so short that it stands in nearly every text. Any other variable of the environment counts when its
+name looks secret and its value could be one; a password inside an address counts whatever the name. In doubt
+it counts: to mask a harmless word is a nuisance, to show a token is an incident.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
+
+SHORTEST_DECLARED = 4
+"""Characters of a declared secret that is masked: to mask every 1 hides nothing, and spoils all output."""
 
 SHORTEST = 8
 """Characters of a value in the environment that can be a secret."""
@@ -90,14 +93,14 @@ _NEVER_QUOTED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0
 _NOT_QUOTED_BY_BROWSERS = _NEVER_QUOTED | frozenset("!'()*")
 
 
-def declared_secrets(values: Mapping[str, str]) -> list[Secret]:
+def declared_secrets(values: Mapping[str, str], shortest: int = SHORTEST_DECLARED) -> list[Secret]:
     """The secrets that someone declared, and the passwords and tokens within them.
 
-    Blank values hide nothing.
+    Blank values, and those with less than `shortest` characters, hide nothing.
     """
     found = []
     for name, value in values.items():
-        if value.strip():
+        if len(value.strip()) >= max(shortest, 1):
             found.append(Secret(name, value))
         found += [Secret(name, part) for part in _secret_parts(value)]
     return found
@@ -107,7 +110,7 @@ def secrets_in_environment(environment: Mapping[str, str]) -> list[Secret]:
     """The secrets among these variables, by name so that the same environment gives the same marks."""
     found = []
     for name, value in sorted(environment.items()):
-        if value.strip() and (declares_secret(name) or (looks_secret(name) and could_be_secret(value))):
+        if _is_declared(name, value) or (looks_secret(name) and could_be_secret(value)):
             found.append(Secret(name, value))
         found += [Secret(name, part) for part in _secret_parts(value)]
     return found
@@ -116,6 +119,7 @@ def secrets_in_environment(environment: Mapping[str, str]) -> list[Secret]:
 def secret_variables(environment: Mapping[str, str], named: Iterable[str] = ()) -> list[str]:
     """Return the names of the variables that hold a secret, in order; `named` ones do whatever they hold."""
     found = {secret.name for secret in secrets_in_environment(environment)} - OPEN_VARIABLES
+    found |= {name for name, value in environment.items() if declares_secret(name) and value.strip()}
     found = {name for name in found if not name.startswith(GIT_KEYS)}
     if any(name.startswith(GIT_VALUES) for name in found):
         found.add(GIT_COUNT)  # git fails if one of as many as this says is missing
@@ -144,6 +148,15 @@ def looks_secret(name: str) -> bool:
 def declares_secret(name: str) -> bool:
     """Tell whether a name declares its value as secret, whatever that looks like: it begins with the word."""
     return name.upper().startswith(DECLARING_BEGINNINGS) and looks_secret(name)
+
+
+def is_too_short(value: str) -> bool:
+    """Tell whether a declared secret has too few characters to be masked; a blank value is none."""
+    return 0 < len(value.strip()) < SHORTEST_DECLARED
+
+
+def _is_declared(name: str, value: str) -> bool:
+    return len(value.strip()) >= SHORTEST_DECLARED and declares_secret(name)
 
 
 def could_be_secret(value: str) -> bool:

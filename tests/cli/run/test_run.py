@@ -167,6 +167,30 @@ class TestShowing:
         assert "swordfishes" not in done.output
         assert done.stdout.startswith("[secret:inputs.PASSWORD_X] open")
 
+    def test_a_secret_of_less_than_four_characters_does_not_spoil_the_output(self, place):
+        place.write("""
+            inputs: {PASSWORD: {}, pin: {secret: true}}
+            steps:
+              - {id: x, run: "echo 1 of 142, and ${PASSWORD:-nothing}"}
+              - {id: gate, run: "test {{ inputs.pin }} = 42 && test -e mended"}
+        """)
+        env = {**os.environ, "PASSWORD": "1"}
+
+        def called(*words: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run([*COUPLER, *words], env=env, capture_output=True, text=True)
+
+        shown = called("run", "./flow.yaml", "PASSWORD=1", "pin=42").stdout
+        # The value as such is kept nowhere all the same, and commands are not given the variable.
+        place.write("", "mended")
+        again = called("resume", place.ids[0]).stderr
+        resumed = called("resume", place.ids[0], "-i", "PASSWORD=1", "-i", "pin=42")
+
+        assert "1 of 142, and nothing" in shown
+        assert "[secret" not in shown
+        assert "inputs.pin is secret, and too short to be masked where it is shown" in shown
+        assert "give the secret input again, which is not kept: -i PASSWORD=VALUE" in again
+        assert resumed.returncode == 0, resumed.stderr
+
     def test_secret_inputs_that_hold_several_texts_are_shown_and_kept_nowhere(self, place):
         flow = """
             inputs: {keys: {type: list, secret: true}, login: {type: object, secret: true}}

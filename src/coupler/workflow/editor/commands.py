@@ -262,7 +262,7 @@ async def inputs_from_prompt(
         problems = input_problems(error, workflow)
         told = wrong_inputs(problems, workflow, f"{command} {input_hint(workflow)}".strip())
         # What has no name may be a secret that was meant for an input.
-        masker = Masker(declared_secrets(typed.hidden(workflow)))
+        masker = Masker(declared_secrets(typed.hidden(workflow), shortest=1))
         shown = [masker.mask(typed.expanded(problem)) for problem in problems]
         raise InputsRefusedError(masker.mask(typed.expanded(told)), workflow.name, shown) from None
 

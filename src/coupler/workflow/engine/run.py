@@ -21,6 +21,7 @@ from msgspec import UNSET
 from coupler.config.lookup import printable
 from coupler.mcp.servers import named_values
 from coupler.permission.offers import Choices
+from coupler.redaction.sources import is_too_short
 from coupler.runtime.guard import one_guard_for_all
 from coupler.schema.v1 import ImageContent, McpServer
 from coupler.store import StoreError
@@ -36,6 +37,7 @@ from coupler.workflow.expressions.expression import FlowExpressions, RehearsedEx
 from coupler.workflow.journal.run_events import (
     Decided,
     Failure,
+    Noted,
     Place,
     RunFinished,
     RunResumed,
@@ -130,6 +132,8 @@ async def start_run(
     )
     async with run:
         run.log.append(RunStarted(run=run.id, workflow=bundle.main.name, inputs=inputs))
+        for name in secrecy.too_short:
+            run.log.append(Noted(text=f"{name} is secret, and too short to be masked where it is shown"))
         if images:
             run.journal.note(Decided(place=STARTING_PROMPT, what=IMAGES, value=image_values(images)))
             await run.journal.durable()
@@ -390,7 +394,8 @@ class WorkflowRun:
         """Refuse secret inputs whose values are no secrets of the run, because nothing would redact them."""
         for name, declared in self._workflow.inputs.items():
             given = str(inputs[name] or "")
-            if declared.secret and given and self._state.mask(given) == given:
+            is_masked = self._state.mask(given) != given or is_too_short(given)
+            if declared.secret and given and not is_masked:
                 called = f"the input `{name}` of {self._workflow.name}"
                 raise StepError(
                     "template",

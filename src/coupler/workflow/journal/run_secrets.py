@@ -2,7 +2,8 @@
 
 What a resumed run takes from its journal (results, decisions, inputs) must come back word for word, so each
 secret there becomes `«secret:NAME»`, or `«secret:NAME:3»` for another of its spellings than the plain one.
-What is only shown passes the masker, like everything that people see; text in pieces passes its streams.
+What is only shown passes the masker, like everything that people see; text in pieces passes its streams. A
+declared secret that is too short to be masked is a reference where it is a whole value, as inputs are.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from coupler.redaction.masker import Masker, StreamMasker
-from coupler.redaction.sources import Secret, SecretRegion, declared_secrets, secrets_in_environment
+from coupler.redaction.sources import (
+    Secret,
+    SecretRegion,
+    declared_secrets,
+    is_too_short,
+    secrets_in_environment,
+)
 from coupler.workflow.errors import RunError
 from coupler.workflow.journal.run_events import Decided, Happening, RunFinished, RunStarted, StepFinished
 
@@ -54,7 +61,8 @@ class UnknownSecretsError(RunError):
 class RunSecrets:
     """The secrets of one run."""
 
-    def __init__(self, secrets: Iterable[Secret] = ()) -> None:
+    def __init__(self, secrets: Iterable[Secret] = (), short: Mapping[str, str] | None = None) -> None:
+        """`short` are declared secrets that are too short to be masked, by their names."""
         secrets = tuple(dict.fromkeys(secrets))
         self.masker = Masker(secrets)
         self._spellings: dict[str, list[str]] = {}
@@ -66,12 +74,18 @@ class RunSecrets:
             for spelling in sorted(secret.spellings(), key=lambda spelling: (spelling != plain, spelling)):
                 self._references.setdefault(spelling, (secret.name, len(spellings)))
                 spellings.append(spelling)
+        short = short or {}
+        self._short = {value: name for name, value in short.items()}
+        self._spellings.update({name: [value] for name, value in short.items()})
+        self.too_short = (*short,)
+        """The names of the declared secrets that are not masked, because they are too short."""
 
     @classmethod
     def of(cls, declared: Mapping[str, str], *environments: Mapping[str, str]) -> RunSecrets:
         """Collect what a workflow declares (variables, secret inputs), and what environments hold besides."""
         found = [secret for each in environments for secret in secrets_in_environment(each)]
-        return cls([*declared_secrets(declared), *found])
+        short = {name: value for name, value in declared.items() if is_too_short(value)}
+        return cls([*declared_secrets(declared), *found], short)
 
     def stream(self) -> StreamMasker | None:
         """Return a redactor for a text in pieces; None if there are no secrets."""
@@ -104,6 +118,8 @@ class RunSecrets:
         return revealed  # type: ignore[no-any-return]
 
     def _redact(self, text: str) -> str:
+        if (short := self._short.get(text)) is not None:
+            return _reference(short, 0)
         finder = self.masker.finder
         if len(text) < finder.shortest or finder.search(text) is None:
             return _escaped(text)
