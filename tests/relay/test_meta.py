@@ -74,6 +74,53 @@ def test_secrets_in_it_are_masked(script: Script, relay: Serve, tmp_path: Path) 
     assert answer["result"]["_meta"]["acme"].startswith("the key is ")
 
 
+def test_a_secret_that_is_cut_into_two_pieces_of_a_terminals_output_is_masked(
+    script: Script, relay: Serve, tmp_path: Path
+) -> None:
+    agent = script("""
+        import os
+        def wrote(call, terminal, data, kind="tool_call_update", **more):
+            output = {"terminal_output": {"terminal_id": terminal, "data": data}, **more}
+            return update(kind, toolCallId=call, _meta=output)
+        for prompt in prompts():
+            key = os.environ["ACME_API_KEY"]
+            first = {"terminal_output": {"terminal_id": "t1", "data": "first,"}}
+            send(
+                update("tool_call", toolCallId="c1", title="Run", status="in_progress", _meta=first),
+                wrote("c1", "t1", "key=" + key[:6]),
+                wrote("c1", "t2", key[:5]),
+                wrote("c1", "t1", key[6:] + ";" + key[:4]),
+                wrote("c1", "t1", "x" + key[:4], terminal_exit={"terminal_id": "t1", "exit_code": 0}),
+                update("tool_call_update", toolCallId="c1", status="completed"),
+                update("tool_call", toolCallId="c2", title="Run", status="in_progress"),
+                wrote("c2", "t3", key[:5]),
+                end(prompt),
+            )
+    """)
+    key = "k9dkq2mvb7w0zx1r"
+    with relay(agent, env={"ACME_API_KEY": key}) as editor:
+        editor.initialize(_meta={"terminal_output": True})
+        session = editor.new_session(str(tmp_path))
+        told, _ = editor.prompt(session, "go")
+    shown: dict[str, str] = {}
+    for each in told:
+        if (output := each.get("_meta", {}).get("terminal_output")) is not None:
+            shown[output["terminal_id"]] = shown.get(output["terminal_id"], "") + output["data"]
+    assert shown == {
+        "t1": f"first,key=[secret:ACME_API_KEY];{key[:4]}x{key[:4]}",
+        "t2": key[:5],
+        "t3": key[:5],
+    }
+    assert key[6:] not in str(told)
+
+    with relay(agent, env={"ACME_API_KEY": key}) as editor:
+        editor.initialize()
+        place = {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []}
+        replayed = answering(editor, editor.request("session/load", place), chosen(""))
+    assert "[secret:ACME_API_KEY]" in str(replayed)
+    assert key[6:] not in str(replayed)
+
+
 def test_a_terminal_that_the_agent_shows_by_terminal_info_is_one_for_the_editor(
     script: Script, relay: Serve, tmp_path: Path
 ) -> None:

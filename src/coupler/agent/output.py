@@ -9,7 +9,7 @@ import contextlib
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -30,6 +30,7 @@ from coupler.events import (
     ToolOutput,
     ToolUpdate,
 )
+from coupler.events.events import OPEN_STATUSES
 from coupler.events.records import TurnEnd
 from coupler.events.v1_codec import EmittedEvent, to_update
 from coupler.redaction.known_secrets import add_process_secrets, environment_masker
@@ -281,6 +282,8 @@ class SessionRedactor:
         # One for each kind: a secret that comes with a thought in its middle is a secret all the same.
         self._spoken: dict[type[Text | Thought], StreamMasker] = {}
         self._texts: dict[str, StreamMasker] = {}
+        # By their tool calls, the terminals of agents that have written something; their texts are above.
+        self._terminals: dict[str, set[str]] = {}
         self._unmasked: deque[tuple[type[Text | Thought] | str, str]] = deque(maxlen=UNMASKED)
         # Plain functions learn of secrets in threads of their own.
         self._lock = threading.Lock()
@@ -415,6 +418,38 @@ class SessionRedactor:
         rest = self._end_text(id)
         return (_text_output(id, rest),) if rest else ()
 
+    def covered_terminals(self, update: ToolUpdate) -> tuple[ToolUpdate, ...]:
+        """Redact the output of agents' own terminals in an update's `_meta`.
+
+        The update comes last; before it what was held back of terminals that end with it.
+        """
+        meta = update.meta if isinstance(update.meta, dict) else {}
+        is_over = "terminal_exit" in meta or update.status not in (UNSET, *OPEN_STATUSES)
+        written = meta.get("terminal_output")
+        if isinstance(written, dict) and isinstance(data := written.get("data"), str):
+            shown = self._covered_terminal(update.id, str(written.get("terminal_id")), data, is_over=is_over)
+            if shown is not data:
+                covered = {**meta, "terminal_output": {**written, "data": shown}}
+                update = msgspec.structs.replace(update, meta=covered)
+        if not is_over or update.id not in self._terminals:
+            return (update,)
+        return (*self._ended_terminals(update.id), update)
+
+    def _covered_terminal(self, id: str, terminal: str, data: str, *, is_over: bool) -> str:
+        self._terminals.setdefault(id, set()).add(terminal)
+        key = _terminal_key(id, terminal)
+        if self.masker is None:
+            self._unmasked.append((key, data[-LONGEST_UNMASKED:]))
+            return data
+        shown = self._text(key).feed(data)
+        return shown + self._text(key).end() if is_over else shown
+
+    def _ended_terminals(self, id: str) -> Iterator[ToolUpdate]:
+        for terminal in sorted(self._terminals.pop(id)):
+            rest = self._end_text(_terminal_key(id, terminal))
+            if rest:
+                yield ToolUpdate(id=id, meta={"terminal_output": {"terminal_id": terminal, "data": rest}})
+
     def _pass_on_piece(self, piece: Text | Thought, send: Send) -> None:
         shown = self.covered_piece(type(piece), piece.text, piece.message_id, send)
         if piece.meta is not None:
@@ -517,6 +552,11 @@ class PromptRedactor(NamedTuple):
     def mask(self, text: str) -> str:
         """Redact its text."""
         return text if self.masker is None else self.masker.mask(text)
+
+
+def _terminal_key(id: str, terminal: str) -> str:
+    """The key of a terminal's text among those of a session: no id of a tool call has a NUL in it."""
+    return f"{id}\0{terminal}"
 
 
 def _text_output(id: str, text: str) -> ToolOutput:

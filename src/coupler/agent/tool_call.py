@@ -431,6 +431,12 @@ class Cover(Protocol):
     def end_output(self, id: str) -> tuple[ToolOutput, ...]:
         """Return what was held back, because the call ends."""
 
+    def covered_terminals(self, update: ToolUpdate) -> tuple[ToolUpdate, ...]:
+        """Redact the output of agents' own terminals in an update's `_meta`, which comes in pieces as well.
+
+        The update comes last; before it what was held back, if the terminals end with it.
+        """
+
 
 class _NoCover:
     def covered_output(self, output: ToolOutput) -> tuple[ToolOutput, ...]:
@@ -438,6 +444,9 @@ class _NoCover:
 
     def end_output(self, id: str) -> tuple[ToolOutput, ...]:
         return ()
+
+    def covered_terminals(self, update: ToolUpdate) -> tuple[ToolUpdate, ...]:
+        return (update,)
 
 
 class Ledger:
@@ -485,7 +494,7 @@ class Ledger:
             raise ValueError(
                 f"the tool call {call_id!r} was announced before: an id is used once in a session"
             )
-        update = ToolUpdate(id=call_id, title=title, **fields)
+        *_, update = self._cover.covered_terminals(ToolUpdate(id=call_id, title=title, **fields))
         _refuse_content(update)
         self._open[call_id] = _Account(ToolCall(id=call_id).updated(update))
         self._record(update)
@@ -595,6 +604,9 @@ class Ledger:
             account.shown.add(output.item, apart=output.apart)
 
     def _apply(self, account: _Account, update: ToolUpdate) -> None:
+        *held_back, update = self._cover.covered_terminals(update)
+        for each in held_back:
+            self._report(each)
         if update.status is not UNSET and update.status not in OPEN_STATUSES:
             self._add_covered(account, self._cover.end_output(update.id))
         self._note(account, update)

@@ -229,7 +229,8 @@ class TurnMirror:
         fields.pop("raw_output", None)
         title = fields.pop("title", "") or "Tool"
         known_as = self._ledger.announce(title, id=wanted or None, status=status, **fields)
-        return _Shown(known_as, ToolCall(id=call.id, title=call.title, kind=call.kind, status=status), fields)
+        known = ToolCall(id=call.id, title=call.title, kind=call.kind, status=status, meta=call.meta)
+        return _Shown(known_as, known, fields)
 
     def _update(self, shown: _Shown, call: ToolCall) -> None:
         is_written = call.meta is not shown.call.meta and shown.note_output(call.meta)
@@ -251,9 +252,9 @@ class TurnMirror:
 
     def _record_output(self, shown: _Shown) -> None:
         """Journal the output of the agent's own terminals, because other clients will not know them."""
-        if shown.written:
-            self._ledger.record_output(shown.id, "".join(shown.written))
-            shown.written.clear()
+        for pieces_of_terminal in shown.written.values():
+            self._ledger.record_output(shown.id, "".join(pieces_of_terminal))
+        shown.written.clear()
 
     def _show_content(self, shown: _Shown, content: tuple[ToolCallContent, ...]) -> None:
         if content == shown.content:
@@ -299,10 +300,11 @@ class _Shown:
         self.status = call.status
         self.content: tuple[ToolCallContent, ...] = ()
         self.told = {**told, "title": call.title}
-        self.own_terminals = _terminals_in(told.get("meta"))
+        self.own_terminals: frozenset[str] = frozenset()
         """The terminals whose output the agent sends itself, to editors that can show it."""
-        self.written: deque[str] = deque(maxlen=MOST_OUTPUTS)
-        """The output of these terminals that is not journaled yet."""
+        self.written: dict[str, deque[str]] = {}
+        """The output of each of these terminals that is not journaled yet."""
+        self.note_output(call.meta)
 
     def note_output(self, meta: dict[str, Any] | None) -> bool:
         """Take note of what an update says of the agent's own terminals; returns whether it has output."""
@@ -310,7 +312,8 @@ class _Shown:
         written = (meta or {}).get("terminal_output")
         if not isinstance(written, dict) or not isinstance(data := written.get("data"), str):
             return False
-        self.written.append(data)
+        terminal = str(written.get("terminal_id"))
+        self.written.setdefault(terminal, deque(maxlen=MOST_OUTPUTS)).append(data)
         return True
 
     def shows(self, terminal_id: str) -> bool:
