@@ -121,6 +121,24 @@ class TestQuestions:
         assert "The agent asks: Delete notes (delete)" in person.shown
         assert "  2. Allow always\n" in person.shown
 
+    def test_secrets_in_a_question_are_masked(self, scripted):
+        key = "k9dkq2mvb7w0zx1r"
+        agent = scripted("""
+        for prompt in prompts():
+            key = os.environ["ACME_API_KEY"]
+            title = "x" * 392 + key  # cut in its middle
+            send(permission(1, title=title, kind="execute", rawInput={"command": "use " + key}))
+            answer_to(1)
+            send(end(prompt))
+        """)
+        env = {**os.environ, "ACME_API_KEY": key}
+        with at_terminal(agent, "--permissions", "ask", env=env) as person:
+            person.sees("Number (nothing denies it): ")
+            person.types("1\n")
+            assert person.ends() == 0
+        assert "use [secret:ACME_API_KEY]" in person.shown
+        assert key[:4] not in person.shown
+
     def test_an_option_says_what_it_does_whatever_the_agent_calls_it(self, scripted):
         agent = scripted("""
         for prompt in prompts():

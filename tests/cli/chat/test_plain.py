@@ -24,6 +24,22 @@ for prompt in prompts():
     send(permission(1, title="Delete notes", kind="delete", locations=where))
     send(say("chosen: " + answer_to(1)["result"]["outcome"]["optionId"]), end(prompt))
 """
+LEAKS = """
+for prompt in prompts():
+    key = os.environ["ACME_API_KEY"]
+    text = {"type": "content", "content": {"type": "text", "text": "printed " + key}}
+    send(say("the key is " + key[:7]), say(key[7:] + " and more"),
+         update("agent_thought_chunk", content={"type": "text", "text": "hm " + key}),
+         update("tool_call", toolCallId="c1", title="Use " + key, status="completed", content=[text]))
+    if "ask" in text_of(prompt):
+        send(permission(1, title="Delete " + key, kind="delete"))
+        answer_to(1)
+    sys.stderr.write("bye " + key + "\\n")
+    sys.stderr.flush()
+    if "die" in text_of(prompt):
+        os._exit(3)
+    send(end(prompt))
+"""
 
 
 @pytest.fixture
@@ -59,6 +75,27 @@ def test_each_line_is_a_prompt_and_the_text_comes_as_it_was_written(scripted, tm
 
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout == "# You said\n\n*one*\n\n# You said\n\n*two*\n"
+
+
+def test_secrets_are_masked_also_in_pieces_in_questions_and_in_errors(scripted, tmp_path):
+    key = "k9dkq2mvb7w0zx1r"
+    env = {**os.environ, "ACME_API_KEY": key}
+
+    ended = chat(scripted(LEAKS), typed="ask\n/show 1\n/show 2\ndie\n", cwd=tmp_path, env=env)
+
+    assert ended.returncode == 8
+    shown = ended.stdout + ended.stderr
+    assert key[:7] not in shown
+    assert key[7:] not in shown
+    for expected in (
+        "the key is [secret:ACME_API_KEY] and more",
+        "hm [secret:ACME_API_KEY]",
+        "Use [secret:ACME_API_KEY]",
+        "printed [secret:ACME_API_KEY]",
+        "[Not allowed: Delete [secret:ACME_API_KEY]",
+        "bye [secret:ACME_API_KEY]",
+    ):
+        assert expected in shown, shown
 
 
 def test_a_file_is_read_like_a_pipe(scripted, tmp_path):

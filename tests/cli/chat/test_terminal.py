@@ -261,6 +261,28 @@ class TestPermission:
             person.types(CTRL_C + CTRL_D)
             assert person.ends() == 0
 
+    def test_secrets_in_the_dialog_and_in_the_text_are_masked(self, scripted, tmp_path):
+        key = "k9dkq2mvb7w0zx1r"
+        agent = scripted("""
+            for prompt in prompts():
+                key = os.environ["ACME_API_KEY"]
+                send(say("the key is " + key[:7]), say(key[7:] + ";"))
+                send(permission(1, title="Delete " + key, kind="delete", rawInput={"command": "rm " + key}))
+                send(say("chosen: " + answer_to(1)["result"]["outcome"]["optionId"]), end(prompt))
+        """)
+        with Chatter(agent, cwd=tmp_path, env={"ACME_API_KEY": key}) as person:
+            person.says("go")
+            person.reads("to see all of it:")
+            person.types("1" + ENTER)
+            person.reads("chosen: yes")
+            person.says("/quit")
+            assert person.ends() == 0
+        assert "the key is [secret:ACME_API_KEY];" in person.text
+        assert "Delete [secret:ACME_API_KEY]" in person.text
+        assert "rm [secret:ACME_API_KEY]" in person.text
+        assert key[:7] not in person.text
+        assert key[7:] not in person.text
+
     @pytest.mark.parametrize(("policy", "option"), [("allow-all", "yes"), ("deny-all", "no")])
     def test_a_policy_decides_without_a_dialog(self, scripted, tmp_path, policy, option):
         with Chatter(scripted(ASKS), "--permissions", policy, cwd=tmp_path) as person:

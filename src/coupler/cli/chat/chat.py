@@ -42,6 +42,7 @@ from coupler.cli.chat.input_line import (
     suggestions,
 )
 from coupler.cli.chat.rendering import Listing, Part, PlanPart, Remark, Transcript
+from coupler.cli.exec.exec_output import ObservationRedactor
 from coupler.cli.exit_codes import BROKEN_PIPE, INTERRUPTED, TERMINATED, code_of_error
 from coupler.cli.main import (
     ALLOW,
@@ -243,6 +244,7 @@ def _front(
     options: ChatOptions, cwd: str, chat_sessions: Callable[[], ChatSessions]
 ) -> PlainFront | TerminalFront:
     """The front for a terminal that can do it, if its packages are installed; else plain lines."""
+    transcript = Transcript(ObservationRedactor(cwd, options.env, options.mcp_servers))
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     if is_terminal and not options.plain:
         try:
@@ -253,7 +255,7 @@ def _front(
             from coupler.cli.chat.line_editor import InputHistory, TerminalFront
 
             return TerminalFront(
-                Transcript(),
+                transcript,
                 cwd=cwd,
                 status=lambda: chat_sessions().status(),
                 suggest=lambda before: chat_sessions().suggest(before),
@@ -261,7 +263,7 @@ def _front(
             )
     from coupler.cli.chat.plain import PlainFront
 
-    return PlainFront(Transcript())
+    return PlainFront(transcript)
 
 
 def _session_options(options: ChatOptions, policy: Policy) -> SessionOptions:

@@ -113,7 +113,7 @@ class TerminalFront:
                 self._print_done()
                 self._last = UserText("")
                 _discard_typed_keys()
-                return await self._prompted(self._answer, question)
+                return await self._prompted(self._answer, self.transcript.masked(question))
         finally:
             self._questions -= 1
             self._go_on()

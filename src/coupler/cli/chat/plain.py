@@ -142,14 +142,16 @@ def _lines(descriptor: int) -> Iterator[bytes]:
 class LineDialogFront:
     """Shows a question and reads a line for an answer. Ctrl-C is the run's, and cancels the turn."""
 
-    def __init__(self, terminal: QuestionTerminal) -> None:
+    def __init__(self, terminal: QuestionTerminal, mask: Callable[[str], str] = str) -> None:
+        """`mask` redacts what the agent wrote; a caller that has done so needs none."""
         self._terminal = terminal
+        self._mask = mask
 
     def show(self, part: Part) -> None:
-        self._terminal.write(f"{_dialog_text(part)}\n")
+        self._terminal.write(f"{self._mask(_dialog_text(part))}\n")
 
     async def ask(self, question: str) -> str:
-        line = await self._terminal.ask(question)
+        line = await self._terminal.ask(self._mask(question))
         if not line:
             self._terminal.write("\n")
             raise UserLeft

@@ -57,6 +57,8 @@ from coupler.schema.v1 import PermissionOption, PlanEntry, TextContent
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
+    from coupler.cli.exec.exec_output import ObservationRedactor
+
 
 MOST_IN_TAIL = 16_384
 """Characters of unfinished text that the tail shows, at most."""
@@ -210,9 +212,10 @@ class Tail(Struct, frozen=True):
 
 
 class Transcript:
-    """The conversation of one session, from its opening on."""
+    """The conversation of one session, from its opening on; all that is shown of it is redacted here."""
 
-    def __init__(self) -> None:
+    def __init__(self, redactor: ObservationRedactor | None = None) -> None:
+        self._redactor = redactor
         self.title: str | None = None
         self.usage: Usage | None = None
         self.mode: str | None = None
@@ -235,12 +238,18 @@ class Transcript:
 
     def successor(self) -> Transcript:
         """A transcript for another session that goes on numbering: earlier parts can still be shown."""
-        later = Transcript()
+        later = Transcript(self._redactor)
         later._numbered = self._numbered
         return later
 
     def notice(self, observation: Observation) -> None:
         """Handles an observation."""
+        if self._redactor is None:
+            self._notice_redacted(observation)
+        else:
+            self._redactor.pass_on(observation, self._notice_redacted)
+
+    def _notice_redacted(self, observation: Observation) -> None:
         match observation:
             case Received(event=event) if not self.is_muted:
                 self._received(event)
@@ -257,13 +266,21 @@ class Transcript:
                     sentence = STOPS.get(reply.stop_reason, f"The turn ended: {one_line(reply.stop_reason)}.")
                     self._done.append(Remark(sentence, severity="warning"))
 
+    def masked(self, text: str) -> str:
+        """Redacts a text that is shown beside the transcript."""
+        return text if self._redactor is None else self._redactor.mask(text)
+
     def remark(self, part: Part) -> None:
         """Adds a part that Coupler itself has to say, or was asked for."""
+        if self._redactor is not None:
+            part = self._redactor.covered(part)
         self._close_messages()
         self._done.append(part)
 
     def settle(self) -> None:
         """Ends what is open as it stands: nothing goes on any more."""
+        if self._redactor is not None:
+            self._redactor.end()
         self._close_messages()
         self._done.extend(self._calls[call] for call in self._open_calls)
         self._open_calls.clear()

@@ -29,13 +29,13 @@ from coupler.cli.exec.exec_output import (
     PROGRAM,
     Answers,
     ExecOptions,
+    ObservationRedactor,
     Output,
     RedactedOutput,
     budget_of,
     has_company,
     output_for,
     prompt_of,
-    redactor_for,
     result_object,
     schema_of,
     silence_stdout,
@@ -193,8 +193,9 @@ def run(options: ExecOptions, output: Output) -> int:
     """Runs to the end and returns the exit code."""
 
     async def work() -> int:
-        with tidying(PROGRAM) as tidy, Answers(options) as answers:
-            return await ExecRun(options, output, answers, tidy).exit_code()
+        redactor = ObservationRedactor(options.cwd, options.env, options.mcp_servers)
+        with tidying(PROGRAM) as tidy, Answers(options, redactor.mask) as answers:
+            return await ExecRun(options, output, redactor, answers, tidy).exit_code()
 
     try:
         return asyncio.run(work())
@@ -207,12 +208,17 @@ class ExecRun:
     """One run, from the start of the agent to the exit code."""
 
     def __init__(
-        self, options: ExecOptions, output: Output, answers: Answers, opened: Callable[[], None]
+        self,
+        options: ExecOptions,
+        output: Output,
+        redactor: ObservationRedactor,
+        answers: Answers,
+        opened: Callable[[], None],
     ) -> None:
         self._options = options
         self._opened = opened
-        self._redactor = redactor_for(options.cwd, options.env)
-        self._output = RedactedOutput(output, self._redactor)
+        self._redactor = redactor
+        self._output = RedactedOutput(output, redactor)
         self._answers = answers
         self._began = time.monotonic()
         self._agent: RemoteAgent | None = None
@@ -280,7 +286,8 @@ class ExecRun:
         if isinstance(observation, SessionOpened):
             self._session_reason = observation.reason
             if observation.reason is not None and self._options.format != "text":  # as text it is told there
-                print_error(f"this is a new session: {observation.reason}", PROGRAM)
+                reason = self._redactor.mask(observation.reason)
+                print_error(f"this is a new session: {reason}", PROGRAM)
         if isinstance(observation, Received) and not self._is_asked and not observation.late:
             return
         if self._unwritten is not None:

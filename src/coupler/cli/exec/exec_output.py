@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import IO, TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 from msgspec import UNSET, json
 from msgspec.structs import replace
@@ -62,7 +62,6 @@ from coupler.events import (
 from coupler.permission.action import option_label
 
 if TYPE_CHECKING:
-    from coupler.agent.output import SessionRedactor
     from coupler.cli.chat.dialogs import Dialogs
     from coupler.client.elicitation import FormAnswer, FormRequest, OnForm, OnUrl, UrlRequest
     from coupler.client.errors import AgentError
@@ -70,6 +69,8 @@ if TYPE_CHECKING:
     from coupler.client.reply import Budget, Reply
     from coupler.schema.v1 import McpServer
 
+
+T = TypeVar("T")
 
 MARKS = {"completed": "x", "in_progress": ">"}
 """Marks of a plan's entries by status; others have none."""
@@ -106,43 +107,61 @@ def output_for(format: str, *, has_schema: bool) -> Output:
     return TextOutput(sys.stdout, sys.stderr, has_schema=has_schema)
 
 
-class RedactedOutput:
-    """Redacts secrets from what another output writes, also where a stream cuts them."""
+class ObservationRedactor:
+    """Redacts secrets from what is observed of an agent, also where a stream cuts them.
 
-    def __init__(self, output: Output, redactor: SessionRedactor) -> None:
+    For `coupler exec` and `coupler chat`: of our environment, the agent's, its MCP servers, and what the
+    settings of the directory name.
+    """
+
+    def __init__(self, cwd: str, env: Mapping[str, str], servers: Iterable[McpServer] = ()) -> None:
+        from coupler.agent.output import SessionRedactor
+        from coupler.cli.store_access import secret_names
+
+        self._redactor = SessionRedactor(servers)
+        self._redactor.add_names(secret_names(cwd), {**os.environ, **env})
+        self._redactor.notice(env)
+        self.mask = self._redactor.mask
+
+    def pass_on(self, observation: Observation, notice: Callable[[Observation], None]) -> None:
+        """Passes an observation on, with what was held back before it."""
+        redactor = self._redactor
+        match observation:
+            case Received(event=Text() | Thought() as piece):
+                redactor.pass_on(piece, lambda event: notice(replace(observation, event=event)))
+            case TurnFinished():
+                # Only how it ended is told of it, and how much it used.
+                redactor.end_message()
+                notice(observation)
+            case _:
+                redactor.end_message()
+                notice(redactor.covered(observation))
+
+    def end(self) -> None:
+        """Passes on what was held back, because nothing follows it."""
+        self._redactor.end_message()
+
+    def covered(self, value: T) -> T:
+        """Redacts a whole value, after what was held back."""
+        self.end()
+        return self._redactor.covered(value)  # type: ignore[no-any-return]
+
+
+class RedactedOutput:
+    """Redacts secrets from what another output writes."""
+
+    def __init__(self, output: Output, redactor: ObservationRedactor) -> None:
         self._output = output
         self._redactor = redactor
 
     def notice(self, observation: Observation) -> None:
-        redactor = self._redactor
-        match observation:
-            case Received(event=Text() | Thought() as piece):
-                redactor.pass_on(piece, lambda event: self._output.notice(replace(observation, event=event)))
-            case TurnFinished():
-                # Only how it ended is told of it, and how much it used.
-                redactor.end_message()
-                self._output.notice(observation)
-            case _:
-                redactor.end_message()
-                self._output.notice(redactor.covered(observation))
+        self._redactor.pass_on(observation, self._output.notice)
 
     def finish(self, result: JsonObject) -> None:
-        self._redactor.end_message()
         self._output.finish(self._redactor.covered(result))
 
     def aside(self, line: str) -> None:
         self._output.aside(self._redactor.mask(line))
-
-
-def redactor_for(cwd: str, env: Mapping[str, str]) -> SessionRedactor:
-    """The redactor of what `coupler exec` writes: of our environment, the agent's, and what is named."""
-    from coupler.agent.output import SessionRedactor
-    from coupler.cli.store_access import secret_names
-
-    redactor = SessionRedactor()
-    redactor.add_names(secret_names(cwd), {**os.environ, **env})
-    redactor.notice(env)
-    return redactor
 
 
 class JsonOutput:
@@ -498,8 +517,10 @@ def _present(**members: Any) -> JsonObject:
 class Answers:
     """Answers what the agent asks, by the options or at the terminal, which it holds meanwhile."""
 
-    def __init__(self, options: ExecOptions) -> None:
+    def __init__(self, options: ExecOptions, mask: Callable[[str], str]) -> None:
+        """`mask` redacts what is shown at the terminal."""
         is_asked = options.permissions == "ask" or options.forms
+        self._mask = mask
         self._terminal = QuestionTerminal.opened() if is_asked else None
         self.policy = self._policy(options)
         has_forms = options.forms and self._terminal is not None
@@ -532,7 +553,7 @@ class Answers:
 
     async def _permit(self, request: PermissionRequest) -> Verdict:
         assert self._terminal is not None
-        return await ask_permission(request, self._terminal)
+        return await ask_permission(request, self._terminal, self._mask)
 
     async def _fill_in(self, request: FormRequest) -> FormAnswer:
         assert self._terminal is not None
@@ -549,7 +570,7 @@ class Answers:
         from coupler.cli.chat.dialogs import Dialogs
         from coupler.cli.chat.plain import LineDialogFront
 
-        return Dialogs(LineDialogFront(terminal))
+        return Dialogs(LineDialogFront(terminal, self._mask))
 
 
 PROGRAM = "coupler exec"
@@ -661,10 +682,12 @@ MOST_PATHS = 20
 """Paths that are shown."""
 
 
-async def ask_permission(request: PermissionRequest, terminal: QuestionTerminal) -> Verdict:
+async def ask_permission(
+    request: PermissionRequest, terminal: QuestionTerminal, mask: Callable[[str], str]
+) -> Verdict:
     """Shows what the agent wants to do, and lets the person choose one of its options by number."""
     async with terminal.turn():
-        question = _question(request)
+        question = _question(request, mask)
         while True:
             answer = (await terminal.ask(question)).strip()
             if answer.isdigit() and 1 <= int(answer) <= len(request.options):
@@ -674,15 +697,16 @@ async def ask_permission(request: PermissionRequest, terminal: QuestionTerminal)
             question = f"A number from 1 to {len(request.options)}, or nothing to deny it: "
 
 
-def _question(request: PermissionRequest) -> str:
+def _question(request: PermissionRequest, mask: Callable[[str], str]) -> str:
     call = request.tool_call
-    lines = ["", f"The agent asks: {_shown(call.title or call.kind)} ({_shown(call.kind)})"]
+    # Masked before it is cut: nobody recognises the half of a secret.
+    lines = ["", f"The agent asks: {_shown(mask(call.title or call.kind))} ({_shown(call.kind)})"]
     lines += _listed([location.path for location in call.locations])
     command = action_of(request).command
     if command is not None:
-        lines.append(f"  {_shown(command if isinstance(command, str) else shlex.join(command))}")
+        lines.append(f"  {_shown(mask(command if isinstance(command, str) else shlex.join(command)))}")
     for number, option in enumerate(request.options, 1):
-        lines.append(f"  {number}. {_shown(option_label(option.kind, option.name))}")
+        lines.append(f"  {number}. {_shown(mask(option_label(option.kind, option.name)))}")
     return "\n".join(lines) + "\nNumber (nothing denies it): "
 
 
