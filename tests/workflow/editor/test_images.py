@@ -15,10 +15,12 @@ import pytest
 from agent.sessions.steps import reopen
 from agent.steps import leave, still_serves
 from client.stage import Scripted
+from providers.model_server import ModelServer
+from providers.model_server import text as text_answer
 from raw_client import COUPLER, Frame, RawClient
 from workflow.agent_stage import Script
 from workflow.served_agents import Desk
-from workflow.served_project import Editor, opened, served, write_workflow
+from workflow.served_project import Editor, coupler, opened, served, write_workflow
 
 SERVE = (*COUPLER, "serve")
 
@@ -41,6 +43,17 @@ for prompt in prompts():
         note("hanging", True)
         continue
     send(say("seen"), end(prompt))
+"""
+GRAPH = """
+from langchain_core.messages import AIMessage
+from langgraph.graph import START, MessagesState, StateGraph
+
+def look(state: MessagesState) -> dict:
+    blocks = state["messages"][-1].content
+    seen = ", ".join(f"{each['type']} {each.get('base64', '')}".strip() for each in blocks)
+    return {"messages": [AIMessage(seen)]}
+
+graph = StateGraph(MessagesState).add_node("look", look).add_edge(START, "look").compile()
 """
 
 
@@ -96,6 +109,26 @@ def test_the_prompts_images_go_to_the_first_agent_that_takes_images_and_to_no_ot
     assert prompts_of(first) == [[text("B look at this"), IMAGE, OTHER]]
     assert prompts_of(second) == [[text("C look at this")]]
     assert "takes no images: the prompt's image is for a later step" in shown.output("a")
+
+
+def test_a_model_server_and_a_graph_get_images_in_their_own_form(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "graph.py").write_text(GRAPH)
+    editor = desk.editor()
+    with ModelServer(text_answer("A cat.")) as server:
+        command = desk.workflow(f"""
+            defaults: {{env: {{OPENAI_BASE_URL: "{server.url}", OPENAI_API_KEY: key-of-the-test}}}}
+            steps: [{{id: x, agent: "openai:native", model: small, prompt: "What is it?"}}]
+        """)
+        shown = editor.finish(editor.begin(command, IMAGE))
+    assert shown.messages[0] == "A cat."
+    [request] = server.requests
+    url = {"url": "data:image/png;base64,iVBORw0KGgo="}
+    asked = [text("What is it?"), {"type": "image_url", "image_url": url}]
+    assert request["messages"][-1]["content"] == asked
+
+    command = desk.workflow("steps: [{id: x, agent: 'graph.py:graph', prompt: 'What is it?'}]")
+    shown = editor.finish(editor.begin(command, IMAGE))
+    assert shown.messages[0] == "text, image iVBORw0KGgo="
 
 
 def test_an_image_that_the_last_agent_cannot_take_is_refused_in_the_step_before_its_prompt(
@@ -187,6 +220,25 @@ def test_an_image_survives_the_death_of_the_process(script: Script, tmp_path: Pa
         assert shown.meta["status"] in ("success", "parked")
         assert prompts_of(agent) == [[text("go"), IMAGE]] * 2
         leave(second)
+
+
+def test_a_run_that_is_resumed_in_a_terminal_has_its_image(script: Script, tmp_path: Path) -> None:
+    agent = script(SEES)
+    home = tmp_path / "home"
+    step = f"{{id: x, agent: {command_of(agent)}, prompt: go}}"
+    write_workflow(home / "workflows", "flow", f"steps: [{{id: mended, run: test -e mended}}, {step}]")
+    with served(home=home, cwd=tmp_path) as client:
+        editor = opened(client, tmp_path)
+        failed = editor.finish(editor.begin("/flow", IMAGE))
+        leave(client)
+    (tmp_path / "mended").touch()
+
+    resumed = coupler(home, "resume", failed.run)
+
+    assert (failed.meta["step"], resumed.returncode) == ("mended", 0), resumed.stderr
+    assert prompts_of(agent) == [[text("go"), IMAGE]]
+    named = {line.split()[1] for line in resumed.stdout.splitlines() if line[2:3] == ":"}
+    assert named <= {"the", "mended:", "x:", "x", "mended"}, resumed.stdout
 
 
 def test_a_served_workflow_advertises_images_while_a_step_can_take_them(

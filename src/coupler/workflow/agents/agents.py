@@ -66,10 +66,7 @@ CLOSE_LIMIT = 5.0
 """Seconds that an agent has to close a session that nobody needs any more."""
 
 IMAGES = "images"
-"""The decision with the images of the prompt that started the run; at a step, that its agent gets them."""
-
-STARTING_PROMPT = Place("")
-"""The place of what is kept of the prompt that started the run: no step has an empty path."""
+"""The decision about the run with the images of the prompt that started it; at a step, that it gets them."""
 
 ASKED = "asked"
 """The decision with the session of a step, and what its agent was told."""
@@ -77,6 +74,10 @@ ASKED = "asked"
 
 class AgentSessionJournal(Protocol):
     """The journal of a run, as far as sessions are concerned."""
+
+    def decision(self, place: Place | None, what: str) -> Json:
+        """Return the last decision of this name at a step, or about the run; UNSET if there was none."""
+        ...
 
     def decisions(self, what: str) -> dict[Place, Json]:
         """Return the last decision of this name at each step that has one."""
@@ -158,9 +159,9 @@ class PromptImages:
     """
 
     def __init__(self, bundle: Bundle, journal: AgentSessionJournal) -> None:
-        kept = journal.decisions(IMAGES)
-        self._images = images_of(kept.pop(STARTING_PROMPT, []))
-        self._taken_at: Place | None = next(iter(kept), None)
+        kept = journal.decision(None, IMAGES)
+        self._images = () if kept is msgspec.UNSET else images_of(kept)
+        self._taken_at: Place | None = next(iter(journal.decisions(IMAGES)), None)
         self._steps = {step.position for step in image_steps(bundle)} if self._images else set()
         self._unable: set[SourcePosition] = set()
 

@@ -27,7 +27,7 @@ from coupler.schema.v1 import ImageContent, McpServer
 from coupler.store import StoreError
 from coupler.store.runs import RunRecord
 from coupler.store.store import Store
-from coupler.workflow.agents.agents import IMAGES, STARTING_PROMPT, Agents, image_values
+from coupler.workflow.agents.agents import IMAGES, Agents, image_values
 from coupler.workflow.engine.attempt import StepFailed, StepScope, StepsExhausted, Stopped
 from coupler.workflow.engine.front import FrontEnd, ListContext, record_failure, span
 from coupler.workflow.engine.interpreter import HookRunner, Interpreter, Performer, RunState
@@ -135,7 +135,7 @@ async def start_run(
         for name in secrecy.too_short:
             run.log.append(Noted(text=f"{name} is secret, and too short to be masked where it is shown"))
         if images:
-            run.journal.note(Decided(place=STARTING_PROMPT, what=IMAGES, value=image_values(images)))
+            run.journal.note(Decided(what=IMAGES, value=image_values(images)))
             await run.journal.durable()
         async with _ready(store, run, bundle, inputs, way, tries_failures=False) as engine:
             yield StartedRun(run, engine)

@@ -50,7 +50,7 @@ class RunJournal:
         self._results: dict[Place, Result] = {}
         self._kinds: dict[Place, str] = {}
         self._begun: set[Place] = set()
-        self._decisions: dict[tuple[Place, str], Json] = {}
+        self._decisions: dict[tuple[Place | None, str], Json] = {}
 
     def read(self, entries: Iterable[RunEntry], secrecy: RunSecrets) -> None:
         """Read what earlier processes have recorded; raises UnknownSecretsError for references to nothing."""
@@ -96,13 +96,17 @@ class RunJournal:
         result = self._results.get(place)
         return result if result is not None and result.status == "cancelled" else None
 
-    def decision(self, place: Place, what: str) -> Json:
-        """Return the last decision of this name at a step; UNSET if there was none."""
+    def decision(self, place: Place | None, what: str) -> Json:
+        """Return the last decision of this name at a step, or about the run; UNSET if there was none."""
         return self._decisions.get((place, what), msgspec.UNSET)
 
     def decisions(self, what: str) -> dict[Place, Json]:
         """Return the last decision of this name at each step that has one."""
-        return {place: value for (place, name), value in self._decisions.items() if name == what}
+        return {
+            place: value
+            for (place, name), value in self._decisions.items()
+            if name == what and place is not None
+        }
 
     def note(self, event: Happening) -> None:
         """Append an event to the log, and learn it if it is a result or a decision."""
@@ -153,12 +157,12 @@ class RunJournal:
                 if place is not None:
                     self._forget_from(place)
                 return
+            case Decided(what=what, value=value):
+                self._decisions[place, what] = value
             case _ if place is None:
                 return
             case StepFinished(result=result, kind=kind):
                 self._results[place], self._kinds[place] = result, kind
-            case Decided(what=what, value=value):
-                self._decisions[place, what] = value
             case StepStarted():
                 self._begun.add(place)
             case _:
