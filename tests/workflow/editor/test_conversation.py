@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,10 +99,14 @@ def test_a_conversation_of_five_turns_is_one_run_and_leaves_nothing(place: Path)
         first = conversed(editor)
         before, size = holdings(client, place), resident(client)
         second = conversed(editor)
-        after, grown = holdings(client, place), resident(client)
+        deadline = time.monotonic() + PATIENCE
+        # A chore of the store may have the database open once more for a moment, before or now.
+        while Counter((after := holdings(client, place)).descriptors) - Counter(before.descriptors):
+            assert time.monotonic() < deadline, f"{after.descriptors}, and before {before.descriptors}"
+        grown = resident(client)
 
     assert first.meta["outputs"] == second.meta["outputs"] == {"said": WHOLE}
-    assert after == before
+    assert after._replace(descriptors=before.descriptors) == before
     assert after.tasks
     assert after.children == []
     assert grown - size < MOST_GROWTH
