@@ -1,5 +1,7 @@
 """The command as a whole: its help, its version, and how it is started."""
 
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -146,3 +148,48 @@ def test_serve_under_click_is_the_same_command(tmp_path):
 
     assert ended.returncode == 2
     assert ended.stderr.startswith("coupler serve: there is no option --nonsense")
+
+
+WRITERS = [
+    ["--help"],
+    ["runs", "--help"],
+    ["workflows", "schema"],
+    ["agents"],
+    ["completion", "bash"],
+    ["doctor", "--offline"],
+]
+
+
+@table("arguments", WRITERS)
+def test_a_reader_that_leaves_ends_a_command_without_a_word(arguments):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        ended = subprocess.run(
+            [*MODULE, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE,
+        )
+    finally:
+        os.close(writing)
+
+    assert (ended.returncode, ended.stderr) == (141, "")
+
+
+@table("arguments", WRITERS)
+def test_a_closed_stdout_is_an_error_in_one_sentence(arguments):
+    ended = run("-c", f"{shlex.join([*MODULE, *arguments])} >&-", command=["/bin/sh"])
+
+    assert ended.returncode == 1
+    assert ended.stderr.endswith("the output cannot be written: bad file descriptor\n")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_closed_stdin_is_empty(tmp_path):
+    (tmp_path / "agent.py").write_text("async def agent(turn):\n    await turn.say(turn.text)\n")
+    ended = run("-c", f"{shlex.join([*MODULE, 'chat', 'agent.py'])} <&-", command=["/bin/sh"], cwd=tmp_path)
+
+    assert (ended.returncode, ended.stderr) == (0, "")

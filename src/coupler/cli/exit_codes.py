@@ -87,6 +87,7 @@ COMMON_EXIT_CODES = (
     ExitCode(FAILED, "something could not be done, or what was looked at has a fault"),
     ExitCode(WRONG_USAGE, "wrong usage; of `coupler workflows` also a workflow that is not valid"),
     ExitCode(INTERRUPTED, "Ctrl-C"),
+    ExitCode(BROKEN_PIPE, "nobody reads what is written"),
 )
 
 TABLES: dict[tuple[str, ...], tuple[ExitCode, ...]] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
@@ -23,7 +24,7 @@ import click
 from coupler.__about__ import __version__
 from coupler.cli import record as record_command
 from coupler.cli import serve as serve_command
-from coupler.cli.exit_codes import DONE, FAILED, INTERRUPTED, refuse
+from coupler.cli.exit_codes import BROKEN_PIPE, DONE, FAILED, INTERRUPTED, refuse
 from coupler.runtime.logs import LEVELS
 
 SECTIONS = {
@@ -202,17 +203,24 @@ record = SelfParsedCommand(
 
 
 def run_command(command: click.Command, arguments: list[str], program: str | None = None) -> NoReturn:
-    """Runs a command and exits with its code; for Ctrl-C with 130 and no message.
+    """Runs a command and exits with its code; silently with 130 for Ctrl-C, and with 141 for a closed pipe.
 
-    Left to itself, click would exit with 1 for Ctrl-C, as for any failure.
+    Left to itself, click would exit with 1 for both, as for any failure.
     """
+    _open_closed_streams()
+    stdout = sys.stdout
     try:
         code = command.main(arguments, prog_name=program, standalone_mode=False)
         sys.stdout.flush()
+    except SystemExit:
+        if sys.stdout is stdout:
+            raise
+        sys.stdout = stdout  # click has replaced it, as it does if nobody reads
+        _exit_for_write_error(BrokenPipeError(), program or "coupler")
     except OSError as error:
         if error.filename is not None:
             raise
-        _report_write_error(error, program or "coupler")
+        _exit_for_write_error(error, program or "coupler")
     except click.Abort as abort:
         if isinstance(abort.__cause__ or abort.__context__, EOFError):  # a question that nobody answers
             click.echo("Aborted!", file=sys.stderr)
@@ -224,14 +232,29 @@ def run_command(command: click.Command, arguments: list[str], program: str | Non
     sys.exit(code if isinstance(code, int) else DONE)
 
 
-def _report_write_error(error: OSError, program: str) -> NoReturn:
-    """Ends the program because its output cannot be written.
+def _open_closed_streams() -> None:
+    """Opens the standard streams that are closed, so that no command finds None there.
+
+    A closed stdin is empty, and what goes to a closed stderr is lost. Writing to a closed stdout is an error.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: PTH123
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123
+
+
+def _exit_for_write_error(error: OSError, program: str) -> NoReturn:
+    """Ends the program because its output cannot be written; without a message if nobody reads it any more.
 
     The error names no file: it is what the command prints.
     """
     from coupler.cli.exec.exec_output import silence_stdout
 
     silence_stdout()
+    if isinstance(error, BrokenPipeError):
+        sys.exit(BROKEN_PIPE)
     refuse(f"the output cannot be written: {(error.strerror or str(error)).lower()}", program, FAILED)
 
 

@@ -25,7 +25,7 @@ import click
 
 from coupler.__about__ import __version__
 from coupler.cli.doctor.services import ReadOnlyTrust, read_only_trust
-from coupler.cli.exit_codes import DONE, FAILED, INTERRUPTED, TERMINATED, print_error
+from coupler.cli.exit_codes import BROKEN_PIPE, DONE, FAILED, INTERRUPTED, TERMINATED, print_error
 from coupler.cli.main import seconds
 from coupler.cli.terminal import count, one_line, short_directory
 
@@ -168,6 +168,8 @@ def doctor(as_json: bool, is_offline: bool, timeout: float) -> None:
         _exit_now(INTERRUPTED)
     except _TerminatedError:
         _exit_now(TERMINATED)
+    except BrokenPipeError:
+        _exit_now(BROKEN_PIPE)
     except OSError as error:
         print_error(f"the output cannot be written: {(error.strerror or str(error)).lower()}", PROGRAM)
         _exit_now(FAILED)
@@ -183,8 +185,6 @@ def _terminate(number: int, frame: object) -> NoReturn:
 
 
 def _report(context: DoctorContext, timeout: float, *, as_json: bool) -> bool:
-    if sys.stdout is None:
-        raise OSError("there is no standard output")
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     if as_json:

@@ -165,6 +165,8 @@ def exec_command(prompt: tuple[str, ...], files_read: tuple[str, ...], **given: 
 
 def main(arguments: list[str]) -> None:
     """Runs the command without importing the others, because somebody waits for the answer."""
+    if sys.stdout is None:
+        refuse("stdout is closed, so that the answer could be written nowhere", PROGRAM)
     run_command(exec_command, arguments, PROGRAM)
 
 

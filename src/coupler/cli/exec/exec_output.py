@@ -91,10 +91,6 @@ class Output(Protocol):
 
 def output_for(format: str, *, has_schema: bool) -> Output:
     """The output of a format. With a schema the answer is what fits it, and not the text around."""
-    if sys.stderr is None:  # closed by who started us
-        sys.stderr = open(os.devnull, "w")  # noqa: PTH123
-    if sys.stdout is None:
-        refuse("stdout is closed, so that the answer could be written nowhere", PROGRAM)
     _forgive(sys.stdout)
     _forgive(sys.stderr)
     match format:
@@ -610,7 +606,7 @@ class ExecOptions:
 def prompt_of(words: Sequence[str], files: Sequence[str]) -> str:
     """Builds the prompt: the words that were given, what was piped in place of `-`, and files, set apart."""
     if not words and not files:
-        if sys.stdin is None or sys.stdin.isatty():
+        if sys.stdin.isatty():
             refuse('say what to ask, as in: coupler exec claude "Summarise README.md"', PROGRAM)
         words = (STDIN,)
     if [*words, *files].count(STDIN) > 1:
