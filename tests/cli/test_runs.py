@@ -308,6 +308,10 @@ class TestLogs:
             (ApprovalAsked(place=GATE, question="Sure?"), "T gate: asked: Sure?\n"),
             (AnswerAsked(place=GATE, question="Who?"), "T gate: asked: Who?\n"),
             (ApprovalGiven(place=GATE, approved=False, by="user"), "T gate: denied by user\n"),
+            (
+                ApprovalGiven(place=GATE, approved=False, by="nobody"),
+                "T gate: not approved: nobody could be asked\n",
+            ),
             (Planned(place=GATE, entries=({"content": "a"}, {"content": "b"})), "T gate: plan: a; b\n"),
             (Used(place=GATE, usage=Usage(total_tokens=1)), "T gate: used 1 token\n"),
             (Noted(text="by the way"), "T by the way\n"),

@@ -601,6 +601,8 @@ def _describe_agent_event(happening: AnyHappening) -> str:
             return f"tool failed: {happening.text or happening.call}"
         case run_events.ApprovalAsked(question=question) | run_events.AnswerAsked(question=question):
             return f"asked: {question}"
+        case run_events.ApprovalGiven(by="nobody"):
+            return "not approved: nobody could be asked"
         case run_events.ApprovalGiven():
             verdict = "allowed" if happening.approved else "denied"
             return f"{'marked as done' if happening.marked_done else verdict} by {happening.by}"
