@@ -1,6 +1,7 @@
 """What can be served, and how it is named."""
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
@@ -105,10 +106,22 @@ class TestFromTheCommandLine:
 
     def test_a_missing_module_is_named(self, start_target, tmp_path):
         client = start_target("no_such_module:agent", cwd=tmp_path)
-        expected = (
-            "could not load no_such_module:agent: ModuleNotFoundError: No module named 'no_such_module'"
-        )
-        assert refusal(client) == expected
+        assert refusal(client).startswith(f"there is no module 'no_such_module', neither in {tmp_path} nor")
+        leave(client)
+        assert b"Traceback" not in client.stderr
+
+    def test_an_agent_of_the_catalogue_is_no_module_and_the_way_to_serve_it_is_told(
+        self, start_target, tmp_path
+    ):
+        client = start_target("claude", cwd=tmp_path)
+        assert refusal(client).endswith("is served by: coupler serve -- claude")
+
+    def test_a_module_that_a_target_imports_in_vain_is_an_error_of_its_code(self, start_target, app, tmp_path):
+        app("import no_such_module", "inner.py")
+        client = start_target("inner:agent", cwd=tmp_path)
+        assert "ModuleNotFoundError: No module named 'no_such_module'" in refusal(client)
+        leave(client)
+        assert b"Traceback" in client.stderr
 
     def test_a_missing_file_is_named_and_initialize_is_answered(self, start_target, tmp_path):
         client = start_target("gone.py:agent", cwd=tmp_path)
@@ -286,8 +299,15 @@ class TestWords:
         assert module.is_file_target(place) is expected
 
     def test_a_directory_is_not_a_file(self, tmp_path):
-        with pytest.raises(module.TargetError, match="there is no file"):
+        with pytest.raises(module.TargetError, match=r"is no file$"):
             module.load_target(f"{tmp_path}/", NO_OPTIONS)
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+    def test_a_file_that_may_not_be_read_is_told_in_a_sentence(self, tmp_path):
+        (tmp_path / "app.py").write_text("agent = None")
+        (tmp_path / "app.py").chmod(0)
+        with pytest.raises(module.TargetError, match="cannot be read: permission denied"):
+            module.load_target(f"{tmp_path}/app.py", NO_OPTIONS)
 
 
 class TestTurnFunctions:

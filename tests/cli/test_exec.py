@@ -321,6 +321,14 @@ class TestExitCodes:
         assert done.returncode == 9
         assert "OpenCode is in the catalogue: give its name, opencode, instead of a command\n" in done.stderr
 
+    def test_an_agent_that_coupler_serves_is_not_taken_for_the_coder(self, tmp_path):
+        program = tmp_path / "coupler"
+        program.write_text("#!/bin/sh\necho 'Welcome'\n")
+        program.chmod(0o755)
+        done = execute(f"{shlex.quote(str(program))} serve -- other", "go")
+        assert done.returncode == 9
+        assert "catalogue" not in done.stderr
+
     def test_an_agent_that_wants_a_login_says_which_command_helps(self, scripted):
         agent = scripted("""
         hello()

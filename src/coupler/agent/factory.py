@@ -256,8 +256,12 @@ def _capturing() -> Iterator[list[ServeCall]]:
 
 
 def _import_file(path: str) -> ModuleType:
-    if not os.path.isfile(path):
+    if not os.path.exists(path):
         raise TargetError(f"there is no file {path}")
+    if not os.path.isfile(path):
+        raise TargetError(f"{path} is no file")
+    if not os.access(path, os.R_OK):
+        raise TargetError(f"{path} cannot be read: permission denied")
     # A file may be called like a module that is in use: that one must not change under its users.
     stem = os.path.splitext(os.path.basename(path))[0]
     name = f"{stem}_agent" if stem in sys.modules else stem
@@ -276,7 +280,15 @@ def _import_module(name: str) -> ModuleType:
     directory = os.getcwd()
     if directory not in sys.path:
         sys.path.insert(0, directory)
-    return importlib.import_module(name)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # one that the target imports
+        raise TargetError(
+            f"there is no module {error.name!r}, neither in {directory} nor installed; "
+            f"a program, or an agent by its name, is served by: coupler serve -- {name}"
+        ) from None
 
 
 def _attribute(module: ModuleType, attribute: str, words: str) -> Any:

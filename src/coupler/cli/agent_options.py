@@ -238,6 +238,7 @@ def _entry_of_program(agent: str) -> CatalogueEntry | None:
     except (ConfigError, SpawnError, IndexError):
         return None
     by_program = {command[0]: entry for entry in known.values() for command in entry.programs}
+    by_program.pop("coupler", None)  # `coupler serve` serves anything, not only the coder
     return known.get(agent.partition(":")[0]) or known.get(program) or by_program.get(program)
 
 

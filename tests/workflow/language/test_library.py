@@ -106,11 +106,13 @@ class TestFinding:
             ("./othr.yaml", "there is no file {project}/othr.yaml; did you mean `other.yaml`?"),
             ("other.yml", "there is no file {project}/other.yml; did you mean `other.yaml`?"),
             ("./main.yaml", "there is no file {project}/main.yaml"),
+            ("./link.yaml", "there is no file {project}/link.yaml"),
         ],
     )
     def test_what_is_not_there_is_told_with_the_nearest(self, scene, given, sentence):
         (scene.workflows / "lint.yaml").write_text(PLAIN)
         (scene.project / "other.yaml").write_text(PLAIN)
+        (scene.project / "link.yaml").symlink_to("nowhere.yaml")
         with pytest.raises(WorkflowError) as raised:
             scene.library().find(given)
         told = str(raised.value).replace(str(scene.project), "{project}")

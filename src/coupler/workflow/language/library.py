@@ -283,7 +283,8 @@ def _read(path: str, root: str | None) -> Reading:
 
 def _nearest_file(path: Path) -> str:
     """Return a hint to a file of a similar name, as the end of a sentence; empty if there is none."""
-    names = {file.stem: file.name for file in map(Path, _files_in(str(path.parent)))}
+    files = [file for file in map(Path, _files_in(str(path.parent))) if file.exists()]  # no links to nowhere
+    names = {file.stem: file.name for file in files}
     near = get_close_matches(path.stem[:60], names, n=1)
     return f"; did you mean `{printable(names[near[0]], 100)}`?" if near else ""
 

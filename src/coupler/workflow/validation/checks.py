@@ -323,7 +323,7 @@ def _nearest(path: Path) -> str:
     from difflib import get_close_matches
 
     try:
-        names = [each.name for each in path.parent.iterdir()]
+        names = [each.name for each in path.parent.iterdir() if each.exists()]
     except OSError:
         return f": there is no directory {printable(path.parent.name, 100)} beside the workflow"
     near = get_close_matches(path.name, names, n=1)
