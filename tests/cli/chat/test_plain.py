@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -254,6 +255,24 @@ def test_a_reader_that_leaves_ends_it_quietly(scripted, tmp_path):
         errors = process.stderr.read()
         assert process.wait(PATIENCE) == 141
     assert errors == b""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk at hand")
+def test_an_answer_that_cannot_be_written_is_no_success(scripted, tmp_path):
+    with Path("/dev/full").open("w") as full:
+        ended = forked.run(
+            [*COUPLER, "chat", shlex.join(scripted(ECHO).command)],
+            cwd=tmp_path,
+            input="one\n",
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE,
+        )
+    assert (ended.returncode, ended.stderr) == (
+        1,
+        "coupler: the output cannot be written: no space left on device\n",
+    )
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal")

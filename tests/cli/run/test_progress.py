@@ -116,7 +116,7 @@ def test_a_resumed_run_has_what_was_done_and_not_what_is_done_over():
         started(Place(WORK.format(0))),
         finished(Place(WORK.format(0))),
         started(Place(WORK.format(1))),
-        RunResumed(reason="running"),
+        RunResumed(reason="interrupted"),
         Noted(text="worth knowing"),
     )
     assert [line.split()[:2] for line in drawn(tree)] == [

@@ -555,6 +555,16 @@ class TestResuming:
         assert json.loads(told[0])["event"] == "run_resumed"
         assert place.read("log").split() == ["first", "1", "2", "correct-horse", "2", "correct-horse"]
 
+    def test_a_run_whose_process_died_is_resumed_as_interrupted(self, place):
+        os.mkfifo("begun.fifo")
+        place.write("steps: [{id: slow, run: 'test -e again || (echo > begun.fifo; sleep 60)'}]")
+        with forked.Popen([*COUPLER, "run", "./flow.yaml"], stdout=subprocess.DEVNULL) as process:
+            place.hears("begun.fifo")
+            process.kill()
+        place.write("", "again")
+
+        assert json.loads(place.resume("--json").stdout.splitlines()[0])["reason"] == "interrupted"
+
     def test_a_changed_workflow_is_refused_unless_it_is_wanted(self, place):
         place.run(code=3, text="steps: [{id: one, run: echo one >> log}, {id: two, run: exit 1}]")
         place.write("steps: [{id: one, run: echo one >> log}, {id: two, run: echo new >> log}]")

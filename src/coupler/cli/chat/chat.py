@@ -43,7 +43,7 @@ from coupler.cli.chat.input_line import (
 )
 from coupler.cli.chat.rendering import Listing, Part, PlanPart, Remark, Transcript
 from coupler.cli.exec.exec_output import ObservationRedactor
-from coupler.cli.exit_codes import BROKEN_PIPE, INTERRUPTED, TERMINATED, code_of_error
+from coupler.cli.exit_codes import INTERRUPTED, TERMINATED, code_of_error
 from coupler.cli.main import (
     ALLOW,
     CWD,
@@ -237,7 +237,9 @@ async def _talk(options: ChatOptions, opened: Callable[[], None]) -> int:
             code = await conversation.hold(options.resume, options.latest)
         except asyncio.CancelledError:
             return TERMINATED
-    return BROKEN_PIPE if isinstance(front, PlainFront) and front.is_unread else code
+    if isinstance(front, PlainFront) and front.write_error is not None:
+        raise front.write_error  # `run_command` knows what to say
+    return code
 
 
 def _front(

@@ -53,8 +53,8 @@ class PlainFront:
     def __init__(self, transcript: Transcript) -> None:
         self.transcript = transcript
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
-        self.is_unread = False
-        """True if nobody reads any more what is written."""
+        self.write_error: OSError | None = None
+        """Why nothing can be written any more: nobody reads it, or the disk is full."""
         self._last: Part | None = None
         self._interrupt: Callable[[], None] | None = None
         self._reader = threading.Thread(
@@ -65,7 +65,7 @@ class PlainFront:
         self.refresh()
         if self._reader.ident is None:
             self._reader.start()
-        line = None if self.is_unread else await self._lines.get()
+        line = await self._lines.get() if self.write_error is None else None
         if line is None:
             self._lines.put_nowait(None)
             raise UserLeft
@@ -112,8 +112,8 @@ class PlainFront:
         try:
             sys.stdout.write(f"{text}\n")
             sys.stdout.flush()
-        except BrokenPipeError:
-            self.is_unread = True
+        except OSError as error:
+            self.write_error = error
             silence_stdout()
             self.signalled()
 

@@ -168,7 +168,7 @@ async def resume_run(
             if not run.journal.forget_from(_place(from_step)):
                 raise RunError(_never_at(from_step, record.id, map(str, run.journal.begun)))
         else:
-            run.log.append(RunResumed(reason=record.status))
+            run.log.append(RunResumed(reason="interrupted" if record.is_interrupted else record.status))
         tries_failures = record.status in ("failed", "cancelled")
         if tries_failures:
             run.journal.forget_failure(await _failed_step(store, record.id))
