@@ -297,7 +297,7 @@ def remedy(policy: Policy, question: PermissionRequest) -> str | None:
 def test_a_rejection_tells_what_would_allow_the_call(
     project: Path, call: dict[str, Any], expected: str
 ) -> None:
-    for policy in (Policy.deny_all(), Policy.ask(), Policy.patterns(ask=["read"])):
+    for policy in (Policy.deny_all(), Policy.ask()):
         assert expected in (remedy(policy, request(project, **call)) or "")
 
 
@@ -321,6 +321,16 @@ def test_a_call_that_a_rule_denies_names_that_rule(project: Path) -> None:
     policy = Policy.patterns(allow=["*"], deny=["execute(git push *)"])
     question = request(project, kind="execute", raw_input={"command": "git push"})
     why = "`git push` is denied by `execute(git push *)` in the policy's deny rules"
+    assert remedy(policy, question) == f"{why}: take that rule out to allow it"
+
+
+@pytest.mark.parametrize("allow", [[], ["execute(git push *)"]])
+def test_a_call_that_a_rule_asks_about_names_that_rule_and_none_that_would_not_help(
+    project: Path, allow: list[str]
+) -> None:
+    policy = Policy.patterns(allow=allow, ask=["execute(git push *)"])
+    question = request(project, kind="execute", raw_input={"command": "git push origin"})
+    why = "`execute(git push *)` in the policy's ask rules asks about `git push origin`"
     assert remedy(policy, question) == f"{why}: take that rule out to allow it"
 
 

@@ -290,8 +290,8 @@ class Policy:
         verdict = permission.verdict
         if permission.is_given or verdict is None:
             return ALWAYS_ALONE
-        if verdict.decision == "deny" or (self._unruled == "allow" and verdict.is_ruled):
-            return verdict.remedy
+        if verdict.decision == "deny" or verdict.is_ruled:
+            return verdict.remedy  # a rule that asks, or may deny, comes before all that allow
         if verdict.is_vital:
             return f"{verdict.reason}: answer it yourself with --permissions ask, or do it by hand"
         if self._unruled == "allow" and has_rules:
