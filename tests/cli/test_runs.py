@@ -316,6 +316,8 @@ class TestLogs:
             (Used(place=GATE, usage=Usage(total_tokens=1)), "T gate: used 1 token\n"),
             (Noted(text="by the way"), "T by the way\n"),
             (RunResumed(reason="from gate"), "T the run was resumed: from gate\n"),
+            (RunResumed(reason="parked"), "T the run was resumed: it was parked\n"),
+            (RunResumed(reason="failed"), "T the run was resumed: it had failed\n"),
         ],
     )
     def test_everything_has_words(self, happening, line, store_file):

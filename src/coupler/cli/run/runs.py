@@ -571,7 +571,7 @@ def describe_event(happening: AnyHappening) -> str:
         case run_events.RunStarted():
             return f"the run {happening.run} of {happening.workflow} started"
         case run_events.RunResumed():
-            return f"the run was resumed: {happening.reason}" if happening.reason else "the run was resumed"
+            return _describe_resuming(happening.reason)
         case run_events.RunFinished():
             message = f": {happening.message}" if happening.message else ""
             return f"the run is over, {happening.status}{message}"
@@ -591,6 +591,13 @@ def describe_event(happening: AnyHappening) -> str:
         case run_events.Noted(text=text):
             return text
     return _describe_agent_event(happening)
+
+
+def _describe_resuming(reason: str) -> str:
+    """Describes that a run goes on; the reason is the status that it had, or a sentence's end."""
+    if reason in STATUSES:
+        reason = "it had failed" if reason == "failed" else f"it was {reason}"
+    return f"the run was resumed: {reason}" if reason else "the run was resumed"
 
 
 def _describe_agent_event(happening: AnyHappening) -> str:
