@@ -116,7 +116,9 @@ class TestFromTheCommandLine:
         client = start_target("claude", cwd=tmp_path)
         assert refusal(client).endswith("is served by: coupler serve -- claude")
 
-    def test_a_module_that_a_target_imports_in_vain_is_an_error_of_its_code(self, start_target, app, tmp_path):
+    def test_a_module_that_a_target_imports_in_vain_is_an_error_of_its_code(
+        self, start_target, app, tmp_path
+    ):
         app("import no_such_module", "inner.py")
         client = start_target("inner:agent", cwd=tmp_path)
         assert "ModuleNotFoundError: No module named 'no_such_module'" in refusal(client)
