@@ -502,6 +502,32 @@ class TestRehearsing:
         assert "did you mean costly?" in told
         assert "no file" in place.run("--mock", "costly=nothing", code=1, text=text).stderr
 
+    def test_a_mocked_result_is_of_the_type_that_the_step_promises(self, place):
+        text = """
+            steps:
+              - {id: count, ask: How many?, type: integer}
+              - id: agent
+                agent: nobody.py
+                prompt: Count
+                output: {type: object, properties: {n: {type: integer}}, required: [n]}
+              - {id: talk, converse: nobody.py}
+            outputs:
+              said: "{{ steps.talk.output[0].text }}"
+              sum: "{{ steps.count.output + steps.agent.output.n }}"
+        """
+        place.write("async def agent(turn): ...", "nobody.py")
+        place.write("4\n", "four")
+        place.write('{"n": 5}', "five")
+        place.write('{"n": "many"}', "many")
+
+        mocks = ("--mock", "count=four", "--mock", "agent=five", "--mock", "talk=four")
+        done = place.run("--quiet", *mocks, text=text)
+        assert json.loads(done.stdout) == {"said": "4", "sum": 9}
+        told = place.run("--quiet", "--mock", "count=four", "--mock", "agent=many", code=3, text=text).stderr
+        assert "agent: the file does not fit the schema, at `$.n`" in told
+        told = place.run("--quiet", "--mock", "count=many", "--mock", "agent=five", code=3, text=text).stderr
+        assert "count: the file is no answer: input `count` has to be a whole number" in told
+
 
 class TestResuming:
     FAILS = """

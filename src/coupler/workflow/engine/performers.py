@@ -192,7 +192,7 @@ class Mocked:
         content = self._contents.get(str(attempt.place), self._contents.get(step.id))
         if content is None:
             return await self._performer.perform(step, attempt)
-        return _mocked(step, content)
+        return _mocked(step, content, attempt)
 
 
 def _content(name: str, file: Path) -> str:
@@ -202,7 +202,7 @@ def _content(name: str, file: Path) -> str:
         raise InputError(f"--mock {name}: {file} cannot be read: {error.strerror}") from None
 
 
-def _mocked(step: Step, content: str) -> Result:
+def _mocked(step: Step, content: str, attempt: Attempt) -> Result:
     """Return a result with the file's text as the step's output or answer."""
     match step:
         case Run():
@@ -216,11 +216,35 @@ def _mocked(step: Step, content: str) -> Result:
                 raise StepError("denied", "it was denied")
             return Result(status="success" if is_approved else "denied", approved=is_approved)
         case Agent():
-            output = _json(content) if step.set_up.output is not None else msgspec.UNSET
-            return Result(status="success", text=content, output=output)
+            return Result(status="success", text=content, output=_mocked_output(step, content))
+        case Ask():
+            answer = content.removesuffix("\n")
+            return Result(status="success", text=answer, output=_mocked_answer(step, answer, attempt.cwd))
+        case Converse():
+            text = content.removesuffix("\n")
+            return Result(status="success", text=text, output=[{"role": "agent", "text": text}])
         case _:
             text = content.removesuffix("\n")
             return Result(status="success", text=text, output=text)
+
+
+def _mocked_output(step: Agent, content: str) -> Json | msgspec.UnsetType:
+    """Return what an agent would answer, as strictly as from an agent; raises `StepError`."""
+    from coupler.workflow.agents.agent_start import output_schema
+    from coupler.workflow.steps.run import fitting
+
+    if step.set_up.output is None:
+        return msgspec.UNSET
+    return fitting(output_schema(step.set_up.output, step.position.file), _json(content), "the file")
+
+
+def _mocked_answer(step: Ask, answer: str, cwd: str) -> Json:
+    from coupler.workflow.language.inputs import parse_input
+
+    try:
+        return parse_input(step.answer, answer, cwd)
+    except InputError as error:
+        raise StepError("invalid_output", f"the file is no answer: {error}") from None
 
 
 def _json(content: str) -> Json:

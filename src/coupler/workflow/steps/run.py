@@ -239,7 +239,7 @@ def parsed_output(step: Run, stdout: str) -> Json | msgspec.UnsetType:
         case "json":
             return _decoded(stdout, STDOUT_NAME)
         case _:
-            return _fitting(_schema(step), _decoded(stdout, STDOUT_NAME))
+            return fitting(_schema(step), _decoded(stdout, STDOUT_NAME), STDOUT_NAME)
 
 
 def lines_of(text: str) -> list[str]:
@@ -255,11 +255,12 @@ def _schema(step: Run) -> Json:
     return _decoded(read_file_beside(step.output, step.position.file), f"The schema {step.output!r}")
 
 
-def _fitting(schema: Json, value: Json) -> Json:
+def fitting(schema: Json, value: Json, what: str) -> Json:
+    """Return a value that fits the schema of a step's output; raises `StepError`, which calls it `what`."""
     try:
         return _shape(msgspec.json.encode(schema)).read(value)
     except ShapeError as error:
-        raise StepError("invalid_output", f"{STDOUT_NAME} does not fit the schema, {error}.") from None
+        raise StepError("invalid_output", f"{what} does not fit the schema, {error}.") from None
 
 
 @functools.lru_cache(maxsize=64)
