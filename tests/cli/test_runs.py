@@ -19,8 +19,9 @@ from click.testing import CliRunner
 import forked
 from cli.typing_at import Typist
 from coupler.cli.main import command
-from coupler.cli.run.runs import build_step_tree, format_duration, write_table
+from coupler.cli.run.run_page import build_step_tree, write_table
 from coupler.cli.store_access import masker_for
+from coupler.cli.terminal import format_duration
 from coupler.store.store import Store
 from coupler.workflow.journal.run_events import (
     AnswerAsked,

@@ -122,6 +122,20 @@ def universal_time(at: int) -> str:
     return "unknown" if when is None else when.strftime("%Y-%m-%d %H:%M UTC")
 
 
+def format_duration(seconds: float) -> str:
+    """Formats a duration for people: 0.3 s, 42 s, 3 min 5 s, 2 h 10 min."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, whole = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {whole} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes} min"
+
+
 def ago(at: int) -> str:
     """Says how long ago a time was."""
     seconds = int(time.time() - at / 1000)

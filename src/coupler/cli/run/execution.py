@@ -17,7 +17,7 @@ from coupler.cli.main import handle_signals
 from coupler.cli.run.progress import LiveDisplay, ProgressScreen, StepTree
 from coupler.cli.run.questions import CommandFront, GivenAnswers, RehearsalFront, mock_files
 from coupler.cli.run.run import output_lines, report_failure, write_outputs
-from coupler.cli.run.runs import RunLogWriter
+from coupler.cli.run.run_log import RunLogWriter
 from coupler.cli.store_access import UnusableStoreError
 from coupler.cli.terminal import QuestionTerminal, clean, one_line
 from coupler.config import ConfigError

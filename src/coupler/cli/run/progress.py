@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.text import Text
 
 from coupler.cli.run.run import output_lines, report_failure, result_line
-from coupler.cli.run.runs import STYLES, enclosing_name, format_duration, name_below
-from coupler.cli.terminal import clean, count, one_line
+from coupler.cli.run.run_page import STYLES, enclosing_name, name_below
+from coupler.cli.terminal import clean, count, format_duration, one_line
 from coupler.runtime.threads import in_thread
 from coupler.workflow.journal import run_events as h
 from coupler.workflow.journal.run_events import RunResumed, RunStarted

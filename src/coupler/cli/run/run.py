@@ -26,8 +26,7 @@ from coupler.cli.exit_codes import (
 )
 from coupler.cli.main import pairs, seconds
 from coupler.cli.run.questions import ask_approval, ask_value
-from coupler.cli.run.runs import format_duration
-from coupler.cli.terminal import clean, count, one_line
+from coupler.cli.terminal import clean, count, format_duration, one_line
 from coupler.cli.workflows import problem_line, relative_path
 from coupler.workflow.errors import InputError, InvalidWorkflowError, RunError, require_packages
 from coupler.workflow.journal.run_events import RunFinished, unpacked

@@ -1,0 +1,202 @@
+"""Reads and tells the log of a run.
+
+Whatever a step put out is indented behind its name, so that no text can pass for a line of Coupler's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import IO, TYPE_CHECKING
+
+import msgspec
+
+from coupler.cli.exit_codes import print_error
+from coupler.cli.store_access import masker_for
+from coupler.cli.terminal import (
+    clean,
+    count,
+    format_duration,
+    one_line,
+    terminal_safe_json,
+)
+from coupler.workflow.journal import run_events
+from coupler.workflow.journal.run_events import (
+    Place,
+    as_line,
+    logged_in,
+)
+from coupler.workflow.journal.run_secrets import masked_texts
+
+if TYPE_CHECKING:
+    from coupler.store.runs import BlockingRuns, RunEntry
+    from coupler.workflow.journal.run_events import AnyHappening, Logged
+
+
+STATUSES = ("running", "success", "failed", "cancelled", "parked", "interrupted")
+
+LOG_POLL = 0.1
+"""Seconds between two reads of the store."""
+
+
+def read_log(
+    runs: BlockingRuns,
+    id: str,
+    *,
+    is_followed: bool = False,
+    step: str | None = None,
+    kinds: Sequence[str] = (),
+) -> Iterator[Logged]:
+    """Reads the log of a run; if it is followed, until it is over or its process is gone."""
+    seq = 0
+    while True:
+        # Before its entries: what ended it is then among them.
+        record = runs.find(id)
+        is_over = record is None or record.status != "running" or record.pid is None
+        entries = runs.entries(id, seq, kinds)
+        for entry in entries:
+            seq = entry.seq
+            if step is None or _is_inside(entry, step):
+                logged = _readable(entry)
+                if logged is not None:
+                    yield logged
+        if not entries:
+            if is_over or not is_followed:
+                return
+            time.sleep(LOG_POLL)
+
+
+def _is_inside(entry: RunEntry, step: str) -> bool:
+    path = entry.path if entry.visit <= 1 else f"{entry.path}#{entry.visit}"
+    return bool(path) and (path == step or (path.startswith(step) and path[len(step)] in ".[/#~"))
+
+
+def _readable(entry: RunEntry) -> Logged | None:
+    try:
+        return logged_in(entry)
+    except (msgspec.MsgspecError, ValueError):
+        print_error(f"an entry of the kind {one_line(entry.kind)} cannot be read", "coupler runs")
+        return None
+
+
+class RunLogWriter:
+    """Writes the events of a run as text for people or as lines of JSON."""
+
+    def __init__(self, stream: IO[str], directory: str, *, is_json: bool) -> None:
+        self._stream = stream
+        self._masker = masker_for(directory)
+        self._is_json = is_json
+        self._open: dict[tuple[Place | None, str], list[str]] = {}
+        """The pieces of each line that is not complete: steps that work beside each other tear no lines."""
+
+    def tell(self, logged: Logged) -> None:
+        happening = masked_texts(logged.happening, self._masker)
+        if self._is_json:
+            shown = msgspec.structs.replace(logged, happening=happening)
+            self._stream.write(terminal_safe_json(as_line(shown)) + "\n")
+        else:
+            self._tell_text(logged.at, happening)
+        self._stream.flush()
+
+    def end(self) -> None:
+        """Writes the lines that are not complete."""
+        for open_line in [*self._open]:
+            self._end_line(*open_line)
+        self._stream.flush()
+
+    def _tell_text(self, at: float, happening: AnyHappening) -> None:
+        match happening:
+            case run_events.Wrote(place=place, stream=stream, text=text):
+                self._tell_piece(place, "" if stream == "stdout" else "!", text)
+            case run_events.Said(place=place, text=text):
+                self._tell_piece(place, ">", text)
+            case run_events.Thought(place=place, text=text):
+                self._tell_piece(place, "~", text)
+            case _:
+                words = describe_event(happening)
+                if words:
+                    self._end_lines_of(happening.place)
+                    name = f"{one_line(str(happening.place))}: " if happening.place is not None else ""
+                    self._stream.write(f"{_clock(at)} {name}{one_line(words)}\n")
+
+    def _tell_piece(self, place: Place | None, mark: str, text: str) -> None:
+        """Writes the lines that a piece of text completes; it may begin and end in the midst of one."""
+        for other in [each for each in self._open if each[0] == place and each[1] != mark]:
+            self._end_line(*other)
+        *whole, rest = clean(text).split("\n")
+        for line in whole:
+            self._open.setdefault((place, mark), []).append(line)
+            self._end_line(place, mark)
+        if rest:
+            self._open.setdefault((place, mark), []).append(rest)
+
+    def _end_lines_of(self, place: Place | None) -> None:
+        """Writes what is open of a step before its next event; before one of the run, all that is open."""
+        for open_line in [each for each in self._open if place in (None, each[0])]:
+            self._end_line(*open_line)
+
+    def _end_line(self, place: Place | None, mark: str) -> None:
+        line = "".join(self._open.pop((place, mark)))
+        self._stream.write(f"  {one_line(str(place or ''))} {mark or '|'} {line}\n")
+
+
+def describe_event(happening: AnyHappening) -> str:
+    """Describes an event in one line; empty if it is for programs only."""
+    match happening:
+        case run_events.RunStarted():
+            return f"the run {happening.run} of {happening.workflow} started"
+        case run_events.RunResumed():
+            return _describe_resuming(happening.reason)
+        case run_events.RunFinished():
+            message = f": {happening.message}" if happening.message else ""
+            return f"the run is over, {happening.status}{message}"
+        case run_events.StepStarted():
+            attempt = (
+                f" (attempt {happening.attempt} of {happening.attempts})" if happening.attempt > 1 else ""
+            )
+            return f"started{attempt}: {happening.title}"
+        case run_events.StepFinished(result=result):
+            reason = f": {result.error.message}" if result.error is not None else ""
+            after = "" if result.status == "skipped" else f" after {format_duration(result.duration)}"
+            marked = ", marked as done" if result.marked_done else ""
+            return f"{result.status}{after}{marked}{reason}"
+        case run_events.RetryPlanned():
+            wait = format_duration(happening.delay)
+            return f"failed: {happening.error.message}; attempt {happening.attempt} in {wait}"
+        case run_events.Noted(text=text):
+            return text
+    return _describe_agent_event(happening)
+
+
+def _describe_resuming(reason: str) -> str:
+    """Describes that a run goes on; the reason is the status that it had, or a sentence's end."""
+    if reason in STATUSES:
+        reason = "it had failed" if reason == "failed" else f"it was {reason}"
+    return f"the run was resumed: {reason}" if reason else "the run was resumed"
+
+
+def _describe_agent_event(happening: AnyHappening) -> str:
+    match happening:
+        case run_events.ToolStarted():
+            return f"tool: {happening.title}"
+        case run_events.ToolEnded(status="failed"):
+            return f"tool failed: {happening.text or happening.call}"
+        case run_events.ApprovalAsked(question=question) | run_events.AnswerAsked(question=question):
+            return f"asked: {question}"
+        case run_events.ApprovalGiven(by="nobody"):
+            return "not approved: nobody could be asked"
+        case run_events.ApprovalGiven():
+            verdict = "allowed" if happening.approved else "denied"
+            return f"{'marked as done' if happening.marked_done else verdict} by {happening.by}"
+        case run_events.AnswerGiven():
+            return f"answered by {happening.by}: {happening.text}"
+        case run_events.Planned(entries=entries):
+            return "plan: " + "; ".join(entry.get("content", "") for entry in entries)
+        case run_events.Used(usage=usage):
+            return f"used {count(usage.total_tokens, 'token')}"
+    return ""
+
+
+def _clock(at: float) -> str:
+    return datetime.fromtimestamp(at).strftime("%H:%M:%S")
