@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from coupler.conformance.assertion import catalogue
-from coupler.conformance.rendering import LEVEL_WORDS, section_address
+from coupler.conformance.rendering import section_address
 from coupler.recording.traces import Side
 from pages import table, update
 
@@ -24,7 +24,7 @@ def assertions(side: Side) -> str:
     for assertion in catalogue(side):
         address = section_address(assertion.section)
         section = f"[{assertion.section}]({address})" if address else assertion.section
-        rows.append((assertion.id, LEVEL_WORDS[assertion.level], assertion.sentence, section))
+        rows.append((assertion.id, assertion.level.value, assertion.sentence, section))
     return table(("id", "level", "assertion", "section"), rows)
 
 

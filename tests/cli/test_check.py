@@ -109,7 +109,7 @@ def test_only_some_assertions_are_judged(arguments, tmp_path):
 
 def test_an_agents_own_options_are_its_own():
     """Also without `--` before the command."""
-    ended = check("--only", "A02", *ECHO, "--timeout", "5")
+    ended = check("--only", "A01", *ECHO, "--timeout", "5")
     assert ended.returncode == 1
     assert "coupler serve: there is no option --timeout" in ended.stdout
 
@@ -118,7 +118,7 @@ def test_variables_are_set_for_the_agent(tmp_path):
     agent = tmp_path / "agent.py"
     agent.write_text("import os, sys; sys.stderr.write(os.environ['GIVEN'])")
 
-    ended = check("--only", "A02", "--env", "GIVEN=a=b", "--", sys.executable, agent)
+    ended = check("--only", "A01", "--env", "GIVEN=a=b", "--", sys.executable, agent)
 
     assert "stderr: a=b" in ended.stdout
 
@@ -154,7 +154,7 @@ def test_a_program_that_is_no_agent_fails_soon(command):
     ended = check("--timeout", "0.5", "--only", "A01,A02", "--", *command)
 
     assert ended.returncode == 1
-    assert "FAIL A02" in ended.stdout
+    assert "FAIL A01" in ended.stdout
     assert ended.stderr == ""
     assert time.monotonic() - began < 60
 

@@ -124,7 +124,7 @@ def test_a_rule_that_fails_itself_blames_nobody_and_passes_nobody(found: list[Ca
         yield from found
         raise KeyError("oh")
 
-    result = judge(Assertion("Z01", MUST, "sentence", "section", "agent", rule=rule), [Trace()])
+    result = judge(Assertion("Z01", MUST, "sentence", "section", "clause", "agent", rule=rule), [Trace()])
 
     assert result.outcome == outcome
     assert outcome == "failed" or result.message.startswith("the kit itself failed")

@@ -130,6 +130,13 @@ def test_a_fault_is_caught_by_the_assertion_that_names_it(fault: Fault, tmp_path
     assert judged.message
 
 
+def test_an_agent_that_hangs_up_on_what_is_illegal_is_not_blamed_for_the_greeting(tmp_path: Path) -> None:
+    report = check([*FAULTY, "dies-before-the-greeting"], tmp_path, "A01", "A07")
+
+    assert [each.assertion.id for each in report.results if each.standing != "passed"] == ["A07"]
+    assert not report.fails
+
+
 @pytest.mark.parametrize(("name", "assertions"), unusual_agents().items())
 def test_a_right_agent_with_ways_of_its_own_fails_nothing(
     name: str, assertions: list[str], tmp_path: Path

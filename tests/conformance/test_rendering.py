@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import tables
-from coupler.conformance.assertion import MUST, ROBUST, SHOULD, Assertion, Level
+from coupler.conformance.assertion import MUST, SHOULD, TASTE, Assertion, Level
 from coupler.conformance.rendering import (
     legible,
     print_assertions,
@@ -27,7 +27,8 @@ VOID = {"meta", "input"}
 
 
 def result(id: str, outcome: str, level: Level = MUST, message: str = "", **more) -> AssertionResult:
-    assertion = Assertion(id, level, f"the sentence of {id}", "prompt-turn#stop-reasons", "agent")
+    clause = "" if level is TASTE else f"the clause of {id}"
+    assertion = Assertion(id, level, f"the sentence of {id}", "prompt-turn#stop-reasons", clause, "agent")
     return AssertionResult(assertion, outcome, level, message, **more)
 
 
@@ -51,7 +52,7 @@ EVERYTHING = ConformanceReport(
         result(
             "A02", "failed", SHOULD, "could be better", frames=(frame("y"),), notes=("note of a warning",)
         ),
-        result("A03", "failed", ROBUST, "clients suffer"),
+        result("A03", "failed", TASTE, "clients suffer"),
         result("A04", "passed", notes=(f"a note {NASTY}",)),
         result("A05", "passed"),
         result("A06", "skipped", message="the agent does not advertise x"),
@@ -100,10 +101,10 @@ def test_the_table_begins_with_what_fails_and_ends_with_the_verdict():
     lines = table(EVERYTHING).splitlines()
 
     titles = [line for line in lines if re.fullmatch(r"\w+ \(\d\)", line)]
-    assert titles == ["Failed (1)", "Warnings (2)", "Notes (3)", "Skipped (2)", "Passed (2)"]
+    assert titles == ["Failed (1)", "Warnings (1)", "Notes (4)", "Skipped (2)", "Passed (2)"]
     assert lines[-2:] == [
         "my-agent --acp (12.3 s)",
-        "✘ ACP v1 agent: does not conform (2 passed, 1 failed, 2 warned, 2 skipped)",
+        "✘ ACP v1 agent: does not conform (2 passed, 1 failed, 1 warned, 1 noted, 2 skipped)",
     ]
 
 
@@ -118,7 +119,25 @@ def test_a_failure_shows_its_level_sentence_message_section_and_frames():
     assert any(line.startswith("  ▶   0.500 ← a\\x1b[31mb\\x00c]]>d<script>") for line in lines)
     assert "    stderr: Traceback" in lines
     assert "WARN A02  should the sentence of A02" in lines
-    assert "WARN A03  robust the sentence of A03" in lines
+    assert "  A03  the sentence of A03: clients suffer" in lines
+
+
+def test_a_finding_shows_what_the_specification_says_and_taste_that_it_says_nothing():
+    lines = [line.strip() for line in table(EVERYTHING, is_verbose=True).splitlines()]
+
+    assert lines.count("“the clause of A01”") == 1
+    assert lines.count("“the clause of A02”") == 1
+    taste = lines.index("NOTE A03  taste  the sentence of A03")
+    assert lines[taste + 1 : taste + 3] == ["clients suffer", "the specification leaves this open"]
+
+
+def test_what_nothing_works_without_comes_first():
+    ids = ("A52", "A01", "A11", "A08", "A21")
+    report = ConformanceReport("agent", "agent", [result(id, "failed", message="bad") for id in ids])
+
+    lines = table(report).splitlines()
+    shown = [line.split()[1] for line in lines if line.startswith("FAIL")]
+    assert shown == ["A08", "A01", "A21", "A52", "A11"]
 
 
 def test_what_was_skipped_for_the_same_reason_is_one_line_and_what_passed_is_a_list_of_ids():
@@ -193,7 +212,7 @@ def test_the_catalogue_is_listed():
     assert file.getvalue().splitlines() == [
         "A01  must   the sentence of A01 (prompt-turn#stop-reasons)",
         "A02  should the sentence of A02 (prompt-turn#stop-reasons)",
-        "A03  robust the sentence of A03 (prompt-turn#stop-reasons)",
+        "A03  taste  the sentence of A03 (prompt-turn#stop-reasons)",
     ]
 
 
@@ -217,12 +236,17 @@ def test_json_has_its_documented_form():
         "counts",
         "results",
     ]
-    assert (document["format"], document["version"]) == ("coupler.report", 1)
+    assert (document["format"], document["version"]) == ("coupler.report", 2)
     assert document["passes"] is False
-    assert document["counts"] == {"passed": 2, "failed": 1, "warned": 2, "skipped": 2}
+    assert document["counts"] == {"passed": 2, "failed": 1, "warned": 1, "noted": 1, "skipped": 2}
     outcomes = [each["outcome"] for each in document["results"]]
-    assert outcomes == ["failed", "warned", "warned", "passed", "passed", "skipped", "skipped"]
-    assert [each["level"] for each in document["results"][:3]] == ["must", "should", "robust"]
+    assert outcomes == ["failed", "warned", "noted", "passed", "passed", "skipped", "skipped"]
+    assert [each["level"] for each in document["results"][:3]] == ["must", "should", "taste"]
+    assert [each["clause"] for each in document["results"][:3]] == [
+        "the clause of A01",
+        "the clause of A02",
+        "",
+    ]
 
 
 def test_json_shows_the_frames_of_failures_as_they_are():
@@ -251,7 +275,7 @@ def test_junit_counts_only_mandatory_failures():
     assert [case.get("classname") for case in cases[:3]] == [
         "acp.agent.must",
         "acp.agent.should",
-        "acp.agent.robust",
+        "acp.agent.taste",
     ]
     kinds = [[child.tag for child in case] for case in cases]
     assert kinds == [
@@ -307,15 +331,15 @@ def test_the_page_can_be_filtered_by_outcome():
     page = Page(to_html(EVERYTHING))
 
     shown = [attributes["class"] for tag, attributes in page.tags if tag == "article"]
-    assert shown == ["failed noted", "warned noted", "warned", "passed noted", "passed", "skipped", "skipped"]
+    assert shown == ["failed noted", "warned noted", "noted", "passed noted", "passed", "skipped", "skipped"]
     labels = re.findall(r"\b([a-z]{1,9}) \((\d)\)", page.text)
     assert labels == [
         ("all", "7"),
         ("failed", "1"),
-        ("warned", "2"),
+        ("warned", "1"),
+        ("noted", "4"),
         ("passed", "2"),
         ("skipped", "2"),
-        ("noted", "3"),
     ]
     for name, _ in labels[1:]:
         assert f"#show-{name}:checked ~ article:not(.{name})" in page.text

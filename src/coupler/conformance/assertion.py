@@ -23,14 +23,17 @@ from coupler.recording.traces import Side, Trace, TraceEntry
 
 
 class Level(Enum):
-    """The weight of an assertion; only mandatory ones decide whether the candidate passes."""
+    """The weight of a finding, which alone decides what becomes of it: `must` fails, `should` warns.
 
-    MUST = "M"
-    SHOULD = "S"
-    ROBUST = "R"
+    `taste` is only noted: the specification leaves it open, and clients suffer.
+    """
+
+    MUST = "must"
+    SHOULD = "should"
+    TASTE = "taste"
 
 
-MUST, SHOULD, ROBUST = Level
+MUST, SHOULD, TASTE = Level
 
 NEAREST = 3
 """Number of similar ids that are suggested for an unknown one."""
@@ -62,11 +65,11 @@ class Skip(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class RuleFinding:
-    """A fault that a rule found, or a note: worth knowing, but no fault."""
+    """A fault that a rule found. `level` is for one that weighs less than its assertion."""
 
     message: str
     entries: tuple[TraceEntry, ...] = ()
-    is_note: bool = False
+    level: Level | None = None
 
 
 Case: TypeAlias = RuleFinding | None
@@ -78,40 +81,66 @@ ScenarioScript: TypeAlias = Callable[[ScriptedAgent], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Assertion:
-    """One assertion. `absent` says, for a rule, what was not seen if it had nothing to judge."""
+    """One assertion. `clause` is the text of the specification that it stands on; none if it is taste.
+
+    `absent` says, for a rule, what was not seen if it had nothing to judge. A rule with `any_version` judges
+    also what an agent says that has chosen another version of the protocol than 1.
+    """
 
     id: str
     level: Level
     sentence: str
     section: str
+    clause: str
     side: Side
     rule: Rule | None = None
     probe: Probe | None = None
     absent: str = ""
+    any_version: bool = False
 
 
 _assertions: dict[Side, dict[str, Assertion]] = {"agent": {}, "client": {}}
 
 
 def probe(
-    id: str, level: Level, sentence: str, section: str, *, side: Side = "agent"
+    id: str, level: Level, sentence: str, section: str, clause: str = "", *, side: Side = "agent"
 ) -> Callable[[Probe], Probe]:
     """Register a function as an assertion that drives the candidate."""
 
     def register(function: Probe) -> Probe:
-        _add(Assertion(id, level, sentence, section, side, probe=function))
+        _add(Assertion(id, level, sentence, section, clause, side, probe=function))
         return function
 
     return register
 
 
 def rule(
-    id: str, level: Level, sentence: str, section: str, *, absent: str, side: Side = "agent"
+    id: str,
+    level: Level,
+    sentence: str,
+    section: str,
+    clause: str = "",
+    *,
+    absent: str,
+    side: Side = "agent",
+    any_version: bool = False,
 ) -> Callable[[Rule], Rule]:
     """Register a function as an assertion that judges a trace."""
 
     def register(function: Rule) -> Rule:
-        _add(Assertion(id, level, sentence, section, side, rule=function, absent=absent))
+        _add(
+            Assertion(
+                id,
+                level,
+                sentence,
+                section,
+                clause,
+                side,
+                rule=function,
+                absent=absent,
+                any_version=any_version,
+            )
+        )
         return function
 
     return register
@@ -142,22 +171,29 @@ def require(condition: object, message: str, *entries: TraceEntry, level: Level 
         raise Fault(message, *entries, level=level)
 
 
-def fault_unless(condition: object, message: str, *entries: TraceEntry) -> Case:
+def fault_unless(condition: object, message: str, *entries: TraceEntry, level: Level | None = None) -> Case:
     """Return a rule's case: None if the condition holds, otherwise a fault."""
-    return None if condition else RuleFinding(message, entries)
+    return None if condition else RuleFinding(message, entries, level)
 
 
 def _add(assertion: Assertion) -> None:
+    if (assertion.level is TASTE) != (not assertion.clause):
+        raise ValueError(f"{assertion.id} is taste, or it stands on a clause of the specification")
     known = _assertions[assertion.side].get(assertion.id)
     _assertions[assertion.side][assertion.id] = assertion if known is None else _merged(known, assertion)
 
 
 def _merged(one: Assertion, other: Assertion) -> Assertion:
     clashes = (one.rule and other.rule) or (one.probe and other.probe)
-    if clashes or (one.level, one.sentence, one.section) != (other.level, other.sentence, other.section):
+    same = ("level", "sentence", "section", "clause")
+    if clashes or any(getattr(one, name) != getattr(other, name) for name in same):
         raise ValueError(f"there are two assertions {one.id}")
     return replace(
-        one, rule=one.rule or other.rule, probe=one.probe or other.probe, absent=one.absent or other.absent
+        one,
+        rule=one.rule or other.rule,
+        probe=one.probe or other.probe,
+        absent=one.absent or other.absent,
+        any_version=one.any_version or other.any_version,
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 from coupler.conformance.assertion import Fault, Scenario, Skip
 from coupler.conformance.peers import FULL_CAPABILITIES, ScriptError
 from coupler.conformance.play import command_of
-from coupler.conformance.reading import CONVERSATION_UPDATES, items, value_at
+from coupler.conformance.reading import CONVERSATION_UPDATES, items, shown, value_at
 from coupler.conformance.scripted_agent import CLIENT_PID
 from coupler.conformance.scripted_client import RequestAnswer, ScriptedClient, ScriptedTurn
 from coupler.recording.traces import AUTH_REQUIRED, Trace, TraceError
@@ -87,7 +87,13 @@ class Candidate:
         self, capabilities: Mapping[str, Any] = FULL_CAPABILITIES
     ) -> AsyncIterator[ScriptedClient]:
         """Start a process and send nothing yet."""
-        client = ScriptedClient(
+        client = self._new_client(capabilities)
+        self.traces.append(client.trace)
+        async with client:
+            yield client
+
+    def _new_client(self, capabilities: Mapping[str, Any] = FULL_CAPABILITIES) -> ScriptedClient:
+        return ScriptedClient(
             self.command,
             directory=self.project,
             capabilities=capabilities,
@@ -95,9 +101,6 @@ class Candidate:
             timeout=self.timeout,
             label=self.label,
         )
-        self.traces.append(client.trace)
-        async with client:
-            yield client
 
     @asynccontextmanager
     async def ready(
@@ -116,16 +119,18 @@ class Candidate:
 
     async def initialize(self, client: ScriptedClient) -> None:
         """Initialize only."""
-        answer = await self._basic("initialize", client.initialize(within=self.startup_timeout))
+        answer = await self._basic("initialize", client.introduce(self._new_client, self.startup_timeout))
         if answer.result is None:
-            raise self._note_broken("initialize", f"initialize was refused: {answer.error}")
+            raise self._note_broken("initialize", f"initialize was refused: {shown(answer.error)}")
 
     async def log_in(self, client: ScriptedClient) -> None:
         """Authenticate, if `auth` says how."""
         if self.auth is not None:
             answer = await client.call("authenticate", {"methodId": self.auth})
             if answer.result is None:
-                raise Fault(f"authenticate with {self.auth!r} was refused: {answer.error}", answer.entry)
+                raise Fault(
+                    f"authenticate with {shown(self.auth)} was refused: {shown(answer.error)}", answer.entry
+                )
 
     async def open_session(self, client: ScriptedClient, **params: Any) -> str:
         """Open a session and return its id; skips if the agent wants a login that was not given."""
@@ -133,7 +138,7 @@ class Candidate:
         self.skip_without_login(client, answer)
         session = answer.result.get("sessionId") if isinstance(answer.result, dict) else None
         if not isinstance(session, str):
-            raise self._note_broken("session/new", f"session/new gave no session: {answer.error}")
+            raise self._note_broken("session/new", f"session/new gave no session: {shown(answer.error)}")
         if self.greets:
             await client.quiet(GREETING_SECONDS)
         return session
@@ -238,8 +243,8 @@ def advertises(client: ScriptedClient, capability: str) -> bool:
 def describe(answer: RequestAnswer) -> str:
     """Describe an answer in a few words, for a fault's message."""
     if answer.error is None:
-        return f"the result {answer.result!r:.200}"
-    return f"the error {answer.code}: {str(answer.error)[:200]}"
+        return f"the result {shown(answer.result)}"
+    return f"the error {answer.code}: {shown(answer.error)}"
 
 
 class ClientCandidate:

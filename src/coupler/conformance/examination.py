@@ -11,18 +11,22 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from coupler.conformance.assertion import Assertion, Case, Fault, Level, Skip
+from coupler.conformance.assertion import TASTE, Assertion, Case, Fault, Level, RuleFinding, Skip
 from coupler.conformance.candidate import Candidate
 from coupler.conformance.peers import ScriptError
-from coupler.conformance.report import AssertionResult, ConformanceReport, ResultOutcome, frames_of
+from coupler.conformance.report import (
+    ORDER,
+    AssertionResult,
+    ConformanceReport,
+    ResultOutcome,
+    frames_of,
+)
 from coupler.recording.traces import Trace, TraceEntry
 
 PATIENCE = 12
 """Time limit of a probe, as a multiple of the candidate's timeout; the startup timeout is added."""
 
 OWN_FAULT = "the kit itself failed"
-
-_WEIGHTS: tuple[ResultOutcome, ...] = ("skipped", "passed", "failed")
 
 Progress = Callable[[AssertionResult], None]
 
@@ -72,10 +76,17 @@ def grade(traces: list[Trace], assertions: Iterable[Assertion], subject: str) ->
 
 
 def judge(assertion: Assertion, traces: Iterable[Trace]) -> AssertionResult:
-    """Apply a rule to traces; the first fault counts, notes add up."""
+    """Apply a rule to traces; the first of the gravest faults counts, and what is only taste is noted.
+
+    What an agent says in another version of the protocol is not judged by the rules of version 1.
+    """
     began = time.monotonic()
     judged, notes = 0, dict[str, None]()
+    gravest: tuple[Level, RuleFinding, Trace] | None = None
+    levels = [*Level]
     for trace in traces:
+        if assertion.side == "agent" and not assertion.any_version and trace.agent_version not in (None, 1):
+            continue
         cases, own_fault = _cases(assertion, trace)
         if own_fault is not None:
             notes[own_fault] = None
@@ -83,18 +94,23 @@ def judge(assertion: Assertion, traces: Iterable[Trace]) -> AssertionResult:
             judged += 1
             if case is None:
                 continue
-            if not case.is_note:
-                return AssertionResult(
-                    assertion,
-                    "failed",
-                    assertion.level,
-                    case.message,
-                    tuple(notes),
-                    frames_of(trace, case.entries),
-                    trace.stderr,
-                    time.monotonic() - began,
-                )
-            notes[case.message] = None
+            level = case.level or assertion.level
+            if level is TASTE and assertion.level is not TASTE:
+                notes[case.message] = None
+            elif gravest is None or levels.index(level) < levels.index(gravest[0]):
+                gravest = level, case, trace
+    if gravest is not None:
+        level, fault, trace = gravest
+        return AssertionResult(
+            assertion,
+            "failed",
+            level,
+            fault.message,
+            tuple(notes),
+            frames_of(trace, fault.entries),
+            trace.stderr,
+            time.monotonic() - began,
+        )
     own_faults = [note for note in notes if note.startswith(OWN_FAULT)]
     outcome: ResultOutcome = "passed" if judged and not own_faults else "skipped"
     message = "" if outcome == "passed" else (own_faults or [assertion.absent])[0]
@@ -105,9 +121,7 @@ def judge(assertion: Assertion, traces: Iterable[Trace]) -> AssertionResult:
 
 def _worse(probed: AssertionResult, judged: AssertionResult) -> AssertionResult:
     """Combine a probe and a rule: a fault counts more than a pass, a pass more than a skip."""
-    worse = max(
-        probed, judged, key=lambda result: (result.is_mandatory_failure, _WEIGHTS.index(result.outcome))
-    )
+    worse = min(probed, judged, key=lambda result: ORDER.index(result.standing))
     return replace(worse, notes=judged.notes, seconds=probed.seconds + judged.seconds)
 
 

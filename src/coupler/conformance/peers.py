@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from coupler.__about__ import __version__
+from coupler.conformance.reading import shown
 from coupler.recording.traces import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -49,7 +50,15 @@ FULL_CAPABILITIES: dict[str, Any] = {
 
 TERMINAL_OUTPUT = "played by coupler check\n"
 
-ScriptErrorKind = Literal["silent", "gone", "flood", "spawn"]
+SPREAD = "a message is spread over several lines: write every message on one line, without line breaks in it"
+WITH_HEADERS = "messages come with Content-Length headers, which ACP does not have: write one line a message"
+UNENDED = "a message has no line end: write a line feed after every message, and flush stdout"
+UNFLUSHED = (
+    "the answer to initialize was written only when the agent's input was closed: "
+    "flush stdout after every message"
+)
+
+ScriptErrorKind = Literal["silent", "gone", "flood", "spawn", "unreadable"]
 
 Service: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 """Takes the params and returns the result, or raises RequestRefused or Unanswered."""
@@ -113,6 +122,22 @@ class LinePipe:
             raise ScriptError("silent", f"{what} did not come within {limit:g} s") from None
         return found
 
+    def misframed(self) -> str | None:
+        """Say what keeps messages from being read as lines; None if nothing does."""
+        lines = [entry for entry in self.trace.entries if entry.sender == self._them]
+        if any(entry.line.lower().startswith(b"content-length:") for entry in lines):
+            return WITH_HEADERS
+        opened = (place for place, each in enumerate(lines) if each.line[:1] == b"{" and not each.message)
+        if (first := next(opened, None)) is not None:
+            text = b"\n".join(entry.line for entry in lines[first:]).decode(errors="replace")
+            return SPREAD if _begins_with_object(text) else None
+        return None
+
+    def lacks_line_end(self) -> bool:
+        """True if a whole message is there, but not its line end, which may come a moment later."""
+        held = self._frames.unfinished.decode(errors="replace").strip()
+        return held.endswith("}") and _begins_with_object(held)
+
     async def answer(self, id: Any, what: str, within: float | None = None) -> TraceEntry:
         """Wait for the answer to the request with this id."""
         return await self.until(lambda: self._answers.get(id_key(id)), what, within)
@@ -166,6 +191,14 @@ class LinePipe:
         return time.monotonic() - self._began
 
 
+def _begins_with_object(text: str) -> bool:
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict)
+
+
 class RequestRefused(Exception):  # noqa: N818
     """Raised by a service to answer the request with an error."""
 
@@ -217,7 +250,9 @@ class ClientServices:
         params = request.get("params")
         try:
             if service is None:
-                raise RequestRefused(METHOD_NOT_FOUND, f"this client has no method {request.get('method')!r}")
+                raise RequestRefused(
+                    METHOD_NOT_FOUND, f"this client has no method {shown(request.get('method'))}"
+                )
             if not isinstance(params, dict):
                 raise RequestRefused(INVALID_PARAMS, "params must be an object")
             return {"id": request["id"], "result": service(params)}
@@ -273,7 +308,7 @@ class ClientServices:
 
     def _known_terminal(self, params: dict[str, Any]) -> dict[str, Any]:
         if params.get("terminalId") not in self.open_terminals:
-            raise RequestRefused(NOT_FOUND, f"there is no terminal {params.get('terminalId')!r}")
+            raise RequestRefused(NOT_FOUND, f"there is no terminal {shown(params.get('terminalId'))}")
         return {}
 
 

@@ -5,6 +5,7 @@ What is absent or of another type is None.
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
@@ -104,6 +105,14 @@ def text_of_chunks(updates: list[TraceUpdate], kind: str) -> str:
     """Return the text of all chunks of one kind."""
     texts = [value_at(update.body, "content.text") for update in updates if update.kind == kind]
     return "".join(text for text in texts if isinstance(text, str))
+
+
+def shown(value: Any, limit: int = 200) -> str:
+    """Return a value as JSON, cut if it is long: whoever reads it may write in any language."""
+    if isinstance(value, bytes):
+        value = value.decode(errors="backslashreplace")
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def is_null_for_nothing(answer: TraceEntry, trace: Trace) -> bool:

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from typing import Any, Literal, TypeAlias
+from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from rich.console import Console
@@ -18,12 +18,7 @@ from rich.text import Text
 
 from coupler.__about__ import __version__
 from coupler.conformance.assertion import Assertion, Level
-from coupler.conformance.report import AssertionResult, ConformanceReport, ReportFrame
-
-Standing: TypeAlias = Literal["failed", "warned", "passed", "skipped"]
-"""The outcome of a result, with failures that are not mandatory as warnings."""
-
-LEVEL_WORDS = {Level.MUST: "must", Level.SHOULD: "should", Level.ROBUST: "robust"}
+from coupler.conformance.report import ORDER, AssertionResult, ConformanceReport, ReportFrame, Standing
 
 PROTOCOL = "https://agentclientprotocol.com/protocol/v1/"
 
@@ -49,14 +44,17 @@ _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
 )
 
-SIGNS: dict[Standing, tuple[str, str]] = {"failed": ("FAIL", "bold red"), "warned": ("WARN", "bold yellow")}
+SIGNS: dict[Standing, tuple[str, str]] = {
+    "failed": ("FAIL", "bold red"),
+    "warned": ("WARN", "bold yellow"),
+    "noted": ("NOTE", "bold cyan"),
+}
+
+LEFT_OPEN = "the specification leaves this open"
 
 
 FORMAT = "coupler.report"
-FORMAT_VERSION = 1
-
-
-ORDER: tuple[Standing, ...] = ("failed", "warned", "passed", "skipped")
+FORMAT_VERSION = 2
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Content security policy: a browser loads and runs nothing, even if something got through the escaping."""
@@ -64,11 +62,11 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 def print_report(report: ConformanceReport, console: Console, *, is_verbose: bool = False) -> None:
     """Print the whole report, the verdict last, where the eye is when the command ends."""
-    for name, title in (("failed", "Failed"), ("warned", "Warnings")):
-        _print_failures(console, title, _with(report, name), is_verbose)
-    _print_notes(console, report)
-    _print_skipped(console, _with(report, "skipped"))
-    _print_passed(console, _with(report, "passed"), is_verbose)
+    _print_failures(console, "Failed", report.with_standing("failed"), is_verbose)
+    _print_failures(console, "Warnings", report.with_standing("warned"), is_verbose)
+    _print_notes(console, report, is_verbose)
+    _print_skipped(console, report.with_standing("skipped"))
+    _print_passed(console, report.with_standing("passed"), is_verbose)
     _print_verdict(console, report)
 
 
@@ -77,10 +75,6 @@ def print_assertions(assertions: Iterable[Assertion], console: Console) -> None:
     for assertion in assertions:
         sentence = Text.assemble(assertion.sentence, (f" ({assertion.section})", "dim"))
         _print_row(console, _head(assertion.id, assertion.level), sentence)
-
-
-def _with(report: ConformanceReport, name: str) -> list[AssertionResult]:
-    return [result for result in report.results if standing(result) == name]
 
 
 def _print_failures(
@@ -95,21 +89,30 @@ def _print_failures(
 
 
 def _print_failure(console: Console, result: AssertionResult, is_verbose: bool) -> None:
-    sign, style = SIGNS[standing(result)]
+    sign, style = SIGNS[result.standing]
     head = Text.assemble((f"{sign} ", style), _head(result.assertion.id, result.level))
     _print_row(console, head, Text(result.assertion.sentence, "bold"))
     message = legible(result.message)
     if not is_verbose:
         message = _cut(message, _room(console, head) * MESSAGE_LINES)
     _print_row(console, _blank(head), Text(message, style.removeprefix("bold ")))
-    _print_section(console, result.assertion.section)
+    _print_source(console, head, result.assertion)
     _print_frames(console, result.frames, is_verbose)
     _print_stderr(console, result.stderr, is_verbose)
 
 
-def _print_section(console: Console, section: str) -> None:
-    """Print the section's address on one line, however long: terminals open one only if it is whole."""
-    console.print(Text(f"     {section_address(section) or section}", "dim"), soft_wrap=True)
+def _print_source(console: Console, head: Text, assertion: Assertion) -> None:
+    """Print what the specification says, and where.
+
+    The section's address is on one line, however long: terminals open one only if it is whole.
+    """
+    _print_row(console, _blank(head), Text(_clause(assertion), "dim"))
+    address = section_address(assertion.section) or assertion.section
+    console.print(Text(f"     {address}", "dim"), soft_wrap=True)
+
+
+def _clause(assertion: Assertion) -> str:
+    return f"“{assertion.clause}”" if assertion.clause else LEFT_OPEN
 
 
 def _print_frames(console: Console, frames: Sequence[ReportFrame], is_verbose: bool) -> None:
@@ -154,10 +157,19 @@ def _print_stderr(console: Console, stderr: str, is_verbose: bool) -> None:
         _print_row(console, head, Text(line if is_verbose else _cut(line, _room(console, head)), "dim"))
 
 
-def _print_notes(console: Console, report: ConformanceReport) -> None:
+def _print_notes(console: Console, report: ConformanceReport, is_verbose: bool) -> None:
+    """Print what is only taste, in a few lines each; its frames are shown only if all are wanted."""
+    noted = report.with_standing("noted")
     notes = [(result.assertion, note) for result in report.results for note in result.notes]
-    if notes:
-        _print_title(console, "Notes", len(notes))
+    if noted or notes:
+        _print_title(console, "Notes", len(noted) + len(notes))
+    for result in noted:
+        if is_verbose:
+            _print_failure(console, result, is_verbose)
+        else:
+            text = f"{result.assertion.sentence}: {one_line(result.message)}"
+            head = Text(f"  {result.assertion.id:4} ", "bold")
+            _print_row(console, head, Text(_cut(text, _room(console, head) * MESSAGE_LINES)))
     for assertion, note in notes:
         _print_row(console, Text(f"  {assertion.id:4} ", "bold"), Text(one_line(note)))
 
@@ -202,7 +214,7 @@ def _print_title(console: Console, title: str, count: int) -> None:
 
 
 def _head(id: str, level: Level) -> Text:
-    return Text.assemble((f"{id:4} ", "bold"), f"{LEVEL_WORDS[level]:6} ")
+    return Text.assemble((f"{id:4} ", "bold"), f"{level.value:6} ")
 
 
 def _blank(head: Text) -> Text:
@@ -256,10 +268,11 @@ def to_json(report: ConformanceReport) -> str:
 def _result(result: AssertionResult) -> dict[str, Any]:
     described: dict[str, Any] = {
         "id": result.assertion.id,
-        "level": LEVEL_WORDS[result.level],
+        "level": result.level.value,
         "sentence": result.assertion.sentence,
         "section": result.assertion.section,
-        "outcome": standing(result),
+        "clause": result.assertion.clause,
+        "outcome": result.standing,
         "message": result.message,
         "notes": [*result.notes],
         "seconds": round(result.seconds, 3),
@@ -304,19 +317,20 @@ def _add_case(suite: Element, report: ConformanceReport, result: AssertionResult
         suite,
         "testcase",
         {
-            "classname": f"acp.{report.side}.{LEVEL_WORDS[result.level]}",
+            "classname": f"acp.{report.side}.{result.level.value}",
             "name": one_line(f"{result.assertion.id} {result.assertion.sentence}"),
             "time": f"{result.seconds:.3f}",
         },
     )
-    match standing(result):
+    match result.standing:
         case "failed":
-            attributes = {"message": one_line(result.message), "type": LEVEL_WORDS[result.level]}
+            attributes = {"message": one_line(result.message), "type": result.level.value}
             SubElement(test, "failure", attributes).text = legible(_explanation(result))
         case "skipped":
             SubElement(test, "skipped", {"message": one_line(result.message)})
-        case "warned":
-            SubElement(test, "system-out").text = legible(f"warning: {_explanation(result)}{_notes(result)}")
+        case "warned" | "noted":
+            word = "warning" if result.standing == "warned" else "note"
+            SubElement(test, "system-out").text = legible(f"{word}: {_explanation(result)}{_notes(result)}")
             return
         case "passed":
             pass
@@ -325,7 +339,7 @@ def _add_case(suite: Element, report: ConformanceReport, result: AssertionResult
 
 
 def _explanation(result: AssertionResult) -> str:
-    lines = [result.message, f"section: {result.assertion.section}"]
+    lines = [result.message, f"section: {result.assertion.section}: {_clause(result.assertion)}"]
     for frame in result.frames:
         mark, arrow = ">" if frame.is_cause else " ", "->" if frame.sender == "client" else "<-"
         lines.append(f"{mark} {frame.at:8.3f} {arrow} {one_line(frame.text)}")
@@ -363,6 +377,7 @@ input[name=show] + label { margin-right: 1rem; cursor: pointer; }
 #show-noted:checked ~ article:not(.noted) { display: none; }
 article { border: 1px solid var(--line); border-left: .3rem solid var(--skipped); border-radius: .4rem;
   margin: .6rem 0; padding: .55rem .9rem; break-inside: avoid; }
+article.noted { border-left-color: var(--faint); }
 article.failed { border-left-color: var(--failed); } article.warned { border-left-color: var(--warned); }
 article.passed { border-left-color: var(--passed); }
 article h2 { font-size: 1rem; margin: 0; font-weight: 600; }
@@ -407,9 +422,8 @@ def _page(report: ConformanceReport) -> Iterator[str]:
     yield "<main>"
     yield from _filters(report)
     for name in ORDER:
-        for result in report.results:
-            if standing(result) == name:
-                yield from _article(result)
+        for result in report.with_standing(name):
+            yield from _article(result)
     yield "</main>"
     yield f"<footer>coupler {__version__}, {report.seconds:.1f} s. "
     yield "Only what an implementation <em>must</em> do decides the verdict.</footer>\n</body>\n</html>"
@@ -417,8 +431,9 @@ def _page(report: ConformanceReport) -> Iterator[str]:
 
 def _filters(report: ConformanceReport) -> Iterator[str]:
     """Yield radio buttons that filter the articles by style alone."""
-    counts, noted = report.count(), sum(bool(result.notes) for result in report.results)
-    numbers = {"all": len(report.results), **{str(name): counts[name] for name in ORDER}, "noted": noted}
+    noted = sum(bool(result.notes) or result.standing == "noted" for result in report.results)
+    counts = {**report.count(), "noted": noted}
+    numbers = {"all": len(report.results), **{str(name): counts[name] for name in ORDER}}
     for name, number in numbers.items():
         checked = " checked" if name == "all" else ""
         yield f'<input type="radio" name="show" id="show-{name}"{checked}>'
@@ -426,8 +441,8 @@ def _filters(report: ConformanceReport) -> Iterator[str]:
 
 
 def _article(result: AssertionResult) -> Iterator[str]:
-    name, assertion = standing(result), result.assertion
-    noted = " noted" if result.notes else ""
+    name, assertion = result.standing, result.assertion
+    noted = " noted" if result.notes and name != "noted" else ""
     yield f'<article class="{name}{noted}" id="{_text(assertion.id)}">'
     yield f'<h2><span class="outcome">{name}</span><span class="id">{_text(assertion.id)}</span>'
     yield f"{_text(assertion.sentence)}</h2>"
@@ -435,8 +450,9 @@ def _article(result: AssertionResult) -> Iterator[str]:
         yield f'<p class="message">{_text(result.message)}</p>'
     for note in result.notes:
         yield f"<p>Note: {_text(note)}</p>"
-    where = f"{LEVEL_WORDS[result.level]} · {_section(assertion.section)}"
+    where = f"{result.level.value} · {_section(assertion.section)}"
     yield f'<p class="faint">{where} · {result.seconds:.2f} s</p>'
+    yield f'<p class="faint">{_text(_clause(assertion))}</p>'
     if result.frames:
         yield from _table([frame for frame in result.frames if frame.is_cause])
         yield f"<details><summary>all {len(result.frames)} frames</summary>"
@@ -466,13 +482,6 @@ def _table(frames: Sequence[ReportFrame]) -> Iterator[str]:
 
 def _text(text: str) -> str:
     return escape(legible(text))
-
-
-def standing(result: AssertionResult) -> Standing:
-    """Return the standing of a result; the names are those of `ConformanceReport.count`."""
-    if result.outcome == "failed" and not result.is_mandatory_failure:
-        return "warned"
-    return result.outcome
 
 
 def legible(text: str) -> str:

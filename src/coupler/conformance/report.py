@@ -11,6 +11,17 @@ from coupler.recording.traces import Side, Trace, TraceEntry
 
 ResultOutcome: TypeAlias = Literal["passed", "failed", "skipped"]
 
+Standing: TypeAlias = Literal["failed", "warned", "noted", "passed", "skipped"]
+"""The outcome of a result, with what failed as its level weighs it."""
+
+STANDINGS: dict[Level, Standing] = {Level.MUST: "failed", Level.SHOULD: "warned", Level.TASTE: "noted"}
+
+ORDER: tuple[Standing, ...] = ("failed", "warned", "noted", "passed", "skipped")
+"""All standings, the gravest first."""
+
+NEEDED_FIRST = ("A08", "A01", "A02", "A12", "A21", "A41", "A44", "X01", "X03", "X04")
+"""What nothing else works without, in the order in which a peer meets it."""
+
 SHOWN_ENTRIES = 40
 SHOWN_CHARACTERS = 2_000
 """Most messages of a failure that are shown, and most characters of each."""
@@ -40,8 +51,12 @@ class AssertionResult:
     seconds: float = 0.0
 
     @property
+    def standing(self) -> Standing:
+        return STANDINGS[self.level] if self.outcome == "failed" else self.outcome
+
+    @property
     def is_mandatory_failure(self) -> bool:
-        return self.outcome == "failed" and self.level is Level.MUST
+        return self.standing == "failed"
 
 
 @dataclass
@@ -78,12 +93,16 @@ class ConformanceReport:
         return self.has_judged and not self.fails and not self.is_obstructed
 
     def count(self) -> dict[str, int]:
-        """Count the passed, failed, warned (a failure that is not mandatory) and skipped results."""
-        counts = Counter(
-            "warned" if result.outcome == "failed" and not result.is_mandatory_failure else result.outcome
-            for result in self.results
-        )
-        return {name: counts[name] for name in ("passed", "failed", "warned", "skipped")}
+        """Count the results by their standing."""
+        counts = Counter(result.standing for result in self.results)
+        return {name: counts[name] for name in ("passed", "failed", "warned", "noted", "skipped")}
+
+    def with_standing(self, standing: Standing) -> list[AssertionResult]:
+        """Return the results of one standing; of faults those first that nothing else works without."""
+        found = [result for result in self.results if result.standing == standing]
+        if standing not in STANDINGS.values():
+            return found
+        return sorted(found, key=lambda result: _place(result.assertion.id))
 
     def verdict(self) -> str:
         """Return the verdict on one line, for a badge or a log."""
@@ -97,6 +116,10 @@ class ConformanceReport:
         if not self.has_judged:
             return "nothing was judged"
         return "was judged only in part" if self.is_obstructed else "conforms"
+
+
+def _place(id: str) -> int:
+    return NEEDED_FIRST.index(id) if id in NEEDED_FIRST else len(NEEDED_FIRST)
 
 
 def frames_of(trace: Trace, causes: tuple[TraceEntry, ...] = ()) -> tuple[ReportFrame, ...]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 from coupler.conformance.peers import INFO, LinePipe, RequestRefused, ScriptError, Service
+from coupler.conformance.reading import shown
 from coupler.recording.traces import INVALID_PARAMS, METHOD_NOT_FOUND, Trace, TraceEntry
 from coupler.wire.pipe_transport import PipeTransport
 from coupler.wire.transport import Transport
@@ -186,7 +187,7 @@ class ScriptedAgent:
     def _serve(self, entry: TraceEntry) -> dict[str, Any]:
         service = self.services.get(entry.method or "")
         if service is None:
-            raise RequestRefused(METHOD_NOT_FOUND, f"this agent has no method {entry.method!r}")
+            raise RequestRefused(METHOD_NOT_FOUND, f"this agent has no method {shown(entry.method)}")
         return service(entry.params if isinstance(entry.params, dict) else {})
 
 

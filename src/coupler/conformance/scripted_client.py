@@ -17,12 +17,16 @@ from typing import Any, NamedTuple, Self, TypeVar
 from coupler.client.connection import ProcessLink
 from coupler.client.errors import AgentError
 from coupler.client_api import link_to
-from coupler.conformance.peers import INFO, ClientServices, LinePipe, ScriptError
+from coupler.conformance.peers import INFO, UNENDED, UNFLUSHED, ClientServices, LinePipe, ScriptError
+from coupler.conformance.reading import shown
 from coupler.recording.traces import Trace, TraceEntry, TraceUpdate
 from coupler.runtime.environment import Environment
 
 TURN_PATIENCE = 6
 """Time limit of a turn, as a multiple of the timeout of any other answer."""
+
+SUSPICION = 2.0
+"""Seconds without a first answer after which the reason is looked for."""
 
 T = TypeVar("T")
 
@@ -157,15 +161,59 @@ class ScriptedClient:
 
     async def initialize(self, version: int = 1, within: float | None = None) -> RequestAnswer:
         """Send `initialize` with this client's capabilities."""
-        params = {
+        answer = await self.call("initialize", self._introduction_params(version), within)
+        if isinstance(answer.result, dict):
+            self.introduction = answer.result
+        return answer
+
+    async def introduce(self, again: Callable[[], ScriptedClient], within: float) -> RequestAnswer:
+        """Send `initialize`, and find out early why its answer cannot be read.
+
+        Raises ScriptError if lines are broken, or if the agent, as `again` starts it once more, answers only
+        when its input is closed: then it does not flush its output.
+        """
+        answer = asyncio.create_task(self.initialize(within=within))
+        doubt = asyncio.create_task(self._reason_for_silence(again, answer))
+        try:
+            await asyncio.wait((answer, doubt), return_when=asyncio.FIRST_COMPLETED)
+            if answer.done() or (reason := await doubt) is None:
+                return await answer
+            self.trace.unreadable = reason
+            raise ScriptError("unreadable", reason)
+        finally:
+            for task in (answer, doubt):
+                task.cancel()
+            await asyncio.gather(answer, doubt, return_exceptions=True)
+
+    async def _reason_for_silence(
+        self, again: Callable[[], ScriptedClient], answer: asyncio.Task[RequestAnswer]
+    ) -> str | None:
+        """Return why the first answer cannot be read; None if it came, or if there is no telling."""
+        try:
+            found = await self._pipe.until(
+                lambda: "" if answer.done() else self._pipe.misframed(), "the first line", SUSPICION
+            )
+            return found or None
+        except ScriptError as error:
+            if error.kind != "silent":
+                return None
+        if self._pipe.lacks_line_end():
+            return UNENDED
+        try:
+            async with again() as other:
+                other.ask("initialize", self._introduction_params(1))
+                other.close_input()
+                await other.answer(1)
+        except ScriptError:
+            return None
+        return UNFLUSHED
+
+    def _introduction_params(self, version: int) -> dict[str, Any]:
+        return {
             "protocolVersion": version,
             "clientCapabilities": self.capabilities,
             "clientInfo": self.info,
         }
-        answer = await self.call("initialize", params, within)
-        if isinstance(answer.result, dict):
-            self.introduction = answer.result
-        return answer
 
     async def new_session(self, within: float | None = None, **params: Any) -> RequestAnswer:
         """Open a session in this client's directory."""
@@ -251,7 +299,7 @@ class ScriptedClient:
         for exchange in reversed(self.trace.exchanges()):
             if exchange.request.message.get("id") == id:
                 return exchange.method
-        return f"request {id!r}"
+        return f"request {shown(id)}"
 
 
 def prompt_params(session: str, text: str) -> dict[str, Any]:

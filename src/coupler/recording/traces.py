@@ -8,6 +8,7 @@ validates a message by the published schema; `external_lines` reads the recordin
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, cached_property
 from importlib.resources import files
@@ -36,6 +37,9 @@ CONDUCTOR_EVENTS = frozenset({"request", "response", "notification"})
 
 ENVELOPE_KEYS = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
 ERROR_KEYS = frozenset({"code", "message", "data"})
+
+JSON_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "None": "null"}
+"""Names of types in the messages of msgspec, with those of JSON."""
 
 # Codes of JSON-RPC and ACP, taken from the protocol and not from Coupler's own code: the conformance kit uses
 # them, and judges Coupler too.
@@ -150,6 +154,8 @@ class Trace:
         self.stdout = ""
         self.stderr = ""
         self.exit_code: int | None = None
+        self.unreadable = ""
+        """Why no message of the agent's could be read, if a scripted client found that out."""
         self.missing = 0
         """Lines that the recorder had to leave out."""
         self._exchanges: list[TraceExchange] = []
@@ -211,6 +217,15 @@ class Trace:
     def agent_capabilities(self) -> dict[str, Any]:
         """The capabilities that the agent advertised."""
         return _object(self.exchanges("initialize"), lambda exchange: exchange.result, "agentCapabilities")
+
+    @property
+    def agent_version(self) -> int | None:
+        """The version of the protocol that the agent chose; None while it has chosen none."""
+        for exchange in self.exchanges("initialize"):
+            version = exchange.result.get("protocolVersion") if isinstance(exchange.result, dict) else None
+            if type(version) is int:
+                return version
+        return None
 
     def header(self) -> bytes:
         """Return the first line of a trace's file."""
@@ -435,7 +450,7 @@ def schema_problems(entry: TraceEntry, trace: Trace | None = None) -> list[Schem
     """
     message = entry.message
     found = [
-        SchemaProblem("$", f"unknown key {key!r}", is_stray_key=True)
+        SchemaProblem("$", f"unknown key {_quoted(key)}", is_stray_key=True)
         for key in message.keys() - ENVELOPE_KEYS
     ]
     if message.get("jsonrpc") != "2.0":
@@ -462,7 +477,8 @@ def _error_problems(error: Any) -> list[SchemaProblem]:
     if not isinstance(error, dict):
         return [SchemaProblem("error", "must be an object")]
     found = [
-        SchemaProblem("error", f"unknown key {key!r}", is_stray_key=True) for key in error.keys() - ERROR_KEYS
+        SchemaProblem("error", f"unknown key {_quoted(key)}", is_stray_key=True)
+        for key in error.keys() - ERROR_KEYS
     ]
     if type(error.get("code")) is not int:
         found.append(SchemaProblem("error.code", "must be an integer"))
@@ -475,8 +491,19 @@ def _compared(kind: type[Any], value: Any, path: str) -> list[SchemaProblem]:
     try:
         decoded = msgspec.convert(value, kind, dec_hook=resolve_mixin)
     except (msgspec.ValidationError, DecodingError, RecursionError) as error:
-        return [SchemaProblem(path, str(error))]
+        return [SchemaProblem(path, _in_terms_of_json(str(error)))]
     return list(_stray_keys(decoded, value, path))
+
+
+def _in_terms_of_json(text: str) -> str:
+    """Name types as JSON does, not as Python: whoever reads it may write in any language."""
+    return re.sub(
+        r"`(\w+)( \| null)?`", lambda match: f"`{JSON_TYPES.get(match[1], match[1])}{match[2] or ''}`", text
+    )
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()
 
 
 def _stray_keys(decoded: Any, value: Any, path: str) -> list[SchemaProblem]:
@@ -491,7 +518,9 @@ def _stray_keys(decoded: Any, value: Any, path: str) -> list[SchemaProblem]:
     names = dict(zip(decoded.__struct_encode_fields__, decoded.__struct_fields__, strict=True))
     tag = decoded.__struct_config__.tag_field
     found = [
-        SchemaProblem(path, f"unknown key {key!r}", is_stray_key=True, is_draft=_is_draft(type(decoded), key))
+        SchemaProblem(
+            path, f"unknown key {_quoted(key)}", is_stray_key=True, is_draft=_is_draft(type(decoded), key)
+        )
         for key in value
         if key not in names and key not in ("_meta", tag)
     ]

@@ -37,6 +37,11 @@ class FrameBuffer:
         self._held = bytearray()
         self._dropped: Oversized | None = None
 
+    @property
+    def unfinished(self) -> bytes:
+        """The beginning of a line whose end has not come yet."""
+        return bytes(self._held)
+
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that `data` completes."""
         first, *rest = data.split(b"\n")

@@ -135,6 +135,39 @@ class BreaksItsLines(Fault):
         self.write(json.dumps({"jsonrpc": "2.0", **frame}, indent=2).encode() + b"\n")
 
 
+class WritesHeaders(Fault):
+    """Messages have headers, as with language servers."""
+
+    assertion = "A08"
+
+    def send(self, frame: Object) -> None:
+        body = json.dumps({"jsonrpc": "2.0", **frame}).encode()
+        self.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+
+
+class EndsNoLines(Fault):
+    """Messages have no line ends."""
+
+    assertion = "A08"
+
+    def send(self, frame: Object) -> None:
+        self.write(json.dumps({"jsonrpc": "2.0", **frame}).encode())
+
+
+class NeverFlushes(Fault):
+    """What is written stays in a buffer until the process ends."""
+
+    assertion = "A01"
+    buffer = b""
+
+    def write(self, data: bytes) -> None:
+        self.buffer += data
+
+    def finish(self) -> None:
+        super().finish()
+        super().write(self.buffer)
+
+
 class WritesLatin1(Fault):
     """The output is not UTF-8."""
 

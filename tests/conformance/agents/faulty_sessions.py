@@ -211,6 +211,15 @@ class AnswersNullForNoSessions(Fault):
         return super().page_of(cwd, waiting) if waiting else {"sessions": None}
 
 
+class ListsNothing(Fault):
+    """The list is always empty."""
+
+    assertion = "A31"
+
+    def matching(self, cwd: str | None) -> list[Session]:
+        return []
+
+
 class ListsRelativeDirectories(Fault):
     """A list has relative directories."""
 
@@ -281,17 +290,6 @@ class StaysOpenAfterClose(Fault):
         session = self.session_of(request)
         super().close_session(request)
         self.active[session.id] = session
-
-
-class ClosesBeforeItsPromptEnds(Fault):
-    """A close is answered before the prompt that it cancels."""
-
-    assertion = "A34"
-
-    def close_session(self, request: Request) -> None:
-        session = self.session_of(request)
-        self.answer(request, {})
-        self.leave(session, lambda: None)
 
 
 class ForgetsThePromptOnClose(Fault):

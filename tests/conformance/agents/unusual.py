@@ -11,7 +11,7 @@ from fault import Variant
 from model import run
 from model_sessions import Session
 from model_turn import Turn, chunk, text
-from model_wire import Object, Refusal, Request
+from model_wire import INVALID_REQUEST, Object, Refusal, Request
 
 
 class Unusual(Variant):
@@ -84,6 +84,52 @@ class SaysTwoMessagesInARow(Unusual):
         super().take_turn(turn)
         self.say(turn, "One more ")
         self.say(turn, "thing.")
+
+
+class ClosesBeforeItsPromptEnds(Unusual):
+    """A close is answered before the prompt that it cancels."""
+
+    assertions = ("A34",)
+
+    def close_session(self, request: Request) -> None:
+        session = self.session_of(request)
+        self.answer(request, {})
+        self.leave(session, lambda: None)
+
+
+class SpeaksVersionTwoAsWell(Unusual):
+    """A client that asks for more than version 1 is answered in version 2, which has other keys."""
+
+    assertions = ("A01", "A02", "A06", "A60", "S01")
+
+    def initialize(self, request: Request) -> None:
+        if request.params.get("protocolVersion") == 65_535:
+            info = {"name": "model-agent", "title": "Model agent", "version": "1.0"}
+            two = {"protocolVersion": 2, "info": info, "capabilities": {"session": {"prompt": {}}}}
+            self.answer(request, two)
+            return
+        super().initialize(request)
+
+
+class TellsItsStateLate(Unusual):
+    """Title, commands and usage are told after the answer to a prompt, as they may be at any time."""
+
+    assertions = ("A45", "A52")
+
+    def answer_prompt(self, turn: Turn, failure: Refusal | None) -> None:
+        super().answer_prompt(turn, failure)
+        self.update(turn.session, {"sessionUpdate": "session_info_update", "title": "A title"})
+        self.update(turn.session, {"sessionUpdate": "available_commands_update", "availableCommands": []})
+        self.update(turn.session, {"sessionUpdate": "usage_update", "used": 1, "size": 2})
+
+
+class RefusesMalformedBlocksInItsOwnWay(Unusual):
+    """What is malformed is refused as a request that is invalid, not as params that are."""
+
+    assertions = ("A03", "A43")
+
+    def answer_error(self, request: Request, refusal: Refusal) -> None:
+        super().answer_error(request, Refusal(INVALID_REQUEST, str(refusal)))
 
 
 UNUSUAL: dict[str, type[Unusual]] = {each.name(): each for each in Unusual.__subclasses__()}

@@ -130,6 +130,18 @@ class DiesOfUnknownUpdates(RawClient):
 
 
 @fault("C12")
+class StopsAtABadItem(RawClient):
+    """It shows a plan up to the entry that is malformed."""
+
+    def show(self, update):
+        for entry in part(update, "entries") or []:
+            if not isinstance(part(entry, "content"), str):
+                break
+            print(entry["content"])
+        super().show(update)
+
+
+@fault("C12")
 class DropsTheRestOfTheTurn(RawClient):
     """A bad item in a list makes it ignore all later updates."""
 
@@ -227,6 +239,16 @@ class KillReleases(RawClient):
 @fault("C15")
 class ReleasesNothing(RawClient):
     release_terminal = RawClient.kill_terminal
+
+
+@fault("C16")
+class DeclinesUnknownModes(RawClient):
+    """A mode that nobody knows is declined, as if a user had seen it."""
+
+    def elicit(self, params):
+        if part(params, "mode") == "hologram":
+            return {"action": "decline"}
+        return super().elicit(params)
 
 
 @fault("C16")

@@ -18,11 +18,13 @@ from typing import Any
 from coupler.__about__ import __version__
 from coupler.cli.doctor.doctor import DoctorFindings
 from coupler.conformance import mcp_probe
-from coupler.conformance.agent.prompting import says_all_before_the_answer
+from coupler.conformance.agent.cancellation import cancel_and_watch
+from coupler.conformance.agent.prompting import is_over, says_all_before_the_answer
 from coupler.conformance.agent.transport import EXIT_LIMIT, ORPHAN_LIMIT, only_messages
+from coupler.conformance.assertion import TASTE
 from coupler.conformance.candidate import advertises, describe
 from coupler.conformance.peers import ScriptError, allow, reject
-from coupler.conformance.reading import items, value_at
+from coupler.conformance.reading import items, shown, value_at
 from coupler.conformance.scripted_client import RequestAnswer, ScriptedClient
 from coupler.recording.traces import AUTH_REQUIRED, Trace
 from coupler.runtime.process import ProcessIdentity, processes_below, still_alive
@@ -109,17 +111,21 @@ class _Examination:
         self._agent = agent
         self._diagnosis = diagnosis
         self._probe = agent.directory / "probe.txt"
-        self._client = ScriptedClient(
-            [*agent.command],
-            directory=agent.directory,
+        self._client = self._new_client()
+        self.can_load = False
+
+    def _new_client(self) -> ScriptedClient:
+        client = ScriptedClient(
+            [*self._agent.command],
+            directory=self._agent.directory,
             capabilities=CAPABILITIES,
-            env=agent.env,
-            timeout=agent.timeout,
+            env=self._agent.env,
+            timeout=self._agent.timeout,
         )
         # As whoever connects to it: our own agent tells programs, and not people, what it lacks by an error.
-        self._client.info = {"name": "coupler", "title": "Coupler", "version": __version__}
-        self._client.desk.services["session/request_permission"] = _allow_the_probe
-        self.can_load = False
+        client.info = {"name": "coupler", "title": "Coupler", "version": __version__}
+        client.desk.services["session/request_permission"] = _allow_the_probe
+        return client
 
     async def run(self) -> str | None:
         """Examines everything but the load; returns the session that could be loaded, if any."""
@@ -172,7 +178,7 @@ class _Examination:
 
     async def _initialize(self) -> bool:
         diagnosis, client = self._diagnosis, self._client
-        answer = await client.initialize(within=self._agent.startup_timeout)
+        answer = await client.introduce(self._new_client, self._agent.startup_timeout)
         self._time_start()
         if answer.result is None:
             diagnosis.problem(
@@ -191,7 +197,7 @@ class _Examination:
             version = said.get("protocolVersion")
             diagnosis.problem(
                 "initialize",
-                f"it speaks version {version!r:.20} of the protocol, and Coupler speaks 1",
+                f"it speaks version {shown(version, 20)} of the protocol, and Coupler speaks 1",
                 "use another version of the agent",
             )
             return False
@@ -276,7 +282,7 @@ class _Examination:
         if turn.stop_reason != "end_turn":
             diagnosis.problem(
                 "turn",
-                f"the turn ended with {turn.stop_reason!r:.40}",
+                f"the turn ended with {shown(turn.stop_reason, 40)}",
                 "ask it for less, or look at its limits",
             )
         elif not turn.text.strip() and not client.trace.updates(session, "tool_call"):
@@ -335,14 +341,20 @@ class _Examination:
         except ScriptError as error:
             if error.kind != "silent":
                 raise
-        client.notify("session/cancel", {"sessionId": session})
-        sent = len(client.trace.entries)
+        was_over = is_over(client, prompt)
         began = time.monotonic()
-        turn = await client.end_of_turn(session, prompt, begin)
+        turn, went_on = await cancel_and_watch(client, session, prompt)
         took = _duration(time.monotonic() - began)
         if turn.stop_reason == "cancelled":
             diagnosis.ok("cancel", f"ended with cancelled after {took}")
-        elif turn.answer.entry.number < sent or turn.stop_reason == "end_turn":
+        elif went_on:
+            diagnosis.problem(
+                "cancel",
+                f"{len(went_on)} updates came after the cancel, for {took}, and the turn did not end with "
+                "cancelled",
+                'tell its makers: a cancelled turn must stop, and end with the stop reason "cancelled"',
+            )
+        elif was_over or turn.stop_reason == "end_turn":
             diagnosis.note("cancel", "the turn had ended before it could be cancelled")
         else:
             diagnosis.problem(
@@ -390,7 +402,7 @@ class _Examination:
         elif any(entry.sender == "agent" for entry in trace.entries):
             self._diagnosis.ok("stdout", "nothing but messages was written to it")
         findings = says_all_before_the_answer(trace)
-        late = [finding for finding in findings if finding is not None and not finding.is_note]
+        late = [finding for finding in findings if finding is not None and finding.level is not TASTE]
         if late:
             self._diagnosis.problem(
                 "order",
@@ -426,6 +438,8 @@ def _remedy_for_silence(diagnosis: Diagnosis, error: ScriptError) -> str:
             return "read its stderr; started in a terminal, the same command may say more"
         case "flood":
             return "tell its makers: it writes without end"
+        case "unreadable":
+            return "tell its makers: no client can read what it writes"
     if not diagnosis.findings:
         return "see whether the command starts an ACP agent at all: many need a word such as acp or --acp"
     return "give it more time with --timeout, or read its stderr"

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from coupler.conformance.assertion import MUST, ROBUST, Case, Skip, fault_unless, probe, require, rule
+from coupler.conformance.assertion import MUST, TASTE, Case, Skip, fault_unless, probe, require, rule
 from coupler.conformance.candidate import Candidate, advertises, describe
+from coupler.conformance.reading import shown
 from coupler.conformance.scripted_client import ScriptedClient
 from coupler.recording.traces import AUTH_REQUIRED, METHOD_NOT_FOUND, Trace
 
@@ -20,6 +21,7 @@ TERMINAL_LOGIN = (
     MUST,
     "a login in a terminal is offered only to a client with auth.terminal",
     "authentication",
+    "Agents MUST advertise this method only when the client enabled its terminal authentication capability.",
 )
 
 
@@ -32,7 +34,7 @@ def terminal_login(trace: Trace) -> Iterator[Case]:
         if offered or exchange.answer is None or not isinstance(exchange.result, dict):
             continue
         terminal = _terminal_methods(exchange.result)
-        yield fault_unless(not terminal, f"offered without auth.terminal: {terminal}", exchange.answer)
+        yield fault_unless(not terminal, f"offered without auth.terminal: {shown(terminal)}", exchange.answer)
 
 
 @probe(*TERMINAL_LOGIN)
@@ -45,7 +47,7 @@ async def terminal_login_unasked(agent: Candidate) -> None:
 
 @probe(
     "A17",
-    ROBUST,
+    TASTE,
     "authenticate with an unknown method, or one for the terminal, is refused",
     "authentication",
 )
@@ -54,7 +56,7 @@ async def unknown_login(agent: Candidate) -> None:
         await agent.initialize(client)
         for method in (NO_SUCH_METHOD, *(each.get("id") for each in _terminal_methods(client.introduction))):
             answer = await client.call("authenticate", {"methodId": method})
-            message = f"authenticate with {method!r} was answered with {describe(answer)}"
+            message = f"authenticate with {shown(method)} was answered with {describe(answer)}"
             require(answer.error is not None, message, answer.entry)
 
 
@@ -63,6 +65,8 @@ async def unknown_login(agent: Candidate) -> None:
     MUST,
     "without a login session/new is refused with -32000; after authenticate it works",
     "authentication",
+    "After successful authentication, the Client can create new sessions without "
+    "receiving an `auth_required` error for authentication-gated requests.",
 )
 async def login_opens(agent: Candidate) -> None:
     async with agent.start() as client:
@@ -85,6 +89,8 @@ async def login_opens(agent: Candidate) -> None:
     MUST,
     "logout, if advertised, makes a login necessary again; if not, it is unknown",
     "authentication",
+    "After a successful `logout`, new sessions that require authentication will require "
+    "the user to complete one of the advertised authentication flows again.",
 )
 async def logout(agent: Candidate) -> None:
     async with agent.start() as client:
@@ -98,7 +104,7 @@ async def logout(agent: Candidate) -> None:
             return
         answer = await client.call("logout", {})
         message = f"logout is not advertised, but was answered with {describe(answer)}"
-        require(answer.code == METHOD_NOT_FOUND, message, answer.entry, level=ROBUST)
+        require(answer.code == METHOD_NOT_FOUND, message, answer.entry, level=TASTE)
 
 
 async def _log_out(agent: Candidate, client: ScriptedClient) -> None:

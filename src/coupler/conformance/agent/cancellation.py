@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
-from coupler.conformance.agent.prompting import is_over, start_slow_turn, too_short
+from coupler.conformance.agent.prompting import BARRIER, goes_on, is_over, start_slow_turn, too_short
 from coupler.conformance.agent.tool_calls import PERMISSION, begin_asking, signs_of_running
-from coupler.conformance.assertion import MUST, ROBUST, Fault, Skip, probe, require
+from coupler.conformance.assertion import MUST, TASTE, Fault, Skip, probe, require
 from coupler.conformance.candidate import NO_SUCH_SESSION, Candidate, describe
-from coupler.conformance.peers import RequestRefused, ScriptError, Service, cancel, hold
+from coupler.conformance.peers import ScriptError, cancel, hold
+from coupler.conformance.reading import shown
 from coupler.conformance.scripted_client import RequestAnswer, ScriptedClient, ScriptedTurn, prompt_params
-from coupler.recording.traces import CANCELLED
+from coupler.recording.traces import CANCELLED, TraceEntry
 
 
 @probe(
@@ -19,24 +19,30 @@ from coupler.recording.traces import CANCELLED
     MUST,
     "a cancelled turn ends with the stop reason cancelled, neither with an error nor as if it were done",
     "prompt-turn#cancellation",
+    "After all ongoing operations have been successfully aborted and pending updates "
+    "have been sent, the Agent MUST respond to the original `session/prompt` request "
+    "with the `cancelled` stop reason.",
 )
 async def cancelled_turn(agent: Candidate) -> None:
     agent.need_working("session/prompt")
     async with agent.conversation() as (client, session):
         prompt = await start_slow_turn(agent, client, session)
         was_over = is_over(client, prompt)
-        client.notify("session/cancel", {"sessionId": session})
-        turn = await client.end_of_turn(session, prompt)
-        if turn.stop_reason == "end_turn" and (was_over or not agent.has_slow_prompt):
-            turn = await _cancel_at_once(agent, client, session)
-            if turn.stop_reason == "end_turn":
+        turn, went_on = await cancel_and_watch(client, session, prompt)
+        if turn.stop_reason == "end_turn" and not went_on and (was_over or not agent.has_slow_prompt):
+            turn, went_on = await _cancel_at_once(agent, client, session)
+            if turn.stop_reason == "end_turn" and not went_on:
                 raise Skip(too_short("it could be cancelled"))
-        require(turn.stop_reason == "cancelled", f"the turn ended with {_end(turn)}", turn.answer.entry)
+        message = f"the turn ended with {_end(turn)}"
+        if went_on:
+            message = f"{len(went_on)} updates came after the cancel, and {message}"
+        entries = (*went_on[:1], turn.answer.entry)
+        require(turn.stop_reason == "cancelled", message, *entries)
 
 
 @probe(
     "A53",
-    ROBUST,
+    TASTE,
     "a cancel without a turn, or for an unknown session, is ignored, and the next prompt is answered",
     "prompt-turn#cancellation",
 )
@@ -55,11 +61,13 @@ async def idle_cancel(agent: Candidate) -> None:
     MUST,
     "a cancel while permission is asked for ends the turn as cancelled, and the tool does not run",
     "tool-calls#requesting-permission",
+    "After all ongoing operations have been successfully aborted and pending updates "
+    "have been sent, the Agent MUST respond to the original `session/prompt` request "
+    "with the `cancelled` stop reason.",
 )
 async def cancelled_question(agent: Candidate) -> None:
-    for answer in (cancel, take_back):
-        async with agent.conversation() as (client, session):
-            await _cancel_question(agent, client, session, answer)
+    async with agent.conversation() as (client, session):
+        await _cancel_question(agent, client, session)
 
 
 @probe(
@@ -67,6 +75,9 @@ async def cancelled_question(agent: Candidate) -> None:
     MUST,
     "$/cancel_request for a prompt leaves it with exactly one answer, and is ignored for an unknown id",
     "cancellation",
+    "The implementation MUST send one of these responses for the original request: a "
+    "valid response with appropriate data, or an error response with code `-32800` "
+    "(Request Cancelled).",
 )
 async def cancelled_request(agent: Candidate) -> None:
     agent.need_working("session/prompt")
@@ -83,26 +94,38 @@ async def cancelled_request(agent: Candidate) -> None:
         require(turn.answer.result is not None, f"the next prompt ended with {_end(turn)}", turn.answer.entry)
 
 
-def take_back(params: dict[str, Any]) -> dict[str, Any]:
-    """Refuse a request as cancelled (-32800), as a client may when its agent cancels a request."""
-    raise RequestRefused(CANCELLED, "the request was cancelled")
+async def cancel_and_watch(
+    client: ScriptedClient, session: str, prompt: int
+) -> tuple[ScriptedTurn, list[TraceEntry]]:
+    """Cancel a turn and wait for its end; returns also the updates that show that it went on.
+
+    A request follows the cancel. Once it is answered, the agent has read both.
+    """
+    begin = len(client.trace.entries)
+    client.notify("session/cancel", {"sessionId": session})
+    client.ask(BARRIER, {})
+    turn = await client.end_of_turn(session, prompt)
+    return turn, goes_on(client.trace, session, client.trace.entries[begin], turn.answer.entry)
 
 
-async def _cancel_at_once(agent: Candidate, client: ScriptedClient, session: str) -> ScriptedTurn:
+async def _cancel_at_once(
+    agent: Candidate, client: ScriptedClient, session: str
+) -> tuple[ScriptedTurn, list[TraceEntry]]:
     """Send a prompt and its cancel in one write: the only way to interrupt a very fast agent."""
     prompt = {"id": 987_654, "method": "session/prompt", "params": prompt_params(session, agent.slow_prompt)}
     cancel = {"method": "session/cancel", "params": {"sessionId": session}}
     begin = len(client.trace.entries)
     lines = (json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in (prompt, cancel))
     client.write("".join(lines).encode())
-    return await client.end_of_turn(session, 987_654, begin)
+    turn = await client.end_of_turn(session, 987_654, begin)
+    return turn, goes_on(client.trace, session, client.trace.entries[begin + 1], turn.answer.entry)
 
 
-async def _cancel_question(agent: Candidate, client: ScriptedClient, session: str, answer: Service) -> None:
+async def _cancel_question(agent: Candidate, client: ScriptedClient, session: str) -> None:
     client.desk.services[PERMISSION] = hold
     prompt = await begin_asking(agent, client, session)
     client.notify("session/cancel", {"sessionId": session})
-    client.desk.services[PERMISSION] = answer
+    client.desk.services[PERMISSION] = cancel
     client.answer_held(PERMISSION)
     answered = len(client.trace.entries)
     turn = await client.end_of_turn(session, prompt)
@@ -132,4 +155,4 @@ def _require_no_answer_to_notifications(client: ScriptedClient) -> None:
 
 
 def _end(turn: ScriptedTurn) -> str:
-    return repr(turn.stop_reason) if turn.answer.result is not None else describe(turn.answer)
+    return shown(turn.stop_reason) if turn.answer.result is not None else describe(turn.answer)

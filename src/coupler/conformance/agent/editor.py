@@ -10,7 +10,7 @@ from coupler.conformance.agent.tool_calls import NOT_ASKED, PERMISSION, signs_of
 from coupler.conformance.assertion import MUST, Case, Skip, fault_unless, probe, require, rule
 from coupler.conformance.candidate import Candidate
 from coupler.conformance.peers import RequestRefused, ScriptError, Service, decline, hold, reject
-from coupler.conformance.reading import value_at
+from coupler.conformance.reading import shown, value_at
 from coupler.conformance.scripted_client import ScriptedClient
 from coupler.recording.traces import INTERNAL_ERROR, Trace, TraceEntry, TraceExchange
 
@@ -27,19 +27,37 @@ LITTLE_OFFERED: tuple[dict[str, Any], ...] = (
 RELEASING = 1.0
 """Seconds after a turn in which its terminals must be released."""
 
-ONLY_OFFERED = "files, terminals and elicitation are used only as far as the client offers them"
+ONLY_OFFERED = (
+    "A56",
+    MUST,
+    "files, terminals and elicitation are used only as far as the client offers them",
+    "file-system, terminals, elicitation",
+    "If `readTextFile` or `writeTextFile` is `false` or not present, the Agent MUST NOT "
+    "attempt to call the corresponding filesystem method. If `terminal` is `false` or "
+    "not present, the Agent MUST NOT attempt to call any terminal methods. Agents MUST "
+    "NOT request a mode the Client has not advertised.",
+)
 NO_TERMINAL = "no terminal was created, or nothing was seen after the turn"
-RELEASED = "every terminal that was created is released, also when the turn is cancelled"
+RELEASED = (
+    "A57",
+    MUST,
+    "every terminal that was created is released, also when the turn is cancelled",
+    "terminals#releasing-terminals",
+    "The Agent MUST release the terminal using `terminal/release` when it's no longer needed.",
+)
 WELL_FORMED = (
-    "an elicitation has a mode, one scope and a flat schema; decline, cancel and errors do not block the turn"
+    "A59",
+    MUST,
+    "an elicitation has a mode, one scope and a flat schema; decline, cancel and errors block no turn",
+    "elicitation",
+    "ACP also requires `mode` explicitly. Agents MUST NOT assume an elicitation "
+    "succeeds. They MUST handle `decline`, `cancel`, and failures by safely falling "
+    "back, retrying, or failing the originating operation as appropriate.",
 )
 
 
 @rule(
-    "A56",
-    MUST,
-    ONLY_OFFERED,
-    "file-system, terminals, elicitation",
+    *ONLY_OFFERED,
     absent="no turn was seen in which the client did not offer everything",
 )
 def only_what_is_offered(trace: Trace) -> Iterator[Case]:
@@ -53,7 +71,7 @@ def only_what_is_offered(trace: Trace) -> Iterator[Case]:
         yield from (None for turn in trace.exchanges("session/prompt") if turn.answer is not None)
 
 
-@probe("A56", MUST, ONLY_OFFERED, "file-system, terminals, elicitation")
+@probe(*ONLY_OFFERED)
 async def little_is_offered(agent: Candidate) -> None:
     """Run a turn with each of LITTLE_OFFERED, for the rule to judge."""
     for capabilities in LITTLE_OFFERED:
@@ -61,7 +79,7 @@ async def little_is_offered(agent: Candidate) -> None:
             await agent.take_turn(client, session)
 
 
-@rule("A57", MUST, RELEASED, "terminals#releasing-terminals", absent=NO_TERMINAL)
+@rule(*RELEASED, absent=NO_TERMINAL)
 def terminals_are_released(trace: Trace) -> Iterator[Case]:
     released = [each.params.get("terminalId") for each in trace.exchanges("terminal/release", "agent")]
     for created in trace.exchanges("terminal/create", "agent"):
@@ -72,7 +90,7 @@ def terminals_are_released(trace: Trace) -> Iterator[Case]:
             yield fault_unless(terminal in released, message, created.request, end)
 
 
-@probe("A57", MUST, RELEASED, "terminals#releasing-terminals")
+@probe(*RELEASED)
 async def releases_at_the_end(agent: Candidate) -> None:
     async with agent.conversation() as (client, session):
         await agent.take_turn(client, session)
@@ -92,6 +110,8 @@ async def releases_at_the_end(agent: Candidate) -> None:
     MUST,
     "a tool does not run if the user rejects it, or if the answer is an option that was not offered",
     "tool-calls#requesting-permission",
+    "The Agent MAY request permission from the user before executing a tool call. "
+    "`reject_once`: Reject this operation only this time.",
 )
 async def rejected_tools(agent: Candidate) -> None:
     for answer in (reject, choose_unknown_option):
@@ -106,14 +126,14 @@ async def rejected_tools(agent: Candidate) -> None:
                 require(not signs, "the tool ran without permission", question.request, *signs)
 
 
-@rule("A59", MUST, WELL_FORMED, "elicitation", absent="the agent elicited nothing")
+@rule(*WELL_FORMED, absent="the agent elicited nothing")
 def well_formed_elicitations(trace: Trace) -> Iterator[Case]:
     for exchange in trace.exchanges(ELICITATION, "agent"):
         wrong = [*_elicitation_problems(exchange.params)]
         yield fault_unless(not wrong, "; ".join(wrong), exchange.request)
 
 
-@probe("A59", MUST, WELL_FORMED, "elicitation")
+@probe(*WELL_FORMED)
 async def unwilling_user(agent: Candidate) -> None:
     async with agent.conversation() as (client, session):
         for answer in (decline, dismiss, fail):
@@ -224,7 +244,7 @@ async def _wait_for_terminal(client: ScriptedClient, prompt: int) -> None:
 def _elicitation_problems(params: dict[str, Any]) -> Iterator[str]:
     mode = params.get("mode")
     if not isinstance(mode, str):
-        yield f"the mode is {mode!r}"
+        yield f"the mode is {shown(mode)}"
     scopes = [name for name in ("sessionId", "requestId") if params.get(name) is not None]
     if len(scopes) != 1:
         yield f"it needs one scope, sessionId or requestId, and has {' and '.join(scopes) or 'none'}"
@@ -233,7 +253,7 @@ def _elicitation_problems(params: dict[str, Any]) -> Iterator[str]:
     if mode == "url":
         for name in ("elicitationId", "url"):
             if not isinstance(params.get(name), str):
-                yield f"{name} is {params.get(name)!r}"
+                yield f"{name} is {shown(params.get(name))}"
 
 
 def _form_problems(schema: Any) -> Iterator[str]:
@@ -246,7 +266,7 @@ def _form_problems(schema: Any) -> Iterator[str]:
         return
     for name, value in properties.items():
         if not _is_flat(value):
-            yield f"the property {name!r} is neither a plain value nor a list of choices"
+            yield f"the property {shown(name)} is neither a plain value nor a list of choices"
 
 
 def _is_flat(property: Any) -> bool:

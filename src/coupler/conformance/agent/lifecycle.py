@@ -9,8 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from coupler.conformance.agent.prompting import begin_slow_turn, too_short
-from coupler.conformance.assertion import MUST, ROBUST, SHOULD, Skip, probe, require
+from coupler.conformance.agent.prompting import begin_slow_turn, goes_on, too_short
+from coupler.conformance.assertion import MUST, SHOULD, TASTE, Skip, probe, require
 from coupler.conformance.candidate import Candidate, advertises, describe, need
 from coupler.conformance.peers import ScriptError
 from coupler.conformance.reading import (
@@ -18,6 +18,7 @@ from coupler.conformance.reading import (
     is_absolute,
     items,
     objects,
+    shown,
     text_of_chunks,
     value_at,
 )
@@ -41,6 +42,10 @@ LEAVING = 5.0
     MUST,
     "a load replays the whole conversation, the user's part and the agent's, and answers after it",
     "session-setup#loading-sessions",
+    "The Agent MUST replay the entire conversation to the Client in the form of "
+    "`session/update` notifications. When all the conversation entries have been "
+    "streamed to the Client, the Agent MUST respond to the original `session/load` "
+    "request.",
 )
 async def load_replays_everything(agent: Candidate) -> None:
     stored = await store_session(agent, "loadSession")
@@ -58,7 +63,7 @@ async def load_replays_everything(agent: Candidate) -> None:
 
 @probe(
     "A29",
-    ROBUST,
+    TASTE,
     "a load or resume of an unknown session is refused, without updates, and makes no session",
     "session-setup",
 )
@@ -71,8 +76,11 @@ async def unknown_sessions_are_refused(agent: Candidate) -> None:
 @probe(
     "A30",
     MUST,
-    "a resume replays nothing before its answer, and the conversation goes on where it was",
+    "a resume replays nothing before its answer; a prompt then works, and a load then shows all turns",
     "session-setup#resuming-sessions",
+    "Unlike `session/load`, the Agent MUST NOT replay the conversation history via "
+    "`session/update` notifications before responding. Instead, it restores the session "
+    "context.",
 )
 async def resume_replays_nothing(agent: Candidate) -> None:
     stored = await store_session(agent, REOPENING["session/resume"])
@@ -94,8 +102,10 @@ async def resume_replays_nothing(agent: Candidate) -> None:
 @probe(
     "A31",
     MUST,
-    "a list is an array even if it is empty, its directories are absolute, and it keeps to the one asked for",
+    "a list is an array even if it is empty, its directories are absolute, and it has those asked for alone",
     "session-list",
+    "Only sessions with a matching `cwd` are returned. When no sessions match the "
+    "criteria, the Agent MUST return an empty `sessions` array.",
 )
 async def list_keeps_to_a_directory(agent: Candidate) -> None:
     with _new_directory() as empty, _new_directory() as other:
@@ -107,12 +117,14 @@ async def list_keeps_to_a_directory(agent: Candidate) -> None:
             await _require_list_of(client, empty, 0)
             await _require_list_of(client, other)
             here = await _require_list_of(client, agent.project)
-            page = _checked(await client.call("session/list", {}))
-            for entry in objects(page.result["sessions"]):
-                missing = entry.get("cwd") == str(agent.project) and entry.get("sessionId") not in here
-                require(
-                    not missing, f"{entry.get('sessionId')} is not in the list of its own cwd", page.entry
-                )
+            for page in await _pages(client):
+                for entry in objects(page.result["sessions"]):
+                    missing = entry.get("cwd") == str(agent.project) and entry.get("sessionId") not in here
+                    message = f"{entry.get('sessionId')} is not in the list of its own cwd"
+                    require(not missing, message, page.entry)
+            # Nothing says when a session is first listed; but an empty list keeps to everything.
+            message = "a session that has had a turn is in no list"
+            require(session in here, message, page.entry, level=SHOULD)
 
 
 @probe(
@@ -120,6 +132,7 @@ async def list_keeps_to_a_directory(agent: Candidate) -> None:
     SHOULD,
     "a list's pages come to an end and repeat nothing; a forged cursor is refused",
     "session-list#pagination",
+    "Agents SHOULD return an error if the cursor is invalid.",
 )
 async def pages_end(agent: Candidate) -> None:
     async with agent.ready() as client:
@@ -129,7 +142,7 @@ async def pages_end(agent: Candidate) -> None:
         pages = await _pages(client, agent.project)
         sessions = _sessions_in(pages)
         twice = next((session for session in sessions if sessions.count(session) > 1), None)
-        require(twice is None, f"the session {twice!r:.100} is listed twice")
+        require(twice is None, f"the session {shown(twice, 100)} is listed twice")
         cursor = pages[-1].result.get("nextCursor")
         require(cursor is None, f"the list had no end after {len(pages)} pages", pages[-1].entry)
         answer = await client.call("session/list", {"cursor": f"forged-{uuid.uuid4()}"})
@@ -141,6 +154,8 @@ async def pages_end(agent: Candidate) -> None:
     SHOULD,
     "deleting a session twice, or an unknown one, succeeds; it is no longer listed",
     "session-delete",
+    "Deleted sessions no longer appear in future `session/list` results. Deleting an "
+    "already-deleted session, or a session that never existed, SHOULD succeed silently.",
 )
 async def deletes_quietly(agent: Candidate) -> None:
     stored = await store_session(agent, "sessionCapabilities.delete")
@@ -160,8 +175,10 @@ async def deletes_quietly(agent: Candidate) -> None:
 @probe(
     "A34",
     MUST,
-    "a close during a prompt cancels it, and is answered after it; then the session takes no prompts",
+    "a close during a prompt cancels it, and the session takes no more prompts",
     "session-setup#closing-active-sessions",
+    "The Agent MUST cancel any ongoing work for that session as if `session/cancel` had "
+    "been called, then free the resources associated with the session.",
 )
 async def close_cancels(agent: Candidate) -> None:
     async with agent.conversation() as (client, session):
@@ -170,14 +187,16 @@ async def close_cancels(agent: Candidate) -> None:
         closed = await client.call("session/close", {"sessionId": session})
         require(closed.result is not None, f"the close got {describe(closed)}", closed.entry)
         ended = await client.answer(prompt)
-        in_order = ended.entry.number < closed.entry.number
-        require(in_order, "the close was answered before the prompt", closed.entry, ended.entry)
         if value_at(ended.result, "stopReason") == "end_turn" and not agent.has_slow_prompt:
+            close = client.trace.exchanges("session/close")[-1].request
+            went_on = goes_on(client.trace, session, close, ended.entry)
+            require(not went_on, "the turn went on after the close", close, *went_on[:1], ended.entry)
             raise Skip(too_short("the session was closed"))
         cancelled = value_at(ended.result, "stopReason") == "cancelled"
         require(cancelled, f"the prompt got {describe(ended)}", ended.entry)
         later = (await client.prompt(session, agent.prompt)).answer
-        require(later.error is not None, f"a prompt after the close got {describe(later)}", later.entry)
+        message = f"a prompt after the close got {describe(later)}"
+        require(later.error is not None, message, later.entry, level=TASTE)
 
 
 def _before_and_after(
@@ -215,7 +234,7 @@ def _require_conversation(
 
 
 async def _require_both_turns(agent: Candidate, stored: Stored) -> None:
-    """Load the session once more; a replay that shows only one of its two turns is a fault.
+    """Load the session once more; a replay that does not show both of its turns is a fault.
 
     The context of a resumed session is invisible, but one that lost its first turn cannot replay it.
     """
@@ -223,7 +242,8 @@ async def _require_both_turns(agent: Candidate, stored: Stored) -> None:
         answer = await reopen(client, "session/load", stored.session)
         replay = client.trace.updates(stored.session, *CONVERSATION_UPDATES)
         prompts = _squeezed(text_of_chunks(replay, "user_message_chunk")).count(_squeezed(agent.prompt))
-        require(prompts != 1, "a load after the resume shows one of the two turns", answer.entry)
+        seen = "one of the two turns" if prompts else "neither of the two turns"
+        require(prompts >= 2, f"a load after the resume shows {seen}", answer.entry)
 
 
 async def _require_unknown(client: ScriptedClient, method: str, session: str) -> None:
@@ -249,13 +269,13 @@ async def _require_list_of(client: ScriptedClient, directory: Path, most: float 
     pages = await _pages(client, directory)
     entries = [entry for page in pages for entry in objects(page.result["sessions"])]
     strange = next((entry for entry in entries if entry.get("cwd") != str(directory)), None)
-    require(strange is None, f"the list of {directory} has a session of {value_at(strange, 'cwd')!r:.200}")
-    require(len(entries) <= most, f"the list of {directory} is not empty: {entries!r:.200}")
+    require(strange is None, f"the list of {directory} has a session of {shown(value_at(strange, 'cwd'))}")
+    require(len(entries) <= most, f"the list of {directory} is not empty: {shown(entries)}")
     return _sessions_in(pages)
 
 
-async def _pages(client: ScriptedClient, directory: Path) -> list[RequestAnswer]:
-    """Return the pages of a directory's list of sessions, each of which must be valid."""
+async def _pages(client: ScriptedClient, directory: Path | None = None) -> list[RequestAnswer]:
+    """Return the pages of the list of all sessions, or of a directory's; each must be valid."""
     return [_checked(page) async for page in pages_of(client, directory)]
 
 
@@ -264,7 +284,7 @@ def _checked(page: RequestAnswer) -> RequestAnswer:
     require(isinstance(sessions, list), f"session/list got {describe(page)}", page.entry)
     for entry in items(sessions):
         cwd = value_at(entry, "cwd")
-        require(is_absolute(cwd), f"a session is listed with the cwd {cwd!r:.200}", page.entry)
+        require(is_absolute(cwd), f"a session is listed with the cwd {shown(cwd)}", page.entry)
     return page
 
 
@@ -320,9 +340,9 @@ async def reopen(client: ScriptedClient, method: str, session: str) -> RequestAn
     return await client.call(method, {"sessionId": session, "cwd": str(client.directory), "mcpServers": []})
 
 
-async def pages_of(client: ScriptedClient, directory: Path) -> AsyncIterator[RequestAnswer]:
-    """Yield the pages of a directory's list of sessions, up to a limit."""
-    params: dict[str, Any] = {"cwd": str(directory)}
+async def pages_of(client: ScriptedClient, directory: Path | None) -> AsyncIterator[RequestAnswer]:
+    """Yield the pages of the list of all sessions, or of a directory's, up to a limit."""
+    params: dict[str, Any] = {} if directory is None else {"cwd": str(directory)}
     for _ in range(MOST_PAGES):
         page = await client.call("session/list", params)
         yield page

@@ -10,8 +10,8 @@ from coupler.conformance.agent.lifecycle import hold_bare_conversation
 from coupler.conformance.agent.prompting import begin_slow_turn, cancel_turn, is_over, too_short
 from coupler.conformance.assertion import (
     MUST,
-    ROBUST,
     SHOULD,
+    TASTE,
     Case,
     Fault,
     Skip,
@@ -22,7 +22,7 @@ from coupler.conformance.assertion import (
 )
 from coupler.conformance.candidate import Candidate, describe
 from coupler.conformance.peers import ScriptError
-from coupler.conformance.reading import items, objects, value_at
+from coupler.conformance.reading import items, objects, shown, value_at
 from coupler.conformance.scripted_client import RequestAnswer, ScriptedClient
 from coupler.recording.traces import INVALID_PARAMS, Trace, TraceEntry
 
@@ -47,6 +47,7 @@ class OfferedSettings(NamedTuple):
     MUST,
     "a changed option is answered with all options and the new value; values in groups count too",
     "session-config-options",
+    "The Agent MUST respond with the complete list of all configuration options and their current values.",
 )
 async def change_is_answered_in_full(agent: Candidate) -> None:
     async with agent.ready() as client:
@@ -60,14 +61,14 @@ async def change_is_answered_in_full(agent: Candidate) -> None:
             for value in _alternatives(option):
                 answer = await _set(client, settings.session, option, value)
                 now = _values_in(answer).get(option["id"])
-                changed = f"{option['id']} was set to {value!r} and is {now!r:.100}"
+                changed = f"{option['id']} was set to {shown(value)} and is {shown(now, 100)}"
                 require(now == value, changed, answer.entry)
             await _set(client, settings.session, option, option["currentValue"])
 
 
 @probe(
     "A36",
-    ROBUST,
+    TASTE,
     "an unknown option, a value that is not offered and a boolean without its type are refused (-32602)",
     "session-config-options",
 )
@@ -94,6 +95,8 @@ A37 = (
     MUST,
     "boolean options are shown only to a client that can show them",
     "session-config-options",
+    'Agents MUST NOT include `type: "boolean"` options in `configOptions` payloads '
+    "unless the Client advertised support.",
 )
 
 
@@ -109,7 +112,7 @@ def shows_no_booleans_unasked(trace: Trace) -> Iterator[Case]:
         return
     for entry, options in _lists_of_options(trace):
         booleans = [option.get("id") for option in options if option.get("type") == "boolean"]
-        yield fault_unless(not booleans, f"there are boolean options: {booleans!r:.200}", entry)
+        yield fault_unless(not booleans, f"there are boolean options: {shown(booleans)}", entry)
 
 
 @rule(
@@ -117,6 +120,7 @@ def shows_no_booleans_unasked(trace: Trace) -> Iterator[Case]:
     MUST,
     "the current value of every option is one of its values",
     "session-config-options",
+    "Agents MUST always provide a default value for every configuration option.",
     absent="no options were seen",
 )
 def current_values_are_offered(trace: Trace) -> Iterator[Case]:
@@ -124,7 +128,7 @@ def current_values_are_offered(trace: Trace) -> Iterator[Case]:
         for option in options:
             value, values = option.get("currentValue"), _values_of(option)
             offered = value in values and type(value) in map(type, values)
-            message = f"{option.get('id')!r} is {value!r:.100}, but can be {values!r:.200}"
+            message = f"{shown(option.get('id'))} is {shown(value, 100)}, but can be {shown(values)}"
             yield fault_unless(offered or not _is_known(option), message, entry)
 
 
@@ -133,6 +137,8 @@ def current_values_are_offered(trace: Trace) -> Iterator[Case]:
     SHOULD,
     "the mode and the option for it are one: a change of either is told of the other",
     "session-modes",
+    "Agents SHOULD keep both in sync to ensure consistent behavior regardless of which "
+    "field the Client uses.",
 )
 async def mode_and_option_agree(agent: Candidate) -> None:
     async with agent.ready() as client:
@@ -157,6 +163,8 @@ async def mode_and_option_agree(agent: Candidate) -> None:
     SHOULD,
     "an option that is changed during a turn is answered before the turn ends",
     "session-config-options",
+    "The current value of a config option can be changed at any point during a session, "
+    "whether the Agent is idle or generating a response.",
 )
 async def changes_during_a_turn(agent: Candidate) -> None:
     async with agent.ready() as client:
@@ -191,7 +199,7 @@ async def _open_with_options(agent: Candidate, client: ScriptedClient) -> Offere
 
 async def _set(client: ScriptedClient, session: str, option: dict[str, Any], value: Any) -> RequestAnswer:
     answer = await client.call("session/set_config_option", _change(session, option, value))
-    refused = f"setting {option['id']!r} to {value!r:.100} got {describe(answer)}"
+    refused = f"setting {shown(option['id'])} to {shown(value, 100)} got {describe(answer)}"
     require(answer.result is not None, refused, answer.entry)
     return answer
 
@@ -209,7 +217,7 @@ async def _require_unchanged(client: ScriptedClient, settings: OfferedSettings) 
     for option in settings.options:
         now = values.get(option["id"], option["currentValue"])
         same = now == option["currentValue"]
-        require(same, f"{option['id']} is now {now!r:.100}, although that was refused", answer.entry)
+        require(same, f"{option['id']} is now {shown(now, 100)}, although that was refused", answer.entry)
 
 
 async def _require_news(
@@ -226,7 +234,7 @@ async def _require_news(
                 return
             begin = update.entry.number + 1
     except ScriptError as error:
-        raise Fault(f"the mode was changed to {mode!r}, but no {kind} tells it: {error}") from None
+        raise Fault(f"the mode was changed to {shown(mode)}, but no {kind} tells it: {error}") from None
 
 
 def _lists_of_options(trace: Trace) -> Iterator[tuple[TraceEntry, list[dict[str, Any]]]]:

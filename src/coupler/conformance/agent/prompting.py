@@ -9,8 +9,8 @@ from typing import Any
 
 from coupler.conformance.assertion import (
     MUST,
-    ROBUST,
     SHOULD,
+    TASTE,
     Case,
     RuleFinding,
     Skip,
@@ -21,7 +21,7 @@ from coupler.conformance.assertion import (
 )
 from coupler.conformance.candidate import Candidate, advertises, describe
 from coupler.conformance.peers import ScriptError
-from coupler.conformance.reading import CONVERSATION_UPDATES, RequestSpan, spans, value_at
+from coupler.conformance.reading import CONVERSATION_UPDATES, RequestSpan, shown, spans, value_at
 from coupler.conformance.scripted_client import TURN_PATIENCE, RequestAnswer, ScriptedClient
 from coupler.recording.traces import INVALID_PARAMS, Trace, TraceEntry, TraceUpdate
 
@@ -40,6 +40,15 @@ GATED_BLOCKS: dict[str, dict[str, Any]] = {
 BEGINNING = 1.0
 """Seconds to wait for the first update of a turn, after which it counts as running."""
 
+BARRIER = "_coupler.check/are_you_there"
+"""A request that no agent knows: its answer tells that what was sent before it has been read."""
+
+MANY = 3
+"""Updates behind the answer to a request after a cancel that show that the turn goes on."""
+
+READING = 0.25
+"""Seconds in which every agent has read a cancel."""
+
 BAD_BLOCKS: tuple[dict[str, Any], ...] = ({"type": "text"}, {"type": "nope"})
 
 SENTENCE_ENDS = (".", "!", "?", ":", ";", "…")
@@ -55,6 +64,8 @@ CHUNKS = ("user_message_chunk", "agent_message_chunk", "agent_thought_chunk")
     MUST,
     "text and links to resources are always accepted in a prompt",
     "initialization#prompt-capabilities",
+    "As a baseline, all Agents MUST support `ContentBlock::Text` and "
+    "`ContentBlock::ResourceLink` in `session/prompt` requests.",
 )
 async def accepts_baseline_blocks(agent: Candidate) -> None:
     agent.need_working("session/prompt")
@@ -65,7 +76,7 @@ async def accepts_baseline_blocks(agent: Candidate) -> None:
 
 @probe(
     "A42",
-    ROBUST,
+    TASTE,
     "a block of a kind that the agent does not advertise is refused (-32602), and no turn begins",
     "content",
 )
@@ -80,15 +91,18 @@ async def refuses_unadvertised_blocks(agent: Candidate) -> None:
         if not hidden:
             raise Skip("the agent advertises every kind of block")
         for block in hidden:
-            await _require_refusal(agent, client, session, block, f"{block['type']} is not advertised")
+            why = f"{block['type']} is not advertised"
+            answer = await _require_refusal(agent, client, session, block, why)
+            message = f"{why}, but the answer is {describe(answer)}"
+            require(answer.code == INVALID_PARAMS, message, answer.entry)
 
 
-@probe("A43", MUST, "a malformed block is refused (-32602), not left out", "schema: PromptRequest")
+@probe("A43", TASTE, "a malformed block is refused, not left out", "schema: PromptRequest")
 async def refuses_malformed_blocks(agent: Candidate) -> None:
     agent.need_working("session/prompt")
     async with agent.conversation() as (client, session):
         for block in BAD_BLOCKS:
-            await _require_refusal(agent, client, session, block, f"{block} is malformed")
+            await _require_refusal(agent, client, session, block, f"{shown(block)} is malformed")
 
 
 @rule(
@@ -96,13 +110,16 @@ async def refuses_malformed_blocks(agent: Candidate) -> None:
     MUST,
     "a turn ends with one of the five stop reasons",
     "prompt-turn#stop-reasons",
+    "When an Agent stops a turn, it must specify the corresponding `StopReason`.",
     absent="no prompt was answered with a result",
 )
 def ends_with_a_known_reason(trace: Trace) -> Iterator[Case]:
     for exchange in trace.exchanges("session/prompt"):
         if exchange.result is not None and exchange.answer is not None:
             reason = value_at(exchange.result, "stopReason")
-            yield fault_unless(reason in STOP_REASONS, f"the stop reason is {reason!r:.100}", exchange.answer)
+            yield fault_unless(
+                reason in STOP_REASONS, f"the stop reason is {shown(reason, 100)}", exchange.answer
+            )
 
 
 A45 = (
@@ -110,6 +127,9 @@ A45 = (
     MUST,
     "nothing of a turn comes after the answer to its prompt",
     "prompt-turn#cancellation",
+    "The Agent MAY send `session/update` notifications with content or tool call updates "
+    "after receiving the `session/cancel` notification, but it MUST ensure that it does "
+    "so before responding to the `session/prompt` request.",
 )
 
 
@@ -159,7 +179,7 @@ def _lateness(update: TraceUpdate, prompt: RequestSpan) -> RuleFinding:
     return RuleFinding(
         f"{update.kind} came after the answer to the prompt",
         (prompt.exchange.answer, update.entry),
-        is_note=update.kind not in CONVERSATION_UPDATES,
+        level=None if update.kind in CONVERSATION_UPDATES else TASTE,
     )
 
 
@@ -186,6 +206,24 @@ async def cancel_turn(client: ScriptedClient, session: str, prompt: int) -> None
         await client.answer(prompt)
 
 
+def goes_on(trace: Trace, session: str, stop: TraceEntry, end: TraceEntry) -> list[TraceEntry]:
+    """Return the updates between a cancel or close and a turn's end, if they show that it was ignored.
+
+    What was already on its way proves nothing, and an agent may end a turn in the moment in which it is
+    cancelled. Many updates behind the answer to a request that followed the cancel do prove it, and so do
+    updates when any agent has long read it.
+    """
+    later = [
+        update.entry
+        for update in trace.updates(session, *CONVERSATION_UPDATES)
+        if stop.number < update.entry.number < end.number
+    ]
+    read = [each.answer for each in trace.exchanges(BARRIER) if each.request.number > stop.number]
+    behind = [entry for entry in later if read and read[0] is not None and entry.number > read[0].number]
+    is_ignored = len(behind) >= MANY or any(entry.at - stop.at > READING for entry in later)
+    return later if is_ignored else []
+
+
 def is_over(client: ScriptedClient, prompt: int) -> bool:
     """True if a prompt has been answered."""
     return any(
@@ -208,13 +246,14 @@ def _link_in(directory: Path) -> dict[str, Any]:
 
 async def _require_refusal(
     agent: Candidate, client: ScriptedClient, session: str, block: dict[str, Any], why: str
-) -> None:
+) -> RequestAnswer:
     before = len(client.trace.updates(session, *CONVERSATION_UPDATES))
     answer = await _prompt_with(agent, client, session, block)
     message = f"{why}, but the answer is {describe(answer)}"
-    require(answer.code == INVALID_PARAMS, message, answer.entry)
+    require(answer.error is not None, message, answer.entry)
     begun = client.trace.updates(session, *CONVERSATION_UPDATES)[before:]
     require(not begun, f"{why}, but a turn began", *(update.entry for update in begun[:1]))
+    return answer
 
 
 async def _prompt_with(
@@ -230,6 +269,8 @@ async def _prompt_with(
     SHOULD,
     "all chunks of a message have one messageId, and the next message has another",
     "prompt-turn",
+    "Chunks with the same `messageId` belong to the same message; a changed `messageId` "
+    "indicates a new message.",
     absent="no chunk with a messageId was seen",
 )
 def messages_have_one_id(trace: Trace) -> Iterator[Case]:
@@ -272,7 +313,9 @@ def _use_of_id(
     message = update.body.get("messageId")
     if isinstance(message, str):
         reused = places.setdefault(message, place) != place
-        yield fault_unless(not reused, f"the id {message!r:.100} belongs to a message before", update.entry)
+        yield fault_unless(
+            not reused, f"the id {shown(message, 100)} belongs to a message before", update.entry
+        )
 
 
 def _changes_of_id(joints: list[tuple[TraceUpdate, TraceUpdate]]) -> Iterator[Case]:
@@ -290,7 +333,7 @@ def _changes_of_id(joints: list[tuple[TraceUpdate, TraceUpdate]]) -> Iterator[Ca
             yield RuleFinding("some chunks of a message have an id and some have none", met)
         elif _read_like_one(last, update):
             splits.append(met)
-            yield RuleFinding("the id changes in the midst of a sentence", met, is_note=True)
+            yield RuleFinding("the id changes in the midst of a sentence", met, level=TASTE)
     if len(splits) >= ENOUGH_SPLITS and not any(map(_share_an_id, joints)):
         yield RuleFinding("every chunk has an id of its own, also in the midst of a sentence", splits[0])
 

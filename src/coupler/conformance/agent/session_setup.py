@@ -15,7 +15,7 @@ from coupler.conformance import mcp_witness
 from coupler.conformance.agent.lifecycle import LIST, need_way_to_reopen, pages_of, reopen
 from coupler.conformance.assertion import (
     MUST,
-    ROBUST,
+    TASTE,
     Case,
     Fault,
     RuleFinding,
@@ -26,7 +26,7 @@ from coupler.conformance.assertion import (
     rule,
 )
 from coupler.conformance.candidate import Candidate, advertises, describe, need
-from coupler.conformance.reading import objects, value_at
+from coupler.conformance.reading import objects, shown, value_at
 from coupler.conformance.scripted_client import RequestAnswer, ScriptedClient
 from coupler.recording.traces import INVALID_PARAMS, Trace, TraceEntry
 
@@ -36,7 +36,13 @@ WITNESS_VALUE = "a value"
 UNUSED_SERVER_LIMIT = 0.5
 """Seconds to wait for an MCP server if nothing shows that the agent uses tools at all."""
 
-UNIQUE_IDS = ("A21", MUST, "each session/new gives an id of its own that is not empty", "session-setup")
+UNIQUE_IDS = (
+    "A21",
+    MUST,
+    "each session/new gives an id of its own that is not empty",
+    "session-setup",
+    "The Agent MUST respond with a unique Session ID that identifies this conversation.",
+)
 
 
 @rule(*UNIQUE_IDS, absent="no session/new was answered with a result")
@@ -47,9 +53,9 @@ def unique_ids(trace: Trace) -> Iterator[Case]:
             continue
         session = exchange.result.get("sessionId") if isinstance(exchange.result, dict) else None
         if not isinstance(session, str) or not session:
-            yield RuleFinding(f"the sessionId is {session!r}", (exchange.answer,))
+            yield RuleFinding(f"the sessionId is {shown(session)}", (exchange.answer,))
             continue
-        yield fault_unless(session not in seen, f"the sessionId {session!r} came twice", exchange.answer)
+        yield fault_unless(session not in seen, f"the sessionId {shown(session)} came twice", exchange.answer)
         seen.add(session)
 
 
@@ -67,11 +73,11 @@ async def several_sessions(agent: Candidate) -> None:
             require(answer.result is not None, f"session/new gave {describe(answer)}", answer.entry)
 
 
-@probe("A22", ROBUST, "a relative cwd is refused as bad params (-32602)", "session-setup#working-directory")
+@probe("A22", TASTE, "a relative cwd is refused as bad params (-32602)", "session-setup#working-directory")
 async def relative_directory(agent: Candidate) -> None:
     async with agent.conversation() as (client, _):
         answer = await client.new_session(cwd="relative/directory")
-        message = f"the cwd 'relative/directory' was answered with {describe(answer)}"
+        message = f'the cwd "relative/directory" was answered with {describe(answer)}'
         require(answer.code == INVALID_PARAMS, message, answer.entry)
 
 
@@ -80,6 +86,7 @@ async def relative_directory(agent: Candidate) -> None:
     MUST,
     "tools work in the session's directory, not in the process's",
     "session-setup#working-directory",
+    "This directory MUST be used for the session regardless of where the Agent subprocess was spawned.",
 )
 async def session_directory(agent: Candidate) -> None:
     here, project, home = Path.cwd(), agent.project.resolve(), Path.home()
@@ -136,7 +143,7 @@ def _places_in_call(call: Any) -> list[tuple[Any, str]]:
 
 
 @probe(
-    "A24", ROBUST, "mcpServers must be there (else -32602), and null means none", "schema: NewSessionRequest"
+    "A24", TASTE, "mcpServers must be there (else -32602), and null means none", "schema: NewSessionRequest"
 )
 async def servers_required(agent: Candidate) -> None:
     async with agent.conversation() as (client, _):
@@ -153,6 +160,7 @@ async def servers_required(agent: Candidate) -> None:
     MUST,
     "an MCP server is started with its args and env, whatever stands beside it",
     "session-setup#mcp-servers",
+    "All Agents MUST support connecting to MCP servers via stdio (standard input/output).",
 )
 async def server_started(agent: Candidate) -> None:
     with tempfile.TemporaryDirectory(prefix="coupler-check-") as directory:
@@ -167,7 +175,10 @@ async def server_started(agent: Candidate) -> None:
                 _require_tolerance(beside)
                 raise
     told = {"arguments": WITNESS_ARGUMENTS, "variable": WITNESS_VALUE}
-    require(testimony == told, f"the server should have been given {told}, and was given {testimony}")
+    require(
+        testimony == told,
+        f"the server should have been given {shown(told)}, and was given {shown(testimony)}",
+    )
     _require_tolerance(beside)
 
 
@@ -177,7 +188,7 @@ def _require_tolerance(answer: RequestAnswer) -> None:
     The newest schema leaves it to the agent what a bad entry does; to lose all servers serves nobody.
     """
     message = f"with a bad entry beside a good one session/new was answered with {describe(answer)}"
-    require(answer.result is not None, message, answer.entry, level=ROBUST)
+    require(answer.result is not None, message, answer.entry, level=TASTE)
 
 
 def _witness(file: Path) -> dict[str, Any]:
@@ -216,6 +227,8 @@ def _read(file: Path) -> Any:
     MUST,
     "additionalDirectories with an empty or relative entry are refused as a whole",
     "RFD: additional directories",
+    "The agent MUST NOT silently ignore invalid, unauthorized, or unsupported entries "
+    "and proceed with a reduced root set.",
 )
 async def bad_roots(agent: Candidate) -> None:
     async with agent.conversation() as (client, _):
@@ -226,7 +239,7 @@ async def bad_roots(agent: Candidate) -> None:
             for bad in ("", "relative/directory"):
                 for roots in ([bad], [directory, bad]):
                     answer = await client.new_session(additionalDirectories=roots)
-                    message = f"additionalDirectories {roots} was answered with {describe(answer)}"
+                    message = f"additionalDirectories {shown(roots)} was answered with {describe(answer)}"
                     require(answer.error is not None, message, answer.entry)
 
 
@@ -235,6 +248,8 @@ async def bad_roots(agent: Candidate) -> None:
     MUST,
     "load and resume without additionalDirectories revive no stored ones",
     "RFD: additional directories",
+    "Agents MUST NOT implicitly reactivate stored additional roots that were not "
+    "supplied on the `session/load` or `session/resume` request.",
 )
 async def stored_roots(agent: Candidate) -> None:
     async with agent.ready() as client:
@@ -259,7 +274,11 @@ async def _reopen_without_roots(
     if answer.error is not None:
         raise Skip(f"{method} was answered with {describe(answer)}")
     roots = await _listed_roots(client, session)
-    require(not roots, f"after {method} without additionalDirectories the session has {roots}", answer.entry)
+    require(
+        not roots,
+        f"after {method} without additionalDirectories the session has {shown(roots)}",
+        answer.entry,
+    )
 
 
 async def _listed_roots(client: ScriptedClient, session: str) -> Any:

@@ -6,10 +6,29 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from coupler.conformance.assertion import MUST, ROBUST, Case, RuleFinding, Skip, fault_unless, probe, rule
+from coupler.conformance.assertion import (
+    MUST,
+    SHOULD,
+    TASTE,
+    Case,
+    RuleFinding,
+    Skip,
+    fault_unless,
+    probe,
+    rule,
+)
 from coupler.conformance.candidate import Candidate
 from coupler.conformance.peers import ScriptError, cancel, hold
-from coupler.conformance.reading import RequestSpan, is_absolute, is_count, items, objects, spans, value_at
+from coupler.conformance.reading import (
+    RequestSpan,
+    is_absolute,
+    is_count,
+    items,
+    objects,
+    shown,
+    spans,
+    value_at,
+)
 from coupler.conformance.scripted_client import ScriptedClient
 from coupler.recording.traces import Trace, TraceEntry, TraceExchange, TraceUpdate
 
@@ -25,6 +44,8 @@ NOT_ASKED = "the prompt made the agent ask for no permission; pass a --prompt th
     MUST,
     "a tool call is introduced once, by tool_call or a permission request, before it is updated",
     "tool-calls",
+    "`toolCallId`: A unique identifier for this tool call within the session. When the "
+    "language model requests a tool invocation, the Agent SHOULD report it to the Client.",
     absent="no tool call was seen",
 )
 def tool_calls_are_introduced(trace: Trace) -> Iterator[Case]:
@@ -39,15 +60,16 @@ def tool_calls_are_introduced(trace: Trace) -> Iterator[Case]:
         if update.kind == "tool_call":
             is_new = call not in called or any(replay.holds(update) for replay in replays)
             called.add(call)
-            yield fault_unless(is_new, f"the tool call {call[1]!r} is introduced again", update.entry)
+            yield fault_unless(is_new, f"the tool call {shown(call[1])} is introduced again", update.entry)
         elif update.session not in resumed:  # its calls were introduced to another process
             is_known = call in called or asked.get(call, math.inf) < update.entry.number
-            yield fault_unless(is_known, f"the tool call {call[1]!r} was never introduced", update.entry)
+            message = f"the tool call {shown(call[1])} was never introduced"
+            yield fault_unless(is_known, message, update.entry, level=SHOULD)
 
 
 A47 = (
     "A47",
-    ROBUST,
+    TASTE,
     "no tool call is left pending or in progress when its turn ends, and none is called cancelled",
     "tool-calls#status",
 )
@@ -87,19 +109,20 @@ def tool_calls_are_settled(trace: Trace) -> Iterator[Case]:
     MUST,
     "the content of tool calls is wrapped, paths are absolute, and lines count from 1",
     "tool-calls",
+    "All file paths in the protocol MUST be absolute. Line numbers are 1-based.",
     absent="no tool call with content or a path was seen",
 )
 def tool_calls_show_what_can_be_shown(trace: Trace) -> Iterator[Case]:
     for entry, call in _tool_calls(trace):
         for content in items(call.get("content")):
-            yield fault_unless(_is_wrapped(content), f"the content is not wrapped: {content!r:.200}", entry)
+            yield fault_unless(_is_wrapped(content), f"the content is not wrapped: {shown(content)}", entry)
             if value_at(content, "type") == "diff":
                 yield _absolute(value_at(content, "path"), "a diff", entry)
         for location in objects(call.get("locations")):
             line = location.get("line")
             yield _absolute(location.get("path"), "a location", entry)
             from_one = line is None or (is_count(line) and line >= 1)
-            yield fault_unless(from_one, f"a location has the line {line!r:.100}", entry)
+            yield fault_unless(from_one, f"a location has the line {shown(line, 100)}", entry)
     for exchange in trace.exchanges(sender="agent"):
         if exchange.method in ("fs/read_text_file", "fs/write_text_file"):
             yield _absolute(exchange.params.get("path"), exchange.method, exchange.request)
@@ -109,7 +132,7 @@ def tool_calls_show_what_can_be_shown(trace: Trace) -> Iterator[Case]:
 
 @rule(
     "N03",
-    MUST,
+    TASTE,
     "the name of a tool call, if there is one, is a string that is not empty",
     "schema: ToolCall",
     absent="no tool call with a name was seen",
@@ -118,7 +141,7 @@ def tool_names_are_names(trace: Trace) -> Iterator[Case]:
     for entry, call in _tool_calls(trace):
         name = call.get("name")
         if name is not None:
-            yield fault_unless(isinstance(name, str) and name, f"the name is {name!r:.100}", entry)
+            yield fault_unless(isinstance(name, str) and name, f"the name is {shown(name, 100)}", entry)
 
 
 def _tool_calls(trace: Trace) -> Iterator[tuple[TraceEntry, dict[str, Any]]]:
@@ -160,7 +183,9 @@ def _statuses(updates: list[TraceUpdate]) -> dict[str, tuple[Any, TraceEntry]]:
 def _unsettled(answer: TraceEntry, statuses: dict[str, tuple[Any, TraceEntry]]) -> Case:
     for call, (status, entry) in statuses.items():
         if status in OPEN:
-            return RuleFinding(f"the turn ended while the tool call {call!r} was {status}", (entry, answer))
+            return RuleFinding(
+                f"the turn ended while the tool call {shown(call)} was {status}", (entry, answer)
+            )
     return None
 
 
@@ -182,7 +207,7 @@ def _is_wrapped(content: Any) -> bool:
 
 
 def _absolute(path: Any, where: str, entry: TraceEntry) -> Case:
-    return fault_unless(is_absolute(path), f"the path of {where} is {path!r:.200}", entry)
+    return fault_unless(is_absolute(path), f"the path of {where} is {shown(path)}", entry)
 
 
 async def begin_asking(agent: Candidate, client: ScriptedClient, session: str) -> int:

@@ -10,7 +10,8 @@ from typing import Any
 
 from coupler.conformance.assertion import (
     MUST,
-    ROBUST,
+    SHOULD,
+    TASTE,
     Case,
     Fault,
     RuleFinding,
@@ -21,7 +22,8 @@ from coupler.conformance.assertion import (
     rule,
 )
 from coupler.conformance.candidate import NO_SUCH_SESSION, Candidate, describe
-from coupler.conformance.peers import ScriptError
+from coupler.conformance.peers import UNFLUSHED, ScriptError
+from coupler.conformance.reading import shown
 from coupler.conformance.scripted_client import RequestAnswer, ScriptedClient
 from coupler.recording.traces import METHOD_NOT_FOUND, PARSE_ERROR, Trace, TraceEntry, TraceExchange
 from coupler.runtime.process import ProcessIdentity, processes_below, still_alive
@@ -46,18 +48,32 @@ ONLY_MESSAGES = (
     MUST,
     "stdout holds JSON-RPC messages in UTF-8, one a line, and nothing else",
     "transports",
+    "Messages are delimited by newlines (`\\n`), and MUST NOT contain embedded newlines. "
+    "The agent MUST NOT write anything to its `stdout` that is not a valid ACP message.",
 )
-SAME_ID = ("A12", MUST, "an answer has the id of its request, in value and type", "schema: RequestId")
+SAME_ID = (
+    "A12",
+    MUST,
+    "an answer has the id of its request, in value and type",
+    "schema: RequestId",
+    "It MUST be the same as the value of the id member in the Request Object.",
+)
 NO_ANSWER = (
     "A13",
     MUST,
     "a notification is never answered, not even a malformed one",
     "overview#error-handling",
+    "The Server MUST NOT reply to a Notification, including those that are within a batch request.",
 )
 
 
-@rule(*ONLY_MESSAGES, absent="the agent wrote nothing")
+@rule(*ONLY_MESSAGES, absent="the agent wrote nothing", any_version=True)
 def only_messages(trace: Trace) -> Iterator[Case]:
+    if trace.unreadable and trace.unreadable != UNFLUSHED:
+        yield RuleFinding(
+            trace.unreadable, tuple(entry for entry in trace.entries if entry.sender == "agent")
+        )
+        return
     for entry in trace.entries:
         if entry.sender == "agent":
             flaw = _flaw(entry)
@@ -99,7 +115,7 @@ async def only_messages_on_errors(agent: Candidate) -> None:
             await client.call(method, params)
 
 
-@probe("A09", ROBUST, "a line of 8 MiB is processed", "transports")
+@probe("A09", TASTE, "a line of 8 MiB is processed", "transports")
 async def long_line(agent: Candidate) -> None:
     async with agent.conversation() as (client, _):
         answer = await client.new_session(_meta={"coupler.check/filling": "x" * LONG_LINE})
@@ -107,16 +123,16 @@ async def long_line(agent: Candidate) -> None:
         require(answer.result is not None, message, answer.entry)
 
 
-@probe("A10", ROBUST, "a line that is no JSON does no harm: -32700 with id null, or silence", "JSON-RPC 2.0")
+@probe("A10", TASTE, "a line that is no JSON does no harm: -32700 with id null, or silence", "JSON-RPC 2.0")
 async def broken_line(agent: Candidate) -> None:
     async with agent.conversation() as (client, _):
         for line in (b'{"jsonrpc": "2.0", "id": 7, "method":', b"hello", b"\xff\xfe{"):
             client.write(line + b"\n")
-            await _serves_on(client, f"the line {line!r}")
+            await _serves_on(client, f"the line {shown(line)}")
         unasked = _unasked_answers(client.trace)
         for stray in client.trace.stray_answers:
             fits = stray not in unasked and RequestAnswer(stray).code == PARSE_ERROR
-            require(fits, f"a broken line was answered with {stray.message}", stray)
+            require(fits, f"a broken line was answered with {shown(stray.message)}", stray)
 
 
 @probe(
@@ -124,6 +140,10 @@ async def broken_line(agent: Candidate) -> None:
     MUST,
     "an unknown request is refused with -32601, an unknown notification passed over",
     "extensibility",
+    "Upon receiving a custom request, implementations MUST respond accordingly with the "
+    "provided `id`. If the receiving end doesn't recognize the custom method name, it "
+    'should respond with the standard "Method not found" error. Implementations SHOULD '
+    "ignore unrecognized notifications.",
 )
 async def unknown_methods(agent: Candidate) -> None:
     async with agent.ready() as client:
@@ -131,13 +151,14 @@ async def unknown_methods(agent: Candidate) -> None:
             client.notify(method, {})
         for method in ("coupler_check_unknown", "_coupler.check/unknown"):
             answer = await client.call(method, {})
-            message = f"the request {method!r} was answered with {describe(answer)}"
-            require(answer.code == METHOD_NOT_FOUND, message, answer.entry)
+            message = f"the request {shown(method)} was answered with {describe(answer)}"
+            require(answer.error is not None, message, answer.entry)
+            require(answer.code == METHOD_NOT_FOUND, message, answer.entry, level=SHOULD)
         for stray in client.trace.stray_answers:
-            raise Fault(f"an unknown notification was answered with {stray.message}", stray)
+            raise Fault(f"an unknown notification was answered with {shown(stray.message)}", stray)
 
 
-@rule(*SAME_ID, absent="no answer was seen")
+@rule(*SAME_ID, absent="no answer was seen", any_version=True)
 def same_id(trace: Trace) -> Iterator[Case]:
     for exchange in trace.exchanges():
         if exchange.answer is not None:
@@ -146,10 +167,10 @@ def same_id(trace: Trace) -> Iterator[Case]:
         given = stray.message.get("id")
         if given is not None:
             rounded = _may_be_rounded(given)
-            message = f"an answer has the id {given!r}, which no open request has"
+            message = f"an answer has the id {shown(given)}, which no open request has"
             if rounded:
                 message += ": it was rounded, as JavaScript does beyond 2^53"
-            yield RuleFinding(message, (stray,), is_note=rounded)
+            yield RuleFinding(message, (stray,), level=TASTE if rounded else None)
 
 
 @probe(*SAME_ID)
@@ -170,8 +191,8 @@ async def ids_of_all_kinds(agent: Candidate) -> None:
 
 def _require_own_id(client: ScriptedClient, name: Any) -> None:
     for stray in _unasked_answers(client.trace):
-        message = f"the request with the id {name!r} was answered as {stray.message.get('id')!r}"
-        raise Fault(message, stray, level=ROBUST if _may_be_rounded(name) else None)
+        message = f"the request with the id {shown(name)} was answered as {shown(stray.message.get('id'))}"
+        raise Fault(message, stray, level=TASTE if _may_be_rounded(name) else None)
 
 
 def _may_be_rounded(name: Any) -> bool:
@@ -179,7 +200,7 @@ def _may_be_rounded(name: Any) -> bool:
     return isinstance(name, int | float) and abs(name) > LARGEST_SAFE
 
 
-@rule(*NO_ANSWER, absent="no notification of a client was seen")
+@rule(*NO_ANSWER, absent="no notification of a client was seen", any_version=True)
 def no_answer(trace: Trace) -> Iterator[Case]:
     for entry in trace.entries:
         if entry.sender == "client" and entry.is_notification:
@@ -189,7 +210,7 @@ def no_answer(trace: Trace) -> Iterator[Case]:
     for stray in _unasked_answers(trace):
         # Behind an unanswered request it may be that one's answer, whose id was lost.
         if stray.message.get("id") is None and stray.number < first_unanswered:
-            yield RuleFinding(f"nothing was asked, and this answered: {stray.message}", (stray,))
+            yield RuleFinding(f"nothing was asked, and this answered: {shown(stray.message)}", (stray,))
 
 
 def _unasked_answers(trace: Trace) -> list[TraceEntry]:
@@ -237,7 +258,7 @@ async def malformed_notifications(agent: Candidate) -> None:
         client.send({"method": "session/cancel"})
         await _serves_on(client, "malformed notifications")
         for stray in client.trace.stray_answers:
-            raise Fault(f"a notification was answered with {stray.message}", stray)
+            raise Fault(f"a notification was answered with {shown(stray.message)}", stray)
 
 
 async def _serves_on(client: ScriptedClient, after: str) -> None:
@@ -249,7 +270,15 @@ async def _serves_on(client: ScriptedClient, after: str) -> None:
     require(answer.result is not None, f"after {after} session/new gave {describe(answer)}", answer.entry)
 
 
-@probe("A14", MUST, "while a turn runs, other requests are answered and a cancel is read", "prompt-turn")
+@probe(
+    "A14",
+    MUST,
+    "while a turn runs, other requests are answered and a cancel is read",
+    "prompt-turn",
+    "As a baseline, all Agents MUST support `session/new`, `session/prompt`, "
+    "`session/cancel`, and `session/update`. Clients MAY cancel an ongoing prompt turn "
+    "at any time.",
+)
 async def live_reader(agent: Candidate) -> None:
     async with agent.conversation() as (client, session):
         turn = client.ask_prompt(session, agent.slow_prompt)
@@ -268,7 +297,7 @@ async def _session_meanwhile(client: ScriptedClient, turn: int) -> RequestAnswer
     try:
         other = await client.new_session(within=client.timeout + bearable)
     except ScriptError as error:
-        raise Fault(f"while a turn ran {error}") from None
+        raise Fault(f"while a turn ran {error}", level=SHOULD) from None
     require(other.result is not None, f"a second session/new gave {describe(other)}", other.entry)
     prompt = next(each for each in client.trace.exchanges() if each.request.message["id"] == turn)
     if prompt.answer is not None and prompt.answer.number < other.entry.number:
@@ -281,7 +310,7 @@ async def _session_meanwhile(client: ScriptedClient, turn: int) -> RequestAnswer
         message = (
             f"session/new was answered only after the turn, and took {waited:.1f} s instead of {idle:.1f} s"
         )
-        raise Fault(message, prompt.answer, other.entry)
+        raise Fault(message, prompt.answer, other.entry, level=SHOULD)
     return other
 
 
@@ -292,7 +321,7 @@ def _seconds(exchange: TraceExchange) -> float:
 
 @probe(
     "A15",
-    ROBUST,
+    TASTE,
     "at the end of its input the agent exits within seconds and leaves no children",
     "transports",
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from coupler.conformance.agent.lifecycle import hold_bare_conversation
-from coupler.conformance.assertion import MUST, ROBUST, Case, RuleFinding, fault_unless, probe, rule
+from coupler.conformance.assertion import MUST, TASTE, Case, RuleFinding, fault_unless, probe, rule
 from coupler.conformance.candidate import Candidate
 from coupler.conformance.reading import (
     CONVERSATION_UPDATES,
@@ -16,6 +16,7 @@ from coupler.conformance.reading import (
     is_count,
     is_null_for_nothing,
     items,
+    shown,
     spans,
     value_at,
 )
@@ -26,7 +27,14 @@ PRIORITIES = ("high", "medium", "low")
 STATUSES = ("pending", "in_progress", "completed")
 
 
-@rule("A49", MUST, "every plan has all its entries, whole", "agent-plan", absent="no plan was seen")
+@rule(
+    "A49",
+    MUST,
+    "every plan has all its entries, whole",
+    "agent-plan",
+    "The Agent MUST send a complete list of all plan entries in each update and their current status.",
+    absent="no plan was seen",
+)
 def plans_are_complete(trace: Trace) -> Iterator[Case]:
     prompts = spans(trace, "session/prompt")
     last: dict[tuple[str, int], list[Any]] = {}
@@ -34,7 +42,7 @@ def plans_are_complete(trace: Trace) -> Iterator[Case]:
         entries = update.body.get("entries")
         bad = [entry for entry in items(entries) if not _is_plan_entry(entry)]
         if not isinstance(entries, list) or bad:
-            yield RuleFinding(f"this is no whole plan: {(bad or entries)!r:.200}", (update.entry,))
+            yield RuleFinding(f"this is no whole plan: {shown(bad or entries)}", (update.entry,))
             continue
         turn = str(update.session), _turn_number(update, prompts)
         patches = _is_patch(entries, last.get(turn, []))
@@ -49,14 +57,16 @@ def plans_are_complete(trace: Trace) -> Iterator[Case]:
     MUST,
     "usage is counted in integers from 0, and a cost has an amount and a currency",
     "prompt-turn",
+    "`used` and `size` are required and non-null token counts for the current session "
+    "context. `cost` is optional and, if present, `amount` and `currency` are required.",
     absent="no usage was seen",
 )
 def usage_is_counted(trace: Trace) -> Iterator[Case]:
     for update in trace.updates(None, "usage_update"):
         used, size, cost = (update.body.get(name) for name in ("used", "size", "cost"))
         counted = is_count(used) and is_count(size)
-        yield fault_unless(counted, f"used is {used!r:.100}, size is {size!r:.100}", update.entry)
-        yield fault_unless(cost is None or _is_cost(cost), f"the cost is {cost!r:.200}", update.entry)
+        yield fault_unless(counted, f"used is {shown(used, 100)}, size is {shown(size, 100)}", update.entry)
+        yield fault_unless(cost is None or _is_cost(cost), f"the cost is {shown(cost)}", update.entry)
 
 
 N01 = (
@@ -64,10 +74,19 @@ N01 = (
     MUST,
     "compaction is shown only to a client with session.compaction",
     "schema: CompactionCapabilities",
+    "Agents MUST only send this update when the Client advertised `ClientSessionCapabilities::compaction`.",
 )
 
 
-N02 = ("N02", MUST, "notices are given only to a client with session.notices", "schema: NoticeCapabilities")
+N02 = (
+    "N02",
+    MUST,
+    "notices are given only to a client with session.notices",
+    "schema: NoticeCapabilities",
+    "Omitted or `null` both mean the client does not advertise support. Clients and "
+    "Agents MUST treat all capabilities omitted in the `initialize` request as "
+    "UNSUPPORTED.",
+)
 
 
 @probe(*N01)
@@ -97,6 +116,7 @@ def notices_are_asked_for(trace: Trace) -> Iterator[Case]:
     MUST,
     "everything that the agent says is valid by the published schema",
     "schema",
+    "Clients and Agents MUST agree on a protocol version and act according to its specification.",
     absent="the agent said nothing",
 )
 def everything_is_valid(trace: Trace) -> Iterator[Case]:
@@ -107,7 +127,7 @@ def everything_is_valid(trace: Trace) -> Iterator[Case]:
 
 @rule(
     "T11",
-    ROBUST,
+    TASTE,
     "no update is about a session whose id the client has not been given yet",
     "session-setup",
     absent="no session/new was answered with a session",
@@ -122,9 +142,8 @@ def sessions_begin_with_their_answer(trace: Trace) -> Iterator[Case]:
         yield None
         for update in trace.updates(session):
             if update.entry.number < exchange.answer.number:
-                message = f"{update.kind!r:.100} came before the answer to session/new"
-                is_note = update.kind not in CONVERSATION_UPDATES
-                yield RuleFinding(message, (update.entry, exchange.answer), is_note)
+                message = f"{shown(update.kind, 100)} came before the answer to session/new"
+                yield RuleFinding(message, (update.entry, exchange.answer))
 
 
 def _is_plan_entry(entry: Any) -> bool:
@@ -178,8 +197,8 @@ def _validity(entry: TraceEntry, trace: Trace) -> Case:
     if entry.method is not None and not entry.method.startswith(("_", "$/")):
         method = METHODS.get(entry.method)
         if method is None or method.direction == "agent":
-            return RuleFinding(f"clients have no method {entry.method!r:.100}", (entry,))
+            return RuleFinding(f"clients have no method {shown(entry.method, 100)}", (entry,))
     wrong = [problem for problem in schema_problems(entry, trace) if not problem.is_stray_key]
     if [problem.path for problem in wrong] == ["result"] and is_null_for_nothing(entry, trace):
-        return RuleFinding("a result is null where the schema has an object", (entry,), is_note=True)
+        return RuleFinding("a result is null where the schema has an object", (entry,), level=TASTE)
     return fault_unless(not wrong, "; ".join(map(str, wrong)), entry)

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from coupler.conformance.assertion import MUST, ROBUST, Case, RuleFinding, fault_unless, rule, scenario
+from coupler.conformance.assertion import MUST, TASTE, Case, RuleFinding, fault_unless, rule, scenario
 from coupler.conformance.client.open_world import begin, finish
-from coupler.conformance.reading import value_at
+from coupler.conformance.reading import shown, value_at
 from coupler.conformance.scripted_agent import ScriptedAgent
 from coupler.recording.traces import Trace, TraceExchange
 
@@ -92,6 +92,7 @@ async def _read(agent: ScriptedAgent, directory: Path, outside: Path) -> None:
     MUST,
     "a write makes the file, a read keeps to line and limit, and nothing outside of the roots is touched",
     "file-system",
+    "The Client MUST create the file if it doesn't exist.",
     absent="the client advertises neither fs.readTextFile nor fs.writeTextFile",
     side="client",
 )
@@ -107,7 +108,7 @@ def serves_files(trace: Trace) -> Iterator[Case]:
         # Whether the last line's end belongs to an excerpt is not said anywhere.
         good = isinstance(content, str) and content.removesuffix("\n") == expected.removesuffix("\n")
         asked = {key: exchange.params[key] for key in ("line", "limit") if key in exchange.params}
-        message = f"a read with {asked} was {_described(exchange)}; the file has {expected!r} there"
+        message = f"a read with {asked} was {_described(exchange)}; the file has {shown(expected)} there"
         yield fault_unless(good, message, exchange.request)
     for method in ("fs/write_text_file", "fs/read_text_file"):
         for name, what in ((OUTSIDE, "a file outside of the roots"), (LINK, "a link that leads outside")):
@@ -116,13 +117,13 @@ def serves_files(trace: Trace) -> Iterator[Case]:
                 yield fault_unless(_keeps_out(exchange), message, exchange.request)
     for note in trace.notifications(ON_DISK):
         found = value_at(note.params, "content")
-        there = "there is no file" if found is None else f"the file holds {found!r:.100}"
+        there = "there is no file" if found is None else f"the file holds {shown(found, 100)}"
         yield RuleFinding(f"after the write to {value_at(note.params, 'path')} {there}", (note,))
 
 
 @rule(
     "X06",
-    ROBUST,
+    TASTE,
     "reading a file that does not exist is an error, not an empty text",
     "file-system",
     absent="the client does not advertise fs.readTextFile",
@@ -158,4 +159,4 @@ def _excerpt(line: int | None, limit: int | None) -> str:
 def _described(exchange: TraceExchange) -> str:
     if exchange.answer is None:
         return "not answered"
-    return f"answered with {exchange.error or exchange.result!r:.200}"
+    return f"answered with {shown(exchange.error or exchange.result)}"

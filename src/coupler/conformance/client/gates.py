@@ -7,7 +7,7 @@ from typing import Any
 
 from coupler.conformance.assertion import MUST, Case, fault_unless, rule, scenario
 from coupler.conformance.client.open_world import begin, finish
-from coupler.conformance.reading import is_absolute, items, objects, value_at
+from coupler.conformance.reading import is_absolute, items, objects, shown, value_at
 from coupler.conformance.scripted_agent import ScriptedAgent
 from coupler.recording.traces import Trace, TraceExchange
 
@@ -85,6 +85,8 @@ async def malformed_flags(agent: ScriptedAgent) -> None:
     MUST,
     "load, resume, list, delete, close and logout are only called when advertised; null means no",
     "session-setup",
+    "If `loadSession` is `false` or not present, the Agent does not support loading "
+    "sessions and Clients MUST NOT attempt to call `session/load`.",
     absent="the client opened no session with an agent that advertises none of them",
     side="client",
 )
@@ -94,7 +96,8 @@ def calls_only_what_is_advertised(trace: Trace) -> Iterator[Case]:
         if gate is not None:
             yield fault_unless(
                 _is_advertised(trace, gate),
-                f"{exchange.method} was called and {gate} is {value_at(trace.agent_capabilities, gate)!r}",
+                f"{exchange.method} was called and {gate} is "
+                f"{shown(value_at(trace.agent_capabilities, gate))}",
                 exchange.request,
             )
     if trace.exchanges("session/new") and not any(_is_advertised(trace, gate) for gate in GATES.values()):
@@ -106,6 +109,8 @@ def calls_only_what_is_advertised(trace: Trace) -> Iterator[Case]:
     MUST,
     "a prompt holds only blocks that the agent takes",
     "content",
+    "Clients MUST restrict types of content according to the Prompt Capabilities "
+    "established during initialization.",
     absent="the client sent no prompt",
     side="client",
 )
@@ -127,16 +132,18 @@ def sends_only_blocks_that_are_taken(trace: Trace) -> Iterator[Case]:
     MUST,
     "a session is opened with an absolute cwd and mcpServers, http and sse ones only when advertised",
     "session-setup",
+    "Before using HTTP or SSE transports, Clients MUST verify the Agent's capabilities "
+    "during initialization. All file paths in the protocol MUST be absolute.",
     absent="the client opened no session",
     side="client",
 )
 def opens_sessions_properly(trace: Trace) -> Iterator[Case]:
     for exchange in _setups(trace):
         params, request = exchange.params, exchange.request
-        yield fault_unless(is_absolute(params.get("cwd")), f"cwd is {params.get('cwd')!r}", request)
+        yield fault_unless(is_absolute(params.get("cwd")), f"cwd is {shown(params.get('cwd'))}", request)
         if exchange.method != "session/resume":
             servers = params.get("mcpServers", "missing")
-            yield fault_unless(isinstance(servers, list), f"mcpServers is {servers!r}", request)
+            yield fault_unless(isinstance(servers, list), f"mcpServers is {shown(servers)}", request)
         for server in objects(params.get("mcpServers")):
             kind = server.get("type")
             if kind in ("http", "sse"):
@@ -150,6 +157,8 @@ def opens_sessions_properly(trace: Trace) -> Iterator[Case]:
     MUST,
     "additionalDirectories are only sent when advertised, and are absolute",
     "session-setup",
+    "Clients MUST only send `additionalDirectories` when the Agent advertises "
+    "`sessionCapabilities.additionalDirectories`.",
     absent="the client opened no session",
     side="client",
 )
@@ -160,9 +169,11 @@ def adds_directories_only_when_advertised(trace: Trace) -> Iterator[Case]:
             yield None
             continue
         advertised = _is_advertised(trace, "sessionCapabilities.additionalDirectories")
-        yield fault_unless(advertised, f"additionalDirectories is {directories!r}", exchange.request)
+        yield fault_unless(advertised, f"additionalDirectories is {shown(directories)}", exchange.request)
         for directory in items(directories):
-            yield fault_unless(is_absolute(directory), f"{directory!r} is not absolute", exchange.request)
+            yield fault_unless(
+                is_absolute(directory), f"{shown(directory)} is not absolute", exchange.request
+            )
 
 
 def _setups(trace: Trace) -> list[TraceExchange]:

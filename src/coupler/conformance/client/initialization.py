@@ -19,7 +19,7 @@ from coupler.conformance.candidate import KILLED
 from coupler.conformance.client.open_world import begin, finish
 from coupler.conformance.peers import RequestRefused
 from coupler.conformance.play import LOGGED_IN, LOGIN_VARIABLE
-from coupler.conformance.reading import objects, value_at
+from coupler.conformance.reading import objects, shown, value_at
 from coupler.conformance.scripted_agent import ScriptedAgent
 from coupler.recording.traces import AUTH_REQUIRED, INVALID_PARAMS, Trace
 
@@ -65,6 +65,8 @@ def permission(call: str, title: str) -> dict[str, Any]:
     MUST,
     "the first message is initialize with an integer version, and nothing follows until it is answered",
     "initialization",
+    "Before a Session can be created, Clients MUST initialize the connection by calling "
+    "the `initialize` method.",
     absent="the client sent nothing",
     side="client",
 )
@@ -74,11 +76,11 @@ def begins_with_initialize(trace: Trace) -> Iterator[Case]:
         if trace.exit_code is not None:
             yield RuleFinding("the client sent nothing")
         return
-    yield fault_unless(sent[0].method == "initialize", f"the first message is {sent[0].line!r:.200}", sent[0])
+    yield fault_unless(sent[0].method == "initialize", f"the first message is {shown(sent[0].line)}", sent[0])
     for exchange in trace.exchanges("initialize"):
         version = exchange.params.get("protocolVersion")
         good = type(version) is int and 1 <= version <= 65535
-        yield fault_unless(good, f"protocolVersion is {version!r}", exchange.request)
+        yield fault_unless(good, f"protocolVersion is {shown(version)}", exchange.request)
         answered = exchange.answer.number if exchange.answer is not None else len(trace.entries)
         early = [entry for entry in sent if exchange.request.number < entry.number < answered]
         yield fault_unless(not early, "a message was sent before initialize was answered", *early)
@@ -101,6 +103,9 @@ async def future_version(agent: ScriptedAgent) -> None:
     SHOULD,
     "a version that the client does not speak makes it disconnect and tell the user",
     "initialization#version-negotiation",
+    "If the Client does not support the version specified by the Agent in the "
+    "`initialize` response, the Client SHOULD close the connection and inform the user "
+    "about it.",
     absent="no version was answered that the client had not asked for",
     side="client",
 )
@@ -166,6 +171,7 @@ def _authenticate(params: dict[str, Any]) -> dict[str, Any]:
     MUST,
     "a login in a terminal is never passed to authenticate",
     "authentication",
+    "The Client MUST NOT send an `authenticate` request for a terminal method.",
     absent="the client does not advertise auth.terminal, so that it was offered no such login",
     side="client",
 )
@@ -180,6 +186,6 @@ def keeps_terminal_logins_out_of_the_wire(trace: Trace) -> Iterator[Case]:
             method = login.params.get("methodId")
             yield fault_unless(
                 not isinstance(method, str) or method not in terminal,
-                f"authenticate was called with the terminal method {method!r}",
+                f"authenticate was called with the terminal method {shown(method)}",
                 login.request,
             )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from coupler.conformance.assertion import MUST, Case, RuleFinding, fault_unless, rule, scenario
+from coupler.conformance.assertion import MUST, TASTE, Case, RuleFinding, fault_unless, rule, scenario
 from coupler.conformance.candidate import KILLED
 from coupler.conformance.client.open_world import begin, finish
 from coupler.conformance.client.turns import CANCEL
 from coupler.conformance.peers import RequestRefused
-from coupler.conformance.reading import is_null_for_nothing, value_at
+from coupler.conformance.reading import is_null_for_nothing, shown, value_at
 from coupler.conformance.scripted_agent import ScriptedAgent
 from coupler.recording.traces import (
     INVALID_PARAMS,
@@ -67,7 +67,7 @@ async def pages(agent: ScriptedAgent) -> None:
 def _page(trace: Trace, params: dict[str, Any]) -> dict[str, Any]:
     cursor = params.get("cursor")
     if cursor is not None and cursor not in PAGES:
-        raise RequestRefused(INVALID_PARAMS, f"there is no cursor {cursor!r}")
+        raise RequestRefused(INVALID_PARAMS, f"there is no cursor {shown(cursor)}")
     if len(trace.exchanges("session/list")) > MOST_PAGES:
         raise RequestRefused(INVALID_PARAMS, f"{MOST_PAGES} pages were given of a list that has {len(PAGES)}")
     session, following = PAGES[cursor]
@@ -80,6 +80,8 @@ def _page(trace: Trace, params: dict[str, Any]) -> dict[str, Any]:
     MUST,
     "an unknown request is refused with -32601; a cursor is sent back as it came, and none means the end",
     "extensibility",
+    "Clients MUST treat cursors as opaque tokens — do not parse, modify, or persist "
+    "them. Clients MUST treat a missing `nextCursor` as the end of results.",
     absent="the client got no unknown request and listed no sessions",
     side="client",
 )
@@ -87,12 +89,14 @@ def refuses_unknown_requests(trace: Trace) -> Iterator[Case]:
     for method in UNKNOWN_METHODS:
         for exchange in trace.exchanges(method, "agent"):
             if exchange.answer is None:
-                yield RuleFinding(f"the unknown request {method!r} was not answered", (exchange.request,))
+                yield RuleFinding(
+                    f"the unknown request {shown(method)} was not answered", (exchange.request,)
+                )
                 continue
             code = value_at(exchange.error, "code")
-            result = f"the result {exchange.answer.message.get('result')!r:.100}"
+            result = f"the result {shown(exchange.answer.message.get('result'), 100)}"
             given = result if exchange.error is None else f"the error {code}"
-            message = f"the unknown request {method!r} was answered with {given}"
+            message = f"the unknown request {shown(method)} was answered with {given}"
             yield fault_unless(code == METHOD_NOT_FOUND, message, exchange.request, exchange.answer)
     yield from _judge_paging(trace)
 
@@ -129,9 +133,9 @@ def _judge_cursor(exchange: TraceExchange, given: list[Any], unused: list[Any], 
     if cursor is None:
         return None
     if cursor not in given:
-        return RuleFinding(f"the cursor {cursor!r} was never given; given were {given}", (request,))
+        return RuleFinding(f"the cursor {shown(cursor)} was never given; given were {given}", (request,))
     asks_on = cursor in ended and cursor not in unused
-    message = f"the page of the cursor {cursor!r} had no nextCursor, and the client asked once more"
+    message = f"the page of the cursor {shown(cursor)} had no nextCursor, and the client asked once more"
     return fault_unless(not asks_on, message, request)
 
 
@@ -140,6 +144,7 @@ def _judge_cursor(exchange: TraceExchange, given: list[Any], unused: list[Any], 
     MUST,
     "every answer has the id of a request, in value and type, and there is one for each",
     "JSON-RPC",
+    "It MUST be the same as the value of the id member in the Request Object.",
     absent="the client answered no request",
     side="client",
 )
@@ -174,6 +179,7 @@ def _was_waited_for(exchange: TraceExchange, trace: Trace) -> bool:
     MUST,
     "everything that the client sends is one line of JSON-RPC that the schema allows",
     "schema",
+    "The client MUST NOT write anything to the agent's `stdin` that is not a valid ACP message.",
     absent="the client sent nothing",
     side="client",
 )
@@ -182,18 +188,18 @@ def sends_valid_frames(trace: Trace) -> Iterator[Case]:
         if entry.sender != "client":
             continue
         if not entry.message:
-            yield RuleFinding(f"a line is no JSON object: {entry.line!r:.200}", (entry,))
+            yield RuleFinding(f"a line is no JSON object: {shown(entry.line)}", (entry,))
             continue
         found = schema_problems(entry, trace)
         wrong = [problem for problem in found if not problem.is_draft]
         if [problem.path for problem in wrong] == ["result"] and is_null_for_nothing(entry, trace):
-            yield RuleFinding("a result is null where the schema has an object", (entry,), is_note=True)
+            yield RuleFinding("a result is null where the schema has an object", (entry,), level=TASTE)
             continue
         yield fault_unless(not wrong, f"{_name(entry.method)}: {'; '.join(map(str, wrong))}", entry)
         for problem in found:
             if problem.is_draft:
                 yield RuleFinding(
-                    f"{_name(entry.method)} has a draft field: {problem}", (entry,), is_note=True
+                    f"{_name(entry.method)} has a draft field: {problem}", (entry,), level=TASTE
                 )
 
 

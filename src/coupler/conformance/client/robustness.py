@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 
-from coupler.conformance.assertion import PLAIN_TURN, ROBUST, Case, fault_unless, rule, scenario
+from coupler.conformance.assertion import PLAIN_TURN, TASTE, Case, fault_unless, rule, scenario
 from coupler.conformance.candidate import KILLED
 from coupler.conformance.client.open_world import LAST_WORDS, begin, ending, finish, survives
 from coupler.conformance.scripted_agent import ScriptedAgent
@@ -114,7 +114,7 @@ async def error(agent: ScriptedAgent) -> None:
 
 @rule(
     "X01",
-    ROBUST,
+    TASTE,
     "a plain turn is gone through to its end, and the client ends with exit code 0",
     "prompt-turn",
     absent="the scenario was not played",
@@ -126,7 +126,7 @@ def goes_through_a_plain_turn(trace: Trace) -> Iterator[Case]:
 
 @rule(
     "X09",
-    ROBUST,
+    TASTE,
     "an update before the answer to session/new breaks nothing",
     "session-setup",
     absent="the scenario was not played",
@@ -138,7 +138,7 @@ def takes_an_early_update(trace: Trace) -> Iterator[Case]:
 
 @rule(
     "X10",
-    ROBUST,
+    TASTE,
     "a line on stdout that is no message is passed over",
     "transports",
     absent="the scenario was not played",
@@ -150,7 +150,7 @@ def passes_over_noise(trace: Trace) -> Iterator[Case]:
 
 @rule(
     "X11",
-    ROBUST,
+    TASTE,
     "many updates that arrive at once with the answer are all handled",
     "prompt-turn",
     absent="the scenario was not played",
@@ -162,7 +162,7 @@ def takes_a_burst(trace: Trace) -> Iterator[Case]:
 
 @rule(
     "X12",
-    ROBUST,
+    TASTE,
     "a line of 20 MB is read",
     "transports",
     absent="the scenario was not played",
@@ -174,7 +174,7 @@ def reads_a_huge_line(trace: Trace) -> Iterator[Case]:
 
 @rule(
     "X13",
-    ROBUST,
+    TASTE,
     "an agent that dies in mid-turn ends the client's waiting, and is reported as a failure",
     "transports",
     absent="the scenario was not played",
@@ -187,7 +187,7 @@ def notices_a_crash(trace: Trace) -> Iterator[Case]:
 
 @rule(
     "X14",
-    ROBUST,
+    TASTE,
     "an error as the answer to a prompt is reported as a failure, in its words",
     "prompt-turn",
     absent="the scenario was not played",

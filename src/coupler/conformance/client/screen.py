@@ -90,6 +90,7 @@ async def _ask_person(agent: ScriptedAgent, turn: HeldPrompt, id: str, question:
     MUST,
     "plans, lists and a tool's content are replaced by the next ones, not merged",
     "agent-plan",
+    "The Client MUST replace the current plan completely.",
     absent=BY_HAND + REPLACED,
     side="client",
 )
@@ -102,6 +103,7 @@ def shows_replacements(trace: Trace) -> Iterator[Case]:
     MUST,
     "null in a tool call's update leaves the value, in a session's it clears it",
     "tool-calls",
+    "`name`: Omitting it or sending `null` both mean that the existing name is left unchanged.",
     absent=BY_HAND + KEPT,
     side="client",
 )
@@ -114,6 +116,7 @@ def shows_what_null_means(trace: Trace) -> Iterator[Case]:
     SHOULD,
     "options are preferred to modes; an unknown type is ignored, an unknown category is fine",
     "session-config-options",
+    "Clients that support config options SHOULD use `configOptions` exclusively and ignore `modes`.",
     absent=BY_HAND + OPTIONS,
     side="client",
 )

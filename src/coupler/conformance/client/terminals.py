@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from coupler.conformance.assertion import MUST, ROBUST, Case, RuleFinding, fault_unless, rule, scenario
+from coupler.conformance.assertion import MUST, TASTE, Case, RuleFinding, fault_unless, rule, scenario
 from coupler.conformance.client.open_world import begin, finish
-from coupler.conformance.reading import value_at
+from coupler.conformance.reading import shown, value_at
 from coupler.conformance.scripted_agent import ScriptedAgent
 from coupler.recording.traces import Trace, TraceExchange
 
@@ -98,6 +98,9 @@ async def _create(
     MUST,
     "a terminal is there at once, and the end of its output is kept, cut between characters, as truncated",
     "terminals",
+    "The Client returns a Terminal ID immediately without waiting for completion. The "
+    "Client MUST ensure truncation happens at a character boundary to maintain valid "
+    "string output.",
     absent="the client does not advertise terminal",
     side="client",
 )
@@ -119,11 +122,11 @@ def _judge_cut(output: TraceExchange) -> Iterator[Case]:
         return
     size = len(text.encode(errors="surrogatepass"))
     yield fault_unless(size <= LIMIT, f"outputByteLimit is {LIMIT}, the output has {size} bytes", request)
-    yield fault_unless("\ufffd" not in text, f"a character was cut in two: {text!r:.100}", request)
+    yield fault_unless("\ufffd" not in text, f"a character was cut in two: {shown(text, 100)}", request)
     kept = bool(text) and OUTPUT.endswith(text.replace("\r", ""))
-    yield fault_unless(kept, f"the output is not the end of what was written: {text!r:.100}", request)
+    yield fault_unless(kept, f"the output is not the end of what was written: {shown(text, 100)}", request)
     truncated = value_at(output.result, "truncated")
-    yield fault_unless(truncated is True, f"truncated is {truncated!r}", request)
+    yield fault_unless(truncated is True, f"truncated is {shown(truncated)}", request)
 
 
 @rule(
@@ -131,6 +134,8 @@ def _judge_cut(output: TraceExchange) -> Iterator[Case]:
     MUST,
     "kill keeps a terminal's id usable; after release every call on it fails",
     "terminals",
+    "The `terminal/kill` method terminates a command without releasing the terminal. "
+    "After release the terminal ID becomes invalid for all other `terminal/*` methods.",
     absent="the client does not advertise terminal, or its terminals cannot be created",
     side="client",
 )
@@ -156,6 +161,8 @@ def voids_a_terminal_when_released(trace: Trace) -> Iterator[Case]:
     MUST,
     "a terminal's command gets its arguments, environment and directory, and its exit code is told",
     "terminals",
+    "`args`: Array of command arguments. `env`: Environment variables for the command. "
+    "`cwd`: Working directory for the command.",
     absent="the client does not advertise terminal, or its terminals cannot be created",
     side="client",
 )
@@ -165,13 +172,15 @@ def runs_as_asked(trace: Trace) -> Iterator[Case]:
         yield fault_unless(good, f"terminal/wait_for_exit was {_described(wait)}", wait.request)
     for output in _about(trace, TELLS, "terminal/output"):
         told = str(value_at(output.result, "output")).strip()
-        message = f"of argument, environment and directory the command told {told!r:.200} instead of {TOLD!r}"
+        message = (
+            f"of argument, environment and directory the command told {shown(told)} instead of {shown(TOLD)}"
+        )
         yield fault_unless(told == TOLD, message, output.request)
 
 
 @rule(
     "X08",
-    ROBUST,
+    TASTE,
     "a pending wait_for_exit does not keep the client from serving the kill that ends it",
     "terminals",
     absent="the client does not advertise terminal, or its terminals cannot be created",
@@ -204,4 +213,4 @@ def _about(trace: Trace, program: str, method: str) -> list[TraceExchange]:
 def _described(exchange: TraceExchange) -> str:
     if exchange.answer is None:
         return "not answered"
-    return f"answered with {exchange.error or exchange.result!r:.200}"
+    return f"answered with {shown(exchange.error or exchange.result)}"

@@ -9,7 +9,7 @@ from coupler.conformance.candidate import KILLED
 from coupler.conformance.client.initialization import permission
 from coupler.conformance.client.open_world import begin, ending
 from coupler.conformance.peers import ScriptError
-from coupler.conformance.reading import objects, value_at
+from coupler.conformance.reading import objects, shown, value_at
 from coupler.conformance.scripted_agent import ScriptedAgent
 from coupler.recording.traces import CANCELLED, Trace, TraceEntry, TraceExchange
 
@@ -58,6 +58,8 @@ async def cancel(agent: ScriptedAgent) -> None:
     MUST,
     "on a cancel every pending permission is answered with the outcome cancelled",
     "prompt-turn#cancellation",
+    "The Client MUST respond to all pending `session/request_permission` requests with "
+    "the `cancelled` outcome.",
     absent="the client did not cancel while a permission was pending, not even when it got Ctrl-C; "
     "try it by hand: `coupler check --client`",
     side="client",
@@ -68,7 +70,9 @@ def cancels_permissions(trace: Trace) -> Iterator[Case]:
             if not _is_pending(exchange, cancel):
                 continue
             outcome = value_at(exchange.result, "outcome.outcome")
-            answer = "not answered" if exchange.answer is None else f"answered with {outcome or 'an error'!r}"
+            answer = (
+                "not answered" if exchange.answer is None else f"answered with {shown(outcome or 'an error')}"
+            )
             yield fault_unless(
                 outcome == "cancelled" or value_at(exchange.error, "code") == CANCELLED,
                 f"a permission that was pending when the turn was cancelled was {answer}",
@@ -82,6 +86,7 @@ def cancels_permissions(trace: Trace) -> Iterator[Case]:
     SHOULD,
     "after a cancel the client takes updates until the prompt is answered, and does not hang",
     "prompt-turn#cancellation",
+    "The Client SHOULD still accept tool call updates received after sending `session/cancel`.",
     absent="the client did not cancel, not even when it got Ctrl-C; try it by hand: `coupler check --client`",
     side="client",
 )
@@ -101,6 +106,7 @@ def waits_after_a_cancel(trace: Trace) -> Iterator[Case]:
     MUST,
     "a permission is answered with one of the options that were offered, or with cancelled",
     "tool-calls#requesting-permission",
+    "`selected` with an `optionId` - The ID of the selected permission option.",
     absent="the client answered no permission",
     side="client",
 )
@@ -114,7 +120,10 @@ def picks_an_offered_option(trace: Trace) -> Iterator[Case]:
             value_at(outcome, "outcome") == "selected" and value_at(outcome, "optionId") in offered
         )
         yield fault_unless(
-            good, f"offered were {offered}, the outcome is {outcome!r}", exchange.request, exchange.answer
+            good,
+            f"offered were {offered}, the outcome is {shown(outcome)}",
+            exchange.request,
+            exchange.answer,
         )
 
 
