@@ -24,8 +24,9 @@ def assertions(side: Side) -> str:
     for assertion in catalogue(side):
         address = section_address(assertion.section)
         section = f"[{assertion.section}]({address})" if address else assertion.section
-        rows.append((assertion.id, assertion.level.value, assertion.sentence, section))
-    return table(("id", "level", "assertion", "section"), rows)
+        clause = assertion.clause.replace("|", "\\|") or "(left open)"
+        rows.append((assertion.id, assertion.level.value, assertion.sentence, clause, section))
+    return table(("id", "level", "assertion", "the specification says", "section"), rows)
 
 
 if __name__ == "__main__":
