@@ -288,9 +288,11 @@ class Session:
         self.tell_settings(mode_changed=self.mode != mode)
 
     def set_commands(self, commands: Sequence[Command]) -> None:
-        """Offer other slash commands from now on."""
+        """Offer other slash commands from now on; the client is told."""
+        before = self._offered_commands()
         self._commands = declared_commands(commands)
-        self._send_commands()
+        if self._offered_commands() != before:
+            self._send_commands()
 
     def add_secret(self, name: str, value: str) -> None:
         """Redact this value from now on: its name is shown in its place."""
@@ -330,7 +332,7 @@ class Session:
         self._title = self.secrets.mask(whole) if whole is not None else None
         if self.outlet.journal is not None:
             self.outlet.journal.keep(Info(self._title))
-        self._tell(Info(self._title))
+        self._tell_title()
 
     def tell_settings(self, *, mode_changed: bool) -> None:
         """Journal the mode and options, and send them to the client, the mode also as a mode update."""
@@ -342,15 +344,19 @@ class Session:
         if options is not UNSET:
             self._tell(Options(options))
 
-    def become_known(self) -> None:
-        """Send the title and commands, because the client knows the session now; the commands twice."""
+    def become_known(self, *, again: bool = True) -> None:
+        """Send the title, if it is news, and the commands, because the client knows the session now.
+
+        `again` sends the commands once more after a moment, or when the next turn begins if that is earlier.
+        """
         self._is_known = True
-        if self.title != self._known_title:
-            self.outlet.show(Info(self.title))
+        self._stop_repeating()
+        self._tell_title()
         if self._commands:
             self._send_commands()
-            loop = asyncio.get_running_loop()
-            self._commands_again = loop.call_later(COMMANDS_AGAIN, self._send_commands)
+            if again:
+                loop = asyncio.get_running_loop()
+                self._commands_again = loop.call_later(COMMANDS_AGAIN, self._repeat_commands)
 
     def admit(self, request: Request, blocks: tuple[ContentBlock, ...], meta: Mapping[str, Any]) -> None:
         """Start the turn of a prompt, before the next message is read."""
@@ -358,6 +364,9 @@ class Session:
             raise session_busy(self.id)
         self._refuse_unaccepted(blocks)
         request.lane = self.id
+        if self._commands_again is not None:
+            # Later they could come after the turn's answer, where nothing is expected but news.
+            self._repeat_commands()
         self.secrets.look_again()
         self.outlet.begin_turn()
         turn = Turn(self, blocks, meta)
@@ -417,8 +426,7 @@ class Session:
     def stop_updates(self) -> None:
         """Send the client no more updates of settings and commands, because the session is being closed."""
         self._is_known = False
-        if self._commands_again is not None:
-            self._commands_again.cancel()
+        self._stop_repeating()
 
     def keep_state(self) -> None:
         """Journal the agent's state as it is now; raises StateError if it cannot be encoded."""
@@ -443,7 +451,24 @@ class Session:
             self.set_title(f"{first_line[: LONGEST_TITLE - 1].rstrip()}…" if cut else first_line)
 
     def _send_commands(self) -> None:
-        self._tell(Commands(tuple(command.as_available() for command in self._commands)))
+        self._tell(self._offered_commands())
+
+    def _offered_commands(self) -> Commands:
+        return Commands(tuple(command.as_available() for command in self._commands))
+
+    def _repeat_commands(self) -> None:
+        self._stop_repeating()
+        self._send_commands()
+
+    def _stop_repeating(self) -> None:
+        if self._commands_again is not None:
+            self._commands_again.cancel()
+            self._commands_again = None
+
+    def _tell_title(self) -> None:
+        if self._is_known and self._title != self._known_title:
+            self._known_title = self._title
+            self.outlet.show(Info(self._title))
 
     def _tell(self, event: EmittedEvent) -> None:
         """Send a change, unless the client does not know the session yet: then it is part of the answer."""

@@ -439,8 +439,12 @@ class SessionRequestHandler:
 
         async def reopen() -> v1.LoadSessionResponse | v1.ResumeSessionResponse:
             session = await self._sessions.reopen(session_id, place, self._editor, replaying=replaying)
+            if replaying:
+                # The client takes the history already, and after the answer it expects nothing more.
+                session.become_known(again=False)
+                return response(*_settings(session), meta=_meta(session))
             request.when_answered(session.become_known)
-            if not replaying and (usage := await self._sessions.kept_usage(session)) is not None:
+            if (usage := await self._sessions.kept_usage(session)) is not None:
                 # No part of the history: without it the next turn would seem to cost what all have cost.
                 request.when_answered(lambda: session.outlet.show(usage))
             return response(*_settings(session), meta=_meta(session))

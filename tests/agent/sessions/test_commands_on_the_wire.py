@@ -2,7 +2,7 @@
 
 from agent.sessions.steps import reopen, setup
 from agent.steps import update_of
-from raw_client import texts
+from raw_client import is_answer_to, texts
 
 COMMANDING = """
 from coupler import Agent, Command
@@ -89,3 +89,56 @@ def test_an_agent_without_commands_sends_none(converse, tmp_path):
 
     assert updates == []
     assert not [frame for frame in client.rest() if frame.get("method") == "session/update"]
+
+
+def kinds_behind(client):
+    """The kinds of the updates that come until the agent ends."""
+    client.close_stdin()
+    client.wait()
+    return [update_of(frame)["sessionUpdate"] for frame in client.rest() if "method" in frame]
+
+
+def test_a_load_tells_them_before_its_answer_and_nothing_of_what_is_known_after_it(converse, tmp_path):
+    client, _ = converse(COMMANDING)
+    session = client.new_session(str(tmp_path))
+    client.prompt(session, "Name this session")
+    client._held.clear()
+
+    updates, answer = reopen(client, "session/load", session, tmp_path)
+
+    assert "error" not in answer
+    told = [update["sessionUpdate"] for update in updates]
+    assert told[-1] == "available_commands_update"
+    assert told.count("session_info_update") == 1
+    assert kinds_behind(client) == []
+
+
+def test_a_turn_that_begins_before_they_are_told_again_has_them_before_its_answer(converse):
+    client, session = converse(COMMANDING)
+    cancel = {"method": "session/cancel", "params": {"sessionId": session}}
+    prompt = client.prompt_request(session, "/plan")
+
+    client.send(prompt, cancel)
+    *before, _ = client.read_until(lambda frame: is_answer_to(frame, prompt["id"]))
+
+    told = [update_of(frame)["sessionUpdate"] for frame in before]
+    assert told.count("available_commands_update") == 2
+    assert kinds_behind(client) == []
+
+
+def test_commands_and_titles_that_are_the_same_are_no_news(share):
+    client, session = share("""
+    from coupler import Agent, Command
+
+    class Repeating(Agent):
+        async def prompt(self, turn):
+            for _ in range(3):
+                turn.session.set_title("A title")
+                turn.session.set_commands([Command("go", "Go on")])
+    """)
+    updates, _ = client.prompt(session, "")
+
+    assert sorted(update["sessionUpdate"] for update in updates) == [
+        "available_commands_update",
+        "session_info_update",
+    ]
