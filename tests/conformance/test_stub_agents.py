@@ -184,6 +184,14 @@ def test_a_right_agent_conforms_whatever_its_ways(kind: str, assertions: list[st
     assert report["passes"]
 
 
+def test_a_relayed_agent_conforms(stub: Path) -> None:
+    relay = [sys.executable, "-m", "coupler", "serve", "--", sys.executable, stub, "plain"]
+    done = run("check", "--only", "A01,A28,A44,A45,A52,S01", "--json", "--", *relay)
+
+    counts = json.loads(done.stdout)["counts"]
+    assert (done.returncode, counts["passed"], counts["skipped"]) == (0, 6, 0), done.stdout
+
+
 def test_the_doctor_takes_title_commands_and_usage_after_the_answer(stub: Path) -> None:
     healthy, found = diagnosed(stub, "late")
 
