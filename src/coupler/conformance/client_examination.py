@@ -185,6 +185,6 @@ def _in_words(report: ConformanceReport) -> str:
     lines = [f"**{report.verdict()}**", ""]
     for result in report.results:
         if result.outcome != "passed":
-            lines.append(f"- {result.assertion.id} {result.outcome}: {result.assertion.sentence}")
+            lines.append(f"- {result.assertion.id} {result.standing}: {result.assertion.sentence}")
             lines.append(f"  {result.message}")
     return "\n".join(lines)
