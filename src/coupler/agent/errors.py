@@ -33,6 +33,21 @@ SHUTTING_DOWN = ErrorReason("shutting_down", -32600, "The agent is ending and ta
 LONGEST_MESSAGE = 8 * 1024
 """Characters of an exception that a client gets to see."""
 
+_ENTER = (
+    "What `from_conn_string(…)` returns is a context manager, and must be entered: make the saver or store from a "
+    'connection instead, as AsyncSqliteSaver(aiosqlite.connect("agent.db")) in `async def make(session)`, and '
+    "call serve(factory=make)"
+)
+_ADVICE = (
+    ("GeneratorContextManager", _ENTER),
+    (
+        "no running event loop",
+        "A module is imported before there is one: make this in `async def make(session)`, which returns the "
+        "agent, and call serve(factory=make)",
+    ),
+)
+"""Advice on errors of other packages that do not say what to do, by words in them."""
+
 REASONS = (
     *wire.REASONS,
     NOT_INITIALIZED,
@@ -82,7 +97,9 @@ def describe(error: BaseException) -> str:
         text = f"{masked_beginning(text, LONGEST_MESSAGE)}… ({len(text)} characters)"
     if isinstance(error, MissingExtraError):
         return text
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    told = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    advice = next((advice for words, advice in _ADVICE if words in text), None)
+    return told if advice is None else f"{told.rstrip('.')}. {advice}"
 
 
 def agent_failed(error: BaseException) -> RpcError:

@@ -8,6 +8,8 @@ mends a conversation before a model reads it again.
 from __future__ import annotations
 
 import asyncio
+import inspect
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +19,9 @@ from weakref import WeakKeyDictionary
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.store.base import BaseStore
 
+from coupler.agent.errors import TurnFailedError, describe
 from coupler.agent.session import configuration_of
 from coupler.agent.startup.serve_options import NO_STORE
 from coupler.config import keys
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
         DeltaChannelHistory,
     )
     from langgraph.pregel import Pregel
+
+log = logging.getLogger("coupler.langchain")
 
 T = TypeVar("T")
 
@@ -99,6 +105,58 @@ def _has_no_coroutines(kind: type[BaseCheckpointSaver[Any]]) -> bool:
     return owner is BaseCheckpointSaver or owner.__module__ in _WITH_WARNINGS
 
 
+async def set_up(graph: Pregel[Any, Any, Any, Any]) -> None:
+    """Have the graph's own checkpointer and store make their tables, each once.
+
+    Savers and stores do so themselves in some of their methods, or leave it to their author. One that may
+    not, because somebody else has made the tables, is used as it is.
+    """
+    saver = graph.checkpointer
+    for each in (saver.wrapped if isinstance(saver, ThreadedSaver) else saver, graph.store):
+        if each is not None and not isinstance(each, bool):
+            task = _set_up.get(each)
+            if task is None:
+                task = _set_up[each] = asyncio.create_task(_make_tables(each))
+            await asyncio.shield(task)
+
+
+_set_up: WeakKeyDictionary[object, asyncio.Task[None]] = WeakKeyDictionary()
+
+
+async def _make_tables(storage: object) -> None:
+    make: Callable[[], Any] | None = getattr(storage, "asetup", None) or getattr(storage, "setup", None)
+    if make is None:
+        return
+    try:
+        if inspect.iscoroutinefunction(make):
+            await make()
+        else:
+            await asyncio.to_thread(make)
+    except Exception as error:
+        _set_up.pop(storage, None)
+        if any(words in str(error) for words in _CLOSED):
+            raise TurnFailedError(
+                f"The agent's {type(storage).__name__} is closed: {_STAYS_OPEN}", kind="setup", retryable=False
+            ) from error
+        log.warning("%s could not be set up: %s", type(storage).__name__, describe(error))
+
+
+_CLOSED = ("closed database", "no active connection", "threads can only be started once", "is closed")
+"""Words in the errors of savers and stores whose connections were closed."""
+
+_STAYS_OPEN = (
+    "the `with` block that made it has ended. Make it from a connection that stays open, such as "
+    'SqliteSaver(sqlite3.connect("agent.db", check_same_thread=False)), or one for each session in '
+    "`async def make(session)` with serve(factory=make)"
+)
+
+
+def refuse_unentered_store(graph: Pregel[Any, Any, Any, Any]) -> None:
+    """Raise if the graph was given a store that is still a context manager; LangGraph looks only at savers."""
+    if graph.store is not None and not isinstance(graph.store, BaseStore):
+        raise TypeError(f"the store of this graph is a {type(graph.store).__name__}")
+
+
 class ThreadedSaver(BaseCheckpointSaver[Any]):
     """Runs a checkpointer that has no coroutines, such as `SqliteSaver`, in threads.
 
@@ -108,11 +166,11 @@ class ThreadedSaver(BaseCheckpointSaver[Any]):
 
     def __init__(self, saver: BaseCheckpointSaver[Any]) -> None:
         super().__init__(serde=saver.serde)
-        self._saver = saver
+        self.wrapped = saver
 
     def do(self, work: SaverWork[T]) -> T:
         """Run a function with the saver and return its result; blocks meanwhile."""
-        return work(self._saver)
+        return work(self.wrapped)
 
     async def run_in_thread(self, work: SaverWork[T]) -> T:
         """Run a function with the saver in a thread."""
@@ -120,10 +178,10 @@ class ThreadedSaver(BaseCheckpointSaver[Any]):
 
     @property
     def config_specs(self) -> list[Any]:
-        return self._saver.config_specs
+        return self.wrapped.config_specs
 
     def get_next_version(self, current: Any, channel: None) -> Any:
-        return self._saver.get_next_version(current, channel)
+        return self.wrapped.get_next_version(current, channel)
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         return self.do(lambda saver: saver.get_tuple(config))

@@ -27,7 +27,9 @@ from coupler.langchain.answers import register_refusals
 from coupler.langchain.checkpoints import (
     checkpoint_store,
     copy_thread,
+    refuse_unentered_store,
     saver_pool,
+    set_up,
     with_async_saver,
 )
 from coupler.langchain.content import citations, client_block, client_blocks
@@ -88,6 +90,7 @@ class GraphAgent(FrameworkAgent):
     ) -> None:
         """`keeps_cut_off`: a turn that a kill cut off is remembered, as the graph can start in its middle."""
         super().__init__(origin, called)
+        refuse_unentered_store(graph)
         self.graph = guarded(with_async_saver(graph))
         self.tools = tools_of(graph)
         self.modes, self.options = declared_in(graph)
@@ -144,6 +147,7 @@ class GraphAgent(FrameworkAgent):
         thread = state.get("thread") if isinstance(state, Mapping) else None
         if thread is None or not self.has_own_saver:
             return
+        await set_up(self.graph)
         try:
             await self._checkpointer.adelete_thread(thread)
         except NotImplementedError:
@@ -153,10 +157,12 @@ class GraphAgent(FrameworkAgent):
         """Return the threads that were begun elsewhere in the graph's own checkpointer, as sessions."""
         if not self.has_own_saver:
             return []
+        await set_up(self.graph)
         return await external_threads(self.graph, self._checkpointer, self._shape, self.tools, known)
 
     async def perform(self, turn: Turn) -> StopReason | None:
         """Run the graph for one prompt, as often as it stops to ask something."""
+        await set_up(self.graph)
         filters = StreamFilters(self._filters) if self._filters else None
         presentation = Presentation(turn.session.cwd, turn.session.roots, filters)
         tools: dict[str, BaseTool] = dict(self.tools)
@@ -216,6 +222,7 @@ class GraphAgent(FrameworkAgent):
         return self._kept
 
     async def _fork(self, session: Session, thread: str) -> None:
+        await set_up(self.graph)
         try:
             await self._checkpointer.acopy_thread(thread, session.id)
         except NotImplementedError:
