@@ -1,13 +1,16 @@
 """Programs as users of LangChain write them, served as they are."""
 
-import os
 import signal
+import sqlite3
 import textwrap
+from contextlib import closing
 
 import pytest
 
 from agent.sessions.steps import reopen
-from agent.steps import begin, leave
+from agent.steps import leave
+from coder.waiting import until
+from coupler.langchain.checkpoints import INTERRUPTED
 from labs.langchain.acting import introduced, surroundings
 from raw_client import serve, texts
 
@@ -134,3 +137,90 @@ def test_savers_and_stores_of_the_program_are_set_up_once(program, made):
     client = program(f"{COUNTS}####{made}")
 
     assert answers(client, "one", "two") == ["1 messages", "3 messages"]
+
+
+CUT_OFF = """
+    import asyncio
+    from langchain.agents import create_agent
+    from labs.langchain.scripted_model import ScriptedModel, call, wait
+    from coupler import Command, serve
+
+    async def slow() -> str:
+        "Take long."
+        await asyncio.sleep(600)
+
+    def answer(messages):
+        last = messages[-1].text
+        if last == "Use it":
+            return ["I wait.", call("slow", "c")]
+        return ["Now ", wait(600)] if last == "Talk" else [" | ".join(each.text for each in messages)]
+
+    agent = create_agent(ScriptedModel(script=answer), [slow])
+"""
+
+
+def killed(client, session, prompt, home, shows, written):
+    """Kill the process in the middle of a prompt, when this was shown and what comes before it is written."""
+    client.send(client.prompt_request(session, prompt))
+    client.read_until(lambda frame: shows in str(frame))
+    # LangGraph writes a step while the next one runs.
+    with closing(sqlite3.connect(home / "coupler.db")) as store:
+        query = "SELECT count(*) FROM checkpoint_items WHERE instr(body, ?)"
+        until(lambda: store.execute(query, [written.encode()]).fetchone()[0] > 0)
+    client.process.send_signal(signal.SIGKILL)
+    client.process.wait()
+
+
+CUTS = {
+    "in an answer": ("", "Talk", "Now ", "Talk", "Hello | Hello | Talk | What?"),
+    "in a tool": (
+        "",
+        "Use it",
+        "in_progress",
+        "I wait.",
+        f"Hello | Hello | Use it | I wait. | {INTERRUPTED} | What?",
+    ),
+    "by wish": (", keep_cut_off=False", "Talk", "Now ", "Talk", "Hello | Hello | What?"),
+}
+
+
+@pytest.mark.parametrize("options, prompt, shows, written, known", CUTS.values(), ids=CUTS)
+def test_a_turn_that_a_kill_has_cut_off_is_known_to_the_model_unless_the_program_is_against_it(
+    program, tmp_path, options, prompt, shows, written, known
+):
+    text = f"{CUT_OFF}####serve(agent{options})"
+    client = program(text)
+    session = client.new_session()
+    client.prompt(session, "Hello")
+    killed(client, session, prompt, tmp_path / "home", shows, written)
+
+    again = program(text)
+    reopen(again, "session/load", session, "/")
+
+    assert texts(again.prompt(session, "What?")[0]) == known
+
+
+def test_a_first_turn_that_a_kill_has_cut_off_is_known(program, tmp_path):
+    text = f"{CUT_OFF}####serve(agent)"
+    client = program(text)
+    session = client.new_session()
+    killed(client, session, "Talk", tmp_path / "home", "Now ", "Talk")
+
+    again = program(text)
+    reopen(again, "session/load", session, "/")
+
+    assert texts(again.prompt(session, "What?")[0]) == "Talk | What?"
+
+
+def test_a_graph_declares_slash_commands(program):
+    client = program(
+        f"{CUT_OFF}####"
+        "serve(agent, commands=[Command('plan', 'Plan something', hint='what to plan'), Command('tidy', 'Tidy up')])"
+    )
+    session = client.new_session()
+
+    updates, _ = client.prompt(session, "/plan it")
+
+    [told] = [each for each in updates if each["sessionUpdate"] == "available_commands_update"]
+    assert [each["name"] for each in told["availableCommands"]] == ["plan", "tidy"]
+    assert texts(updates) == "/plan it"

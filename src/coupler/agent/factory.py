@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, runtime_check
 from coupler.agent.agent import Agent, FrameworkAgent, FunctionAgent, is_turn_function
 from coupler.agent.auth import Login, Logins, own_command
 from coupler.agent.capabilities import distribution_version, identity, identity_of, initialize_response
-from coupler.agent.startup.serve_options import NO_OPTIONS, OptionError, ServeOptions
+from coupler.agent.startup.serve_options import GRAPH_OPTIONS, NO_OPTIONS, OptionError, ServeOptions
 from coupler.events.records import RecordedEvent, UserMessage
 from coupler.runtime.extras import MissingExtraError
 from coupler.schema.v1 import InitializeResponse
@@ -361,11 +361,10 @@ def agent_type_of_factories() -> type[Agent]:
 
 def refuse_graph_options(options: ServeOptions) -> None:
     """Raise if something was said that only graphs understand."""
-    for name in ("text", "thoughts", "blocks"):
+    for name in GRAPH_OPTIONS:
         if getattr(options, name) is not None:
-            raise OptionError(
-                f"serve(…, {name}=…) is for graphs of LangGraph: leave it out, or serve a graph"
-            )
+            other = "set the attribute `commands` of an Agent" if name == "commands" else "leave it out"
+            raise OptionError(f"serve(…, {name}=…) is for graphs of LangGraph: {other}, or serve a graph")
 
 
 def origin_of(target: object) -> tuple[str, str] | None:

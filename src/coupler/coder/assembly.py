@@ -79,7 +79,6 @@ def assembled(
         setup.profile.name,
         look=DisplayOptions(),
         store=store,
-        keeps_cut_off=True,
         keys=keyring.concealed,
     )
 

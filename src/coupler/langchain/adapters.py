@@ -47,7 +47,15 @@ def _adopted(graph: Pregel[Any, Any, Any, Any], target: object, options: ServeOp
     module, name = origin_of(target) or _program(graph)
     own = graph.get_name()
     called = own if own and own != UNNAMED else name
-    return GraphAgent(graph, (module, name), called, look=look, store=options.store)
+    return GraphAgent(
+        graph,
+        (module, name),
+        called,
+        look=look,
+        store=options.store,
+        commands=options.commands or (),
+        keep_cut_off=options.keep_cut_off is not False,
+    )
 
 
 def _program(graph: Pregel[Any, Any, Any, Any]) -> tuple[str, str]:

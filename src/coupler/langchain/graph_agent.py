@@ -1,7 +1,7 @@
 """Serves a graph as an agent: prompts run it, from the checkpoint at which the last turn ended.
 
-The agent's state names that checkpoint, and is stored with the turn's end. So a process that is killed in
-between goes on from what its client was told, and not from what it was not.
+The agent's state names that checkpoint, and is stored with the turn's end. What a killed process has left
+behind it is the beginning of a turn that was cut off: the next one goes on from there, as after a cancel.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langgraph.prebuilt import ToolNode
 from msgspec import Raw
 
-from coupler.agent.agent import FrameworkAgent
+from coupler.agent.agent import FrameworkAgent, declared_commands
 from coupler.agent.content import json_value
 from coupler.agent.errors import store_failed
 from coupler.agent.factory import ExternalSession
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
     from langgraph.pregel import Pregel
 
+    from coupler.agent.agent import Command
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
 
@@ -86,18 +87,20 @@ class GraphAgent(FrameworkAgent):
         *,
         look: DisplayOptions,
         store: str | None,
-        keeps_cut_off: bool = False,
+        commands: Sequence[Command] = (),
+        keep_cut_off: bool = True,
     ) -> None:
-        """`keeps_cut_off`: a turn that a kill cut off is remembered, as the graph can start in its middle."""
+        """`keep_cut_off`: a turn that a kill has cut off is part of the conversation, if that has messages."""
         super().__init__(origin, called)
         refuse_unentered_store(graph)
         self.graph = guarded(with_async_saver(graph))
         self.tools = tools_of(graph)
         self.modes, self.options = declared_in(graph)
+        self.commands = declared_commands(commands)
         self._look = look
         self._store = store
-        self._keeps_cut_off = keeps_cut_off
         self._shape = GraphShape(graph)
+        self._keep_cut_off = keep_cut_off and self._shape.has_messages
         self._sizes = context_sizes(graph)
         self._filters = stream_filters(graph)
         listen_for_retries()
@@ -175,7 +178,7 @@ class GraphAgent(FrameworkAgent):
             self._shape,
             current,
             projection,
-            keeps_cut_off=self._keeps_cut_off,
+            keep_cut_off=self._keep_cut_off,
         )
         try:
             stop = await run.perform()

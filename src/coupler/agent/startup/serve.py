@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,7 @@ from coupler.wire.stdio import StdioIsTerminal, take_over
 from coupler.wire.transport import Transport
 
 if TYPE_CHECKING:
+    from coupler.agent.agent import Command
     from coupler.agent.session import Session
 
 log = logging.getLogger("coupler.agent")
@@ -68,6 +69,8 @@ def serve(
     text: bool | None = None,
     thoughts: bool | None = None,
     blocks: Callable[[dict[str, Any]], Any] | None = None,
+    commands: Sequence[Command] | None = None,
+    keep_cut_off: bool | None = None,
     frame_limit: int = DEFAULT_LIMIT,
 ) -> None:
     """Serve an agent over stdin and stdout until the client leaves.
@@ -79,11 +82,21 @@ def serve(
     or with False nowhere. `drafts` names parts of the protocol that are not stable yet, such as "fork". Of a
     graph `text=False` and `thoughts=False` show nothing of what its models say or think, and `blocks` is
     called with every image, file or other block of theirs, to give what is shown instead: a content block,
-    text, or None. A line of the client's that is longer than `frame_limit` bytes is dropped and answered with
+    text, or None. `commands` are its slash commands, and with `keep_cut_off=False` its model is told nothing
+    of a turn in whose middle the process was killed. A line of the client's that is longer than `frame_limit` bytes is dropped and answered with
     an error.
     """
     options = ServeOptions(
-        name, title, version, store_option(store), drafts_option(drafts), text, thoughts, blocks
+        name,
+        title,
+        version,
+        store_option(store),
+        drafts_option(drafts),
+        text,
+        thoughts,
+        blocks,
+        commands,
+        keep_cut_off,
     )
     served = _served(target, factory, options)
     if capture_serve_call(served):
@@ -115,12 +128,23 @@ async def serve_async(
     text: bool | None = None,
     thoughts: bool | None = None,
     blocks: Callable[[dict[str, Any]], Any] | None = None,
+    commands: Sequence[Command] | None = None,
+    keep_cut_off: bool | None = None,
     frame_limit: int = DEFAULT_LIMIT,
     transport: Transport | None = None,
 ) -> None:
     """Like `serve`, inside a running event loop, and over any transport. Signals stay with the caller."""
     options = ServeOptions(
-        name, title, version, store_option(store), drafts_option(drafts), text, thoughts, blocks
+        name,
+        title,
+        version,
+        store_option(store),
+        drafts_option(drafts),
+        text,
+        thoughts,
+        blocks,
+        commands,
+        keep_cut_off,
     )
     served = _served(target, factory, options)
     loading = TargetLoader(served)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from coupler.agent.agent import Command
 
 NO_STORE = ""
 """Value of `store` for sessions that are not kept."""
@@ -31,6 +34,10 @@ class ServeOptions(NamedTuple):
     """Of a graph: True to show what its models think."""
     blocks: Callable[[dict[str, Any]], Any] | None = None
     """Of a graph: converts images, files and other blocks of an answer."""
+    commands: Sequence[Command] | None = None
+    """Of a graph: its slash commands."""
+    keep_cut_off: bool | None = None
+    """Of a graph: False to leave a turn that a kill has cut off out of the conversation."""
 
     def over(self, others: ServeOptions) -> ServeOptions:
         """Return these options, with the others' values for those that are None."""
@@ -44,6 +51,9 @@ class ServeOptions(NamedTuple):
 
 
 NO_OPTIONS = ServeOptions()
+
+GRAPH_OPTIONS = ("text", "thoughts", "blocks", "commands", "keep_cut_off")
+"""Options that only graphs understand."""
 
 
 class OptionError(ValueError):
