@@ -2,12 +2,12 @@
 
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from coupler.langchain.saver import TolerantSerializer
+from coupler.langchain.serializer import StateSerializer
 from tables import table
 
 
 def kept(value):
-    serializer = TolerantSerializer()
+    serializer = StateSerializer()
     return serializer.loads_typed(serializer.dumps_typed(value))
 
 

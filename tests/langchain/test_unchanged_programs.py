@@ -224,3 +224,52 @@ def test_a_graph_declares_slash_commands(program):
     [told] = [each for each in updates if each["sessionUpdate"] == "available_commands_update"]
     assert [each["name"] for each in told["availableCommands"]] == ["plan", "tidy"]
     assert texts(updates) == "/plan it"
+
+
+LIVE = """
+    import threading
+    from typing import Any
+    from langchain_core.messages import AIMessage
+    from langgraph.graph import START, MessagesState, StateGraph
+
+    class State(MessagesState, total=False):
+        lock: Any
+        tools: dict
+        seen: list
+
+    def look(state: State):
+        tools = sorted((state.get("tools") or {}).items())
+        told = f"{type(state.get('lock')).__name__} {[(name, callable(each) or each) for name, each in tools]}"
+        lock, made = state.get("lock") or threading.Lock(), {"add": lambda a, b: a + b, "name": "adder"}
+        if state["messages"][-1].text == "make":
+            return {"messages": [AIMessage(told)], "lock": lock, "tools": made, "seen": [lock] * 2}
+        return {"messages": [AIMessage(f"{told} {[each is state['lock'] for each in state['seen']]}")]}
+
+    agent = StateGraph(State).add_node(look).add_edge(START, "look").compile()
+"""
+
+
+def test_values_that_cannot_be_stored_live_with_the_process_and_are_named_when_they_are_lost(program):
+    client = program(LIVE)
+    session = client.new_session()
+
+    made, *said = [texts(client.prompt(session, text)[0]) for text in ("make", "look", "look")]
+
+    assert made == "NoneType []"
+    assert said == ["lock [('add', True), ('name', 'adder')] [True, True]"] * 2
+    client.call("session/close", {"sessionId": session})
+    reopen(client, "session/load", session, "/")
+    assert texts(client.prompt(session, "look")[0]) == said[0]
+    leave(client)
+    warned = [line for line in client.stderr.decode().splitlines() if "cannot be stored" in line]
+    assert [line.split("`")[1] for line in warned] == ["lock", "tools", "seen"]
+
+    again = program(LIVE)
+    reopen(again, "session/load", session, "/")
+    lost, told = texts(again.prompt(session, "make")[0]), texts(again.prompt(session, "look")[0])
+
+    assert lost.startswith("Warning: The agent has lost a part of its state")
+    for each in ("`lock` (_thread.lock)", "`tools` (function)", "`seen` (_thread.lock)"):
+        assert each in lost
+    assert lost.endswith("NoneType [('name', 'adder')]")
+    assert told == said[0]

@@ -176,6 +176,7 @@ class GraphRun:
         if state.created_at is None:
             await self._begin_anew()
             return self._shape.input(self._current.turn, [])
+        await self._tell_what_is_lost()
         messages = self._shape.messages(state.values)
         below = [*_snapshots_below(state)]
         self._projection.know([*messages, *(said for each in below for said in self._said_in(each))])
@@ -284,6 +285,18 @@ class GraphRun:
             "Its checkpointer has lost it. What was said before is shown, but the model does not know it.",
             severity="warning",
         )
+
+    async def _tell_what_is_lost(self) -> None:
+        """Tell the user of values in the state that lived in a process that is gone."""
+        saver = self._saver
+        lost = saver.lost_values(self._session.state["thread"]) if isinstance(saver, SessionSaver) else {}
+        if lost:
+            named = ", ".join(f"`{name}` ({type})" for name, type in lost.items())
+            await self._current.turn.notice(
+                "The agent has lost a part of its state",
+                f"It was restarted, and this could not be stored: {named}.",
+                severity="warning",
+            )
 
     async def _mending(
         self, messages: list[BaseMessage], below: Sequence[StateSnapshot]

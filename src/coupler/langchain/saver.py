@@ -26,11 +26,10 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
     get_checkpoint_metadata,
 )
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from coupler.agent.content import json_value
 from coupler.langchain.messages import Conversation, copied_fields, fields_of
+from coupler.langchain.serializer import LOST, StateSerializer, copy_live_values, forget_live_values
 from coupler.store import checkpoints as tables
 from coupler.store.carry_over import OpenThreads
 from coupler.store.checkpoints import Range, StoredCheckpoint, StoredItem, StoredWrite
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
-    from langgraph.checkpoint.serde.base import SerializerProtocol
 
 log = logging.getLogger("coupler.langchain")
 
@@ -68,9 +66,6 @@ SEEN_UNCHANGED = 8
 
 MOST_REMEMBERED = 64 * 1024 * 1024
 """Bytes of stored messages that are kept in memory, so that the next prompt need not read them."""
-
-MOST_LEVELS = 6
-"""Most levels of a state in which single values are replaced; what is deeper is replaced as a whole."""
 
 ZLIB = "+zlib"
 """Ending of the format of an item that is compressed."""
@@ -126,41 +121,6 @@ _decode_state = msgspec.msgpack.Decoder(StoredState).decode
 _decode_form = msgspec.msgpack.Decoder(Form).decode
 
 
-class TolerantSerializer(JsonPlusSerializer):
-    """LangGraph's serializer, which also takes states with values that it refuses.
-
-    Graphs that nobody gave a checkpointer may hold anything: a tool's artifact may be a picture that is open,
-    or refer to itself. That is no reason to fail; what can be written is kept, and of the rest what it looks
-    like.
-    """
-
-    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
-        try:
-            return super().dumps_typed(obj)
-        except (TypeError, ValueError, RecursionError):
-            return super().dumps_typed(self._writable(obj, MOST_LEVELS))
-
-    def _writable(self, value: Any, depth: int) -> Any:
-        """Return the value with the parts replaced that cannot be serialized."""
-        if self._can_be_written(value):
-            return value
-        if isinstance(value, BaseMessage):
-            fields = {name: self._writable(each, depth - 1) for name, each in vars(value).items()}
-            return value.model_copy(update=fields)
-        if depth > 0 and isinstance(value, dict) and all(isinstance(key, str) for key in value):
-            return {key: self._writable(each, depth - 1) for key, each in value.items()}
-        if depth > 0 and isinstance(value, list):
-            return [self._writable(each, depth - 1) for each in value]
-        return json_value(value)
-
-    def _can_be_written(self, value: Any) -> bool:
-        try:
-            super().dumps_typed(value)
-        except (TypeError, ValueError, RecursionError):
-            return False
-        return True
-
-
 class _KnownMessage(NamedTuple):
     """A message that is stored, and how it was then: who changes one in place has another one stored."""
 
@@ -201,7 +161,7 @@ class ThreadItems:
         self._by_content: dict[bytes, int] = {}
         self._channels: dict[tuple[str, str], _KnownValue] = {}
 
-    def state(self, checkpoint: Checkpoint, namespace: str, serde: SerializerProtocol) -> StoredState:
+    def state(self, checkpoint: Checkpoint, namespace: str, serde: StateSerializer) -> StoredState:
         """Return a checkpoint as it is stored."""
         rest = {key: value for key, value in checkpoint.items() if key != "channel_values"}
         versions = checkpoint["channel_versions"]
@@ -214,7 +174,12 @@ class ThreadItems:
         }
         return StoredState(StoredValue(*serde.dumps_typed(rest)), values)
 
-    def form(self, value: Any, serde: SerializerProtocol) -> Form:
+    def write(self, channel: str, value: Any, serde: StateSerializer) -> Form:
+        """Return what a task has written into a channel as it is stored."""
+        serde.channel = channel
+        return self.form(value, serde)
+
+    def form(self, value: Any, serde: StateSerializer) -> Form:
         """Return a value as it is stored."""
         if isinstance(value, _DeltaSnapshot):
             inner = self.form(value.value, serde)
@@ -269,11 +234,12 @@ class ThreadItems:
         place: tuple[str, str],
         version: Any,
         value: Any,
-        serde: SerializerProtocol,
+        serde: StateSerializer,
         *,
         thoroughly: bool,
     ) -> Form:
         known = self._channels.get(place)
+        serde.channel = place[1]
         if known is not None and version is not None and known.version == version:
             form = known.form
             if isinstance(form, StoredValue) and len(form.body) > SMALL and known.seen >= SEEN_UNCHANGED:
@@ -288,16 +254,16 @@ class ThreadItems:
         self._channels[place] = now
         return now.form
 
-    def _parts(self, values: Sequence[Any], serde: SerializerProtocol) -> list[Part]:
+    def _parts(self, values: Sequence[Any], serde: StateSerializer) -> list[Part]:
         return _joined([self._part(each, serde) for each in values])
 
-    def _part(self, value: Any, serde: SerializerProtocol) -> Part:
+    def _part(self, value: Any, serde: StateSerializer) -> Part:
         if isinstance(value, BaseMessage):
             return self._message(value, serde)
         whole = StoredValue(*serde.dumps_typed(value))
         return whole if len(whole.body) <= SMALL else self._item(whole)
 
-    def _message(self, message: BaseMessage, serde: SerializerProtocol) -> StoredRun:
+    def _message(self, message: BaseMessage, serde: StateSerializer) -> StoredRun:
         known = self._by_identity.get(id(message))
         if known is not None and known.message is message and known.is_as_stored:
             return StoredRun(known.number, known.number)
@@ -390,7 +356,8 @@ class SessionSaver(BaseCheckpointSaver[str]):
     """
 
     def __init__(self, path: str | None) -> None:
-        super().__init__(serde=TolerantSerializer())
+        self._serializer = StateSerializer()
+        super().__init__(serde=self._serializer)
         self._path = path or IN_MEMORY
         self._home = threading.get_ident()
         self._opened: Database | None = None
@@ -402,6 +369,8 @@ class SessionSaver(BaseCheckpointSaver[str]):
         """The highest number that each thread has ever given to an item."""
         self._kept: dict[str, str] = {}
         """The checkpoints that turns have begun with: what a turn adds to them is its own to remove."""
+        self._lost: dict[str, dict[str, str]] = {}
+        """What the state of a thread had in another process, by channel: the types of values that were lost."""
 
     async def close(self) -> None:
         """Leave the database, or close it when all pending work is done."""
@@ -419,10 +388,12 @@ class SessionSaver(BaseCheckpointSaver[str]):
         Items that nothing refers to any more go by and by, a few at a time. `with_tasks`: a graph inside of
         this one waits for an answer, or was cut off.
         """
+        self._lost.pop(thread_id, None)
         if checkpoint is None:
             await self.adelete_thread(thread_id)
             self._kept[thread_id] = ""
             return
+        self._serializer.of_thread(thread_id).begin_turn()
         needed, last = await self._write(
             lambda connection: tables.keep_only(connection, thread_id, checkpoint, with_tasks=with_tasks)
         )
@@ -436,6 +407,10 @@ class SessionSaver(BaseCheckpointSaver[str]):
             self._database.reclaim_space(
                 lambda connection: tables.remove_items(connection, thread_id, last, needed)
             )
+
+    def lost_values(self, thread_id: str) -> dict[str, str]:
+        """Return the types of values that were not found again, by the keys of the state."""
+        return self._lost.get(thread_id, {})
 
     async def take_over_earlier(self, thread_id: str, checkpoint: str | None) -> None:
         """Move a thread that version 0.1 has stored, in a file of its own, into the database."""
@@ -509,18 +484,22 @@ class SessionSaver(BaseCheckpointSaver[str]):
 
     def delete_thread(self, thread_id: str) -> None:
         self._forget(thread_id)
+        forget_live_values(thread_id)
         if self._do(lambda connection: tables.delete_thread(connection, thread_id)):
             self._database.reclaim_space(tables.purge_threads)
 
     async def adelete_thread(self, thread_id: str) -> None:
         self._forget(thread_id)
+        forget_live_values(thread_id)
         if await self._write(lambda connection: tables.delete_thread(connection, thread_id)):
             self._database.reclaim_space(tables.purge_threads)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        copy_live_values(source_thread_id, target_thread_id)
         self._do(lambda connection: tables.copy_thread(connection, source_thread_id, target_thread_id))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        copy_live_values(source_thread_id, target_thread_id)
         # Never on the event loop: a conversation may have many megabytes.
         await self._write(
             lambda connection: tables.copy_thread(connection, source_thread_id, target_thread_id),
@@ -587,7 +566,7 @@ class SessionSaver(BaseCheckpointSaver[str]):
 
     def _loaded(self, found: _Found, read: Iterable[StoredItem]) -> CheckpointTuple:
         """Make a checkpoint of what was found and read."""
-        stored, serde = found.stored, self.serde
+        stored, serde = found.stored, self._serializer.of_thread(found.thread_id)
         with self._lock:
             items = self._items(found.thread_id, found.last)
             for item in map(_decompressed, read):
@@ -596,19 +575,22 @@ class SessionSaver(BaseCheckpointSaver[str]):
             if any(first not in found.values for first, _ in found.missing):
                 log.warning("some of the conversation %s is missing in the store", found.thread_id)
             state = serde.loads_typed((found.state.rest.format, found.state.rest.body))
-            state["channel_values"] = {
-                name: found.value(form, serde) for name, form in found.state.values.items()
-            }
-            for name, form in found.state.values.items():
+            read_values = {name: found.value(form, serde) for name, form in found.state.values.items()}
+            values = {name: value for name, value in read_values.items() if value is not LOST}
+            state["channel_values"] = values
+            for name, value in values.items():
                 version = state["channel_versions"].get(name)
-                items.remember_value(stored.namespace, name, version, form, state["channel_values"][name])
+                items.remember_value(stored.namespace, name, version, found.state.values[name], value)
+            writes = [(write.task, write.channel, found.value(form, serde)) for write, form in found.writes]
+            if serde.lost:
+                self._lost.setdefault(found.thread_id, {}).update(serde.lost)
         place = {"thread_id": found.thread_id, "checkpoint_ns": stored.namespace}
         return CheckpointTuple(
             {"configurable": {**place, "checkpoint_id": stored.id}},
             state,
             json.loads(stored.metadata),
             {"configurable": {**place, "checkpoint_id": stored.parent}} if stored.parent else None,
-            [(write.task, write.channel, found.value(form, serde)) for write, form in found.writes],
+            [write for write in writes if write[2] is not LOST],
         )
 
     def _checkpoint(
@@ -618,7 +600,7 @@ class SessionSaver(BaseCheckpointSaver[str]):
         place = config["configurable"]
         thread_id, namespace = str(place["thread_id"]), place.get("checkpoint_ns", "")
         with self._lock:
-            state = items.state(checkpoint, namespace, self.serde)
+            state = items.state(checkpoint, namespace, self._serializer.of_thread(thread_id))
             new = [*items.unwritten.values()]
             kept = self._kept.get(thread_id)
         stored = StoredCheckpoint(
@@ -648,7 +630,8 @@ class SessionSaver(BaseCheckpointSaver[str]):
         place = config["configurable"]
         thread_id, namespace = str(place["thread_id"]), str(place.get("checkpoint_ns", ""))
         with self._lock:
-            forms = [(channel, items.form(value, self.serde)) for channel, value in writes]
+            serde = self._serializer.of_thread(thread_id)
+            forms = [(channel, items.write(channel, value, serde)) for channel, value in writes]
             new = [*items.unwritten.values()]
         stored = [
             StoredWrite(
@@ -789,7 +772,7 @@ class _Found(NamedTuple):
         """Read the items that are not known."""
         return tables.read_items(connection, self.thread, tables.join_ranges(self.missing))
 
-    def value(self, form: Form, serde: SerializerProtocol) -> Any:
+    def value(self, form: Form, serde: StateSerializer) -> Any:
         """Return the value that a form stands for."""
         match form:
             case StoredValue(format, body):
@@ -799,16 +782,19 @@ class _Found(NamedTuple):
             case StoredList(parts):
                 return [each for part in parts for each in self._elements(part, serde)]
             case StoredDict(named):
-                return {key: self.value(part, serde) for key, part in named.items()}
+                values = {key: self.value(part, serde) for key, part in named.items()}
+                return {key: value for key, value in values.items() if value is not LOST}
             case StoredSnapshot(inner):
-                return _DeltaSnapshot(self.value(inner, serde))
+                value = self.value(inner, serde)
+                return value if value is LOST else _DeltaSnapshot(value)
 
-    def _elements(self, part: Part, serde: SerializerProtocol) -> Iterator[Any]:
+    def _elements(self, part: Part, serde: StateSerializer) -> Iterator[Any]:
         if isinstance(part, StoredRun):
             numbers = range(part.first, part.last + 1)
-            yield from (self.values[number] for number in numbers if number in self.values)
+            found = (self.values[number] for number in numbers if number in self.values)
         else:
-            yield serde.loads_typed((part.format, part.body))
+            found = iter([serde.loads_typed((part.format, part.body))])
+        yield from (value for value in found if value is not LOST)
 
 
 class _Writing(NamedTuple):
