@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import msgspec
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
@@ -109,6 +110,8 @@ class GraphAgent(FrameworkAgent):
         self._saver: BaseCheckpointSaver[Any] | None = None
         self._kept: Graph | None = None
         self._sessions = 0
+        self._may_be_cut_off: WeakSet[Session] = WeakSet()
+        """Sessions whose last turn may have been cut off: nothing was answered since they were opened."""
 
     @property
     def has_own_saver(self) -> bool:
@@ -118,6 +121,8 @@ class GraphAgent(FrameworkAgent):
     async def opened(self, session: Session) -> None:
         """Take the saver, and give a session that was forked a thread of its own."""
         ensure_enough_threads()
+        if self._keep_cut_off:
+            self._may_be_cut_off.add(session)
         state = session.state if isinstance(session.state, Mapping) else {}
         thread = state.get("thread")
         if not self.has_own_saver:
@@ -178,10 +183,11 @@ class GraphAgent(FrameworkAgent):
             self._shape,
             current,
             projection,
-            keep_cut_off=self._keep_cut_off,
+            may_be_cut_off=turn.session in self._may_be_cut_off,
         )
         try:
             stop = await run.perform()
+            self._may_be_cut_off.discard(turn.session)
             await warn_if_unused(turn)
             return stop
         except Exception as error:

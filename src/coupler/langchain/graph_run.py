@@ -93,7 +93,7 @@ class GraphRun:
         current: Current,
         projection: TurnProjection,
         *,
-        keep_cut_off: bool = True,
+        may_be_cut_off: bool = True,
     ) -> None:
         self._id = uuid4().hex
         self._graph = graph
@@ -101,7 +101,7 @@ class GraphRun:
         self._shape = shape
         self._current = current
         self._projection = projection
-        self._keep_cut_off = keep_cut_off
+        self._may_be_cut_off = may_be_cut_off
         self._session = current.session
         self._listener = RunListener(current, projection)
         self._values: Any = None
@@ -111,7 +111,7 @@ class GraphRun:
 
     async def perform(self) -> StopReason | None:
         """Run the graph to its end, as often as it stops to ask something."""
-        if self._keep_cut_off:
+        if self._may_be_cut_off:
             await self._take_what_was_cut_off()
         self._before = {key: each for key, each in self._session.state.items() if key in _PROGRESS}
         await self._drop_what_was_not_answered()
@@ -255,11 +255,13 @@ class GraphRun:
         if self._session.state.pop("forked", False):
             return  # what the other session was in the middle of is not common to both
         newest = await self._saver.aget_tuple(_place(self._config()))
+        if newest is None:
+            return
+        state, noted = self._session.state, newest.config["configurable"]["checkpoint_id"]
         # Without a key it was written by somebody else, who uses the same thread.
-        prompt = None if newest is None else newest.metadata.get(PROMPT_KEY)
-        if newest is not None and prompt not in (None, self._session.state.get("answered")):
-            noted = newest.config["configurable"]["checkpoint_id"]
-            rest = {key: each for key, each in self._session.state.items() if key not in _PROGRESS}
+        is_answered = newest.metadata.get(PROMPT_KEY) in (None, state.get("answered"))
+        if noted != state.get("checkpoint") and not is_answered:
+            rest = {key: each for key, each in state.items() if key not in _PROGRESS}
             self._session.state = {**rest, "checkpoint": noted, "below": True}
 
     async def _drop_what_was_not_answered(self) -> None:
