@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from agent.sessions.steps import reopen
-from agent.steps import leave
+from agent.steps import begin, cancel, end_of, leave
 from coder.waiting import until
 from coupler.langchain.checkpoints import INTERRUPTED
 from labs.langchain.acting import introduced, surroundings
@@ -273,3 +273,58 @@ def test_values_that_cannot_be_stored_live_with_the_process_and_are_named_when_t
         assert each in lost
     assert lost.endswith("NoneType [('name', 'adder')]")
     assert told == said[0]
+
+
+PLAIN_MIDDLEWARE = """
+    import threading
+    from langchain.agents import create_agent
+    from langchain.agents.middleware import AgentMiddleware, wrap_model_call
+    from langchain_core.messages import SystemMessage
+    from labs.langchain.scripted_model import ScriptedModel, call, wait
+
+    def add(a: int, b: int) -> int:
+        "Add two numbers."
+        return a + b
+
+    class Twice(AgentMiddleware):
+        def wrap_tool_call(self, request, handler):
+            assert threading.current_thread() is not threading.main_thread()
+            first = handler(request)
+            again = handler(request)
+            return again.model_copy(update={"content": f"{first.text}, and again {again.text}"})
+
+    @wrap_model_call
+    def with_system(request, handler):
+        return handler(request.override(system_message=SystemMessage("Be kind.")))
+
+    @wrap_model_call
+    async def awaited(request, handler):
+        return await handler(request)
+
+    def answer(messages):
+        if messages[-1].text == "wait":
+            return ["I wait", wait(600)]
+        if messages[-1].type == "human":
+            return [call("add", f"c{len(messages)}", a=1, b=2)]
+        return ["Known: ", f"{messages[0].text} {messages[-1].text}"]
+
+    agent = create_agent(ScriptedModel(script=answer), [add], middleware=[awaited, with_system, Twice()])
+"""
+
+
+def test_middleware_of_plain_functions_runs_in_a_thread_and_ends_with_a_cancel(program):
+    client = program(PLAIN_MIDDLEWARE)
+    session = client.new_session()
+
+    updates, _ = client.prompt(session, "add")
+    waiting = begin(client, session, "wait", until="I wait")
+    client.send(cancel(session))
+    _, cancelled = end_of(client, waiting)
+    again, _ = client.prompt(session, "add")
+
+    assert [update["content"]["text"] for update in updates if "messageId" in update] == [
+        "Known: ",
+        "Be kind. 3, and again 3",
+    ]
+    assert cancelled["result"]["stopReason"] == "cancelled"
+    assert texts(again) == texts(updates)

@@ -40,7 +40,7 @@ from coupler.langchain.graph_run import Graph, GraphRun, GraphShape, ensure_enou
 from coupler.langchain.mcp_tools import begin_connecting as begin_mcp
 from coupler.langchain.mcp_tools import warn_if_unused
 from coupler.langchain.messages import DisplayOptions, StreamFilters, stream_filters
-from coupler.langchain.middleware import declared_in
+from coupler.langchain.middleware import declared_in, run_plain_middleware_in_threads
 from coupler.langchain.presentation import Presentation
 from coupler.langchain.projection import TurnProjection
 from coupler.langchain.tool_arguments import speed_up_partial_json
@@ -107,6 +107,7 @@ class GraphAgent(FrameworkAgent):
         listen_for_retries()
         register_refusals()
         speed_up_partial_json()
+        run_plain_middleware_in_threads()
         self._saver: BaseCheckpointSaver[Any] | None = None
         self._kept: Graph | None = None
         self._sessions = 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from concurrent.futures import CancelledError, Future
+from types import FunctionType
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -492,6 +495,63 @@ def own_name(name: str) -> str:
     """
     _made[name] += 1
     return name if _made[name] == 1 else f"{name} {_made[name]}"
+
+
+def run_plain_middleware_in_threads() -> None:
+    """Let middleware of plain functions alone (`wrap_model_call`, `wrap_tool_call`) work in served graphs.
+
+    Served graphs are awaited, and for those LangChain's own `awrap_…` only raise. Graphs hold these methods once
+    they are made, so it is their code that is replaced; for a graph that is not served they raise as before.
+    """
+    for plain, replacement in (("wrap_model_call", _awrap_model_call), ("wrap_tool_call", _awrap_tool_call)):
+        method: Any = vars(AgentMiddleware)[f"a{plain}"]
+        if method.__code__ is not replacement.__code__ and not method.__code__.co_freevars:
+            _replaced[plain] = FunctionType(method.__code__, method.__globals__)
+            method.__code__ = replacement.__code__
+
+
+_replaced: dict[str, Callable[..., Awaitable[Any]]] = {}
+"""LangChain's methods that only raise, by the names of the plain ones."""
+
+
+# The next two run in the place of LangChain's own, without the names of this module.
+async def _awrap_model_call(self: Any, request: Any, handler: Any) -> Any:
+    from coupler.langchain.middleware import wrap_in_thread
+
+    return await wrap_in_thread(self, "wrap_model_call", request, handler)
+
+
+async def _awrap_tool_call(self: Any, request: Any, handler: Any) -> Any:
+    from coupler.langchain.middleware import wrap_in_thread
+
+    return await wrap_in_thread(self, "wrap_tool_call", request, handler)
+
+
+async def wrap_in_thread(
+    middleware: Any, method: str, request: Any, handler: Callable[[Any], Awaitable[Any]]
+) -> Any:
+    """Call a plain method of middleware in a thread; what it handles is awaited on the event loop."""
+    if current() is None:
+        return await _replaced[method](middleware, request, handler)
+    loop = asyncio.get_running_loop()
+    begun: list[Future[Any]] = []
+    is_over = False
+
+    async def handled(request: Any) -> Any:
+        return await handler(request)
+
+    def handle(request: Any) -> Any:
+        if is_over:
+            raise CancelledError("the turn is over")
+        begun.append(asyncio.run_coroutine_threadsafe(handled(request), loop))
+        return begun[-1].result()
+
+    try:
+        return await asyncio.to_thread(getattr(middleware, method), request, handle)
+    finally:
+        is_over = True
+        for each in begun:
+            each.cancel()
 
 
 class DeclaringMiddleware(Protocol):
