@@ -8,10 +8,11 @@ from contextlib import closing
 import pytest
 
 from agent.sessions.steps import reopen
-from agent.steps import begin, cancel, end_of, leave
+from agent.steps import asks, begin, cancel, end_of, leave
 from coder.waiting import until
-from coupler.langchain.checkpoints import INTERRUPTED
-from labs.langchain.acting import introduced, surroundings
+from coupler.langchain.checkpoints import INTERRUPTED, NOT_BEGUN
+from labs.langchain.acting import by_id, introduced, statuses, surroundings
+from labs.langchain.desk import CLERK
 from raw_client import serve, texts
 
 COUNTS = """
@@ -328,3 +329,109 @@ def test_middleware_of_plain_functions_runs_in_a_thread_and_ends_with_a_cancel(p
     ]
     assert cancelled["result"]["stopReason"] == "cancelled"
     assert texts(again) == texts(updates)
+
+
+STRUCTURED = """
+    from langchain.agents import create_agent
+    from langchain.agents.structured_output import ToolStrategy
+    from pydantic import BaseModel
+    from labs.langchain.scripted_model import ScriptedModel, call
+
+    class Weather(BaseModel):
+        degrees: int
+
+    script = [[call("Weather", "c1", degrees="warm")], [call("Weather", "c2", degrees=20)]]
+    agent = create_agent(ScriptedModel(script=script), [], response_format=ToolStrategy(Weather))
+"""
+
+
+def test_a_structured_answer_that_does_not_fit_is_a_failed_call(program):
+    client = program(STRUCTURED)
+
+    updates, _ = client.prompt(client.new_session(), "How warm is it?")
+
+    assert {id: call["status"] for id, call in by_id(updates).items()} == {"c1": "failed", "c2": "completed"}
+    assert texts(updates) == '{"degrees":20}'
+
+
+RESULTS = """
+    from langchain.agents import create_agent
+    from langchain.agents.middleware import HumanInTheLoopMiddleware
+    from labs.langchain.scripted_model import ScriptedModel, call
+    from coupler import acp
+
+    def add(a: int, b: int) -> int:
+        "Add two numbers."
+        return a + b
+
+    async def slow() -> str:
+        "Take long."
+        import asyncio
+        await asyncio.sleep(600)
+
+    def delete(path: str) -> str:
+        "Delete something."
+
+    def answer(messages):
+        match messages[-1].text:
+            case "add": return [call("add", "c1", a=1, b=2)]
+            case "both": return [call("slow", "c2"), call("delete", "c3", index=1, path="x")]
+            case "tell": return [" | ".join(each.text for each in messages if each.type == "tool")]
+            case _: return ["Well."]
+
+    agent = create_agent(
+        ScriptedModel(script=answer), [add, slow, delete], middleware=[acp.permissions({"delete": "ask"})]
+    )
+"""
+
+
+def test_the_text_that_a_tool_returns_is_its_raw_output(program):
+    client = program(RESULTS)
+
+    updates, _ = client.prompt(client.new_session(), "add")
+
+    assert by_id(updates)["c1"]["rawOutput"] == "3"
+
+
+def test_the_model_is_told_of_a_call_that_never_began_that_it_was_not_made(program):
+    client = program(RESULTS)
+    session = client.new_session()
+    request = client.prompt_request(session, "both")
+    client.send(request)
+    seen = client.read_until(lambda frame: "in_progress" in str(frame))
+    if not any(asks("session/request_permission")(frame) for frame in seen):
+        client.read_until(asks("session/request_permission"))
+
+    client.send(cancel(session))
+    end_of(client, request)
+
+    assert texts(client.prompt(session, "tell")[0]) == f"{INTERRUPTED} | {NOT_BEGUN}"
+
+
+USED_BY_A_NODE = """
+    from langchain_core.messages import AIMessage
+    from langgraph.graph import START, MessagesState, StateGraph
+    from coupler import acp
+
+    async def use(state: MessagesState):
+        [tool] = [each for each in await acp.mcp_tools(acp.current().session) if each.name == "read_memo"]
+        return {"messages": [AIMessage(await tool.ainvoke({"text": "x"}))]}
+
+    agent = StateGraph(MessagesState).add_node(use).add_edge(START, "use").compile()
+"""
+
+
+def test_a_tool_of_a_server_that_a_node_uses_is_one_call(program):
+    client = program(USED_BY_A_NODE)
+    session = client.new_session("/", CLERK)
+    request = client.prompt_request(session, "go")
+    client.send(request)
+    *seen, question = client.read_until(asks("session/request_permission"))
+    client.send({"id": question["id"], "result": {"outcome": {"outcome": "selected", "optionId": "allow_once"}}})
+
+    updates, _ = end_of(client, request)
+
+    updates = [frame["params"]["update"] for frame in seen if frame.get("method") == "session/update"] + updates
+    [id] = by_id(updates)
+    assert question["params"]["toolCall"]["toolCallId"] == id
+    assert statuses(updates, id) == ["pending", "in_progress", "completed"]

@@ -46,6 +46,8 @@ T = TypeVar("T")
 
 INTERRUPTED = "This call was interrupted before it returned: it is not known how much of it was done."
 
+NOT_BEGUN = "This call was not made: the turn ended before it began."
+
 SaverWork = Callable[[BaseCheckpointSaver[Any]], T]
 
 _WITH_WARNINGS = frozenset({"langgraph.checkpoint.sqlite"})
@@ -266,17 +268,19 @@ def repairs(
     kept: Iterable[ToolMessage] = (),
     unfinished: str = "",
     more: Sequence[BaseMessage] = (),
+    not_begun: Iterable[str] = (),
 ) -> list[BaseMessage]:
     """Return the messages to add so that a conversation can go on; usually none.
 
     Providers refuse a history in which a tool call has no result. A cancel leaves such calls behind; so does
     a limit of steps. They get a message that says what is known of them, and an answer that was cut off gets
     its beginning back. `kept` are results that had come when it broke off, but had not been written into the
-    state; `more` are messages of the same kind. If calls without results are not at the end, the messages are
+    state; `more` are messages of the same kind; `not_begun` are ids of calls whose tools never ran. If calls without results are not at the end, the messages are
     stated anew as a whole.
     """
     messages = [*messages, *more]
     results = {message.tool_call_id: message for message in kept}
+    not_begun = {*not_begun}
     mended: list[BaseMessage] = []
     has_gap = False
     added: list[BaseMessage] = []
@@ -288,7 +292,11 @@ def repairs(
             message, has_gap = _with_ids(message), True
         mended.append(message)
         open_calls = _open_calls(message, messages, at)
-        added += [results.get(call_id) or _interrupted_result(call_id, name) for call_id, name in open_calls]
+        added += [
+            results.get(call_id)
+            or _missing_result(call_id, name, NOT_BEGUN if call_id in not_begun else INTERRUPTED)
+            for call_id, name in open_calls
+        ]
     last = [AIMessage(unfinished, id=f"msg_{os.urandom(8).hex()}")] if unfinished else []
     if has_gap:
         return [RemoveMessage(REMOVE_ALL_MESSAGES), *mended, *added, *last]
@@ -344,5 +352,5 @@ def _with_ids(message: AIMessage) -> AIMessage:
     return message.model_copy(update={"tool_calls": calls})
 
 
-def _interrupted_result(id: str, name: str) -> ToolMessage:
-    return ToolMessage(INTERRUPTED, tool_call_id=id, name=name, status="error")
+def _missing_result(id: str, name: str, reason: str) -> ToolMessage:
+    return ToolMessage(reason, tool_call_id=id, name=name, status="error")

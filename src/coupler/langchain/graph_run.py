@@ -39,7 +39,7 @@ from coupler.langchain.checkpoints import (
     repairs,
 )
 from coupler.langchain.content import human_message
-from coupler.langchain.projection import RunListener
+from coupler.langchain.projection import MESSAGES, STRUCTURED, RunListener
 from coupler.langchain.saver import SessionSaver
 from coupler.langchain.tool_calls import STOPPED
 from coupler.langchain.tool_guard import permission_callbacks
@@ -70,12 +70,10 @@ PROMPT_KEY = "coupler_prompt"
 
 WAITS_FOR_ANSWER = "this waits for an answer, and goes on with the next prompt"
 
-MESSAGES = "messages"
-STRUCTURED = "structured_response"
 ROOT = "__root__"
 """The key of a state that has no keys."""
 
-_PROGRESS = frozenset({"checkpoint", "unfinished", "asked", "below"})
+_PROGRESS = frozenset({"checkpoint", "unfinished", "not_begun", "asked", "below"})
 """Keys of the agent's state about how far the conversation has come."""
 
 _NONE: Any = object()
@@ -304,7 +302,7 @@ class GraphRun:
         self, messages: list[BaseMessage], below: Sequence[StateSnapshot]
     ) -> list[BaseMessage]:
         state = self._session.state
-        unfinished = state.pop("unfinished", "")
+        unfinished, not_begun = state.pop("unfinished", ""), state.pop("not_begun", ())
         if not messages:
             return []
         kept = pending_results(await self._saver.aget_tuple(_place(self._config(state["checkpoint"]))))
@@ -312,16 +310,19 @@ class GraphRun:
         for each in below:
             more |= {said.id: said for said in continuation(messages, self._said_in(each))}
             kept += pending_results(await self._saver.aget_tuple(_place(each.config)))
-        return repairs(messages, kept, unfinished, [*more.values()])
+        return repairs(messages, kept, unfinished, [*more.values()], not_begun)
 
     async def _note_checkpoint(self, unfinished: str = "") -> None:
         """Note the checkpoint at which the turn ends in the session's state."""
         state = await self._graph.aget_state(_place(self._config()))
         self._values, self._is_waiting = state.values, bool(state.next)
         noted = state.config["configurable"].get("checkpoint_id")
-        changed = {**self._session.state, "checkpoint": noted, "answered": self._id}
+        rest = {key: each for key, each in self._session.state.items() if key != "not_begun"}
+        changed = {**rest, "checkpoint": noted, "answered": self._id}
         if unfinished:
             changed["unfinished"] = unfinished
+        if not_begun := self._current.calls.never_begun:
+            changed["not_begun"] = not_begun
         if any(task.state is not None for task in state.tasks):
             changed["below"] = True
         if self._current.asked_in_chat is not None:

@@ -395,7 +395,9 @@ class McpTool(BaseTool):
             return await self._servers.call(tool.server, tool.name, arguments, CALL_LIMIT)
         if prompt is None or prompt.session is not self._session():
             raise _NotUsedError(f"{self.name} belongs to another session, and was not used")
-        key = prompt.call_id if call_id is not None else None
+        key = prompt.call_id
+        if call_id is None and (key not in prompt.calls or prompt.calls.name(key) != self.name):
+            key = None  # that is the call around this one
         async with self._block(prompt, arguments, key) as call:
             if not await call.permitted():
                 raise _NotUsedError(f"{self.name} was not used: {call.refusal}")

@@ -51,6 +51,10 @@ T = TypeVar("T")
 INTERRUPT = "__interrupt__"
 METADATA = "__metadata__"
 MESSAGES = "messages"
+STRUCTURED = "structured_response"
+
+MODEL_NODE = "model"
+"""The node of `create_agent` that asks the model."""
 
 RETRY_GRACE = 0.3
 """Seconds after a model's failure in which it may be asked again before the user is told."""
@@ -413,7 +417,9 @@ class TurnProjection:
             self._heard[id(message)] = message
             self._settle(key, message)
         elif not is_asked_for:
-            self._calls.settle(key, "completed", content=_shown(client_blocks(_plain(output))))
+            told = output.content if isinstance(output, BaseMessage) else output
+            shown = "" if told is None else told if isinstance(output, BaseMessage) else str(told)
+            self._calls.settle(key, "completed", content=_shown(client_blocks(shown)), output=told)
         elif isinstance(output, Command) and output.graph == Command.PARENT and message is None:
             self._calls.settle(key, "completed")
 
@@ -468,7 +474,9 @@ class TurnProjection:
                 self._note_interrupts(namespace, written)
             elif node != METADATA:
                 for values in written if isinstance(written, list) else [written]:
-                    self._take_values(namespace, values, is_repeated=is_repeated)
+                    self._take_values(
+                        namespace, values, is_repeated=is_repeated, is_by_model=node == MODEL_NODE
+                    )
 
     def custom(self, value: Any) -> None:
         """Show text in LangGraph's custom stream as output of the one tool that runs."""
@@ -485,9 +493,13 @@ class TurnProjection:
                 each for each in interrupts if isinstance(each, Interrupt) and each.id not in known
             ]
 
-    def _take_values(self, namespace: tuple[str, ...], values: Any, *, is_repeated: bool) -> None:
+    def _take_values(
+        self, namespace: tuple[str, ...], values: Any, *, is_repeated: bool, is_by_model: bool
+    ) -> None:
         if isinstance(values, Command):
             values = values.update
+        if is_by_model and isinstance(values, Mapping) and values.get(STRUCTURED) is None:
+            values = {**values, MESSAGES: _with_refused_answers(values.get(MESSAGES))}
         for message in _messages_in(values):
             if id(message) in self._heard:
                 continue  # what an agent in a tool writes is told late: the id may be another call's by now
@@ -578,6 +590,23 @@ def _messages_in(values: Any) -> Iterator[BaseMessage]:
         yield from (each for each in values if isinstance(each, BaseMessage))
 
 
+def _with_refused_answers(messages: Any) -> Any:
+    """Return what LangChain's model node has written, with failed calls for answers that it could not read.
+
+    A call that gives a structured answer is answered in that node; one whose arguments do not fit gets an error
+    to read, as a message that does not say so.
+    """
+    if not isinstance(messages, list) or not isinstance(messages[-1] if messages else None, ToolMessage):
+        return messages
+    asked = {call["id"] for each in messages if isinstance(each, AIMessage) for call in each.tool_calls}
+    return [
+        each.model_copy(update={"status": "error"})
+        if isinstance(each, ToolMessage) and each.tool_call_id in asked
+        else each
+        for each in messages
+    ]
+
+
 def _made_of(value: Any) -> list[BaseMessage]:
     """Convert a message that was written as a pair or a dictionary, as the state does."""
     if not isinstance(value, tuple | dict):
@@ -592,12 +621,6 @@ def _shown(blocks: list[Any]) -> list[ToolCallContent]:
     return [Content(block) for block in blocks]
 
 
-def _plain(output: Any) -> Any:
-    return output.content if isinstance(output, BaseMessage) else "" if output is None else str(output)
-
-
 def _raw_output(message: ToolMessage) -> Any:
-    """Return what a tool has returned beside its message, or what is no text: for programs."""
-    if message.artifact is not None:
-        return message.artifact
-    return message.content if isinstance(message.content, list) else UNSET
+    """Return what a tool has returned for programs: beside its message, or in it."""
+    return message.content if message.artifact is None else message.artifact

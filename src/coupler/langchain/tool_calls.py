@@ -163,6 +163,15 @@ class ToolCalls:
         running = (call_id for call_id, call in self._calls.items() if call.is_running and not call.is_over)
         return tuple(running)
 
+    @property
+    def never_begun(self) -> list[str]:
+        """The ids of calls at the top whose tools are known and were never started."""
+        return [
+            id
+            for id, call in self._calls.items()
+            if id not in self._ids and not call.is_running and self._tool(call) is not None
+        ]
+
     def client_id(self, id: str) -> str:
         """The id that the client knows the call by."""
         return self._calls[id].client_id
