@@ -34,10 +34,11 @@ def program(tmp_path):
     """Serves a program, whose text is given; more than one after the other have one home."""
     clients = []
 
-    def program(text, *options, name="program.py", **capabilities):
-        file = tmp_path / name
+    def program(text, *options, attribute=None, **capabilities):
+        file = tmp_path / "program.py"
         file.write_text("\n".join(textwrap.dedent(part) for part in text.split("####")))
-        client = serve(file, *options, env=surroundings(tmp_path / "home"), cwd=tmp_path)
+        target = file if attribute is None else f"{file}:{attribute}"
+        client = serve(target, *options, env=surroundings(tmp_path / "home"), cwd=tmp_path)
         clients.append(client)
         introduced(client, **capabilities)
         return client
@@ -435,3 +436,47 @@ def test_a_tool_of_a_server_that_a_node_uses_is_one_call(program):
     [id] = by_id(updates)
     assert question["params"]["toolCall"]["toolCallId"] == id
     assert statuses(updates, id) == ["pending", "in_progress", "completed"]
+
+
+THINKS = """
+    from langchain.agents import create_agent
+    from labs.langchain.scripted_model import ScriptedModel, think
+    import coupler
+    from coupler import serve
+
+    agent = create_agent(ScriptedModel(script=[[think("Hm."), "Yes."]]), [])
+"""
+ENDS = {
+    "at the top": "serve(agent, thoughts=False)",
+    "below main": "if __name__ == '__main__':\n    serve(agent, thoughts=False)\n    raise SystemExit('not for us')",
+    "below main with its module": "if '__main__' == __name__:\n    coupler.serve(agent, thoughts=False)",
+    "below main with a variable": (
+        "if __name__ == '__main__':\n    is_loud = False\n    serve(agent, thoughts=is_loud)"
+    ),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize("named", [False, True], ids=["file", "variable"])
+def test_the_options_of_serve_hold_wherever_it_is_called(program, end, named):
+    client = program(f"{THINKS}####{end}", attribute="agent" if named else None)
+
+    updates, _ = client.prompt(client.new_session(), "Well?")
+
+    assert texts(updates) == "Yes."
+    assert "agent_thought_chunk" not in [each["sessionUpdate"] for each in updates]
+
+
+def test_options_of_a_call_of_serve_that_does_not_count_are_told_of(program):
+    client = program(f"{THINKS}####def main():\n    serve(agent, thoughts=False)\nif __name__ == '__main__':\n    main()")
+
+    updates, _ = client.prompt(client.new_session(), "Well?")
+
+    assert "agent_thought_chunk" in [each["sessionUpdate"] for each in updates]
+    assert "`coupler serve` does not run this call of serve()" in client.stderr.decode()
+
+
+def test_what_a_program_tries_out_below_main_is_not_run(program):
+    client = program(f"{THINKS}####if __name__ == '__main__':\n    raise SystemExit('tried out')")
+
+    assert answers(client, "Well?") == ["Yes."]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -27,8 +28,12 @@ from coupler.runtime.extras import MissingExtraError
 from coupler.schema.v1 import InitializeResponse
 
 if TYPE_CHECKING:
+    import ast
+
     from coupler.agent.editor import Editor
     from coupler.agent.session import Session
+
+log = logging.getLogger("coupler.agent")
 
 WHAT_CAN_BE_SERVED = (
     "serve takes a function with one parameter named `turn`, an Agent subclass or instance, "
@@ -225,12 +230,15 @@ def _load(words: str, options: ServeOptions) -> AgentFactory:
     place, attribute = split_target(words)
     with _capturing() as captured:
         module = _import_file(os.path.abspath(place)) if is_file_target(place) else _import_module(place)
-    if captured and not attribute:
-        # What the command line says wins over what the script says.
-        served = captured[-1]
-        return make_factory(served._replace(options=options.over(served.options)))
-    value = _attribute(module, attribute, words) if attribute else _only_candidate(module, words)
-    return make_factory(ServeCall(value, None, options))
+        if not captured:
+            _run_main_block(module)
+    served = captured[-1] if captured else None
+    if served is None or attribute:
+        value = _attribute(module, attribute, words) if attribute else _only_candidate(module, words)
+        if served is None or (value is not served.target and value is not served.factory):
+            served = ServeCall(value, None, NO_OPTIONS)
+    # What the command line says wins over what the script says.
+    return make_factory(served._replace(options=options.over(served.options)))
 
 
 def split_target(words: str) -> tuple[str, str]:
@@ -289,6 +297,53 @@ def _import_module(name: str) -> ModuleType:
             f"there is no module {error.name!r}, neither in {directory} nor installed; "
             f"a program, or an agent by its name, is served by: coupler serve -- {name}"
         ) from None
+
+
+def _run_main_block(module: ModuleType) -> None:
+    """Run what a script does below `if __name__ == "__main__":` up to its call of `serve`.
+
+    The rest of the block is not for us: a script may try its agent out there. If `serve` is called somewhere
+    else, as in a function, the log says that this call does not count.
+    """
+    try:
+        source = inspect.getsource(module)
+    except (OSError, TypeError):
+        return
+    if "serve" not in source or "__main__" not in source:
+        return
+    import ast
+
+    tree = ast.parse(source)
+    for block in (each.body for each in tree.body if isinstance(each, ast.If) and _tests_main(each.test)):
+        calls = [at for at, each in enumerate(block) if isinstance(each, ast.Expr) and _serves(each.value)]
+        if calls:
+            body = ast.Module(block[: calls[0] + 1], [])
+            exec(compile(body, str(module.__file__), "exec"), vars(module))
+            return
+    ignored = next((each for each in ast.walk(tree) if _serves(each) and each.keywords), None)  # type: ignore[attr-defined]
+    if ignored is not None:
+        log.warning(
+            "%s, line %s: `coupler serve` does not run this call of serve(), so its options do not hold; call "
+            'serve() at the top level, or directly below `if __name__ == "__main__":`',
+            module.__file__,
+            ignored.lineno,  # type: ignore[attr-defined]
+        )
+
+
+def _tests_main(test: ast.expr) -> bool:
+    import ast
+
+    return ast.unparse(test) in ("__name__ == '__main__'", "'__main__' == __name__")
+
+
+def _serves(node: ast.AST) -> bool:
+    """Return whether this is a call of `serve`, by that name or as an attribute."""
+    import ast
+
+    if not isinstance(node, ast.Call):
+        return False
+    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
+    return called in ("serve", "serve_async")
 
 
 def _attribute(module: ModuleType, attribute: str, words: str) -> Any:
