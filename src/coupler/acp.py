@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from coupler.langchain.middleware import (
         PermissionsMiddleware,
         PlanMiddleware,
-        SessionMiddleware,
         ToolsMiddleware,
         emit_plan,
-        kept,
     )
     from coupler.langchain.modes import Mode, ModelsMiddleware, ModesMiddleware
     from coupler.langchain.permission import Rule
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     modes = ModesMiddleware
     permissions = PermissionsMiddleware
     plan = PlanMiddleware
-    session = SessionMiddleware
     tools = ToolsMiddleware
 
 __all__ = [
@@ -38,14 +35,12 @@ __all__ = [
     "current",
     "editor_tools",
     "emit_plan",
-    "kept",
     "load_mcp_tools",
     "mcp_tools",
     "models",
     "modes",
     "permissions",
     "plan",
-    "session",
     "tools",
 ]
 
@@ -57,14 +52,12 @@ _HOMES = {
     "current": ("current", "current"),
     "editor_tools": ("editor_tools.tools", "editor_tools"),
     "emit_plan": ("middleware", "emit_plan"),
-    "kept": ("middleware", "kept"),
     "load_mcp_tools": ("mcp_tools", "load_mcp_tools"),
     "mcp_tools": ("mcp_tools", "mcp_tools"),
     "models": ("modes", "ModelsMiddleware"),
     "modes": ("modes", "ModesMiddleware"),
     "permissions": ("middleware", "PermissionsMiddleware"),
     "plan": ("middleware", "PlanMiddleware"),
-    "session": ("middleware", "SessionMiddleware"),
     "tools": ("middleware", "ToolsMiddleware"),
 }
 

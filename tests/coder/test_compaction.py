@@ -2,14 +2,13 @@
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import TodoListMiddleware
+from langchain.agents.middleware import AgentMiddleware, TodoListMiddleware
 from langchain_core.exceptions import ContextOverflowError
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from msgspec import UNSET
 
 from coder.talking import talk
-from coupler import acp
 from coupler.client import remote
 from coupler.coder.compaction import SUMMARY_PROMPT, CompactionMiddleware
 from coupler.events import Compaction
@@ -296,7 +295,7 @@ def test_there_is_nothing_to_be_done_by_hand_in_a_new_session():
 def test_the_state_keeps_what_the_model_no_longer_sees():
     kept = []
 
-    class Watch(acp.session):
+    class Watch(AgentMiddleware):
         async def aafter_agent(self, state, runtime):
             kept.append([message.text for message in state["messages"]])
 

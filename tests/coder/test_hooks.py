@@ -8,7 +8,7 @@ import textwrap
 import psutil
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import TodoListMiddleware
+from langchain.agents.middleware import AgentMiddleware, TodoListMiddleware
 from langchain_core.tools import tool
 from msgspec import UNSET
 
@@ -259,7 +259,7 @@ def test_a_hook_has_the_variables_of_the_session_but_not_what_is_withheld(hook, 
     monkeypatch.setenv("HARMLESS", "yes")
     line = hook(f"open({str(tmp_path / 'env')!r}, 'w').write(json.dumps(dict(os.environ)))")
 
-    class Withholding(acp.session):
+    class Withholding(AgentMiddleware):
         async def abefore_agent(self, state, runtime):
             acp.current().session.withhold(["SOME_MODEL_KEY"])
 

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import TodoListMiddleware
+from langchain.agents.middleware import AgentMiddleware, TodoListMiddleware
 from langchain_core.messages import HumanMessage
 
 from coder.talking import talk
@@ -130,7 +130,7 @@ def test_todos_are_shown_as_the_plan_and_known_in_the_next_turn(tmp_path):
     todos = [{"content": "look", "status": "completed"}, {"content": "tell", "status": "pending"}]
     known = []
 
-    class Watch(acp.session):
+    class Watch(AgentMiddleware):
         async def abefore_agent(self, state, runtime):
             known.append(state.get("todos"))
 

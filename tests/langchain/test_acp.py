@@ -27,7 +27,6 @@ def agent():
         acp.modes("read-only"),
         acp.models({"other": ScriptedModel(script=[["other"]])}),
         acp.plan(on={"todos", "tool_calls", "reasoning", "manual"}),
-        acp.session(snapshots="all"),
         acp.tools(starts=False, title={"*": "x"}),
     ]
     return create_agent(model, [write_file], middleware=every)
@@ -47,7 +46,6 @@ def test_nor_does_anything_happen_in_one_that_is_awaited():
 
 def test_without_an_editor_there_is_no_current_prompt_and_a_plan_goes_nowhere():
     assert acp.current() is None
-    assert acp.kept("x") is None
     acp.emit_plan(["a"])
 
 

@@ -1,4 +1,4 @@
-"""The middleware of `acp.permissions`, `acp.tools`, `acp.session` and `acp.plan`, and what all share."""
+"""The middleware of `acp.permissions`, `acp.tools` and `acp.plan`, and what all share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
-    Literal,
     NamedTuple,
     NotRequired,
     Protocol,
@@ -21,19 +20,14 @@ from typing import (
     TypeVar,
     get_args,
 )
-from weakref import WeakSet
 
 from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, PrivateStateAttr, ToolCallRequest
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
 from langchain_core.tools import BaseTool
-from langgraph.runtime import Runtime
 from langgraph.types import Command
 from typing_extensions import TypedDict
 
 from coupler.agent.agent import Mode, Option
-from coupler.agent.content import json_value
-from coupler.agent.session import Session
-from coupler.agent.turn import Turn
 from coupler.langchain.current import Current, HeldUpError, current
 from coupler.langchain.mcp_tools import NamePrefix, checked_prefix, mcp_tools
 from coupler.langchain.permission import RuleLike, ToolDecision, ToolRules, permit, permit_and_wait
@@ -57,15 +51,6 @@ log = logging.getLogger("coupler.langchain")
 ToolResult: TypeAlias = ToolMessage | Command[Any]
 
 M = TypeVar("M", bound=BaseMessage)
-
-Snapshots: TypeAlias = Literal["none", "initial", "final", "all"]
-
-SNAPSHOTS: tuple[str, ...] = get_args(Snapshots)
-
-KEPT = "kept"
-"""Key of the agent's state of a session for the kept values, by their ids."""
-
-State: TypeAlias = Mapping[str, Any]
 
 MARK_PREFIX = "coupler_declares_"
 """Prefix of the keys of marks in a graph's state."""
@@ -236,90 +221,6 @@ def _completed(request: ToolCallRequest) -> ToolCallRequest:
     served = current()
     tool = requested_tool(served, request) if served is not None else None
     return request if tool is None else request.override(tool=tool)
-
-
-class SessionMiddleware(AgentMiddleware[Any, Any, Any]):
-    """Keeps what `state` makes of the graph's state, under `id`: a name, or a function of the state.
-
-    Without `state` all of it but the messages is kept, without `id` the session's own. `snapshots` says
-    when: before the first model call of a prompt ("initial"), after the agent is done ("final"), at each
-    model call too ("all"), or never ("none"). `acp.kept(id)` reads it.
-
-    What is kept is saved with the turn and survives restarts and forks; no update tells of it.
-    """
-
-    def __init__(
-        self,
-        *,
-        id: str | Callable[[State], str] | None = None,
-        state: Callable[[State], Any] | None = None,
-        snapshots: Snapshots = "final",
-    ) -> None:
-        super().__init__()
-        if snapshots not in SNAPSHOTS:
-            nearest = difflib.get_close_matches(str(snapshots), SNAPSHOTS, n=1, cutoff=0.5)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"it is one of {', '.join(SNAPSHOTS)}"
-            raise ValueError(f"`snapshots` of acp.session is not {snapshots!r:.100}: {hint}")
-        self._id = id
-        self._map = state or _without_messages
-        self._snapshots = snapshots
-        self._begun: WeakSet[Turn] = WeakSet()
-
-    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
-        """Keep the state as it is before the model is called."""
-        self._before_model(request.state)
-        return handler(request)
-
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
-    ) -> Any:
-        """Async version of `wrap_model_call`."""
-        self._before_model(request.state)
-        return await handler(request)
-
-    def after_agent(self, state: State, runtime: Runtime[Any]) -> None:
-        """Keep the state as it is in the end."""
-        served = current()
-        if served is not None and self._snapshots in ("final", "all"):
-            self._keep(served, state)
-
-    async def aafter_agent(self, state: State, runtime: Runtime[Any]) -> None:
-        """Async version of `after_agent`."""
-        self.after_agent(state, runtime)
-
-    def _before_model(self, state: State) -> None:
-        served = current()
-        if served is None or self._snapshots not in ("initial", "all"):
-            return
-        if self._snapshots == "all" or served.turn not in self._begun:
-            self._begun.add(served.turn)
-            self._keep(served, state)
-
-    def _keep(self, served: Current, state: State) -> None:
-        name = self._id(state) if callable(self._id) else self._id or served.session.id
-        served.call_on_loop(_put, served.session, str(name), json_value(self._map(state)))
-
-
-def kept(id: str | None = None) -> Any:
-    """Return what `acp.session` kept under this id, or under the session's own; None if that is nothing."""
-    served = current()
-    if served is None:
-        return None
-    return _kept_in(served.session).get(id or served.session.id)
-
-
-def _put(session: Session, name: str, value: Any) -> None:
-    memory = session.state if isinstance(session.state, Mapping) else {}
-    session.state = {**memory, KEPT: {**_kept_in(session), name: value}}
-
-
-def _kept_in(session: Session) -> Mapping[str, Any]:
-    kept = session.state.get(KEPT) if isinstance(session.state, Mapping) else None
-    return kept if isinstance(kept, Mapping) else {}
-
-
-def _without_messages(state: State) -> dict[str, Any]:
-    return {name: value for name, value in state.items() if name != "messages"}
 
 
 class PlanMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -500,8 +401,8 @@ def own_name(name: str) -> str:
 def run_plain_middleware_in_threads() -> None:
     """Let middleware of plain functions alone (`wrap_model_call`, `wrap_tool_call`) work in served graphs.
 
-    Served graphs are awaited, and for those LangChain's own `awrap_…` only raise. Graphs hold these methods once
-    they are made, so it is their code that is replaced; for a graph that is not served they raise as before.
+    Served graphs are awaited, and for those LangChain's own `awrap_…` only raise. Graphs hold these methods
+    once they are made, so their code is replaced; for a graph that is not served they raise as before.
     """
     for plain, replacement in (("wrap_model_call", _awrap_model_call), ("wrap_tool_call", _awrap_tool_call)):
         method: Any = vars(AgentMiddleware)[f"a{plain}"]
