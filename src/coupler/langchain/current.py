@@ -14,6 +14,8 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from coupler.agent.turn import NOTICES
+from coupler.events import Notice, Thought
 from coupler.langchain.plan import PlanBoard
 
 if TYPE_CHECKING:
@@ -48,6 +50,19 @@ def current() -> Current | None:
 def set_current(value: Current) -> None:
     """Make this the prompt of the running task and of all that it starts."""
     _current.set(value)
+
+
+def tell_aside(turn: Turn, title: str, description: str) -> None:
+    """Warn the user of something that the agent does not say: as a notice, or as a thought.
+
+    Not as a message: what the agent answers may be read by a program.
+    """
+    outlet = turn.session.outlet
+    if turn.editor.offers(NOTICES):
+        outlet.send(Notice("warning", title, description))
+    else:
+        turn.begin_new_message()
+        outlet.send(Thought(f"{title}. {description}", outlet.new_message_id()))
 
 
 class Current:

@@ -91,7 +91,7 @@ class GraphAgent(FrameworkAgent):
         commands: Sequence[Command] = (),
         keep_cut_off: bool = True,
     ) -> None:
-        """`keep_cut_off`: a turn that a kill has cut off is part of the conversation, if that has messages."""
+        """`keep_cut_off`: a turn that a kill has cut off is part of a conversation that has messages."""
         super().__init__(origin, called)
         refuse_unentered_store(graph)
         self.graph = guarded(with_async_saver(graph))
@@ -189,7 +189,7 @@ class GraphAgent(FrameworkAgent):
         try:
             stop = await run.perform()
             self._may_be_cut_off.discard(turn.session)
-            await warn_if_unused(turn)
+            warn_if_unused(turn)
             return stop
         except Exception as error:
             return await self._end_with(error, run, projection)

@@ -26,12 +26,11 @@ from pydantic import PrivateAttr
 from coupler.agent.mcp_servers import CALL_LIMIT, McpCallHandler
 from coupler.agent.session import configuration_of
 from coupler.agent.tool_call import Call
-from coupler.agent.turn import NOTICES
 from coupler.config import keys
 from coupler.config.agent_tables import ServerTables
 from coupler.config.files import Origin
 from coupler.config.value_kinds import ValueSource, WrongValueError
-from coupler.langchain.current import Current, HeldUpError, current
+from coupler.langchain.current import Current, HeldUpError, current, tell_aside
 from coupler.langchain.tool_calls import JoinedCall
 from coupler.mcp.servers import ServerEnvironment, SessionServers, merge_servers
 from coupler.mcp.tools import McpError, Tool, ToolResult, printable, server_label
@@ -70,6 +69,11 @@ LONGEST_TEXT = 400_000
 """Characters of one block of text that a model gets to read."""
 
 NO_TYPE = "application/octet-stream"
+
+HOW_TO_USE = (
+    "write `from coupler import acp` and create_agent(…, middleware=[acp.tools()]); a graph of another kind "
+    "gets their tools by `await acp.mcp_tools(session)` in a factory"
+)
 
 ONLY_ASYNC = "this tool waits for a server: call the agent with `ainvoke` or `astream`"
 
@@ -189,7 +193,7 @@ def _table(name: str, server: Mapping[str, Any]) -> dict[str, Any]:
     return table
 
 
-async def warn_if_unused(turn: Turn) -> None:
+def warn_if_unused(turn: Turn) -> None:
     """Warn once, after a turn, if the agent does not use the session's servers."""
     session = turn.session
     listing = _session_tools.get(session)
@@ -197,10 +201,8 @@ async def warn_if_unused(turn: Turn) -> None:
         return
     listing.is_wanted = True
     servers = ", ".join(server_label(name) for name in session.servers.names)
-    log.warning("this agent does not use %s: give it the middleware acp.tools()", servers)
-    if turn.editor.offers(NOTICES):  # to all others it would be a part of the answer
-        remedy = "It was built without them; its author can add the middleware `acp.tools()`."
-        await turn.notice(f"This agent does not use {servers}", remedy, severity="warning")
+    log.warning("this agent does not use %s: %s", servers, HOW_TO_USE)
+    tell_aside(turn, f"This agent does not use {servers}", f"To let it, {HOW_TO_USE}.")
 
 
 class SessionTools:
@@ -396,8 +398,9 @@ class McpTool(BaseTool):
         if prompt is None or prompt.session is not self._session():
             raise _NotUsedError(f"{self.name} belongs to another session, and was not used")
         key = prompt.call_id
-        if call_id is None and (key not in prompt.calls or prompt.calls.name(key) != self.name):
-            key = None  # that is the call around this one
+        if call_id is None and key is not None:
+            is_own = key in prompt.calls and prompt.calls.name(key) == self.name
+            key = key if is_own else None  # otherwise it is the call around this one
         async with self._block(prompt, arguments, key) as call:
             if not await call.permitted():
                 raise _NotUsedError(f"{self.name} was not used: {call.refusal}")

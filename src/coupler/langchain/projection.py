@@ -18,10 +18,10 @@ from langgraph.types import Command, Interrupt, Send
 from msgspec import UNSET
 
 from coupler.agent.errors import describe
-from coupler.agent.turn import COMPACTION, NOTICES
-from coupler.events import Compaction, Notice, Thought
+from coupler.agent.turn import COMPACTION
+from coupler.events import Compaction
 from coupler.langchain.content import client_blocks
-from coupler.langchain.current import running_call
+from coupler.langchain.current import running_call, tell_aside
 from coupler.langchain.errors import failure_kind_of, stop_of_message
 from coupler.langchain.file_backends import starting_tool
 from coupler.langchain.messages import (
@@ -548,13 +548,7 @@ class TurnProjection:
     def _tell_trouble(self, error: BaseException | None, description: str) -> None:
         trouble = failure_kind_of(error, of_model=error) if error is not None else None
         what = trouble.what if trouble is not None else "The model has failed"
-        if self._turn.editor.offers(NOTICES):
-            self._turn.session.outlet.send(Notice("warning", what, description))
-        else:
-            # Not as a message: what the agent answers may be read by a program.
-            self._turn.begin_new_message()
-            outlet = self._turn.session.outlet
-            outlet.send(Thought(f"{what}. {description}", outlet.new_message_id()))
+        tell_aside(self._turn, what, description)
 
 
 def _message_of(output: Any, own: str | None) -> ToolMessage | None:
@@ -593,8 +587,8 @@ def _messages_in(values: Any) -> Iterator[BaseMessage]:
 def _with_refused_answers(messages: Any) -> Any:
     """Return what LangChain's model node has written, with failed calls for answers that it could not read.
 
-    A call that gives a structured answer is answered in that node; one whose arguments do not fit gets an error
-    to read, as a message that does not say so.
+    A call that gives a structured answer is answered in that node; one whose arguments do not fit gets an
+    error to read, as a message that does not say so.
     """
     if not isinstance(messages, list) or not isinstance(messages[-1] if messages else None, ToolMessage):
         return messages
