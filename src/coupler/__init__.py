@@ -109,13 +109,18 @@ _HOMES = {
     "serve_async": "coupler.agent.startup.serve",
 }
 
+_SUBMODULES = frozenset({"acp", "events", "providers", "schema"})
+"""Public modules that `import coupler` alone gives access to."""
+
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used, so that `import coupler` costs next to nothing."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _SUBMODULES:
+        return import_module(f"{__name__}.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_HOMES[name]), name)
     return value
 

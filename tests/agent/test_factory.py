@@ -242,15 +242,22 @@ class TestServeInAScript:
             assert "serves itself: give serve() the agent" in refusal(client)
             leave(client)
 
-    @pytest.mark.parametrize("result", ["None", "5", "print"])
-    def test_a_factory_that_makes_no_agent_fails_its_session(self, start, result):
+    @pytest.mark.parametrize(
+        ("result", "message"),
+        [
+            ("None", "the factory agent returned None"),
+            ("5", "serve takes a function"),
+            ("print", "serve takes a function"),
+        ],
+    )
+    def test_a_factory_that_makes_no_agent_fails_its_session(self, start, result, message):
         client = start(f"from coupler import serve\nserve(factory=lambda session: {result})")
         client.initialize()
 
         answer = client.call("session/new", {"cwd": "/", "mcpServers": []})
 
         assert error_of(answer) == (-32603, "agent_failed")
-        assert "serve takes a function" in answer["error"]["message"]
+        assert message in answer["error"]["message"]
 
     @pytest.mark.parametrize(
         ("call", "message"),

@@ -217,7 +217,7 @@ def test_a_first_turn_that_a_kill_has_cut_off_is_known(program, tmp_path):
 def test_a_graph_declares_slash_commands(program):
     client = program(
         f"{CUT_OFF}####"
-        "serve(agent, commands=[Command('plan', 'Plan something', hint='what to plan'), Command('tidy', 'Tidy up')])"
+        "serve(agent, commands=[Command('plan', 'Plan it', hint='what to plan'), Command('tidy', 'Tidy up')])"
     )
     session = client.new_session()
 
@@ -241,7 +241,8 @@ LIVE = """
 
     def look(state: State):
         tools = sorted((state.get("tools") or {}).items())
-        told = f"{type(state.get('lock')).__name__} {[(name, callable(each) or each) for name, each in tools]}"
+        known = [(name, callable(each) or each) for name, each in tools]
+        told = f"{type(state.get('lock')).__name__} {known}"
         lock, made = state.get("lock") or threading.Lock(), {"add": lambda a, b: a + b, "name": "adder"}
         if state["messages"][-1].text == "make":
             return {"messages": [AIMessage(told)], "lock": lock, "tools": made, "seen": [lock] * 2}
@@ -428,11 +429,15 @@ def test_a_tool_of_a_server_that_a_node_uses_is_one_call(program):
     request = client.prompt_request(session, "go")
     client.send(request)
     *seen, question = client.read_until(asks("session/request_permission"))
-    client.send({"id": question["id"], "result": {"outcome": {"outcome": "selected", "optionId": "allow_once"}}})
+    client.send(
+        {"id": question["id"], "result": {"outcome": {"outcome": "selected", "optionId": "allow_once"}}}
+    )
 
     updates, _ = end_of(client, request)
 
-    updates = [frame["params"]["update"] for frame in seen if frame.get("method") == "session/update"] + updates
+    updates = [
+        frame["params"]["update"] for frame in seen if frame.get("method") == "session/update"
+    ] + updates
     [id] = by_id(updates)
     assert question["params"]["toolCall"]["toolCallId"] == id
     assert statuses(updates, id) == ["pending", "in_progress", "completed"]
@@ -448,7 +453,7 @@ THINKS = """
 """
 ENDS = {
     "at the top": "serve(agent, thoughts=False)",
-    "below main": "if __name__ == '__main__':\n    serve(agent, thoughts=False)\n    raise SystemExit('not for us')",
+    "below main": "if __name__ == '__main__':\n    serve(agent, thoughts=False)\n    raise SystemExit(1)",
     "below main with its module": "if '__main__' == __name__:\n    coupler.serve(agent, thoughts=False)",
     "below main with a variable": (
         "if __name__ == '__main__':\n    is_loud = False\n    serve(agent, thoughts=is_loud)"
@@ -468,7 +473,9 @@ def test_the_options_of_serve_hold_wherever_it_is_called(program, end, named):
 
 
 def test_options_of_a_call_of_serve_that_does_not_count_are_told_of(program):
-    client = program(f"{THINKS}####def main():\n    serve(agent, thoughts=False)\nif __name__ == '__main__':\n    main()")
+    client = program(
+        f"{THINKS}####def main():\n    serve(agent, thoughts=False)\nif __name__ == '__main__':\n    main()"
+    )
 
     updates, _ = client.prompt(client.new_session(), "Well?")
 
@@ -480,3 +487,111 @@ def test_what_a_program_tries_out_below_main_is_not_run(program):
     client = program(f"{THINKS}####if __name__ == '__main__':\n    raise SystemExit('tried out')")
 
     assert answers(client, "Well?") == ["Yes."]
+
+
+@pytest.mark.parametrize(
+    "kind, capabilities", [("agent_thought_chunk", {}), ("notice", {"session": {"notices": {}}})]
+)
+def test_an_agent_that_does_not_use_the_editors_servers_says_once_what_to_write(program, kind, capabilities):
+    client = program(f"{COUNTS}####agent = builder.compile()", **capabilities)
+    session = client.new_session("/", CLERK)
+
+    told = [[each for each in client.prompt(session, text)[0] if "acp.tools()" in str(each)] for text in "ab"]
+
+    [[first], again] = told
+    assert again == []
+    assert kind in first["sessionUpdate"]
+    assert "clerk" in str(first)
+    assert "create_agent(…, middleware=[acp.tools()])" in str(first)
+
+
+MISTAKES = {
+    "a factory that returns nothing": (
+        "def make(session):\n    agent = graph\nserve(factory=make)",
+        "the factory make returned None: end it with `return`",
+    ),
+    "a model": (
+        "from langchain_openai import ChatOpenAI\nserve(ChatOpenAI(model='m', api_key='k'))",
+        "this is a ChatOpenAI, a model: call serve(create_agent(model, tools))",
+    ),
+    "a coroutine": (
+        "async def make(session):\n    return graph\nserve(make(None))",
+        "this is what `make(…)` returned, a coroutine that nobody has awaited: call serve(factory=make)",
+    ),
+    "a function with other parameters": (
+        "def make(config, extra):\n    return graph\nserve(make)",
+        "If it makes the agent, let it take the session or nothing, and call serve(factory=make)",
+    ),
+    "commands of an agent that is no graph": (
+        "async def agent(turn): ...\nserve(agent, commands=[])",
+        "serve(…, commands=…) is for graphs of LangGraph: set the attribute `commands` of an Agent",
+    ),
+    "a saver that was not entered": (
+        "from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver\n"
+        "serve(builder.compile(checkpointer=AsyncSqliteSaver.from_conn_string('own.db')))",
+        "What `from_conn_string(…)` returns is a context manager, and must be entered",
+    ),
+    "a store that was not entered": (
+        "from langgraph.store.sqlite import SqliteStore\n"
+        "serve(builder.compile(store=SqliteStore.from_conn_string('own.db')))",
+        "What `from_conn_string(…)` returns is a context manager, and must be entered",
+    ),
+    "a saver without a loop": (
+        "import aiosqlite\nfrom langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver\n"
+        "serve(builder.compile(checkpointer=AsyncSqliteSaver(aiosqlite.connect('own.db'))))",
+        "make this in `async def make(session)`, which returns the agent, and call serve(factory=make)",
+    ),
+    "a saver that is closed": (
+        "from langgraph.checkpoint.sqlite import SqliteSaver\n"
+        "with SqliteSaver.from_conn_string('own.db') as saver:\n"
+        "    serve(builder.compile(checkpointer=saver))",
+        "The agent's SqliteSaver is closed: the `with` block that made it has ended",
+    ),
+}
+
+
+@pytest.mark.parametrize("text, sentence", MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_answered_with_what_to_do(program, text, sentence):
+    client = program(f"{COUNTS}####graph = builder.compile()\nfrom coupler import serve\n{text}")
+
+    answer = client.call("session/new", {"cwd": "/", "mcpServers": []})
+    if "result" in answer:
+        _, answer = client.prompt(answer["result"]["sessionId"], "one")
+
+    assert sentence in answer["error"]["message"]
+
+
+WORKS = {
+    "a factory without the session": "def make():\n    return graph\nserve(factory=make)",
+    "a factory as the target": "def make(session):\n    return graph\nserve(make)",
+    "a factory without the session as the target": "async def make():\n    return graph\nserve(make)",
+    "in a loop": "import asyncio\nasync def main():\n    serve(graph)\nasyncio.run(main())",
+    "the namespace of `import coupler`": (
+        "import sys\nsys.modules.pop('coupler.acp', None)\nvars(sys.modules['coupler']).pop('acp', None)\n"
+        "import coupler\nassert coupler.acp.current() is None\nserve(graph)"
+    ),
+    "a mode of other agents": (
+        "import coupler\nfrom coupler import acp\nfrom langchain.agents import create_agent\n"
+        "from labs.langchain.scripted_model import ScriptedModel\n"
+        "model = ScriptedModel(script=[['1 messages']])\n"
+        "serve(create_agent(model, [], middleware=[acp.modes(coupler.Mode('calm'))]))"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", WORKS.values(), ids=WORKS)
+def test_what_is_clearly_meant_works(program, text):
+    client = program(f"{COUNTS}####graph = builder.compile()\nfrom coupler import serve\n{text}")
+
+    assert answers(client, "one") == ["1 messages"]
+
+
+def test_serve_in_a_running_loop_says_what_to_write(tmp_path):
+    file = tmp_path / "program.py"
+    file.write_text(
+        "import asyncio\nfrom coupler import serve\nasync def agent(turn): ...\n"
+        "async def main(): serve(agent)\nasyncio.run(main())\n"
+    )
+    with serve(file, python=True) as client:
+        assert client.wait() == 1
+        assert "write `await serve_async(…)`" in client.stderr.decode()

@@ -34,9 +34,9 @@ LONGEST_MESSAGE = 8 * 1024
 """Characters of an exception that a client gets to see."""
 
 _ENTER = (
-    "What `from_conn_string(…)` returns is a context manager, and must be entered: make the saver or store from a "
-    'connection instead, as AsyncSqliteSaver(aiosqlite.connect("agent.db")) in `async def make(session)`, and '
-    "call serve(factory=make)"
+    "What `from_conn_string(…)` returns is a context manager, and must be entered: make the saver or store "
+    'from a connection instead, as AsyncSqliteSaver(aiosqlite.connect("agent.db")) in '
+    "`async def make(session)`, and call serve(factory=make)"
 )
 _ADVICE = (
     ("GeneratorContextManager", _ENTER),

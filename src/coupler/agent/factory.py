@@ -173,9 +173,17 @@ class AgentFactory:
         named = options._replace(name=options.name or own_name, version=version)
         introduction = initialize_response(agent_type_of_factories(), named)
 
+        takes_session = _takes_argument(factory)
+
         async def agent_for(session: Session) -> Agent:
-            made = factory(session)
-            return as_agent(await made if inspect.isawaitable(made) else made, options)
+            made = factory(session) if takes_session else factory()  # type: ignore[call-arg]
+            made = await made if inspect.isawaitable(made) else made
+            if made is None:
+                raise TypeError(
+                    f"the factory {own_name} returned None: end it with `return`, and the session's agent; "
+                    "a function that answers prompts itself has one parameter named `turn`"
+                )
+            return as_agent(made, options)
 
         return cls(introduction, agent_for, identity=identity(module, own_name), store=options.store)
 
@@ -186,6 +194,8 @@ def make_factory(served: ServeCall) -> AgentFactory:
         return AgentFactory.of_factory(served.factory, served.options)
     if isinstance(served.target, str):
         return load_target(served.target, served.options)
+    if _is_factory(served.target):
+        return AgentFactory.of_factory(served.target, served.options)
     if isinstance(served.target, Servable) and not isinstance(served.target, type | Agent):
         return served.target.make_factory(served.options)
     return AgentFactory.of(served.target, served.options)
@@ -201,7 +211,48 @@ def as_agent(target: Any, options: ServeOptions = NO_OPTIONS) -> Agent:
         return target()
     if is_turn_function(target):
         return FunctionAgent(target)
+    if inspect.iscoroutine(target):
+        name = target.__name__
+        target.close()
+        raise TypeError(
+            f"this is what `{name}(…)` returned, a coroutine that nobody has awaited: "
+            f"call serve(factory={name})"
+        )
+    if inspect.isroutine(target):
+        raise TypeError(
+            f"{WHAT_CAN_BE_SERVED}; this is the function {target.__name__}. If it makes the agent, let it "
+            f"take the session or nothing, and call serve(factory={target.__name__})"
+        )
     raise TypeError(f"{WHAT_CAN_BE_SERVED}; this is {target!r}")
+
+
+def _is_factory(target: object) -> bool:
+    """Return whether this is a function that makes agents: it takes the session, or nothing."""
+    if not inspect.isfunction(target) or inspect.isgeneratorfunction(target) or is_turn_function(target):
+        return False
+    needed = [each for each in inspect.signature(target).parameters.values() if each.default is each.empty]
+    if any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in needed):
+        return False
+    return not needed or (len(needed) == 1 and (needed[0].name == "session" or _means_session(needed[0])))
+
+
+def _means_session(parameter: inspect.Parameter) -> bool:
+    annotation = parameter.annotation
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return name.rpartition(".")[2] == "Session"
+
+
+def _takes_argument(function: Callable[..., Any]) -> bool:
+    """Return whether a function can be called with one argument; a builtin may not say."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return True
+    try:
+        signature.bind(None)
+    except TypeError:
+        return False
+    return True
 
 
 def capture_serve_call(served: ServeCall) -> bool:
@@ -323,8 +374,8 @@ def _run_main_block(module: ModuleType) -> None:
     ignored = next((each for each in ast.walk(tree) if _serves(each) and each.keywords), None)  # type: ignore[attr-defined]
     if ignored is not None:
         log.warning(
-            "%s, line %s: `coupler serve` does not run this call of serve(), so its options do not hold; call "
-            'serve() at the top level, or directly below `if __name__ == "__main__":`',
+            "%s, line %s: `coupler serve` does not run this call of serve(), so its options do not hold; "
+            'call serve() at the top level, or directly below `if __name__ == "__main__":`',
             module.__file__,
             ignored.lineno,  # type: ignore[attr-defined]
         )
@@ -449,7 +500,9 @@ def _package_of(value: object) -> str:
 
 
 def _adapter_for(target: object) -> FrameworkAdapter | None:
-    module = _ADAPTERS.get(_package_of(target))
+    # Models and tools of other packages are classes of LangChain's at heart.
+    packages = (kind.__module__.partition(".")[0] for kind in type(target).__mro__)
+    module = next((_ADAPTERS[each] for each in packages if each in _ADAPTERS), None)
     return cast(FrameworkAdapter, import_module(module)) if module is not None else None
 
 

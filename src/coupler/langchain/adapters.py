@@ -18,12 +18,18 @@ UNNAMED = "LangGraph"
 
 def adapt(target: Any, options: ServeOptions = NO_OPTIONS) -> FrameworkAgent | None:
     """Return a compiled graph as an agent; one that was not compiled yet is compiled."""
+    from langchain_core.language_models import BaseChatModel
     from langchain_core.runnables import Runnable
     from langgraph.graph import StateGraph
 
     graph = target.compile() if isinstance(target, StateGraph) else target
     if isinstance(graph, Pregel):
         return _adopted(graph, target, options)
+    if isinstance(target, BaseChatModel):
+        raise TypeError(
+            f"serve takes graphs of LangGraph, and this is a {type(target).__name__}, a model: "
+            "call serve(create_agent(model, tools)), with `from langchain.agents import create_agent`"
+        )
     if isinstance(target, Runnable):
         raise TypeError(
             f"serve takes graphs of LangGraph, and this is a {type(target).__name__}: give a model and its "

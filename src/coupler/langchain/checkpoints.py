@@ -138,7 +138,9 @@ async def _make_tables(storage: object) -> None:
         _set_up.pop(storage, None)
         if any(words in str(error) for words in _CLOSED):
             raise TurnFailedError(
-                f"The agent's {type(storage).__name__} is closed: {_STAYS_OPEN}", kind="setup", retryable=False
+                f"The agent's {type(storage).__name__} is closed: {_STAYS_OPEN}",
+                kind="setup",
+                retryable=False,
             ) from error
         log.warning("%s could not be set up: %s", type(storage).__name__, describe(error))
 
@@ -154,7 +156,7 @@ _STAYS_OPEN = (
 
 
 def refuse_unentered_store(graph: Pregel[Any, Any, Any, Any]) -> None:
-    """Raise if the graph was given a store that is still a context manager; LangGraph looks only at savers."""
+    """Raise if the graph's store is a context manager that was not entered; LangGraph checks only savers."""
     if graph.store is not None and not isinstance(graph.store, BaseStore):
         raise TypeError(f"the store of this graph is a {type(graph.store).__name__}")
 
@@ -275,8 +277,8 @@ def repairs(
     Providers refuse a history in which a tool call has no result. A cancel leaves such calls behind; so does
     a limit of steps. They get a message that says what is known of them, and an answer that was cut off gets
     its beginning back. `kept` are results that had come when it broke off, but had not been written into the
-    state; `more` are messages of the same kind; `not_begun` are ids of calls whose tools never ran. If calls without results are not at the end, the messages are
-    stated anew as a whole.
+    state; `more` are messages of the same kind; `not_begun` are ids of calls whose tools never ran. If calls
+    without results are not at the end, the messages are stated anew as a whole.
     """
     messages = [*messages, *more]
     results = {message.tool_call_id: message for message in kept}

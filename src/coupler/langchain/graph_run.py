@@ -291,7 +291,7 @@ class GraphRun:
         saver = self._saver
         lost = saver.lost_values(self._session.state["thread"]) if isinstance(saver, SessionSaver) else {}
         if lost:
-            named = ", ".join(f"`{name}` ({type})" for name, type in lost.items())
+            named = ", ".join(f"`{name}` ({kind})" for name, kind in lost.items())
             await self._current.turn.notice(
                 "The agent has lost a part of its state",
                 f"It was restarted, and this could not be stored: {named}.",

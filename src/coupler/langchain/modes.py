@@ -128,9 +128,17 @@ PRESETS: Mapping[str, Mode] = {
 """The ready-made modes by id."""
 
 
-def modes_of(modes: Iterable[str | Mode]) -> tuple[Mode, ...]:
+def modes_of(modes: Iterable[str | agent_mode.Mode]) -> tuple[Mode, ...]:
     """The modes, of which the ready-made ones may be named by their ids."""
-    return tuple(each if isinstance(each, Mode) else _preset(each) for each in modes)
+    return tuple(_mode(each) for each in modes)
+
+
+def _mode(given: object) -> Mode:
+    if isinstance(given, Mode):
+        return given
+    if isinstance(given, agent_mode.Mode):  # `coupler.Mode`, which changes nothing by itself
+        return Mode(given.id, given.description, name=given.name)
+    return _preset(given)
 
 
 def _preset(id: object) -> Mode:
@@ -148,7 +156,11 @@ class ModesMiddleware(AgentMiddleware[Any, Any, Any]):
     mode that the session is in count for each model call, its tools and rules for each tool call.
     """
 
-    def __init__(self, *modes: str | Mode | Iterable[str | Mode], default: str | None = None) -> None:
+    def __init__(
+        self,
+        *modes: str | agent_mode.Mode | Iterable[str | agent_mode.Mode],
+        default: str | None = None,
+    ) -> None:
         super().__init__()
         listed = modes_of(_flat(modes) or PRESETS)
         declared_modes(listed)
@@ -254,10 +266,12 @@ def _offers(mode: Mode, served: Current, name: str, tool: BaseTool | None, args:
     return mode.offers(name, served.presentation.kind(name, tool, args) if is_believed else "other")
 
 
-def _flat(modes: Iterable[str | Mode | Iterable[str | Mode]]) -> list[str | Mode]:
-    flat: list[str | Mode] = []
+def _flat(
+    modes: Iterable[str | agent_mode.Mode | Iterable[str | agent_mode.Mode]],
+) -> list[str | agent_mode.Mode]:
+    flat: list[str | agent_mode.Mode] = []
     for each in modes:
-        flat += [each] if isinstance(each, str | Mode) else each
+        flat += [each] if isinstance(each, str | agent_mode.Mode) else each
     return flat
 
 

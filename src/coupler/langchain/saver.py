@@ -370,7 +370,7 @@ class SessionSaver(BaseCheckpointSaver[str]):
         self._kept: dict[str, str] = {}
         """The checkpoints that turns have begun with: what a turn adds to them is its own to remove."""
         self._lost: dict[str, dict[str, str]] = {}
-        """What the state of a thread had in another process, by channel: the types of values that were lost."""
+        """The types of values that were lost with another process, by the thread and the key of its state."""
 
     async def close(self) -> None:
         """Leave the database, or close it when all pending work is done."""
@@ -791,9 +791,9 @@ class _Found(NamedTuple):
     def _elements(self, part: Part, serde: StateSerializer) -> Iterator[Any]:
         if isinstance(part, StoredRun):
             numbers = range(part.first, part.last + 1)
-            found = (self.values[number] for number in numbers if number in self.values)
+            found = [self.values[number] for number in numbers if number in self.values]
         else:
-            found = iter([serde.loads_typed((part.format, part.body))])
+            found = [serde.loads_typed((part.format, part.body))]
         yield from (value for value in found if value is not LOST)
 
 

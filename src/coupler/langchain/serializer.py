@@ -1,8 +1,8 @@
 """Serializes the states of graphs, also those with values that nobody can write into a file.
 
-A graph that nobody gave a checkpointer may hold anything in its state: a lock, a function, an open client. Such
-a value lives in this process as long as the state has it, and a placeholder is stored for it. In another process
-the placeholder leads nowhere: then the value is left out, and it is known what is missing.
+A graph that nobody gave a checkpointer may hold anything in its state: a lock, a function, an open client.
+Such a value lives in this process as long as the state has it, and a placeholder is stored for it. In another
+process the placeholder leads nowhere: then the value is left out, and it is known what is missing.
 """
 
 from __future__ import annotations
@@ -143,7 +143,9 @@ class StateSerializer(JsonPlusSerializer):
     def _placeholder(self, value: Any) -> dict[str, str]:
         assert self.thread_id is not None
         kind = type(value)
-        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        name = (
+            kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        )
         if (self.channel, name) not in _told and not self.channel.startswith("__"):
             _told.add((self.channel, name))
             log.warning(

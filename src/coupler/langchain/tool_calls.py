@@ -167,9 +167,9 @@ class ToolCalls:
     def never_begun(self) -> list[str]:
         """The ids of calls at the top whose tools are known and were never started."""
         return [
-            id
-            for id, call in self._calls.items()
-            if id not in self._ids and not call.is_running and self._tool(call) is not None
+            key
+            for key, call in self._calls.items()
+            if key not in self._ids and not call.is_running and self._tool(call) is not None
         ]
 
     def client_id(self, id: str) -> str:

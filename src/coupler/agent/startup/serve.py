@@ -83,8 +83,8 @@ def serve(
     graph `text=False` and `thoughts=False` show nothing of what its models say or think, and `blocks` is
     called with every image, file or other block of theirs, to give what is shown instead: a content block,
     text, or None. `commands` are its slash commands, and with `keep_cut_off=False` its model is told nothing
-    of a turn in whose middle the process was killed. A line of the client's that is longer than `frame_limit` bytes is dropped and answered with
-    an error.
+    of a turn in whose middle the process was killed. A line of the client's that is longer than `frame_limit`
+    bytes is dropped and answered with an error.
     """
     options = ServeOptions(
         name,
@@ -101,6 +101,11 @@ def serve(
     served = _served(target, factory, options)
     if capture_serve_call(served):
         return
+    if asyncio._get_running_loop() is not None:
+        raise RuntimeError(
+            "serve() runs an event loop of its own, and there is one already: write `await serve_async(…)` "
+            "with the same arguments, or call serve() outside of the coroutine"
+        )
     try:
         read_fd, write_fd = take_over()
     except StdioIsTerminal as error:
