@@ -268,6 +268,6 @@ def test_an_agent_that_takes_no_notice_of_the_editors_mcp_servers_says_so_in_the
     client.prompt(answer["result"]["sessionId"], "hi")
 
     deadline = time.monotonic() + PATIENCE
-    while b"give it the middleware acp.tools()" not in client.stderr:
+    while b"middleware=[acp.tools()]" not in client.stderr:
         assert time.monotonic() < deadline, client.stderr
         time.sleep(0.01)

@@ -33,20 +33,20 @@ SHUTTING_DOWN = ErrorReason("shutting_down", -32600, "The agent is ending and ta
 LONGEST_MESSAGE = 8 * 1024
 """Characters of an exception that a client gets to see."""
 
-_ENTER = (
+NOT_ENTERED = (
     "What `from_conn_string(…)` returns is a context manager, and must be entered: make the saver or store "
     'from a connection instead, as AsyncSqliteSaver(aiosqlite.connect("agent.db")) in '
     "`async def make(session)`, and call serve(factory=make)"
 )
 _ADVICE = (
-    ("GeneratorContextManager", _ENTER),
+    ("GeneratorContextManager", NOT_ENTERED),
     (
         "no running event loop",
         "A module is imported before there is one: make this in `async def make(session)`, which returns the "
         "agent, and call serve(factory=make)",
     ),
 )
-"""Advice on errors of other packages that do not say what to do, by words in them."""
+"""Advice on what goes wrong when an agent is made, by words of errors that do not say what to do."""
 
 REASONS = (
     *wire.REASONS,
@@ -97,12 +97,17 @@ def describe(error: BaseException) -> str:
         text = f"{masked_beginning(text, LONGEST_MESSAGE)}… ({len(text)} characters)"
     if isinstance(error, MissingExtraError):
         return text
-    told = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    advice = next((advice for words, advice in _ADVICE if words in text), None)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def describe_making(error: BaseException) -> str:
+    """Describe an exception of code that makes an agent, with what to do if another package does not say."""
+    told = describe(error)
+    advice = next((advice for words, advice in _ADVICE if words in told), None)
     return told if advice is None else f"{told.rstrip('.')}. {advice}"
 
 
-def agent_failed(error: BaseException) -> RpcError:
+def agent_failed(error: BaseException, description: str | None = None) -> RpcError:
     """Make the error answer for an exception of the agent's code.
 
     An RpcError that the code raises itself is answered unchanged. An error that came from the client is not:
@@ -110,7 +115,7 @@ def agent_failed(error: BaseException) -> RpcError:
     """
     if isinstance(error, RpcError) and not isinstance(error, EditorError):
         return error if error.reason is not None else _with_reason(error)
-    return RpcError.because(AGENT_FAILED, describe(error))
+    return RpcError.because(AGENT_FAILED, description or describe(error))
 
 
 def _with_reason(error: RpcError) -> RpcError:

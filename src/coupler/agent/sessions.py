@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from msgspec import UNSET, UnsetType, json
 
 from coupler.agent.editor import Editor
-from coupler.agent.errors import SHUTTING_DOWN, TARGET_FAILED, agent_failed, session_busy, unknown_session
+from coupler.agent.errors import (
+    SHUTTING_DOWN,
+    TARGET_FAILED,
+    agent_failed,
+    describe_making,
+    session_busy,
+    unknown_session,
+)
 from coupler.agent.factory import AgentFactory
 from coupler.agent.session import (
     BOOLEAN_OPTIONS,
@@ -281,7 +288,7 @@ class Sessions:
             else:
                 log.error("the agent could not be made", exc_info=error)
             await session.end_servers()
-            raise agent_failed(error) from None
+            raise agent_failed(error, describe_making(error)) from None
 
     async def _leave(self, session: Session) -> None:
         session.stop_updates()

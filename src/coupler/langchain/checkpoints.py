@@ -21,7 +21,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.store.base import BaseStore
 
-from coupler.agent.errors import TurnFailedError, describe
+from coupler.agent.errors import NOT_ENTERED, TurnFailedError, describe
 from coupler.agent.session import configuration_of
 from coupler.agent.startup.serve_options import NO_STORE
 from coupler.config import keys
@@ -158,7 +158,7 @@ _STAYS_OPEN = (
 def refuse_unentered_store(graph: Pregel[Any, Any, Any, Any]) -> None:
     """Raise if the graph's store is a context manager that was not entered; LangGraph checks only savers."""
     if graph.store is not None and not isinstance(graph.store, BaseStore):
-        raise TypeError(f"the store of this graph is a {type(graph.store).__name__}")
+        raise TypeError(f"the store of this graph is no store. {NOT_ENTERED}")
 
 
 class ThreadedSaver(BaseCheckpointSaver[Any]):

@@ -26,7 +26,7 @@ from msgspec import Raw
 
 from coupler.agent.agent import Agent
 from coupler.agent.capabilities import initialize_response
-from coupler.agent.errors import TARGET_FAILED, describe
+from coupler.agent.errors import TARGET_FAILED, describe_making
 from coupler.agent.factory import AgentFactory, Backend, ServeCall, TargetError, load_target, make_factory
 from coupler.agent.session import BOOLEAN_OPTIONS
 from coupler.agent.startup.early_answer import StartupCache, StartupRecord
@@ -318,7 +318,7 @@ def _told(error: BaseException) -> str:
 def _failure(words: str, error: BaseException) -> RpcError:
     if isinstance(error, MissingExtraError | TargetError):
         return RpcError.because(TARGET_FAILED, str(error))
-    return RpcError.because(TARGET_FAILED, f"could not load {words}: {describe(error)}{_place(error)}")
+    return RpcError.because(TARGET_FAILED, f"could not load {words}: {describe_making(error)}{_place(error)}")
 
 
 def _place(error: BaseException) -> str:
