@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from agent.sessions.steps import reopen
+from agent.sessions.steps import reopen, setup
 from agent.steps import asks, begin, cancel, end_of, leave
 from coder.waiting import until
 from coupler.langchain.checkpoints import INTERRUPTED, NOT_BEGUN
@@ -161,14 +161,18 @@ CUT_OFF = """
 """
 
 
-def killed(client, session, prompt, home, shows, written):
+def has_item(text):
+    """The query for how many items of conversations have this text."""
+    return f"SELECT count(*) FROM checkpoint_items WHERE instr(body, CAST('{text}' AS BLOB))"
+
+
+def killed(client, session, prompt, store, shows, query):
     """Kill the process in the middle of a prompt, when this was shown and what comes before it is written."""
     client.send(client.prompt_request(session, prompt))
     client.read_until(lambda frame: shows in str(frame))
     # LangGraph writes a step while the next one runs.
-    with closing(sqlite3.connect(home / "coupler.db")) as store:
-        query = "SELECT count(*) FROM checkpoint_items WHERE instr(body, ?)"
-        until(lambda: store.execute(query, [written.encode()]).fetchone()[0] > 0)
+    with closing(sqlite3.connect(store)) as opened:
+        until(lambda: opened.execute(query).fetchone()[0] > 0)
     client.process.send_signal(signal.SIGKILL)
     client.process.wait()
 
@@ -194,7 +198,7 @@ def test_a_turn_that_a_kill_has_cut_off_is_known_to_the_model_unless_the_program
     client = program(text)
     session = client.new_session()
     client.prompt(session, "Hello")
-    killed(client, session, prompt, tmp_path / "home", shows, written)
+    killed(client, session, prompt, tmp_path / "home" / "coupler.db", shows, has_item(written))
 
     again = program(text)
     reopen(again, "session/load", session, "/")
@@ -206,12 +210,37 @@ def test_a_first_turn_that_a_kill_has_cut_off_is_known(program, tmp_path):
     text = f"{CUT_OFF}####serve(agent)"
     client = program(text)
     session = client.new_session()
-    killed(client, session, "Talk", tmp_path / "home", "Now ", "Talk")
+    killed(client, session, "Talk", tmp_path / "home" / "coupler.db", "Now ", has_item("Talk"))
 
     again = program(text)
     reopen(again, "session/load", session, "/")
 
     assert texts(again.prompt(session, "What?")[0]) == "Talk | What?"
+
+
+OWN_SAVER = """
+    import aiosqlite
+    from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+    async def make(session):
+        saver = AsyncSqliteSaver(aiosqlite.connect("own.db"))
+        return create_agent(ScriptedModel(script=answer), [slow], checkpointer=saver)
+
+    serve(factory=make)
+"""
+
+
+def test_a_turn_that_was_cut_off_is_known_from_the_programs_own_saver_too(program, tmp_path):
+    client = program(f"{CUT_OFF}####{OWN_SAVER}")
+    session = client.new_session()
+    client.prompt(session, "Hello")
+    query = "SELECT count(*) FROM checkpoints WHERE instr(checkpoint, 'Talk')"
+    killed(client, session, "Talk", tmp_path / "own.db", "Now ", query)
+
+    again = program(f"{CUT_OFF}####{OWN_SAVER}")
+    reopen(again, "session/load", session, "/")
+
+    assert texts(again.prompt(session, "What?")[0]) == "Hello | Hello | Talk | What?"
 
 
 def test_a_graph_declares_slash_commands(program):
@@ -253,13 +282,15 @@ LIVE = """
 
 
 def test_values_that_cannot_be_stored_live_with_the_process_and_are_named_when_they_are_lost(program):
-    client = program(LIVE)
+    client = program(LIVE, "--drafts", "fork")
     session = client.new_session()
 
     made, *said = [texts(client.prompt(session, text)[0]) for text in ("make", "look", "look")]
 
     assert made == "NoneType []"
     assert said == ["lock [('add', True), ('name', 'adder')] [True, True]"] * 2
+    fork = client.call("session/fork", setup(session, "/"))["result"]["sessionId"]
+    assert texts(client.prompt(fork, "look")[0]) == said[0]
     client.call("session/close", {"sessionId": session})
     reopen(client, "session/load", session, "/")
     assert texts(client.prompt(session, "look")[0]) == said[0]
