@@ -473,10 +473,8 @@ class TurnProjection:
             if node == INTERRUPT:
                 self._note_interrupts(namespace, written)
             elif node != METADATA:
-                for values in written if isinstance(written, list) else [written]:
-                    self._take_values(
-                        namespace, values, is_repeated=is_repeated, is_by_model=node == MODEL_NODE
-                    )
+                for values in _written_by(node, written):
+                    self._take_values(namespace, values, is_repeated=is_repeated)
 
     def custom(self, value: Any) -> None:
         """Show text in LangGraph's custom stream as output of the one tool that runs."""
@@ -493,13 +491,7 @@ class TurnProjection:
                 each for each in interrupts if isinstance(each, Interrupt) and each.id not in known
             ]
 
-    def _take_values(
-        self, namespace: tuple[str, ...], values: Any, *, is_repeated: bool, is_by_model: bool
-    ) -> None:
-        if isinstance(values, Command):
-            values = values.update
-        if is_by_model and isinstance(values, Mapping) and values.get(STRUCTURED) is None:
-            values = {**values, MESSAGES: _with_refused_answers(values.get(MESSAGES))}
+    def _take_values(self, namespace: tuple[str, ...], values: Any, *, is_repeated: bool) -> None:
         for message in _messages_in(values):
             if id(message) in self._heard:
                 continue  # what an agent in a tool writes is told late: the id may be another call's by now
@@ -567,6 +559,16 @@ def _message_of(output: Any, own: str | None) -> ToolMessage | None:
             told += [message for values in (each.update, *sent) for message in _messages_in(values)]
     results = [message for message in told if isinstance(message, ToolMessage)]
     return next((each for each in reversed(results) if own in (None, each.tool_call_id)), None)
+
+
+def _written_by(node: str, written: Any) -> Iterator[Any]:
+    """Return what a node has written into the state, once or several times."""
+    for values in written if isinstance(written, list) else [written]:
+        if isinstance(values, Command):
+            values = values.update
+        if node == MODEL_NODE and isinstance(values, Mapping) and values.get(STRUCTURED) is None:
+            values = {**values, MESSAGES: _with_refused_answers(values.get(MESSAGES))}
+        yield values
 
 
 def _messages_in(values: Any) -> Iterator[BaseMessage]:
