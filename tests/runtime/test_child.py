@@ -117,6 +117,21 @@ def test_a_command_may_be_one_string() -> None:
     asyncio.run(story())
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no sessions of processes")
+def test_an_orphan_in_a_session_of_its_own_stays_in_an_ordinary_end() -> None:
+    async def story() -> int:
+        child = Child.spawn(["sh", "-c", "setsid sh -c 'echo $$; exec sleep 300' &"])
+        orphan = int(await read_line(child))
+        await child.wait()
+        await child.end()
+        return orphan
+
+    orphan = asyncio.run(story())
+
+    assert is_running(orphan)
+    os.kill(orphan, signal.SIGKILL)
+
+
 def test_a_child_leads_a_group_of_its_own() -> None:
     async def story() -> None:
         child = Child.spawn(SLEEPER)

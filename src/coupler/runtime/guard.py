@@ -7,6 +7,9 @@ and what left the group for a session of its own: all that descends from a livin
 child's pipes as a standard stream. Of what has cut itself off from both nothing is known: it is a daemon and
 stays, as it does when a child is ended by us. Where there is no /proc, a child is known from the moment in
 which it has a number. Windows has no process groups, and no guard.
+
+As long as a guard lives it holds locks on the files that `lock_while_guarding` has named. So others can see
+whether something of a process that was killed is left.
 """
 
 from __future__ import annotations
@@ -118,11 +121,18 @@ while [ $tries -lt 20 ]; do
 done
 find_all
 send KILL
+tries=0
+while [ $tries -lt 40 ]; do
+    look_again
+    [ "$found" ] || exit 0
+    sleep 0.05
+    tries=$((tries + 1))
+done
 """
 """Shell script that reads from the pipe what there is to end and to remove, under a number for each.
 
-Once we are gone it asks the processes that are left to end, removes the files, and kills the processes a
-second later.
+Once we are gone it asks the processes that are left to end, removes the files, kills the processes a second
+later, and stays until they are dead; two seconds at the most, for one that is stuck in the kernel.
 """
 
 
@@ -187,6 +197,33 @@ def one_guard_for_all() -> Iterator[None]:
         entry.release()
 
 
+def lock_while_guarding(path: str) -> None:
+    """Have the guard hold a lock on this file for as long as it lives, which may be longer than we do."""
+    _GUARD.lock(path)
+
+
+def stop_locking(path: str) -> None:
+    """Remove the file that `lock_while_guarding` has named."""
+    _GUARD.unlock(path)
+
+
+def is_locked_by_guard(path: str) -> bool:
+    """Tell whether a guard lives, here or of another process, that was told to lock this file."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError:
+        return False
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 class _Guard:
     """The guard of this process: its shell is started for the first entry and ended with the last one."""
 
@@ -196,6 +233,19 @@ class _Guard:
         self._numbers = itertools.count(1)
         self._entries: dict[int, dict[str, object]] = {}
         self._shell: _Shell | None = None
+        self._locked_files: set[str] = set()
+
+    def lock(self, path: str) -> None:
+        with self._lock:
+            self._locked_files.add(path)
+            if self._shell is not None:
+                self._start_shell()
+
+    def unlock(self, path: str) -> None:
+        with self._lock:
+            self._locked_files.discard(path)
+        with contextlib.suppress(OSError):
+            os.unlink(path)  # noqa: PTH108 - pathlib is not needed for one name
 
     def add(self, facts: dict[str, object]) -> int:
         with self._lock:
@@ -224,6 +274,7 @@ class _Guard:
         """Leave everything to the process that we are a fork of."""
         self._lock = threading.RLock()
         self._entries = {}
+        self._locked_files = set()
         if self._shell is not None:
             self._shell.dismiss()
             self._shell = None
@@ -231,10 +282,14 @@ class _Guard:
     def _write(self, lines: str) -> None:
         if not lines or (self._shell is not None and self._shell.write(lines)):
             return
-        if self._shell is not None:
-            self._shell.dismiss()
-        # One that has died, or does not read, is replaced by one that is told everything.
-        self._shell = _Shell.start()
+        # One that has died, or does not read, is replaced.
+        self._start_shell()
+
+    def _start_shell(self) -> None:
+        """Start a shell that is told everything, in place of the one that there is."""
+        earlier, self._shell = self._shell, _Shell.start(self._locked_files)
+        if earlier is not None:
+            earlier.dismiss()
         if self._shell is not None:
             known = [*self._entries.items()]
             told = [_line(what, number, fact) for number, entry in known for what, fact in entry.items()]
@@ -249,14 +304,15 @@ class _Shell:
     """A shell in a session of its own, which outlives us; the end of a pipe tells it of our death."""
 
     @classmethod
-    def start(cls) -> Self | None:
-        """Start the shell; None where there is none."""
+    def start(cls, locked_files: Iterable[str]) -> Self | None:
+        """Start the shell, which holds locks on these files; None where there is none."""
         if not hasattr(os, "killpg"):
             return None
         try:
             read_end, write_end = os.pipe()
         except OSError:
             return None
+        locks = [descriptor for path in locked_files if (descriptor := _locked(path)) is not None]
         try:
             process = subprocess.Popen(
                 ["/bin/sh", "-c", GUARD_SCRIPT, "coupler-guard"],
@@ -267,12 +323,14 @@ class _Shell:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
+                pass_fds=locks,
             )
         except OSError:
             os.close(write_end)
             return None
         finally:
-            os.close(read_end)
+            for descriptor in (read_end, *locks):
+                os.close(descriptor)
         return cls(process, write_end)
 
     def __init__(self, process: subprocess.Popen[bytes], write_end: int) -> None:
@@ -289,6 +347,20 @@ class _Shell:
         except OSError:
             return False
         return True
+
+
+def _locked(path: str) -> int | None:
+    """Open a file with a lock that holds while any copy of the descriptor is open; None if it fails."""
+    import fcntl
+
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError:
+        return None
+    # Shared with the shell that this one replaces; those who look have it for a moment only.
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor
 
 
 def _dismiss(process: subprocess.Popen[bytes], write_end: int, owner: int) -> None:

@@ -57,6 +57,22 @@ class HeldError(StoreError):
         return HeldError, (self.session, self.pid)
 
 
+class EndingError(HeldError):
+    """A process that was killed had it, and what that had started is still being ended."""
+
+    def __init__(self, pid: int) -> None:
+        StoreError.__init__(
+            self,
+            "held",
+            f"the process {pid}, which had it open, was killed, and programs that it had started still run: "
+            "try again when they have ended",
+        )
+        self.pid = pid
+
+    def __reduce__(self) -> tuple[type[StoreError], tuple[Any, ...]]:
+        return EndingError, (self.pid,)
+
+
 class CursorError(StoreError):
     """A cursor was not made by this store for this query."""
 

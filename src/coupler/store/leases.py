@@ -4,25 +4,45 @@ A process shows that it lives by a lock on a file of its own, which the kernel d
 dies. It is a POSIX record lock because that is not inherited by children, which may live longer. It has a
 trap: closing any descriptor of the file drops it, so a process never opens its own file again, and has one
 holder for each database.
+
+What a killed process had started may live a little longer, until its guard has ended it. That long nobody
+takes its leases: two agents would work on the same files. A second file, which the guard locks, tells.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Literal, TypeAlias
+import time
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
+from coupler.runtime.guard import is_locked_by_guard, lock_while_guarding, stop_locking
 from coupler.store.database import IN_MEMORY, make_private_directory
-from coupler.store.errors import HeldError
+from coupler.store.errors import EndingError, HeldError
 
 if TYPE_CHECKING:
     import sqlite3
+
+    from coupler.store.database import Database
+    from coupler.store.store_thread import DatabaseWork
 
 if sys.platform == "win32":
     import msvcrt
 else:
     import fcntl
+
+T = TypeVar("T")
+
+log = logging.getLogger("coupler.store")
+
+ENDING_PATIENCE = 10.0
+"""Seconds in which what a killed process had started must have ended; its guard takes three at the most."""
+
+ENDING_PAUSE = 0.02
+"""Seconds between two looks whether it has."""
 
 LeasedTable: TypeAlias = Literal["sessions", "runs"]
 """A table whose rows have a `number` and a `holder`."""
@@ -55,6 +75,7 @@ class LeaseHolder:
             if holder is None:
                 holder = _holders[os.getpid(), path] = cls(path)
                 holder._remove_dead()
+                lock_while_guarding(holder._guard_file(holder.id))
             holder._users += 1
             return holder
 
@@ -67,6 +88,7 @@ class LeaseHolder:
             if self._users > 0:
                 return
             _holders.pop((os.getpid(), self._path), None)
+            stop_locking(self._guard_file(self.id))
             # First the name, so that nobody finds a file which is free but not gone.
             _remove(os.path.join(self._directory, self.id))
             os.close(self._descriptor)
@@ -97,7 +119,8 @@ class LeaseHolder:
             is_alive = not _try_lock(descriptor, shared=True)
         finally:
             os.close(descriptor)
-        if not is_alive:
+        if not is_alive and not is_locked_by_guard(self._guard_file(id)):
+            _remove(self._guard_file(id))
             _remove(file)
         return is_alive
 
@@ -114,6 +137,16 @@ class LeaseHolder:
     def owner(self, lease: str | None) -> int | None:
         """The living process that has this lease; None if nobody has it."""
         return pid_of(lease) if lease is not None and self.is_alive(lease) else None
+
+    def check_ended(self, lease: str | None) -> None:
+        """Raise EndingError while something of the dead process that had this lease is being ended."""
+        if self._path == IN_MEMORY or lease is None or lease == self.id or not _is_id(lease):
+            return
+        if is_locked_by_guard(self._guard_file(lease)):
+            raise EndingError(pid_of(lease))
+
+    def _guard_file(self, id: str) -> str:
+        return os.path.join(self._directory, f".{id}.guard")
 
     def take(self, connection: sqlite3.Connection, table: LeasedTable, number: int) -> None:
         """Take the lease on a session or a run, which must be free."""
@@ -147,6 +180,26 @@ class LeaseHolder:
             self.is_alive(name)
 
 
+async def when_ended(database: Database, take: DatabaseWork[T]) -> T:
+    """Take a lease, once all that a killed process had started is ended; raises EndingError if it stays."""
+    deadline = time.monotonic() + ENDING_PATIENCE
+    is_told = False
+    while True:
+        try:
+            return await database.attempt(take)
+        except EndingError as error:
+            if time.monotonic() > deadline:
+                raise
+            if not is_told:
+                log.warning(
+                    "the process %d was killed: waiting until the programs that it had started have ended",
+                    error.pid,
+                )
+            is_told = True
+            # A blocking lock would need a thread that nobody can end.
+            await asyncio.sleep(ENDING_PAUSE)
+
+
 def hold_name(connection: sqlite3.Connection, holder: LeaseHolder, name: str, directory: str) -> None:
     """Take a name in a directory; raises HeldError if somebody has it, in this process or another.
 
@@ -159,6 +212,7 @@ def hold_name(connection: sqlite3.Connection, holder: LeaseHolder, name: str, di
     ).fetchone()
     if row is not None and (owner := holder.owner(row[0])) is not None:
         raise HeldError(name, owner)
+    holder.check_ended(row[0] if row is not None else None)
     connection.execute(
         "INSERT OR REPLACE INTO held_names (directory, name, holder) VALUES (?, ?, ?)", [*place, holder.id]
     )

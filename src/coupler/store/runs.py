@@ -17,7 +17,7 @@ import msgspec
 
 from coupler.store.database import Database, now
 from coupler.store.errors import StoreError
-from coupler.store.leases import LeaseHolder
+from coupler.store.leases import LeaseHolder, when_ended
 from coupler.store.space import delete_some, measure_some
 
 INLINE_LIMIT = 1024 * 1024
@@ -123,7 +123,7 @@ class Runs:
 
         Just a number is the process that has it; that can be this one. None: there is no such run.
         """
-        return await self._database.attempt(lambda connection: self._table.hold(connection, id))
+        return await when_ended(self._database, lambda connection: self._table.hold(connection, id))
 
     async def release(self, number: int) -> None:
         """Release a run that this process holds for others."""
@@ -271,6 +271,7 @@ class RunTable:
         number, holder = row
         if (owner := self._holder.owner(holder)) is not None:
             return owner
+        self._holder.check_ended(holder)
         self._holder.take(connection, "runs", number)
         return number, last_seq(connection, number)
 

@@ -138,6 +138,8 @@ class SessionTable:
         found = self._number_unless_held(connection, id)
         if found is None:
             return False
+        [lease] = connection.execute("SELECT holder FROM sessions WHERE number = ?", [found]).fetchone()
+        self._holder.check_ended(lease)
         self._holder.take(connection, "sessions", found)
         return True
 

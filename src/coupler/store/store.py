@@ -27,7 +27,7 @@ from coupler.store.journal import (
     read_entries,
     read_keys,
 )
-from coupler.store.leases import LeaseHolder, hold_name, release_name
+from coupler.store.leases import LeaseHolder, hold_name, release_name, when_ended
 from coupler.store.retention import (
     NO_RULES,
     RetentionReport,
@@ -186,7 +186,7 @@ class Store:
             is_taken = self._sessions.hold(connection, id)
             return self._sessions.find_bare(connection, id) if is_taken else None
 
-        record = await self._database.attempt(take)
+        record = await when_ended(self._database, take)
         if record is not None:
             self._open[id] = record
         return record is not None
@@ -264,7 +264,9 @@ class Store:
 
     async def hold_name(self, name: str, directory: str) -> None:
         """Take a name in a directory for one user; raises HeldError if somebody that lives has it."""
-        await self._database.attempt(lambda connection: hold_name(connection, self._holder, name, directory))
+        await when_ended(
+            self._database, lambda connection: hold_name(connection, self._holder, name, directory)
+        )
 
     async def release_name(self, name: str, directory: str) -> None:
         """Release the name for others."""
