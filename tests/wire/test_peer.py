@@ -324,7 +324,7 @@ class TestFaults:
         [
             (RpcError(-5, "not today"), -5, "not today"),
             (ValueError("lost"), -32603, "ValueError: lost"),
-            (TimeoutError(), -32603, "TimeoutError: "),
+            (TimeoutError(), -32603, "TimeoutError"),
             (
                 RpcError(-5, "with data", object()),
                 -32603,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coupler.redaction.known_secrets import masked_beginning
+from coupler.runtime.exceptions import exception_text, only_cause
 from coupler.runtime.extras import MissingExtraError
 from coupler.schema.decoding import DecodingError
 from coupler.store.errors import CursorError, HeldError, StoreError
@@ -88,16 +89,11 @@ class EditorError(RpcError):
 
 
 def describe(error: BaseException) -> str:
-    """Return the type and the message of an exception, with a limited length and even if `str` fails."""
-    try:
-        text = str(error)
-    except Exception as fault:
-        text = f"<its text cannot be shown: {type(fault).__name__}>"
+    """Return the type and the message of an exception, with a limited length; of a group, of its causes."""
+    text = exception_text(error, is_typed=not isinstance(only_cause(error), MissingExtraError))
     if len(text) > LONGEST_MESSAGE:
         text = f"{masked_beginning(text, LONGEST_MESSAGE)}… ({len(text)} characters)"
-    if isinstance(error, MissingExtraError):
-        return text
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return text
 
 
 def describe_making(error: BaseException) -> str:
@@ -111,8 +107,9 @@ def agent_failed(error: BaseException, description: str | None = None) -> RpcErr
     """Make the error answer for an exception of the agent's code.
 
     An RpcError that the code raises itself is answered unchanged. An error that came from the client is not:
-    its refusal of a file would look like ours of the prompt.
+    its refusal of a file would look like ours of the prompt. What a task group has wrapped counts as itself.
     """
+    error = only_cause(error)
     if isinstance(error, RpcError) and not isinstance(error, EditorError):
         return error if error.reason is not None else _with_reason(error)
     return RpcError.because(AGENT_FAILED, description or describe(error))

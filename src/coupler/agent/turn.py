@@ -28,6 +28,7 @@ from coupler.events import Compaction, CompactionSummary, Content, Notice, Text,
 from coupler.events.events import Role
 from coupler.events.records import TurnEnd
 from coupler.events.v1_codec import EmittedEvent
+from coupler.runtime.exceptions import only_cause
 from coupler.schema.v1 import (
     ContentBlock,
     Cost,
@@ -407,12 +408,13 @@ class Prompting:
             log.info("the cancelled turn raised %s", describe(error))
             self._conclude_cancelled()
             return
-        if isinstance(error, AuthRequiredError):  # whoever has to log in has done nothing wrong
-            log.info("the turn needs a login: %s", error.message)
+        cause = only_cause(error)
+        if isinstance(cause, AuthRequiredError):  # whoever has to log in has done nothing wrong
+            log.info("the turn needs a login: %s", cause.message)
         elif isinstance(
-            error, TurnFailedError
+            cause, TurnFailedError
         ):  # no fault of the code, whose traceback would explain nothing
-            log.info("the turn cannot be answered: %s", error.message)
+            log.info("the turn cannot be answered: %s", cause.message)
         else:
             log.error("the agent's turn failed", exc_info=error)
         self._settle("failed", describe(error))

@@ -29,6 +29,7 @@ from coupler.fields.form_fields import (
     TextField,
     problem_of,
 )
+from coupler.runtime.exceptions import exception_text
 from coupler.schema.v1 import (
     AcceptElicitationResponse,
     BooleanPropertySchema,
@@ -200,7 +201,7 @@ async def _told(
     except Exception as error:
         context = {"message": f"{who} failed", "exception": error}
         asyncio.get_running_loop().call_exception_handler(context)
-        raise RpcError.because(INTERNAL_ERROR, f"{who} failed: {type(error).__name__}: {error}") from None
+        raise RpcError.because(INTERNAL_ERROR, f"{who} failed: {exception_text(error)}") from None
 
 
 def _form(params: CreateFormElicitationRequest, session: RemoteSession | None) -> FormRequest:

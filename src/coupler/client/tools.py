@@ -20,6 +20,7 @@ from coupler.events import ToolCall
 from coupler.mcp.functions import DONE, ToolFunction, text_result, tool_functions, tool_result
 from coupler.mcp.shape import ShapeError
 from coupler.mcp.tools import Tool, ToolResult, printable
+from coupler.runtime.exceptions import exception_text
 from coupler.schema.v1 import Content
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ async def _answered(function: ToolFunction, arguments: dict[str, Any], call: _Ca
         raise
     except BaseException as error:
         log.debug("the tool `%s` failed", function.name, exc_info=error)
-        return _failed(f"`{function.name}` failed: {str(error) or type(error).__name__}")
+        return _failed(f"`{function.name}` failed: {exception_text(error, is_typed=False)}")
 
 
 def _failed(message: str) -> ToolResult:

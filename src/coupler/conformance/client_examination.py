@@ -18,6 +18,7 @@ from coupler.conformance.report import AssertionResult, ConformanceReport
 from coupler.conformance.scripted_agent import HeldPrompt, ScriptedAgent
 from coupler.recording.traces import Trace, TraceEntry
 from coupler.runtime.environment import SpawnError
+from coupler.runtime.exceptions import innermost
 from coupler.wire.transport import Transport
 
 AT_A_TIME = 2
@@ -87,8 +88,11 @@ async def _perform_all(candidate: ClientCandidate, chosen: list[Scenario]) -> li
             except SpawnError as error:
                 raise CannotStart(str(error)) from None
 
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(perform(scenario)) for scenario in chosen]
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(perform(scenario)) for scenario in chosen]
+    except BaseExceptionGroup as several:
+        raise innermost(several) from None
     return [trace for task in tasks for trace in task.result()]
 
 

@@ -22,6 +22,7 @@ from coupler.conformance.report import (
     frames_of,
 )
 from coupler.recording.traces import Trace, TraceEntry
+from coupler.runtime.exceptions import exception_text
 
 PATIENCE = 12
 """Time limit of a probe, as a multiple of the candidate's timeout; the startup timeout is added."""
@@ -139,7 +140,7 @@ def _cases(assertion: Assertion, trace: Trace) -> tuple[list[Case], str | None]:
 
 def _own_fault(error: Exception) -> str:
     """Return the message about a failure of the kit itself, for which the candidate is not to blame."""
-    return f"{OWN_FAULT}, please report it: {type(error).__name__}: {error}"
+    return f"{OWN_FAULT}, please report it: {exception_text(error)}"
 
 
 async def _hold_conversation(candidate: Candidate) -> None:

@@ -47,6 +47,7 @@ from coupler.langchain.tool_arguments import speed_up_partial_json
 from coupler.langchain.tool_calls import STOPPED, ToolCalls
 from coupler.langchain.tool_guard import guarded
 from coupler.langchain.usage import TokenUsage, context_sizes
+from coupler.runtime.exceptions import only_cause
 from coupler.schema.v1 import Content as ToolContent
 from coupler.schema.v1 import StopReason
 from coupler.store.errors import StoreError
@@ -198,6 +199,8 @@ class GraphAgent(FrameworkAgent):
             raise
 
     async def _end_with(self, error: Exception, run: GraphRun, projection: TurnProjection) -> StopReason:
+        cause = only_cause(error)
+        error = cause if isinstance(cause, Exception) else error
         stop = stop_of_error(error)
         # A turn that was stopped is no failure, so that nobody else says that its calls were not made.
         projection.fail_open(STOPPED if stop is not None else None)

@@ -51,11 +51,11 @@ from coupler.mcp.tools import (
     McpErrorKind,
     Tool,
     ToolResult,
-    innermost,
     printable,
     server_label,
 )
 from coupler.runtime.environment import SpawnError
+from coupler.runtime.exceptions import exception_text, innermost
 from coupler.schema.base import Unknown
 from coupler.schema.decoding import DecodingError, decode
 from coupler.schema.v1 import ContentBlock, McpServer, McpServerHttp, McpServerSse, McpServerStdio
@@ -281,7 +281,7 @@ class ServerConnection:
 
     def _not_started(self, error: BaseException, transport: _ServerTransport) -> McpError:
         reason = transport.exit_reason()
-        if isinstance(error, TimeoutError):
+        if isinstance(innermost(error), TimeoutError):
             reason = f"it did not say hello within {START_LIMIT:g} s"
         elif not reason:
             reason = _cause(error)
@@ -366,8 +366,7 @@ def _cause(error: BaseException) -> str:
     error = innermost(error)
     if isinstance(error, SpawnError | ValueError | MCPError):
         return _error_text(str(error))
-    text = printable(str(error), LONGEST_ERROR)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return printable(exception_text(error), LONGEST_ERROR)
 
 
 async def call_tool(

@@ -50,7 +50,8 @@ from coupler.__about__ import __version__
 from coupler.mcp import shim
 from coupler.mcp.http_client import HttpServer, checked_url
 from coupler.mcp.servers import server_name
-from coupler.mcp.tools import Tool, ToolResult, innermost, server_label
+from coupler.mcp.tools import Tool, ToolResult, server_label
+from coupler.runtime.exceptions import innermost
 from coupler.schema.v1 import EnvVariable, HttpHeader, McpServer, McpServerHttp, McpServerSse, McpServerStdio
 from coupler.wire import messages
 from coupler.wire.frames import DEFAULT_LIMIT, Frame, FrameBuffer
@@ -525,7 +526,9 @@ class _Bridge:
                 await self._carry_out(far_outgoing)
                 tasks.cancel_scope.cancel()
         except Exception as error:
-            log.warning("%s was lost: %s", server_label(server_name(self._server)), type(error).__name__)
+            log.warning(
+                "%s was lost: %s", server_label(server_name(self._server)), type(innermost(error)).__name__
+            )
         await self._answer_for_it("the connection to it was lost")
         # It could not be reached at all: who asks is told so, and not left waiting.
         async for item in self._incoming:

@@ -74,13 +74,6 @@ class McpError(Exception):
         return McpError, (self.kind, self.server, self.message)
 
 
-def innermost(error: BaseException) -> BaseException:
-    """Return what happened: the task groups of the `mcp` package wrap it, and say only how many errors."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
 class ElicitationReply(Struct, frozen=True):
     """The user's reply to a question of a server."""
 

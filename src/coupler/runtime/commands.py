@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from coupler.runtime.environment import Environment
+from coupler.runtime.exceptions import innermost
 from coupler.runtime.process import READ_BYTES, Child, Streams, torn_character_bytes
 
 OutputListener = Callable[[bytes], Awaitable[None]]
@@ -137,9 +138,12 @@ class RunningCommand:
         if self._errors is None:
             await self._output.hear(listener)
             return
-        async with asyncio.TaskGroup() as both:
-            both.create_task(self._output.hear(listener))
-            both.create_task(self._errors.hear(stderr))
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._output.hear(listener))
+                both.create_task(self._errors.hear(stderr))
+        except BaseExceptionGroup as group:
+            raise innermost(group) from None
 
     async def wait(self) -> int:
         """Wait until the command itself has ended; return its return code."""

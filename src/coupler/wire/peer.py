@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from msgspec import UNSET, DecodeError, Raw, Struct, json
 
+from coupler.runtime.exceptions import exception_text
 from coupler.wire import messages
 from coupler.wire.frames import DEFAULT_LIMIT, Frame, FrameBuffer
 from coupler.wire.messages import (
@@ -422,7 +423,7 @@ class Request:
 
 def internal_error(error: Exception | SystemExit) -> RpcError:
     """The error answer for an unexpected exception."""
-    return RpcError.because(INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+    return RpcError.because(INTERNAL_ERROR, exception_text(error))
 
 
 class _CancelRequest(Struct, rename="camel"):

@@ -28,6 +28,7 @@ from coupler.cli.doctor.services import ReadOnlyTrust, read_only_trust
 from coupler.cli.exit_codes import BROKEN_PIPE, DONE, FAILED, INTERRUPTED, TERMINATED, print_error
 from coupler.cli.main import seconds
 from coupler.cli.terminal import count, one_line, short_directory
+from coupler.runtime.exceptions import exception_text
 
 if TYPE_CHECKING:
     from coupler.config import Config, ConfigError
@@ -289,7 +290,7 @@ def _examine(subject: Subject, section: DoctorSection, context: DoctorContext) -
         # Whatever is broken here must not keep the rest of the page from being written.
         section.problem(
             "doctor",
-            f"this could not be looked at: {type(error).__name__}: {error}",
+            f"this could not be looked at: {exception_text(error)}",
             "tell the makers of Coupler, with what COUPLER_LOG=debug shows",
         )
         _log(error)

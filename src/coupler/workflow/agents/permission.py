@@ -27,11 +27,12 @@ from coupler.mcp.functions import text_result
 from coupler.mcp.package import load_loopback
 from coupler.mcp.servers import ServerEnvironment, SessionServers, server_name
 from coupler.mcp.tool_names import qualified_name
-from coupler.mcp.tools import McpError, Tool, ToolResult, innermost
+from coupler.mcp.tools import McpError, Tool, ToolResult
 from coupler.permission.action import GRANTED, Grants, option_for
 from coupler.permission.decision import Permission, Permissions, nobody
 from coupler.permission.rules import Rule
 from coupler.providers.command_line import READ_ONLY
+from coupler.runtime.exceptions import exception_text
 from coupler.schema.v1 import Content, McpServer, ToolCallLocation
 from coupler.workflow.agents.agent_events import MOST_SHOWN, Telling, shortened
 from coupler.workflow.agents.editor_access import diff_for_write
@@ -393,7 +394,9 @@ class Interception:
             if opened.done():
                 log.exception("the MCP servers of a step did not end well")
             else:
-                opened.set_exception(AgentError("session", f"`intercept` did not work: {innermost(error)}"))
+                opened.set_exception(
+                    AgentError("session", f"`intercept` did not work: {exception_text(error)}")
+                )
                 opened.exception()  # who waits for it may be gone
         finally:
             opened.cancel()

@@ -22,6 +22,7 @@ from coupler.config.lookup import printable
 from coupler.mcp.servers import named_values
 from coupler.permission.offers import Choices
 from coupler.redaction.sources import is_too_short
+from coupler.runtime.exceptions import exception_text
 from coupler.runtime.guard import one_guard_for_all
 from coupler.schema.v1 import ImageContent, McpServer
 from coupler.store import StoreError
@@ -308,7 +309,9 @@ class Engine:
             raise  # the end cannot be kept either
         except Exception as error:
             log.exception("a run broke off")
-            return RunFinished(status="failed", exit_code=BROKEN, message=f"a fault in Coupler: {error!r}")
+            return RunFinished(
+                status="failed", exit_code=BROKEN, message=f"a fault in Coupler: {exception_text(error)}"
+            )
 
     async def _tell(self, work: asyncio.Task[RunFinished], began: float) -> RunFinished:
         memory = self._state.memory
