@@ -19,6 +19,13 @@ steps:
 """
 EVIL = FLOW.replace("exit 3", "touch stolen").replace("echo first", "touch stolen")
 
+# The step kills the run in its midst.
+INTERRUPTED = """
+steps:
+  - {id: deploy, run: "kill -9 $PPID; sleep 300", once: true}
+  - {id: after, run: echo after}
+"""
+
 WITH_AGENT = """
 steps:
   - {id: first, run: echo first}
@@ -81,6 +88,38 @@ def test_a_changed_python_agent_of_the_directory_is_a_changed_workflow(project: 
         assert "has changed since the run began" in ran.stderr, (way, ran)
         ran = project.resume(run, "--force", *way)
         assert is_refused(project, ran), (way, ran)
+
+
+@pytest.mark.parametrize("given", ["flow", "./.coupler/workflows/flow.yaml"])
+def test_steps_after_one_that_is_said_to_be_done_have_to_be_trusted(project: Project, given: str):
+    file = project.write(".coupler/workflows/flow.yaml", INTERRUPTED)
+    if given == "flow":
+        trust(project)
+    run = project.run(given).id
+    file.write_text(INTERRUPTED.replace("echo after", "touch stolen"))
+
+    changed = project.resume(run, "--done", "deploy")
+    forced = project.resume(run, "--force", "--done", "deploy")
+
+    assert "has changed since the run began" in changed.stderr
+    assert is_refused(project, forced), forced
+
+    trust(project)
+    ran = project.resume(run, "--force", "--done", "deploy")
+    assert (ran.exit_code, ran.statuses) == (0, {"deploy": "success", "after": "success"})
+    assert (project.directory / "stolen").exists()
+
+
+def test_trust_that_was_withdrawn_is_asked_for_before_a_step_is_said_to_be_done(project: Project):
+    project.write(".coupler/workflows/flow.yaml", INTERRUPTED)
+    trust(project)
+    run = project.run("flow").id
+    assert project.coupler_text("trust", "--forget").returncode == 0
+
+    assert is_refused(project, project.resume(run, "--done", "deploy"))
+    # Nothing was marked as done by the one that was refused.
+    trust(project)
+    assert project.resume(run).exit_code == 5
 
 
 def test_a_path_stays_consent_for_what_has_not_changed(project: Project):
