@@ -4,13 +4,235 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, get_args
 
 from client.stage import Scripted
+from coupler.schema import v1
+from coupler.schema.base import Unknown
+from coupler.schema.methods import METHODS
 from raw_client import Frame, texts
 from relay.conftest import Serve
 from relay.editing import answering, chosen, updates
 
 Script = Callable[[str], Scripted]
+
+FROM_THE_EDITOR = {
+    "initialize": "InitializeRequest",
+    "authenticate": "AuthenticateRequest",
+    "logout": "LogoutRequest",
+    "session/new": "NewSessionRequest",
+    "session/resume": "ResumeSessionRequest",
+    "session/prompt": "PromptRequest",
+    "answer to session/request_permission": "RequestPermissionResponse",
+    "answer to fs/read_text_file": "ReadTextFileResponse",
+    "answer to fs/write_text_file": "WriteTextFileResponse",
+    "answer to terminal/create": "CreateTerminalResponse",
+    "answer to terminal/output": "TerminalOutputResponse",
+    "answer to terminal/wait_for_exit": "WaitForTerminalExitResponse",
+    "answer to terminal/kill": "KillTerminalResponse",
+    "answer to terminal/release": "ReleaseTerminalResponse",
+    "answer to elicitation/create": "CreateElicitationResponse",
+}
+FROM_THE_AGENT = {
+    "answer to initialize": "InitializeResponse",
+    "answer to authenticate": "AuthenticateResponse",
+    "answer to logout": "LogoutResponse",
+    "answer to session/new": "NewSessionResponse",
+    "answer to session/resume": "ResumeSessionResponse",
+    "answer to session/prompt": "PromptResponse",
+    "session/request_permission": "RequestPermissionRequest",
+    "fs/read_text_file": "ReadTextFileRequest",
+    "fs/write_text_file": "WriteTextFileRequest",
+    "terminal/create": "CreateTerminalRequest",
+    "terminal/output": "TerminalOutputRequest",
+    "terminal/wait_for_exit": "WaitForTerminalExitRequest",
+    "terminal/kill": "KillTerminalRequest",
+    "terminal/release": "ReleaseTerminalRequest",
+    "elicitation/create": "CreateElicitationRequest",
+    "elicitation/complete": "CompleteElicitationNotification",
+    "agent_message_chunk": "AgentMessageChunk",
+    "agent_thought_chunk": "AgentThoughtChunk",
+    "tool_call": "ToolCall",
+    "tool_call_update": "ToolCallUpdate",
+    "plan": "Plan",
+    "usage_update": "UsageUpdate",
+    "notice": "Notice",
+    "compaction_update": "CompactionUpdate",
+    "compaction_summary_chunk": "CompactionSummaryChunk",
+}
+NOT_PASSED = {
+    "session/list": "Coupler lists, closes and deletes the sessions that it stores",
+    "session/close": "as above",
+    "session/delete": "as above",
+    "session/load": "an editor's load is Coupler's own replay; the agent resumes or loads its session for it",
+    "session/fork": "a draft, and a copy that Coupler makes",
+    "session/set_mode": "Coupler keeps the settings, and tells each side of them itself",
+    "session/set_config_option": "as above",
+    "current_mode_update": "as above",
+    "config_option_update": "as above",
+    "available_commands_update": "as above",
+    "session_info_update": "as above",
+    "session/cancel": "a turn is cancelled, by whatever asked for it",
+    "$/cancel_request": "belongs to one connection",
+    "session/update": "the update in it has its own",
+    "user_message_chunk": "what the user said is not shown again while it is answered",
+}
+
+EVERYTHING = """
+    def marked(name, /, **fields):
+        return {**fields, "_meta": {"acme": name}}
+
+    def told(kind, /, **fields):
+        return update(kind, **marked(kind, **fields))
+
+    def asked(id, method, /, **params):
+        send(request(id, method, **marked(method, sessionId="s1", **params)))
+        return answer_to(id)["result"]
+
+    HELLO["agentCapabilities"] = {"sessionCapabilities": {"resume": {}}, "auth": {"logout": {}}}
+    HELLO["authMethods"] = [{"id": "key", "name": "Key"}]
+    while True:
+        got = read()
+        method = got.get("method")
+        if method == "initialize":
+            send(result(got, marked("answer to initialize", **HELLO)))
+        elif method == "session/new":
+            send(result(got, marked("answer to session/new", sessionId="s1")))
+        elif method in ("authenticate", "logout", "session/resume"):
+            send(result(got, marked(f"answer to {method}")))
+        elif method == "session/prompt":
+            text = {"type": "text", "text": "said"}
+            send(
+                told("agent_thought_chunk", content=text),
+                told("agent_message_chunk", content=text),
+                told("tool_call", toolCallId="c1", title="Look", kind="other", status="pending"),
+                told("plan", entries=[{"content": "one", "priority": "low", "status": "pending"}]),
+                told("usage_update", used=1, size=2),
+                told("notice", severity="info", title="note"),
+                told("compaction_update", compactionId="k1", status="in_progress"),
+                told("compaction_summary_chunk", compactionId="k1", content=text),
+            )
+            options = [{"optionId": "yes", "name": "Yes", "kind": "allow_once"}]
+            asked(1, "session/request_permission", toolCall={"toolCallId": "c1"}, options=options)
+            send(told("tool_call_update", toolCallId="c1", status="completed"))
+            file = os.getcwd() + "/a.txt"
+            asked(2, "fs/read_text_file", path=file)
+            asked(3, "fs/write_text_file", path=file, content="b")
+            terminal = asked(4, "terminal/create", command="true")["terminalId"]
+            for number, what in enumerate(("output", "wait_for_exit", "kill", "release"), 5):
+                asked(number, f"terminal/{what}", terminalId=terminal)
+            page = {"mode": "url", "elicitationId": "e1", "url": "https://example.com", "message": "look"}
+            asked(9, "elicitation/create", **page)
+            complete = marked("elicitation/complete", elicitationId="e1")
+            send({"method": "elicitation/complete", "params": complete})
+            send(end(got, **marked("answer to session/prompt")))
+"""
+
+ANSWERS: dict[str, Frame] = {
+    "session/request_permission": {"outcome": {"outcome": "selected", "optionId": "yes"}},
+    "fs/read_text_file": {"content": "a"},
+    "fs/write_text_file": {},
+    "terminal/create": {"terminalId": "t1"},
+    "terminal/output": {"output": "", "truncated": False},
+    "terminal/wait_for_exit": {"exitCode": 0},
+    "terminal/kill": {},
+    "terminal/release": {},
+    "elicitation/create": {"action": "accept"},
+}
+
+
+def test_the_table_has_every_message_of_the_schema() -> None:
+    updates_of_schema = get_args(v1.SessionUpdate)
+    known = {
+        **{name: method.params for name, method in METHODS.items()},
+        **{f"answer to {name}": method.result for name, method in METHODS.items() if method.result},
+        **{each.__struct_config__.tag: each for each in updates_of_schema if each is not Unknown},
+    }
+    passed = FROM_THE_EDITOR | FROM_THE_AGENT
+    sorted_out = {*passed, *NOT_PASSED, *(f"answer to {name}" for name in NOT_PASSED)}
+
+    assert {*known} - sorted_out == set()
+    assert {name: known[name].__name__ for name in passed} == passed
+
+
+def test_every_message_that_is_passed_on_keeps_what_was_added(
+    script: Script, relay: Serve, tmp_path: Path
+) -> None:
+    def mark(name: str, params: Frame) -> Frame:
+        return {**params, "_meta": {"zed": name}}
+
+    def answer(frame: Frame) -> Frame:
+        method = frame["method"]
+        return {"result": mark(f"answer to {method}", ANSWERS[method])}
+
+    def send(method: str, **params: Any) -> Frame:
+        frames.extend(answering(editor, editor.request(method, mark(method, params)), answer))
+        assert "result" in frames[-1], frames[-1]
+        return dict(frames[-1]["result"])
+
+    agent = script(EVERYTHING)
+    (tmp_path / "a.txt").write_text("a")
+    frames: list[Frame] = []
+    capabilities = {
+        "fs": {"readTextFile": True, "writeTextFile": True},
+        "terminal": True,
+        "elicitation": {"url": {}},
+        "session": {"notices": {}, "compaction": {}},
+    }
+    info = {"name": "zed", "version": "1"}
+    place = {"cwd": str(tmp_path), "mcpServers": []}
+    hello = {"protocolVersion": 1, "clientCapabilities": capabilities, "clientInfo": info}
+    with relay(agent, cwd=tmp_path) as editor:
+        send("initialize", **hello)
+        send("authenticate", methodId="key")
+        session = send("session/new", **place)["sessionId"]
+        send("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "go"}])
+        send("logout")
+    with relay(agent, cwd=tmp_path) as editor:
+        send("initialize", **hello)
+        send("session/resume", sessionId=session, **place)
+
+    assert _marks(frames, "acme") == {*FROM_THE_AGENT}
+    assert _marks(agent.received, "zed") == {*FROM_THE_EDITOR}
+
+
+def _marks(value: Any, key: str) -> set[str]:
+    """The names in all `_meta`, however deep."""
+    if isinstance(value, list):
+        return {mark for each in value for mark in _marks(each, key)}
+    if not isinstance(value, dict):
+        return set()
+    own = value.get("_meta")
+    found = {own[key]} if isinstance(own, dict) and key in own else set()
+    return found | {mark for each in value.values() for mark in _marks(each, key)}
+
+
+def test_both_ways_of_a_permission_request_keep_what_was_added(
+    script: Script, relay: Serve, tmp_path: Path
+) -> None:
+    agent = script("""
+        for prompt in prompts():
+            asked = permission("p1", title="Look", _meta={"acme": "call"})
+            asked["params"]["_meta"] = {"acme": "request"}
+            asked["params"]["options"][0]["_meta"] = {"acme": "option"}
+            send(asked)
+            answer_to("p1")
+            send(end(prompt))
+    """)
+    outcome = {"outcome": "selected", "optionId": "yes", "_meta": {"zed": "outcome"}}
+    with relay(agent) as editor:
+        editor.initialize()
+        request = editor.prompt_request(editor.new_session(str(tmp_path)), "go")
+        answer = {"outcome": outcome, "_meta": {"zed": 1}}
+        frames = answering(editor, request, lambda frame: {"result": answer})
+    [asked] = [frame["params"] for frame in frames if frame.get("method") == "session/request_permission"]
+
+    assert asked["_meta"] == {"acme": "request"}
+    assert asked["toolCall"]["_meta"] == {"acme": "call"}
+    assert [option.get("_meta") for option in asked["options"][:2]] == [{"acme": "option"}, None]
+    [answered] = agent.answers_to("p1")
+    assert answered["result"] == answer
+
 
 TALKS = """
     while True:

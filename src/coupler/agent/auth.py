@@ -138,22 +138,28 @@ class Logins:
         if not await self.is_satisfied():
             raise AuthRequiredError(f"log in first: {self._ways()}")
 
-    async def authenticate(self, method_id: str) -> None:
-        """Log in, unless the user is; the answer to `authenticate`.
+    async def authenticate(
+        self, method_id: str, meta: Mapping[str, Any] | None = None
+    ) -> Mapping[str, Any] | None:
+        """Log in, unless the user is; the answer to `authenticate`. Returns the `_meta` of the answer.
 
         A login that still runs is given up: its user has closed the page, or wants another way.
         """
         login = self._method(method_id)
         self._disregarded.clear()
         if await self.is_satisfied():
-            return
+            return None
         if login.login is not None:
             await self._run_login(login, login.login)
         if not await self.is_satisfied():
             raise AuthRequiredError(f"{login.name} did not log the user in; log in first: {self._ways()}")
+        return None
 
-    async def log_out(self) -> None:
-        """Log out of everything; the answer to `logout`. Errors are raised after all logouts were tried."""
+    async def log_out(self, meta: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
+        """Log out of everything; the answer to `logout`. Errors are raised after all logouts were tried.
+
+        Returns the `_meta` of the answer.
+        """
         self._give_up_login()
         failures = []
         for login in self._logins:
@@ -166,6 +172,7 @@ class Logins:
         self.forget()
         if failures:
             raise RpcError.because(AGENT_FAILED, f"logging out failed: {'; '.join(failures)}")
+        return None
 
     def forget(self) -> None:
         """Drop the result of earlier checks, for example because a server has refused the credentials."""

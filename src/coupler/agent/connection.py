@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from msgspec import UNSET, Raw
@@ -141,7 +141,7 @@ class AgentConnection:
         if self._calls is not None:
             raise RpcError.because(ALREADY_INITIALIZED, "initialize was called before on this connection")
         info = None if client.client_info is UNSET else client.client_info
-        editor = Editor(self._peer, client.client_capabilities, info)
+        editor = Editor(self._peer, client.client_capabilities, info, client.meta or None)
         self._calls = SessionRequestHandler(self._sessions, editor, self._peer, lambda: self.when_prompted())
         is_known = isinstance(self._introduction, Raw) or self._backend is None
         if self._already_answered:
@@ -209,14 +209,14 @@ class AuthRequestHandler:
     def receive(self, request: Request, params: v1.AuthenticateRequest | v1.LogoutRequest) -> None:
         """Answer a request."""
         if isinstance(params, v1.AuthenticateRequest):
-            request.run(self._authenticate(params.method_id))
+            request.run(self._authenticate(params.method_id, params.meta or None))
         else:
-            request.run(self._log_out())
+            request.run(self._log_out(params.meta or None))
 
-    async def _authenticate(self, method_id: str) -> v1.AuthenticateResponse:
-        await (await self._factory()).logins.authenticate(method_id)
-        return v1.AuthenticateResponse()
+    async def _authenticate(self, method_id: str, meta: Mapping[str, Any] | None) -> v1.AuthenticateResponse:
+        answered = await (await self._factory()).logins.authenticate(method_id, meta)
+        return v1.AuthenticateResponse(meta=answered or UNSET)
 
-    async def _log_out(self) -> v1.LogoutResponse:
-        await (await self._factory()).logins.log_out()
-        return v1.LogoutResponse()
+    async def _log_out(self, meta: Mapping[str, Any] | None) -> v1.LogoutResponse:
+        answered = await (await self._factory()).logins.log_out(meta)
+        return v1.LogoutResponse(meta=answered or UNSET)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import UNSET, Raw, UnsetType
@@ -26,9 +26,17 @@ HONOUR_MESSAGE_IDS = frozenset({"coupler", "coupler-check", "zed"})
 class Editor:
     """The client after `initialize`: its name, its capabilities, and typed requests to it."""
 
-    def __init__(self, peer: Peer, capabilities: ClientCapabilities, info: Implementation | None) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        capabilities: ClientCapabilities,
+        info: Implementation | None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> None:
         self.capabilities = capabilities
         self.info = info
+        self.meta = meta
+        """The `_meta` of its `initialize`."""
         self._peer = peer
         self.passes_arguments: bool | None = True if self.name in PASS_ARGUMENTS else None
         """Whether its terminals pass arguments on unchanged; None until it is known."""

@@ -461,10 +461,10 @@ class SessionRedactor:
 
     def _pass_on_compaction(self, event: Compaction | CompactionSummary, send: Send) -> None:
         match event:
-            case CompactionSummary(id, v1.TextContent(text) as block):
+            case CompactionSummary(id, v1.TextContent(text) as block, meta):
                 shown = self._text(id).feed(text)
-                if shown:
-                    send(CompactionSummary(id, self._with_text(block, shown)))
+                if shown or meta:
+                    send(CompactionSummary(id, self._with_text(block, shown), self.covered(meta)))
             case _:
                 rest = self._end_text(event.id)
                 if rest:

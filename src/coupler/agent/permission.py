@@ -5,8 +5,10 @@ Anything but a clear yes is a no: a cancel, an error, an option that was never o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET
 
 from coupler.config import Config, keys
 from coupler.permission.action import ALLOWING
@@ -19,6 +21,7 @@ from coupler.schema.v1 import (
     PermissionToolCall,
     RequestPermissionOutcome,
     RequestPermissionRequest,
+    RequestPermissionResponse,
     SelectedPermissionOutcome,
 )
 from coupler.wire.messages import RpcError
@@ -72,14 +75,21 @@ class TurnDialog:
         own: tuple[PermissionOption, ...] = (),
         always: Collection[str] = ALWAYS,
         more: tuple[PermissionOption, ...] = (),
+        meta: Mapping[str, Any] | None = None,
     ) -> None:
-        """`as_asked` makes the call as the user is shown it; it is called once the user is asked."""
+        """`as_asked` makes the call as the user is shown it; it is called once the user is asked.
+
+        `meta` is the `_meta` of the request.
+        """
+        self.answer: RequestPermissionResponse | None = None
+        """The client's answer, if it was asked."""
         self._turn = turn
         self._as_asked = as_asked
         self._deadline = deadline
         self._own = own
         self._always = always
         self._more = more
+        self._meta = meta
 
     @property
     def has_several_ways(self) -> bool:
@@ -90,10 +100,13 @@ class TurnDialog:
         offers = self._offers(verdict)
         options = tuple(PermissionOption(offer.kind, offer.text, offer.kind) for offer in offers)
         question = RequestPermissionRequest(
-            self._turn.session.id, self._as_asked(), (*self._own, *options, *self._more)
+            self._turn.session.id,
+            self._as_asked(),
+            (*self._own, *options, *self._more),
+            meta=self._meta or UNSET,
         )
         try:
-            answer = await self._turn.call_editor(question, deadline=self._deadline)
+            answer = self.answer = await self._turn.call_editor(question, deadline=self._deadline)
         except TimeoutError:
             return Permission(False, NOT_BY_THE_USER)
         except RpcError as error:

@@ -132,14 +132,19 @@ class ClientConnection:
         """True if the agent is gone, by itself or because we ended it."""
         return self._is_closed or self._ended.is_set()
 
-    async def start(self, capabilities: ClientCapabilities) -> InitializeResponse:
-        """Start and initialize the agent; one that fails at this is ended."""
+    async def start(
+        self, capabilities: ClientCapabilities, meta: Mapping[str, Any] | None = None
+    ) -> InitializeResponse:
+        """Start and initialize the agent; one that fails at this is ended.
+
+        `meta` is the `_meta` of `initialize`.
+        """
         started = time.monotonic()
         self.peer = Peer(self._link.open(), self, frame_limit=self._frame_limit, answers_garbage=False)
         try:
             self.peer.open()
             self.peer.start(self._watch_for_death())
-            response = await self._initialize(capabilities, started)
+            response = await self._initialize(capabilities, meta, started)
         except BaseException:
             await self.close()
             raise
@@ -333,9 +338,11 @@ class ClientConnection:
         words = ExitDetails() if has_no_words else self._link.exit_details()
         return error.explained(message, words.exit_code, words.stderr)
 
-    async def _initialize(self, capabilities: ClientCapabilities, started: float) -> InitializeResponse:
+    async def _initialize(
+        self, capabilities: ClientCapabilities, meta: Mapping[str, Any] | None, started: float
+    ) -> InitializeResponse:
         info = Implementation("coupler", __version__, title="Coupler")
-        request = InitializeRequest(PROTOCOL_VERSION, capabilities, info)
+        request = InitializeRequest(PROTOCOL_VERSION, capabilities, info, meta=meta or UNSET)
         try:
             response = await self._answered(
                 "initialize", "initialize", request, InitializeResponse, _first, started

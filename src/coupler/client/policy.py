@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from coupler.client.errors import NOT_PERMITTED, AgentError
@@ -48,6 +48,8 @@ class PermissionRequest(Struct, frozen=True):
     """The MCP servers and Python functions that the session was given."""
     announced: ToolCall | None = None
     """The call as the agent showed it before it asked, if it did."""
+    meta: Mapping[str, Any] | None = None
+    """The `_meta` of the request."""
 
     @classmethod
     def of(
@@ -81,6 +83,10 @@ class Decision(Struct, frozen=True):
     option: PermissionOption | None
     remedy: str | None = None
     """The rule, policy or flag that would allow it, if a policy rejected it."""
+    meta: Mapping[str, Any] | None = None
+    """The `_meta` of the answer."""
+    outcome_meta: Mapping[str, Any] | None = None
+    """The `_meta` of the outcome in the answer."""
 
     @property
     def is_allowed(self) -> bool:
@@ -92,7 +98,7 @@ class Decision(Struct, frozen=True):
         """The outcome to answer the request with."""
         if self.option is None:
             return CancelledPermissionOutcome()
-        return SelectedPermissionOutcome(self.option.option_id)
+        return SelectedPermissionOutcome(self.option.option_id, meta=self.outcome_meta or UNSET)
 
 
 Verdict: TypeAlias = bool | str | None
@@ -386,6 +392,7 @@ class PermissionResponder:
         question = PermissionRequest.of(
             session, call.updated(tool_update_of(params.tool_call)), params.options
         )
+        question = replace(question, meta=params.meta or None)
         session.questions.ask(
             request, lambda: _decided(session, question), WITHDRAWN, "the permission policy"
         )
@@ -399,7 +406,7 @@ async def _decided(session: RemoteSession, question: PermissionRequest) -> Reque
 
         session.grants.add(action_of(question))
     session.permission_answered(decision)
-    return RequestPermissionResponse(decision.outcome)
+    return RequestPermissionResponse(decision.outcome, meta=decision.meta or UNSET)
 
 
 class Confinement(Struct, frozen=True):

@@ -267,13 +267,19 @@ class RemoteAgent:
         """Delete a session that the agent keeps."""
         await self._ask(DeleteSessionRequest(session_id), DeleteSessionResponse)
 
-    async def authenticate(self, method_id: str) -> None:
-        """Log in by one of `auth_methods`; without a timeout, because a login in a browser takes its time."""
-        await self._ask(AuthenticateRequest(method_id), AuthenticateResponse, is_hurried=False)
+    async def authenticate(
+        self, method_id: str, *, meta: Mapping[str, Any] | None = None
+    ) -> Mapping[str, Any] | None:
+        """Log in by one of `auth_methods`; without a timeout, because a login in a browser takes its time.
 
-    async def logout(self) -> None:
-        """Log out."""
-        await self._ask(LogoutRequest(), LogoutResponse)
+        `meta` is the `_meta` of the request; returns that of the answer.
+        """
+        request = AuthenticateRequest(method_id, meta=meta or UNSET)
+        return (await self._ask(request, AuthenticateResponse, is_hurried=False)).meta or None
+
+    async def logout(self, *, meta: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
+        """Log out. `meta` is the `_meta` of the request; returns that of the answer."""
+        return (await self._ask(LogoutRequest(meta=meta or UNSET), LogoutResponse)).meta or None
 
     async def _open(
         self, how: OpenedBy, request: Any, type: type[Any], opening: SessionOpening, id: str | None = None
@@ -375,7 +381,7 @@ class RemoteAgent:
         )
         self._beginning = connection
         try:
-            response = await connection.start(self._offer.capabilities())
+            response = await connection.start(self._offer.capabilities(), self._offer.meta)
         finally:
             self._beginning = None
         self._connection = connection
@@ -481,6 +487,9 @@ class ClientOffer:
 
     Permission requests are always answered; files, terminals and elicitation as they were asked for.
     """
+
+    meta: Mapping[str, Any] | None = None
+    """The `_meta` of `initialize`."""
 
     def __init__(
         self,

@@ -56,6 +56,7 @@ class Plan(Struct, frozen=True):
     """The whole plan, in place of the one before."""
 
     entries: tuple[PlanEntry, ...]
+    meta: dict[str, Any] | None = None
 
 
 class Usage(Struct, frozen=True):
@@ -64,6 +65,7 @@ class Usage(Struct, frozen=True):
     used: int
     size: int
     cost: Cost | None = None
+    meta: dict[str, Any] | None = None
 
 
 class Commands(Struct, frozen=True):
@@ -97,6 +99,7 @@ class Notice(Struct, frozen=True):
     severity: str
     title: str
     description: str | None = None
+    meta: dict[str, Any] | None = None
 
 
 class Compaction(Struct, frozen=True):
@@ -106,16 +109,17 @@ class Compaction(Struct, frozen=True):
     status: str
     summary: tuple[ContentBlock, ...] | UnsetType | None = UNSET
     error: str | UnsetType | None = UNSET
+    meta: dict[str, Any] | None = None
 
     def updated(self, later: Compaction) -> Compaction:
         """The compaction after an update."""
         summary = self.summary if later.summary is UNSET else later.summary
         error = self.error if later.error is UNSET else later.error
-        return Compaction(self.id, later.status, summary, error)
+        return Compaction(self.id, later.status, summary, error, later.meta or self.meta)
 
     def extended(self, block: ContentBlock) -> Compaction:
         """The compaction with another piece of its summary."""
-        return Compaction(self.id, self.status, (*(self.summary or ()), block), self.error)
+        return msgspec.structs.replace(self, summary=(*(self.summary or ()), block))
 
 
 class CompactionSummary(Struct, frozen=True):
@@ -123,6 +127,7 @@ class CompactionSummary(Struct, frozen=True):
 
     id: str
     block: ContentBlock
+    meta: dict[str, Any] | None = None
 
 
 class Other(Struct, frozen=True):

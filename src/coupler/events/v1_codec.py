@@ -33,7 +33,7 @@ from coupler.events.events import (
     Usage,
 )
 from coupler.schema import v1
-from coupler.schema.base import Unknown
+from coupler.schema.base import Extensible, Unknown
 
 if TYPE_CHECKING:
     from coupler.schema.v1 import SessionUpdate
@@ -77,8 +77,8 @@ def to_update(event: EmittedEvent, announced: Container[str]) -> SessionUpdate:
             return v1.AgentThoughtChunk(v1.TextContent(text), message_id or UNSET, meta=meta or UNSET)
         case Content(block, role, message_id, meta):
             return cast("SessionUpdate", _CHUNKS[role](block, message_id or UNSET, meta=meta or UNSET))
-        case Plan(entries):
-            return v1.Plan(entries)
+        case Plan(entries, meta):
+            return v1.Plan(entries, meta=meta or UNSET)
         case ToolUpdate(id=id):
             kind = v1.ToolCallUpdate if id in announced else v1.ToolCall
             return cast("SessionUpdate", kind(tool_call_id=id, **_changes(event)))
@@ -88,8 +88,8 @@ def to_update(event: EmittedEvent, announced: Container[str]) -> SessionUpdate:
 
 def _to_rarer_update(event: EmittedEvent) -> SessionUpdate:
     match event:
-        case Usage(used, size, cost):
-            return v1.UsageUpdate(used, size, cost or UNSET)
+        case Usage(used, size, cost, meta):
+            return v1.UsageUpdate(used, size, cost or UNSET, meta=meta or UNSET)
         case Commands(commands):
             return v1.AvailableCommandsUpdate(commands)
         case Mode(id):
@@ -98,12 +98,12 @@ def _to_rarer_update(event: EmittedEvent) -> SessionUpdate:
             return v1.ConfigOptionUpdate(options)
         case Info(title, updated_at):
             return v1.SessionInfoUpdate(title, updated_at)
-        case Notice(severity, title, description):
-            return v1.Notice(severity, title, description or UNSET)
-        case Compaction(id, status, summary, error):
-            return v1.CompactionUpdate(id, status, summary, error)
-        case CompactionSummary(id, block):
-            return v1.CompactionSummaryChunk(id, block)
+        case Notice(severity, title, description, meta):
+            return v1.Notice(severity, title, description or UNSET, meta=meta or UNSET)
+        case Compaction(id, status, summary, error, meta):
+            return v1.CompactionUpdate(id, status, summary, error, meta=meta or UNSET)
+        case CompactionSummary(id, block, meta):
+            return v1.CompactionSummaryChunk(id, block, meta=meta or UNSET)
         case _:
             raise TypeError(f"no update says {type(event).__name__}")
 
@@ -119,16 +119,16 @@ def from_update(update: SessionUpdate, calls: Mapping[str, ToolCall]) -> Event:
         case v1.ToolCallUpdate(id):
             return calls.get(id, ToolCall(id=id)).updated(tool_update_of(update))
         case v1.Plan(entries):
-            return Plan(tuple(entries))
+            return Plan(tuple(entries), _meta(update))
         case v1.UsageUpdate(used, size, cost):
-            return Usage(used, size, _known(cost))
+            return Usage(used, size, _known(cost), _meta(update))
         case _:
             return _rarer_event(update)
 
 
 def _piece_of_message(chunk: v1.ContentChunk) -> Event:
     block, kind = chunk.content, _TEXTS.get(type(chunk))
-    meta = dict(chunk.meta) if chunk.meta else None
+    meta = _meta(chunk)
     if kind is not None and isinstance(block, v1.TextContent):
         return kind(block.text, chunk.message_id or None, meta)
     return Content(block, _ROLES[type(chunk)], chunk.message_id or None, meta)
@@ -145,11 +145,12 @@ def _rarer_event(update: SessionUpdate) -> Event:
         case v1.SessionInfoUpdate(title, updated_at):
             return Info(title, updated_at)
         case v1.Notice(severity, title, description):
-            return Notice(severity, title, _known(description))
+            return Notice(severity, title, _known(description), _meta(update))
         case v1.CompactionUpdate(id, status, summary, error):
-            return Compaction(id, status, tuple(summary) if summary else _cleared(summary), error)
+            known = tuple(summary) if summary else _cleared(summary)
+            return Compaction(id, status, known, error, _meta(update))
         case v1.CompactionSummaryChunk(id, block):
-            return CompactionSummary(id, block)
+            return CompactionSummary(id, block, _meta(update))
         case Unknown():
             return Other(update.tag, dict(update))
         case _:
@@ -171,6 +172,10 @@ def tool_update_of(update: v1.ToolCall | v1.ToolCallUpdate | v1.PermissionToolCa
 
 def _changes(update: ToolUpdate) -> dict[str, Any]:
     return {name: value for name in UPDATABLE_FIELDS if (value := getattr(update, name)) is not UNSET}
+
+
+def _meta(update: Extensible) -> dict[str, Any] | None:
+    return dict(update.meta) if update.meta else None
 
 
 def _known(value: T | UnsetType | None) -> T | None:

@@ -78,12 +78,12 @@ class RelayedFiles(ClientFiles):
         if not relayed.can_ask_editor(READS):
             return await super()._read(request, session)
         path = await _inside(relayed, request.path)
-        asked = ReadTextFileRequest(relayed.session.id, path, request.line, request.limit)
+        asked = msgspec.structs.replace(request, session_id=relayed.session.id, path=path)
         answer: ReadTextFileResponse = await relayed.session.outlet.ask(asked)
         if not answer.content and not await in_thread(lambda: os.path.lexists(path)):
             # Editors exist that give an empty text for a missing file: the disk has the right error.
             return await super()._read(request, session)
-        return ReadTextFileResponse(answer.content)
+        return answer
 
     async def _write(self, request: WriteTextFileRequest, session: RemoteSession) -> WriteTextFileResponse:
         relayed = self._find(session.id)
@@ -93,8 +93,9 @@ class RelayedFiles(ClientFiles):
         if not relayed.can_ask_editor(WRITES):
             return await super()._write(request, session)
         path = await _inside(relayed, request.path)
-        await relayed.session.outlet.ask(WriteTextFileRequest(relayed.session.id, path, request.content))
-        return WriteTextFileResponse()
+        asked = msgspec.structs.replace(request, session_id=relayed.session.id, path=path)
+        answer: WriteTextFileResponse = await relayed.session.outlet.ask(asked)
+        return answer
 
 
 async def _require(relayed: RelayContext, remote: RemoteSession, kind: str, path: str) -> None:
@@ -136,7 +137,7 @@ class RelayedTerminals(ClientTerminals):
         asked = msgspec.structs.replace(request, session_id=relayed.session.id, cwd=cwd)
         created: CreateTerminalResponse = await relayed.session.outlet.ask(asked)
         relayed.editor_made(created.terminal_id)
-        return CreateTerminalResponse(created.terminal_id)
+        return created
 
     async def _create_here(
         self, request: CreateTerminalRequest, session: RemoteSession, relayed: RelayContext
@@ -172,8 +173,8 @@ class RelayedTerminals(ClientTerminals):
         relayed = self._with_editors(request.terminal_id, session)
         if relayed is None:
             return await super()._kill(request, session)
-        await _ask(relayed, request)
-        return KillTerminalResponse()
+        answer: KillTerminalResponse = await _ask(relayed, request)
+        return answer
 
     async def _release(
         self, request: ReleaseTerminalRequest, session: RemoteSession
@@ -183,8 +184,8 @@ class RelayedTerminals(ClientTerminals):
             self._show(request.terminal_id, session)
             return await super()._release(request, session)
         relayed.editor_terminals.discard(request.terminal_id)
-        await _ask(relayed, request)
-        return ReleaseTerminalResponse()
+        answer: ReleaseTerminalResponse = await _ask(relayed, request)
+        return answer
 
     def _with_editors(self, id: str, session: RemoteSession) -> RelayContext | None:
         """Return the session's context if the terminal is one of its editor's."""

@@ -481,7 +481,7 @@ def without_unknown(event: Event) -> Event | None:
             log.info("content of a kind that this version does not know is not passed on")
             return None
         case Plan(entries):
-            return Plan(tuple(map(_known_entry, entries)))
+            return msgspec.structs.replace(event, entries=tuple(map(_known_entry, entries)))
         case Compaction(summary=tuple() as summary):
             known = tuple(block for block in summary if not isinstance(block, Unknown))
             return msgspec.structs.replace(event, summary=known)

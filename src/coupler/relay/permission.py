@@ -41,8 +41,7 @@ class RelayPolicy(Policy):
 
     async def decide(self, request: PermissionRequest) -> Decision:
         """Decide about a request; nobody who asked the user needs to be told what would allow it."""
-        chosen = await self._guard.decide(request)
-        return Decision(request.tool_call, request.option(chosen))
+        return await self._guard.decide(request)
 
     async def require(self, session: RemoteSession, params: Any) -> None:
         """Leave it to the relay's own files and terminals to ask."""
@@ -61,15 +60,15 @@ class RelayPermissions:
         self._grants = Grants()
         self._rejected: dict[str, str] = {}
 
-    async def decide(self, request: PermissionRequest) -> str | None:
-        """Choose the option to answer with; None if nobody can be asked, or there is no option for a no."""
+    async def decide(self, request: PermissionRequest) -> Decision:
+        """Choose the option to answer with; none if nobody can be asked, or there is no option for a no."""
         turn, mirror = self._relayed.turn, self._relayed.mirror
         if turn is None or mirror is None:
-            return None
+            return Decision(request.tool_call, None)
         mirror.flush()
         own = _known_options(request.options)
         action = action_of(request)
-        dialog = TurnDialog(turn, lambda: self._named(request, action), own=own)
+        dialog = TurnDialog(turn, lambda: self._named(request, action), own=own, meta=request.meta)
         # A rule allows this call: that is no reason to choose an "always" for the user.
         is_only_for_good = option_for(own, is_given=True) is None
         permission = await turn.session.project.permissions().decide(
@@ -82,10 +81,17 @@ class RelayPermissions:
             self._grants.add(action)
         else:
             self._rejected[mirror.announced(request.tool_call)] = permission.reason
-        if permission.option is not None:
-            return permission.option
-        option = option_for(own, is_given=permission.is_given)
-        return None if option is None else option.option_id
+        answer = dialog.answer
+        outcome_meta = getattr(answer.outcome, "meta", None) if answer is not None else None
+        chosen = permission.option
+        if chosen is None and (option := option_for(own, is_given=permission.is_given)) is not None:
+            chosen = option.option_id
+        return Decision(
+            request.tool_call,
+            request.option(chosen),
+            meta=(answer.meta or None) if answer is not None else None,
+            outcome_meta=outcome_meta or None,
+        )
 
     def end_turn(self) -> None:
         """Drop what was allowed once, and fail rejected calls that the agent says no more of."""
@@ -149,6 +155,7 @@ class RelayPermissions:
             content=mirror.content(call) or UNSET,
             locations=call.locations or UNSET,
             raw_input=UNSET if call.raw_input is None else call.raw_input,
+            meta=call.meta or UNSET,
         )
 
 

@@ -81,7 +81,7 @@ class Relay:
 
     async def initialize(self, editor: Editor) -> InitializeResponse:
         """Start the agent with the editor's capabilities, and return those that both have together."""
-        self.remote.offer_instead(RelayOffer(editor.capabilities, self.find, self._files))
+        self.remote.offer_instead(RelayOffer(editor.capabilities, self.find, self._files, editor.meta))
         await self.started()
         return self._initialize_response()
 
@@ -189,17 +189,19 @@ class RelayedLogins(Logins):
         super().__init__(())
         self._relay = relay
 
-    async def authenticate(self, method_id: str) -> None:
+    async def authenticate(
+        self, method_id: str, meta: Mapping[str, Any] | None = None
+    ) -> Mapping[str, Any] | None:
         await self._relay.started()
         try:
-            await self._relay.remote.authenticate(method_id)
+            return await self._relay.remote.authenticate(method_id, meta=meta)
         except AgentError as error:
             raise AuthRequiredError(f"logging in failed: {error}") from None
 
-    async def log_out(self) -> None:
+    async def log_out(self, meta: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
         await self._relay.started()
         try:
-            await self._relay.remote.logout()
+            return await self._relay.remote.logout(meta=meta)
         except AgentError as error:
             raise as_answer(error, self._relay.words) from None
 
@@ -226,9 +228,14 @@ class RelayOffer(ClientOffer):
     """
 
     def __init__(
-        self, editor: ClientCapabilities, find: Callable[[str], RelayContext | None], files: FileAccess | None
+        self,
+        editor: ClientCapabilities,
+        find: Callable[[str], RelayContext | None],
+        files: FileAccess | None,
+        meta: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(files=files or "write")
+        self.meta = meta
         self._editor = editor
         self._find = find
 
