@@ -76,6 +76,9 @@ class PermissionRequest(Struct, frozen=True):
         return next((option for option in self.options if option.option_id == id), None)
 
 
+NOT_ALLOWED = "not permitted"
+
+
 class Decision(Struct, frozen=True):
     """The decision about a permission request: the chosen option, None if the request was cancelled."""
 
@@ -87,6 +90,8 @@ class Decision(Struct, frozen=True):
     """The `_meta` of the answer."""
     outcome_meta: Mapping[str, Any] | None = None
     """The `_meta` of the outcome in the answer."""
+    reason: str = NOT_ALLOWED
+    """The reason for which it is not permitted, as the call shows it if the agent says no more of it."""
 
     @property
     def is_allowed(self) -> bool:

@@ -326,7 +326,11 @@ class Prompt:
             self._judging = self._session.start(self._session.silence())
             self._judging.add_done_callback(self._lingered)
         else:
-            self._end_turn(self._progress.finished(self._stop))
+            self._end_turn(self._finished(self._stop))
+
+    def _finished(self, stop: Stop) -> Reply:
+        self._session.fail_rejected(self._progress.rejected)
+        return self._progress.finished(stop)
 
     async def _complete(self) -> Reply:
         try:
@@ -396,7 +400,7 @@ class Prompt:
     def _lingered(self, silence: asyncio.Task[None]) -> None:
         """End the turn after the silence that follows an answer, or when nobody waits for that any more."""
         self._judging = None
-        self._end_turn(self._progress.finished(self._stop))
+        self._end_turn(self._finished(self._stop))
 
     def _end_turn(self, outcome: PromptOutcome) -> None:
         if self._answered is None or self._outcome is not None:

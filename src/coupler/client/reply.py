@@ -183,6 +183,12 @@ class ReplyBuilder:
         self._permissions.append(decision)
 
     @property
+    def rejected(self) -> list[Decision]:
+        """The decisions by which calls were not permitted; of several about one call, the last counts."""
+        last = {decision.tool_call.id: decision for decision in self._permissions}
+        return [decision for decision in last.values() if not decision.is_allowed]
+
+    @property
     def usage(self) -> TurnUsage:
         """The usage so far."""
         return turn_usage(None, self._before, self._usage, (self._asked, self._characters()))

@@ -68,7 +68,9 @@ from coupler.schema.v1 import (
     SetSessionModeRequest,
     SetSessionModeResponse,
     TextContent,
+    ToolCallUpdate,
 )
+from coupler.schema.v1 import Content as ToolContent
 from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
@@ -413,6 +415,14 @@ class RemoteSession:
         if self._prompt is not None:
             self._prompt.decided(decision)
         self._observers.notice(PermissionDecided(self.id, decision))
+
+    def fail_rejected(self, rejected: Sequence[Decision]) -> None:
+        """Fail calls that were not permitted and of which the agent has said no more: its turn is over."""
+        for decision in rejected:
+            call = self.tool_calls.get(decision.tool_call.id)
+            if call is not None and call.is_open:
+                content = (*call.content, ToolContent(TextContent(decision.reason)))
+                self.update_received(ToolCallUpdate(call.id, status="failed", content=content), 0)
 
     def bridged_call_finished(self, call: ToolCall, ids: frozenset[str]) -> None:
         """Note that a Python tool has ended; `ids` are the ids that the agent may have for the call."""

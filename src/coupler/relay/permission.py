@@ -91,6 +91,7 @@ class RelayPermissions:
             request.option(chosen),
             meta=(answer.meta or None) if answer is not None else None,
             outcome_meta=outcome_meta or None,
+            reason=permission.reason,
         )
 
     def end_turn(self) -> None:

@@ -79,6 +79,7 @@ class Telling:
         self._calls: dict[str, _Call] = {}
         self._weights: dict[str, int] = {}
         self._names: dict[str, str] = {}
+        self._denied: dict[str, str] = {}
         self._plan: tuple[dict[str, str], ...] = ()
         self._done = 0
 
@@ -106,6 +107,7 @@ class Telling:
                 self._received(event)
             case PermissionDecided(decision=decision) if not decision.is_allowed:
                 call = decision.tool_call
+                self._denied[call.id] = decision.reason
                 denied = f"denied: {_line(call.title or call.name or call.kind)}"
                 self._emit(Noted(text="; ".join(filter(None, [denied, decision.remedy]))))
 
@@ -134,10 +136,10 @@ class Telling:
 
     def settle(self, *, is_cancelled: bool = False) -> None:
         """Record open calls as failed, because the turn is over, or was cancelled."""
-        text = None if is_cancelled else LEFT_OPEN
-        for call in self._calls.values():
+        for agents_id, call in self._calls.items():
             if not call.is_over:
                 call.is_over = True
+                text = None if is_cancelled else self._denied.get(agents_id, LEFT_OPEN)
                 self._emit(ToolEnded(call=call.name, status="failed", text=text, cancelled=is_cancelled))
 
     def _received(self, event: object) -> None:
