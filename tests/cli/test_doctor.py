@@ -585,6 +585,22 @@ def test_an_interrupt_ends_a_program_that_hangs(project, tmp_path):
     assert is_gone(hanging)
 
 
+def test_a_program_that_takes_too_long_ends_with_all_that_it_has_started(project, tmp_path):
+    pid = tmp_path / "stray"
+    stray = f"echo $$ > {pid}.new; mv {pid}.new {pid}; sleep 600"
+    (tmp_path / "git").write_text(f"#!/bin/sh\ntrap '' TERM\nsetsid sh -c '{stray}' &\nwait\n")
+    (tmp_path / "git").chmod(0o755)
+    done = forked.run(
+        [*COUPLER, "doctor", "--offline", "--timeout", "3"],
+        cwd=project,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )
+
+    assert done.returncode in (0, 1)
+    assert is_gone(int(pid.read_text()))
+
+
 def test_without_servers_and_a_model_no_heavy_package_is_imported(project):
     program = "import sys; sys.argv = ['coupler', 'doctor', '--offline']\n"
     program += "import os; os._exit = lambda code: (print([name for name in sys.modules if name in"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import locale
 import os
 import platform
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -421,9 +419,9 @@ def _run_program(command: list[str], patience: float) -> subprocess.CompletedPro
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    if hasattr(os, "killpg"):
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
+    from coupler.runtime.process import ProcessGroup
+
+    ProcessGroup(process).kill()
     process.kill()
 
 
