@@ -302,10 +302,30 @@ class TestWhenItIsWritten:
         async def play(journal):
             journal.add_prompt("user", "m", b"[]")
             assert written(store) == []
-            journal.before_showing(1)
+            assert journal.before_showing(1, lambda: None)
             return written(store)
 
         assert with_journal(store, play) == [("user", "m", b"[]")]
+
+    @pytest.mark.parametrize("lasts", ["shorter", "longer"])
+    def test_what_is_shown_waits_for_a_prompt_while_the_file_is_locked(self, open_store, path, lasts):
+        store = open_store(patience=0.05 if lasts == "longer" else 20)
+
+        async def play(journal):
+            resumed = asyncio.Event()
+            with locked(path) as connection:
+                journal.add_prompt("user", "m", b"[]")
+                assert not journal.before_showing(1, resumed.set)
+                assert not journal.before_showing(1, resumed.set)
+                assert not resumed.is_set()
+                if lasts == "shorter":
+                    connection.execute("ROLLBACK")
+                await resumed.wait()
+                # Where it could not be written, the end of the turn will tell.
+                assert journal.before_showing(1, resumed.set)
+                return written(store)
+
+        assert with_journal(store, play) == ([("user", "m", b"[]")] if lasts == "shorter" else [])
 
     def test_a_prompt_of_a_turn_that_takes_its_time_soon(self, store):
         async def play(journal):
@@ -387,7 +407,7 @@ class TestWhenItIsWritten:
             for _ in range(64):
                 add("x" * 1024)
             assert written(store) == []
-            journal.before_showing(70 * 1024)
+            journal.before_showing(70 * 1024, lambda: None)
             assert closed == [0]
             return len(written(store))
 

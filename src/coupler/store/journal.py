@@ -8,6 +8,7 @@ key, and readers join neighbours.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import sqlite3
@@ -176,8 +177,11 @@ class SessionJournal:
         return self._writer.backlog
 
     @property
-    def before_showing(self) -> Callable[[int], None]:
-        """To be called before so many bytes are shown to a client; the same for all journals of a store."""
+    def before_showing(self) -> Callable[[int, Callable[[], None]], bool]:
+        """To be called before so many bytes are shown to a client; the same for all journals of a store.
+
+        If it returns False they must wait, until what was given with them is called.
+        """
         return self._writer.before_showing
 
     @property
@@ -472,6 +476,8 @@ class _Batch(NamedTuple):
     parts: list[_Part]
     waiting: list[FlushCallback]
     size: int
+    has_prompts: bool
+    """True if nothing may be shown of the turns whose prompts are in it, before it is durable."""
 
     def write(self, connection: sqlite3.Connection) -> None:
         _insert(connection, [row for part in self.parts for row in part.numbered_rows()])
@@ -512,6 +518,7 @@ class JournalWriter:
         self._within = NEVER
         self._undated: dict[SessionJournal, None] = {}
         self._has_prompts = False
+        self._held: dict[Callable[[], None], None] = {}
         self._under_way: tuple[_Batch, Future[None]] | None = None
         self._has_failed = False
         self._is_closed = False
@@ -549,14 +556,20 @@ class JournalWriter:
         self._has_prompts = True
         self.expect(journal, PROMPT_WAITS)
 
-    def before_showing(self, size: int) -> None:
+    def before_showing(self, size: int, resume: Callable[[], None]) -> bool:
         """Write the prompts that wait, because so many bytes, which may be of their turns, are to be shown.
 
-        Also take note of the text that is among the bytes.
+        Also take note of the text that is among the bytes. Returns False if a prompt is not durable yet, as
+        while another process has locked the file. `resume` is called when it is, or could not be written:
+        then the end of its turn will tell.
         """
         if self._has_prompts and not self._has_failed:
             self._write()
         self.note_text(size)
+        if self._under_way is None or not (self._under_way[0].has_prompts or self._has_prompts):
+            return True
+        self._held[resume] = None
+        return False
 
     def note_text(self, most: int) -> None:
         """Take note that some text was added, of so many bytes at most; write when it is much."""
@@ -638,6 +651,8 @@ class JournalWriter:
         if rest.parts and error is None:
             error = self._outcome(self._write_last(rest), max(0.0, deadline - time.monotonic()))
         _tell(rest, error)
+        with contextlib.suppress(RuntimeError):  # the event loop may have ended
+            self._let_go()
         if error is not None:
             log.error("the end of some sessions could not be stored: %s", error)
 
@@ -722,6 +737,13 @@ class JournalWriter:
             self._fail(batch, self._explained(error))
         if self._waiting or (self._journals and not self._has_failed):
             self._write(CATCH_UP_LIMIT)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Have those try again who were not to show anything; one that still has to wait will be told so."""
+        held, self._held = self._held, {}
+        for resume in held:
+            resume()
 
     def _succeed(self, batch: _Batch) -> None:
         self._has_failed = False
@@ -764,7 +786,7 @@ class JournalWriter:
             rows, columns = journal.hand_over()
             if rows or columns:
                 parts.append(_Part(journal, rows, columns))
-        batch = _Batch(parts, self._waiting, self.size)
+        batch = _Batch(parts, self._waiting, self.size, self._has_prompts)
         self._journals, self._waiting = {}, []
         self.size, self._uncounted, self._due_at = 0, 0, FLUSH_AT
         self.backlog.is_full = self._has_prompts = False

@@ -62,7 +62,12 @@ class Outbox:
         queue.size += size
         return queue.size < self._share
 
-    def take(self) -> bytes:
+    @property
+    def has_control(self) -> bool:
+        """True if something waits in the control queue."""
+        return bool(self._control)
+
+    def take(self, *, only_control: bool = False) -> bytes:
         """The next bytes to write: about CHUNK of them, and always whole frames."""
         taken: list[bytes] = []
         size = 0
@@ -70,7 +75,7 @@ class Outbox:
             frame = self._control.popleft()
             taken.append(frame)
             size += len(frame)
-        while self._rotation and size < CHUNK:
+        while self._rotation and size < CHUNK and not only_control:
             size += self._take_turn(self._rotation.popleft(), taken)
         self.unsent -= size
         return b"".join(taken)

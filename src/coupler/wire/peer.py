@@ -85,8 +85,11 @@ class Peer:
         """Filters every result and error, with its lane, before it is sent: secrets are redacted there."""
         self.unreadable = b""
         """The beginning of the first line that is no message, to show what the other side is."""
-        self.before_write: Callable[[int], None] | None = None
-        """Called before any of so many bytes are written: what they tell of may have to be durable."""
+        self.before_write: Callable[[int, Callable[[], None]], bool] | None = None
+        """Called before any of so many bytes are written: what they tell of may have to be durable.
+
+        If it returns False, nothing but the control queue is written until it calls its second argument.
+        """
         self._transport = transport
         self._endpoint = endpoint
         self._answers_garbage = answers_garbage
@@ -239,19 +242,20 @@ class Peer:
     def _flush(self) -> None:
         """Write once, so that what came in meanwhile is read before more goes out."""
         self._flush_is_due = False
+        is_held = False
         if self.before_write is not None and self.outbox.unsent:
-            self.before_write(self.outbox.unsent)
-        data = self._unwritten or self.outbox.take()
+            is_held = not self.before_write(self.outbox.unsent, self._schedule_flush)
+        data = self._unwritten or self.outbox.take(only_control=is_held)
         sent = self._transport.write(data) if data else 0
         if sent < len(data):
             self._unwritten = memoryview(data)[sent:]
             self._output_blocked = True
             return
         self._unwritten = b""
-        if self.outbox.unsent:
-            self._schedule_flush()
-        else:
+        if not self.outbox.unsent:
             _wake(self._await_drained)
+        elif not is_held or self.outbox.has_control:
+            self._schedule_flush()
 
     async def _wait_among(self, waiters: list[asyncio.Future[None]]) -> None:
         waiter: asyncio.Future[None] = self._loop.create_future()

@@ -13,6 +13,7 @@ import pytest
 
 from agent.sessions.steps import REMEMBERS, conversation, listed, reopen
 from agent.steps import begin, end_of, error_of, still_serves
+from coder.waiting import until
 from raw_client import COUPLER, RawClient, texts
 
 pytestmark = pytest.mark.usefixtures("unmeasured")
@@ -46,7 +47,43 @@ def asking():
 )
 
 
+# Says something at once, and leaves a file when it has.
+TALKATIVE = """
+from pathlib import Path
+
+async def agent(turn):
+    await turn.say("at once")
+    Path(turn.session.cwd, "said").touch()
+"""
+
+
 class TestLocked:
+    def test_nothing_of_a_turn_is_sent_before_its_prompt_is_durable(self, converse, tmp_path, coupler_home):
+        client, _ = converse(TALKATIVE)
+        session = client.new_session(str(tmp_path))
+        client.prompt(session, "first")
+        (tmp_path / "said").unlink()
+        with locked(coupler_home) as unlock:
+            prompt = client.prompt_request(session, "remember this")
+            client.send(prompt)
+            until((tmp_path / "said").exists)
+
+            # What belongs to no session is answered meanwhile, and is all that comes.
+            other = client.request("none/such", {})
+            client.send(other)
+            frames = [client.read()]
+            unlock()
+            frames += client.read_until(lambda frame: frame.get("method") == "session/update")
+            client.process.kill()
+            client.process.wait()
+
+        assert error_of(frames[0]) == (-32601, "method_not_found")
+        assert [frame.get("method") for frame in frames[1:]] == ["session/update"]
+        assert prompt["id"] not in [frame.get("id") for frame in frames]
+        with sqlite3.connect(coupler_home / "coupler.db") as connection:
+            bodies = connection.execute("SELECT body FROM entries WHERE kind = 'user'").fetchall()
+        assert b"remember this" in bodies[-1][0]
+
     def test_a_short_lock_makes_a_turn_longer_and_nothing_else(self, converse, tmp_path, coupler_home):
         client, _ = converse(REMEMBERS)
         session = client.new_session(str(tmp_path))
