@@ -315,6 +315,15 @@ def test_an_agent_that_ignores_a_signal_is_killed_with_all_that_it_started(tmp_p
     until(lambda: not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_also_ends_what_the_agent_has_started_in_a_session_of_its_own(number, tmp_path):
+    with Tapped(tmp_path / "t.ndjson", "sh", "-c", "setsid sh -c 'echo $$; sleep 600' & wait") as tapped:
+        stray = psutil.Process(int(tapped.read_line()))
+        tapped.process.send_signal(number)
+        tapped.process.wait(PATIENCE)
+    until(lambda: not stray.is_running() or stray.status() == psutil.STATUS_ZOMBIE)
+
+
 def test_what_an_agent_leaves_running_ends_with_it(tmp_path):
     agent = python(
         "import os, subprocess, sys\n"

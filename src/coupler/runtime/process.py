@@ -390,12 +390,17 @@ class ProcessGroup:
 
     def terminate(self) -> None:
         """Ask every member and stray to end."""
-        self._find_strays()
         if sys.platform == "win32":
-            self._signal(signal.CTRL_BREAK_EVENT)
+            self.send(signal.CTRL_BREAK_EVENT)
         else:
-            self._signal(signal.SIGTERM)
-            self._signal(signal.SIGCONT)  # a stopped process would never see the SIGTERM
+            self.send(signal.SIGTERM)
+
+    def send(self, number: int) -> None:
+        """Send a signal that asks to end to every member and stray."""
+        self._find_strays()
+        self._signal(number)
+        if sys.platform != "win32":
+            self._signal(signal.SIGCONT)  # a stopped process would never see it
 
     def kill(self) -> None:
         """End every member and stray."""

@@ -21,10 +21,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
 from coupler.runtime.directories import data_directory
 from coupler.runtime.guard import start_guarded
+
+if TYPE_CHECKING:
+    from coupler.runtime.process import ProcessGroup
 
 READ_SIZE = 64 * 1024
 """Bytes that are passed on at once: what a pipe holds."""
@@ -102,6 +105,7 @@ class Tap:
         self._early_signals: list[int] = []
         self._ending: threading.Timer | None = None
         self._pumps: tuple[Pump, ...] = ()
+        self._group: ProcessGroup | None = None
         self._handle_signals()
         self._process, self._guard = start_guarded(
             command,
@@ -167,12 +171,16 @@ class Tap:
             pump.stop()
 
     def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError, OSError):
-            if WINDOWS:
+        if WINDOWS:
+            with contextlib.suppress(OSError):
                 self._process.send_signal(number)
-            else:
-                os.killpg(self._process.pid, number)
-                os.killpg(self._process.pid, signal.SIGCONT)  # a stopped process would never see it
+            return
+        # Rare, so it may cost an import.
+        from coupler.runtime.process import ProcessGroup
+
+        if self._group is None:
+            self._group = ProcessGroup(self._process)
+        self._group.send(number)
 
     def _leave_with_client(self, client: Pump) -> None:
         """End the agent when the client has closed both its output and its input."""
@@ -201,19 +209,19 @@ class Tap:
     def _end_the_rest(self) -> None:
         """End what the agent started and left behind."""
         self._process.wait()
-        with contextlib.suppress(ProcessLookupError, PermissionError, OSError):
-            if WINDOWS:
+        if WINDOWS:
+            return
+        if self._group is None:
+            try:
+                os.killpg(self._process.pid, 0)
+            except OSError:
                 return
-            os.killpg(self._process.pid, 0)
-            # Rare, so it may cost an import.
-            from coupler.runtime.process import ProcessGroup
-
-            rest = ProcessGroup(self._process)
-            rest.terminate()
-            deadline = time.monotonic() + GRACE
-            while rest.alive() and time.monotonic() < deadline:
-                time.sleep(0.01)
-            rest.kill()
+        self._signal(signal.SIGTERM)
+        assert self._group is not None
+        deadline = time.monotonic() + GRACE
+        while self._group.alive() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self._group.kill()
 
 
 class Pump(threading.Thread):
