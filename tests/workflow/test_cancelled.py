@@ -358,6 +358,8 @@ def test_no_command_that_has_ended_runs_again_whenever_the_cancel_comes(project:
     """Each command says in a file what it has done, and in another that it was told to end before it had."""
     run = "trap 'echo {id} >> told; exit 1' TERM; echo {id} >> done"
     steps = [f'  - {{id: s{n}, run: "{run.format(id=f"s{n}")}"}}' for n in range(COMMANDS)]
+    # However late the first cancel comes, the run is not over.
+    steps.insert(-1, '  - {id: waits, run: "until [ -e again ]; do sleep 0.02; done"}')
     project.write("\n".join(["steps:", *steps, ""]))
     chance = random.Random()
     cancels = 0
@@ -370,6 +372,7 @@ def test_no_command_that_has_ended_runs_again_whenever_the_cancel_comes(project:
         cancelling.join()
         assert _status(project) in ("success", "cancelled"), project.errors
         cancels += 1
+        (project.directory / "again").touch()
 
     done, told = Counter(project.read("done")), Counter(project.read("told"))
     assert set(done) == {f"s{n}" for n in range(COMMANDS)}
