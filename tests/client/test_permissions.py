@@ -565,3 +565,27 @@ def test_nobody_is_asked_while_the_session_closes(script: Script) -> None:
 
     run(story())
     assert [answer["result"]["outcome"] for answer in agent.answers_to(1)] == [CANCELLED]
+
+
+def test_a_call_that_is_only_asked_about_is_one_of_the_reply(script: Script) -> None:
+    agent = script("""
+        for prompt in prompts():
+            send(permission(1, toolCallId="c1", title="Remove it", kind="delete"))
+            answer_to(1)
+            send(permission(2, toolCallId="c2", title="Read it", kind="read"))
+            answer_to(2)
+            send(update("tool_call_update", toolCallId="c2", status="completed"), end(prompt))
+    """)
+
+    async def story() -> None:
+        async with agent.connect() as remote:
+            session = await remote.new(permissions=lambda request: request.tool_call.kind == "read")
+            reply = await session.prompt("go")
+            assert [(call.id, call.title, call.status) for call in reply.tool_calls] == [
+                ("c1", "Remove it", "failed"),
+                ("c2", "Read it", "completed"),
+            ]
+            assert [decision.tool_call.id for decision in reply.denied] == ["c1"]
+            assert not reply.files
+
+    run(story())

@@ -36,6 +36,9 @@ TOOL = ToolCall(id="c")
         ([Text("a"), Thought("t"), Text("b")], "ab"),
         ([Text("a"), Plan(()), Mode("m"), Content(TextContent("u"), "user"), Text("b")], "ab"),
         ([Text(""), Text("a")], "a"),
+        ([Text(""), TOOL, Text("a")], "a"),
+        ([Text("", "1"), Text("a", "2"), Text("", "3")], "a"),
+        ([Text("a"), TOOL, Text(""), TOOL, Text("b")], "a\n\nb"),
     ],
 )
 def test_messages_are_set_apart_by_blank_lines(pieces: list[Event], text: str) -> None:

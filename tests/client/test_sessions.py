@@ -12,6 +12,7 @@ from coupler import AgentError
 from coupler.client.observation import Observation, SessionOpened
 from coupler.client.session import EventRecord
 from coupler.events import Text, ToolCall
+from coupler.events.events import plain_text_of
 
 Script = Callable[[str], Scripted]
 
@@ -208,17 +209,90 @@ def test_updates_after_the_answer_are_kept_and_told_as_late(script: Script) -> N
     run(story())
 
 
-def test_text_of_an_earlier_message_is_no_part_of_the_next_reply(script: Script) -> None:
+def test_text_belongs_to_the_turn_in_which_it_comes_whatever_its_message_id(script: Script) -> None:
     agent = script("""
-        for number, prompt in enumerate(prompts()):
-            send(say("late ", messageId="0"), say(f"answer {number}", messageId=str(number)), end(prompt))
+        for number, prompt in enumerate(prompts(), 1):
+            send(say(f"answer {number}", messageId="msg_0"), end(prompt))
     """)
 
     async def story() -> None:
         async with agent.connect() as remote:
             session = await remote.new()
-            assert (await session.prompt("one")).text == "late answer 0"
-            assert (await session.prompt("two")).text == "answer 1"
+            replies = [await session.prompt("go") for _ in range(3)]
+            assert [reply.text for reply in replies] == ["answer 1", "answer 2", "answer 3"]
+            assert not [entry for entry in session.record if entry.late]
+
+    run(story())
+
+
+def test_late_text_of_an_agent_that_was_late_before_is_no_part_of_the_next_reply(script: Script) -> None:
+    agent = script("""
+        import time
+        for prompt in prompts():
+            send(say(text_of(prompt)), end(prompt))
+            time.sleep(0.01)
+            send(say(" and more"))
+    """)
+
+    async def story() -> None:
+        async with agent.connect() as remote:
+            session = await remote.new()
+            assert (await session.prompt("one")).text == "one"
+            await until(lambda: any(entry.late for entry in session.record))
+            assert [(await session.prompt(text)).text for text in ("two", "three")] == ["two", "three"]
+
+    run(story())
+
+
+def test_an_agent_that_never_falls_silent_is_prompted_all_the_same(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coupler.client.session.LONGEST_SILENCE_WAIT", 0.2)
+    agent = script("""
+        import threading, time
+        def talk():
+            while True:
+                send(say("."))
+                time.sleep(0.005)
+        for number, prompt in enumerate(prompts()):
+            send(end(prompt))
+            if not number:
+                threading.Thread(target=talk, daemon=True).start()
+    """)
+
+    async def story() -> None:
+        async with agent.connect() as remote:
+            session = await remote.new()
+            await session.prompt("one")
+            await until(lambda: any(entry.late for entry in session.record))
+            assert (await session.prompt("two")).is_complete
+
+    run(story())
+
+
+def test_calls_with_empty_ids_are_calls_of_their_own(script: Script) -> None:
+    agent = script("""
+        for prompt in prompts():
+            call = {"toolCallId": "", "status": "pending"}
+            send(update("tool_call", title="one", **call), update("tool_call", title="two", **call))
+            for text in "12":
+                content = [{"type": "content", "content": {"type": "text", "text": text}}]
+                send(update("tool_call_update", toolCallId="", status="completed", content=content))
+            send(update("tool_call", title="three", **call))
+            send(update("tool_call_update", toolCallId="", status="failed"), end(prompt))
+    """)
+
+    async def story() -> None:
+        async with agent.connect() as remote:
+            reply = await (await remote.new()).prompt("go")
+            calls = reply.tool_calls
+            assert [(call.title, call.status) for call in calls] == [
+                ("one", "completed"),
+                ("two", "completed"),
+                ("three", "failed"),
+            ]
+            assert [plain_text_of(call.content[0]) for call in calls[:2]] == ["1", "2"]
+            assert len({call.id for call in calls} - {""}) == 3
 
     run(story())
 

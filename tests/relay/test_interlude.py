@@ -80,23 +80,21 @@ def test_what_still_waits_when_a_turn_begins_is_shown_before_it() -> None:
     run(story())
 
 
-def test_what_came_too_late_is_told_after_the_turn_that_runs(script: Script, relay: Serve) -> None:
+def test_answers_are_told_in_their_turns_though_a_message_id_comes_again(
+    script: Script, relay: Serve
+) -> None:
     agent = script("""
         for prompt in prompts():
-            if text_of(prompt) == "first":
-                send(say("one", messageId="m1"), end(prompt))
-            else:
-                send(say("two", messageId="m2"), say(" too late", messageId="m1"))
-                send(say(" and three", messageId="m2"), end(prompt))
+            send(say(text_of(prompt) + "!", messageId="msg_0"), end(prompt))
     """)
     with relay(agent) as editor:
         editor.initialize()
         session = editor.new_session()
-        editor.prompt(session, "first")
-        told, _ = editor.prompt(session, "second")
-        assert texts(told) == "two and three"
-        late = editor.read_until(lambda frame: "too late" in str(frame))[-1]
-        assert late["params"]["update"]["messageId"] == "m1"
+        told = [editor.prompt(session, text)[0] for text in ("one", "two", "three")]
+    assert [texts(each) for each in told] == ["one!", "two!", "three!"]
+    # An editor that puts pieces of one id together must not put these together.
+    ids = [update["messageId"] for each in told for update in each if "messageId" in update]
+    assert ids[0] == "msg_0" and len({*ids}) == 3
 
 
 def test_an_agent_that_never_stops_is_left_out_at_a_limit(

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from coupler.client.errors import NOT_PERMITTED, AgentError
 from coupler.events import ToolCall
-from coupler.events.v1_codec import tool_update_of
 from coupler.mcp.tool_names import NOTHING_GIVEN, GivenTools
 from coupler.permission.action import ALLOWING, GRANTED, option_for
 from coupler.schema.v1 import (
@@ -391,12 +390,7 @@ class PermissionResponder:
         if session.is_cancelled or session.has_ended:
             request.answer(WITHDRAWN)
             return
-        call = session.tool_calls.get(
-            params.tool_call.tool_call_id, ToolCall(id=params.tool_call.tool_call_id)
-        )
-        question = PermissionRequest.of(
-            session, call.updated(tool_update_of(params.tool_call)), params.options
-        )
+        question = PermissionRequest.of(session, session.asked_call(params.tool_call), params.options)
         question = replace(question, meta=params.meta or None)
         session.questions.ask(
             request, lambda: _decided(session, question), WITHDRAWN, "the permission policy"

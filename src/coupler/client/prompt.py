@@ -346,6 +346,7 @@ class Prompt:
         if self._answered is None:
             self._options.refuse_if_over()
             await self._session.cancelled_turn_ended()
+            await self._session.late_text_ended()
         if self._answered is None:  # else another task has sent it meanwhile
             self._answered = asyncio.get_running_loop().create_future()
             try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import msgspec
 from msgspec import Struct, UnsetType
+from msgspec.structs import replace
 
 from coupler.client.errors import AgentError, AgentErrorKind
 from coupler.events import Content, Event, Plan, Stop, Text, Thought, ToolCall, Usage
@@ -153,6 +153,8 @@ class ReplyBuilder:
         self._text = _Messages()
         self._thoughts = _Messages()
         self._tool_calls: dict[str, ToolCall] = {}
+        self._unreported: dict[str, ToolCall] = {}
+        """The calls that the agent has only asked about so far."""
         self._plan: tuple[PlanEntry, ...] = ()
         self._content: list[Content] = []
         self._permissions: list[Decision] = []
@@ -161,13 +163,18 @@ class ReplyBuilder:
         """Add an event."""
         match event:
             case Text(text):
-                self._written += len(text)
-                self._text.add(event)
-                self._thoughts.interrupt()
+                if text:  # some agents send empty pieces around tool calls
+                    self._written += len(text)
+                    self._text.add(event)
+                    self._thoughts.interrupt()
             case Thought(text):
-                self._written += len(text)
-                self._thoughts.add(event)
+                if text:
+                    self._written += len(text)
+                    self._thoughts.add(event)
             case ToolCall():
+                asked = self._unreported.pop(event.id, None)
+                if asked is not None and not event.title:
+                    event = replace(event, title=asked.title, kind=asked.kind)
                 self._tool_calls[event.id] = event
                 self._text.interrupt()
                 self._thoughts.interrupt()
@@ -179,8 +186,15 @@ class ReplyBuilder:
                 self._usage = event
 
     def decided(self, decision: Decision) -> None:
-        """Add a decision about a permission request."""
+        """Add a decision about a permission request, and its call if the agent has not reported that.
+
+        Some agents report a call only once it is allowed, and one that was denied never.
+        """
         self._permissions.append(decision)
+        call = decision.tool_call
+        if call.id not in self._tool_calls or call.id in self._unreported:
+            status = call.status if decision.is_allowed else "failed"
+            self._unreported[call.id] = self._tool_calls[call.id] = replace(call, status=status)
 
     @property
     def rejected(self) -> list[Decision]:
@@ -245,7 +259,7 @@ class _Messages:
 def merge_rounds(earlier: Reply, later: Reply) -> Reply:
     """Merge two turns of one prompt: the later one's answer, with the tool calls and usage of both."""
     calls = {call.id: call for call in (*earlier.tool_calls, *later.tool_calls)}
-    return msgspec.structs.replace(
+    return replace(
         later,
         tool_calls=tuple(calls.values()),
         plan=later.plan or earlier.plan,

@@ -1,17 +1,19 @@
 """Holds one session with an agent: sends its prompts and folds its updates into state.
 
 `RemoteSettings` are its modes, options and model, `EventRecord` all that was received; `LateEvents` tells
-which updates belong to an earlier turn, and `FinishedCalls` makes sure that the end of a tool call is told
-once.
+which updates came after their turn, `UnnamedCalls` gives ids to tool calls that have none, and
+`FinishedCalls` makes sure that the end of a tool call is told once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, json
+from msgspec.structs import replace
 
 from coupler.client.actions import input_of
 from coupler.client.errors import NOT_PERMITTED, AgentError, AgentErrorKind
@@ -41,9 +43,11 @@ from coupler.client.prompt import (
 from coupler.client.reply import Budget, Reply
 from coupler.client.resources import SERVER_NAME
 from coupler.events import Commands, Content, Event, Info, Mode, Options, Plan, Text, Thought, ToolCall, Usage
-from coupler.events.v1_codec import from_update
+from coupler.events.events import OPEN_STATUSES
+from coupler.events.v1_codec import from_update, tool_update_of
 from coupler.mcp.tool_names import GivenTools, name_in_id, names_in
 from coupler.permission.action import Grants
+from coupler.schema import v1
 from coupler.schema.v1 import (
     AvailableCommand,
     CancelNotification,
@@ -51,6 +55,7 @@ from coupler.schema.v1 import (
     CloseSessionResponse,
     ContentBlock,
     CreateTerminalRequest,
+    PermissionToolCall,
     PlanEntry,
     PromptRequest,
     SessionConfigBoolean,
@@ -128,6 +133,7 @@ class RemoteSession:
         self._observers = observers
         self._record = EventRecord(id)
         self._late_events = LateEvents()
+        self._unnamed_calls = UnnamedCalls()
         self._prompt: Prompt | None = None
         self._span: TurnSpan | None = None
         self._is_closed = False
@@ -377,6 +383,10 @@ class RemoteSession:
         """Wait until no update has come for `linger` seconds."""
         await self._late_events.silence(self.linger)
 
+    async def late_text_ended(self) -> None:
+        """Wait a moment before the next prompt, if the agent is one whose text comes late."""
+        await self._late_events.ended()
+
     async def room(self) -> None:
         """Wait until the agent has read enough for a long answer to be sent."""
         await self._connection.room()
@@ -392,6 +402,8 @@ class RemoteSession:
             late = self._late_events.is_late_text(event)
             self._record.add_text(event, late)
         else:
+            if isinstance(event, ToolCall) and not event.id:
+                event = self._unnamed_calls.named(update, self.tool_calls)
             late = self._late_events.is_late(event)
             self._fold(event)
             self._record.add(event, late)
@@ -409,6 +421,11 @@ class RemoteSession:
             self._observers.notice(ToolFinished(self.id, call))
         elif self._prompt is not None and not call.is_open:
             self._prompt.call_reported(self._finished_calls.ours(call))
+
+    def asked_call(self, asked: PermissionToolCall) -> ToolCall:
+        """Return the tool call of a permission request, with what was reported of it before."""
+        id = asked.tool_call_id or self._unnamed_calls.latest(self.tool_calls)
+        return self.tool_calls.get(id, ToolCall(id=id)).updated(tool_update_of(asked))
 
     def permission_answered(self, decision: Decision) -> None:
         """Note the decision about a permission request."""
@@ -480,6 +497,12 @@ class RemoteSession:
             case Info() if event.title is not UNSET:
                 self.title = event.title
 
+
+LATE_SILENCE = 0.05
+"""Seconds of silence before the next prompt to an agent whose text has come late before."""
+
+LONGEST_SILENCE_WAIT = 2.0
+"""Seconds after which the next prompt is sent though such an agent goes on speaking."""
 
 TRUE_WORDS = frozenset({"true", "on", "yes"})
 FALSE_WORDS = frozenset({"false", "off", "no"})
@@ -692,41 +715,46 @@ _OF_A_TURN = (Content, ToolCall, Plan)
 
 
 class LateEvents:
-    """Tells which events belong to a turn that is over, by the ids of their messages."""
+    """Tells which events came after the answer to their prompt, before the next prompt.
+
+    What comes while a turn is open belongs to it. The ids of messages say nothing about that: some agents
+    pass on those of their model, which may count from one in each turn.
+    """
 
     def __init__(self) -> None:
+        self._were_there = False
+        """True if text has come late: such an agent may still be speaking when it answers."""
+        self._last = 0.0
+        """The time of the last turn's end, or of the last text after it."""
         self._has_turns = False
         self._is_in_turn = False
-        self._current: str | None = None
-        self._is_current_late = False
-        self._told: set[str] = set()
-        self._past: set[str] = set()
         self._heard: asyncio.Event | None = None
 
     def turn_began(self) -> None:
-        """Begin a turn: messages seen before belong to earlier ones."""
+        """Begin a turn."""
         self._has_turns = self._is_in_turn = True
-        self._past |= self._told
-        self._told.clear()
-        self._current, self._is_current_late = None, False
 
     def turn_ended(self) -> None:
         """End the turn: content that comes from now on is late."""
         self._is_in_turn = False
+        self._last = time.monotonic()
+
+    async def ended(self) -> None:
+        """Wait until an agent that was late before has been silent for a moment after its last answer."""
+        until = time.monotonic() + LONGEST_SILENCE_WAIT
+        while self._were_there and (now := time.monotonic()) < min(self._last + LATE_SILENCE, until):
+            await asyncio.sleep(self._last + LATE_SILENCE - now)
 
     def is_late_text(self, event: Text | Thought) -> bool:
-        """Return whether a chunk of text belongs to a turn that is over. Most events are text."""
+        """Return whether a chunk of text is late. Most events are text."""
         if self._heard is not None:
             self._heard.set()
-        if not self._is_in_turn:
-            return self._has_turns
-        named = event.message_id
-        if named is None:
+        if self._is_in_turn or not self._has_turns:
             return False
-        if named != self._current:
-            self._current, self._is_current_late = named, named in self._past
-            self._told.add(named)
-        return self._is_current_late
+        if event.text:
+            self._were_there = True
+            self._last = time.monotonic()
+        return True
 
     def is_late(self, event: Event) -> bool:
         """Return whether any other event is late. A tool call that goes on belongs to the later turn."""
@@ -746,6 +774,31 @@ class LateEvents:
             return
         finally:
             self._heard = None
+
+
+class UnnamedCalls:
+    """Gives ids to the tool calls of agents that send an empty one, which would all be one call."""
+
+    def __init__(self) -> None:
+        self._ids: list[str] = []
+
+    def named(self, update: SessionUpdate, calls: Mapping[str, ToolCall]) -> Event:
+        """Return the event of an update without an id. Results are taken to come in the order of calls."""
+        assert isinstance(update, v1.ToolCall | v1.ToolCallUpdate)
+        begins = isinstance(update, v1.ToolCall)
+        id = "" if begins else next((id for id in self._ids if id in calls and calls[id].is_open), "")
+        if not id and not begins and update.status not in OPEN_STATUSES and self._ids:
+            id = self._ids[-1]
+        return from_update(replace(update, tool_call_id=id or self._new_id()), calls)
+
+    def latest(self, calls: Mapping[str, ToolCall]) -> str:
+        """Return the id of the call that was announced last, and is open; a new one if there is none."""
+        id = self._ids[-1] if self._ids else ""
+        return id if id and (id not in calls or calls[id].is_open) else self._new_id()
+
+    def _new_id(self) -> str:
+        self._ids.append(f"unnamed_{len(self._ids) + 1}")
+        return self._ids[-1]
 
 
 class FinishedCalls:

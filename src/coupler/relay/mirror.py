@@ -86,7 +86,9 @@ class TurnMirror:
         *,
         terminal: Callable[[str], ToolCallContent],
         overflowed: Callable[[AgentError], None],
+        earlier_messages: set[str] | None = None,
     ) -> None:
+        """Begin to show a turn. `earlier_messages` are the ids of the messages of turns before it."""
         self._turn = turn
         self._outlet = turn.session.outlet
         self._terminal = terminal
@@ -94,6 +96,9 @@ class TurnMirror:
         self._calls: dict[str, _Shown] = {}
         self._compactions: dict[str, Compaction] = {}
         self._message: tuple[Role, str | None, str] | None = None
+        self._earlier_messages = set() if earlier_messages is None else earlier_messages
+        self._message_ids: dict[str, str] = {}
+        """The ids under which the editor knows the messages of this turn, by the agent's own."""
         self._queue: EventQueue | None = None
         self._catching_up: asyncio.Task[None] | None = None
 
@@ -118,6 +123,7 @@ class TurnMirror:
 
     async def finish(self) -> None:
         """Show what is left, and stop: the turn is over."""
+        self._earlier_messages.update(self._message_ids)
         if self._turn.is_alive:
             self.flush()
             for shown in self._calls.values():
@@ -279,8 +285,14 @@ class TurnMirror:
 
     def _message_id(self, role: Role, given: str | None) -> str:
         if self._message is None or self._message[:2] != (role, given):
-            self._message = (role, given, given or self._outlet.new_message_id())
+            self._message = (role, given, self._known_id(given) if given else self._outlet.new_message_id())
         return self._message[2]
+
+    def _known_id(self, given: str) -> str:
+        if given not in self._message_ids:
+            is_taken = given in self._earlier_messages
+            self._message_ids[given] = self._outlet.new_message_id() if is_taken else given
+        return self._message_ids[given]
 
     def _begin_new_message(self) -> None:
         self._message = None

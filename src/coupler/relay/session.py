@@ -110,6 +110,7 @@ class RelayedSession(Agent):
         """The terminals that the editor has made for the relayed agent, and that are not released."""
         self._shown_terminals: set[str] = set()
         self._outputs: dict[str, str] = {}
+        self._earlier_messages: set[str] = set()
         self._was_prompted = False
         self._between_turns = BetweenTurns(session, lambda work: self._remote.start(work))
         self._relay = relay
@@ -178,7 +179,12 @@ class RelayedSession(Agent):
         self._between_turns.end()
         self._between_turns.is_kept = self._was_prompted = True
         self.turn = turn
-        mirror = self.mirror = TurnMirror(turn, terminal=self._terminal, overflowed=self._remote.end_turn)
+        mirror = self.mirror = TurnMirror(
+            turn,
+            terminal=self._terminal,
+            overflowed=self._remote.end_turn,
+            earlier_messages=self._earlier_messages,
+        )
         try:
             reply = await self._remote.prompt(blocks, meta=turn.prompt_meta or None)
         except AgentError as error:

@@ -274,6 +274,8 @@ class TextOutput:
         self._stderr.flush()
 
     def _stream(self, piece: Text) -> None:
+        if not piece.text:
+            return
         begins = self._was_interrupted if piece.message_id is None else piece.message_id != self._message_id
         if begins and self._newlines is not None:
             self._write("\n" * max(2 - self._newlines, 0))
