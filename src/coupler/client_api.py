@@ -28,10 +28,10 @@ from coupler.client.observation import OnEvent
 from coupler.client.policy import Confinement
 from coupler.client.pool import IDLE_SECONDS, MOST_AGENTS, SessionPool
 from coupler.client.prompt import GRACE, MOST_ROUNDS, Check, PromptOptions
+from coupler.client.quirks import CountsTurns, Quirks, known_by_command
 from coupler.client.remote import (
     TEMPORARY,
     ClientOffer,
-    Quirks,
     RemoteAgent,
     SessionOptions,
     refuse_unknown,
@@ -171,12 +171,12 @@ def _connected(
 ) -> RemoteAgent:
     _refuse_no_agent(agent)
     words = agent_label(agent)
-    profile: AgentProfile | None = None
+    meant = None
     if isinstance(agent, str):
         meant = resolve_name(agent, cwd=cwd, env=env, has_profile=has_profile)
-        if meant is not None:
-            agent, env, profile = meant.target, meant.env, meant.profile
-            quirks, files = quirks or meant.quirks, files or meant.files
+    if meant is None:
+        meant = _known_command(agent, env)
+    agent, env, profile, files = meant.target, meant.env, meant.profile, files or meant.files
     timeout = default_startup_timeout(agent) if startup_timeout is None else startup_timeout
     confinement = confinement_of(agent)
     if confinement is not None and (files is not None or terminals):
@@ -199,6 +199,7 @@ def _connected(
         frame_limit=frame_limit,
         offer=ClientOffer(files=files, terminals=terminals, on_form=on_form, on_url=on_url),
         quirks=quirks,
+        assumed_quirks=meant.quirks,
         on_event=on_event,
         confinement=confinement,
         profile=profile,
@@ -364,7 +365,23 @@ def resolve_name(
         return ResolvedAgent([*chosen.command], env, entry.quirks, entry.files, profile)
     native = entry.native or ""
     target = _native(native, env, profile)
-    return ResolvedAgent(target, None, entry.quirks, profile=_of_sessions(profile, native, target))
+    quirks = entry.quirks or CountsTurns()
+    return ResolvedAgent(target, None, quirks, profile=_of_sessions(profile, native, target))
+
+
+def _known_command(agent: Any, env: Environment | Mapping[str, str | None] | None) -> ResolvedAgent:
+    """Return an agent that is no name, with what is known of it by its command line."""
+    if not _is_command(agent):
+        return ResolvedAgent(agent, env, CountsTurns())  # it is served by Coupler
+    try:
+        known = known_by_command(split_command(agent))
+    except SpawnError:
+        known = None  # the start itself will say what is wrong
+    if known is None:
+        return ResolvedAgent(agent, env, None)
+    if known.env and not isinstance(env, Environment):
+        env = {**known.env, **(env or {})}
+    return ResolvedAgent(agent, env, known.quirks, known.files)
 
 
 def _profile_of(entry: CatalogueEntry) -> AgentProfile | None:

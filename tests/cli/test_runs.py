@@ -315,6 +315,10 @@ class TestLogs:
             ),
             (Planned(place=GATE, entries=({"content": "a"}, {"content": "b"})), "T gate: plan: a; b\n"),
             (Used(place=GATE, usage=Usage(total_tokens=1)), "T gate: used 1 token\n"),
+            (
+                Used(place=GATE, usage=Usage(total_tokens=2, is_estimated=True)),
+                "T gate: used 2 tokens, by estimate\n",
+            ),
             (Noted(text="by the way"), "T by the way\n"),
             (RunResumed(reason="from gate"), "T the run was resumed: from gate\n"),
             (RunResumed(reason="parked"), "T the run was resumed: it was parked\n"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coupler import AgentError, connect
-from coupler.client.remote import FailsEmpty
+from coupler.client.quirks import FailsEmpty, known_by_command
 from coupler.config import ConfigError
 from coupler.providers.catalogue import ENTRIES as PROVIDERS
 from coupler.providers.catalogue import (
@@ -265,6 +265,40 @@ class TestConnecting:
                 return (await (await agent.new()).prompt("hello")).text
 
         assert asyncio.run(work()) == f"{offered}."
+
+    @pytest.mark.parametrize(
+        ("command", "told"),
+        [("gemini --acp", "none -"), ("auggie --acp", "read 1"), ("other --acp", "read -")],
+    )
+    def test_a_command_line_gets_what_the_name_gets(self, tmp_path, monkeypatch, command, told):
+        program = tmp_path / command.partition(" ")[0]
+        program.write_text(
+            f"#!{sys.executable}\nimport os\nfrom coupler import serve\n"
+            "async def tell(turn):\n"
+            "    files = 'read' if turn.editor.offers('fs.readTextFile') else 'none'\n"
+            "    await turn.say(f\"{files} {os.environ.get('AUGMENT_DISABLE_AUTO_UPDATE', '-')}\")\n"
+            "serve(tell)\n"
+        )
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+        async def work():
+            async with connect(command) as agent:
+                return (await (await agent.new()).prompt("hello")).text
+
+        assert asyncio.run(work()) == told
+
+    def test_command_lines_are_recognized_however_they_start_a_known_agent(self):
+        lines = {
+            "npx -y @google/gemini-cli --acp": "none",
+            "npx -y @google/gemini-cli@0.61.0 --acp": "none",
+            "/opt/bin/gemini --experimental-acp": "none",
+            "node --no-warnings /usr/lib/gemini.js --acp": "none",
+            "python -m gemini_like": None,
+            "npx": None,
+        }
+        known = {line: known_by_command(line.split()) for line in lines}
+        assert {line: each and each.files for line, each in known.items()} == lines
 
     def test_the_native_form_runs_the_program(self, tmp_path, monkeypatch):
         program = tmp_path / "claude"

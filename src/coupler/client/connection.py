@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from msgspec import UNSET, Raw
 from msgspec import json as msgspec_json
+from msgspec.structs import replace
 
 from coupler.__about__ import __version__
 from coupler.client.errors import AgentError, AgentErrorKind, NotificationListener, Responder
@@ -28,6 +29,7 @@ from coupler.schema.decoding import DecodingError, decode
 from coupler.schema.methods import PROTOCOL_VERSION, offers
 from coupler.schema.unstable import AgentCapabilities, InitializeResponse
 from coupler.schema.v1 import (
+    AgentMessageChunk,
     AudioContent,
     ClientCapabilities,
     ContentBlock,
@@ -36,6 +38,7 @@ from coupler.schema.v1 import (
     Implementation,
     InitializeRequest,
     SessionNotification,
+    TextContent,
 )
 from coupler.wire.messages import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
 from coupler.wire.peer import Peer, Request, Response
@@ -79,6 +82,16 @@ class ExitDetails(NamedTuple):
 
     exit_code: int | None = None
     stderr: str = ""
+
+
+def _with_meta_in_update(notification: SessionNotification) -> SessionNotification:
+    """Return the notification with its `_meta` in an empty chunk, where other agents report tokens."""
+    update = notification.update
+    if not isinstance(update, AgentMessageChunk) or update.meta:
+        return notification
+    if not isinstance(update.content, TextContent) or update.content.text:
+        return notification
+    return replace(notification, update=replace(update, meta=notification.meta))
 
 
 class Link(Protocol):
@@ -286,6 +299,8 @@ class ClientConnection:
         except DecodingError as error:
             log.warning("an update was dropped: %s", error)
             return
+        if notification.meta:
+            notification = _with_meta_in_update(notification)
         size = len(memoryview(params))
         session = self.sessions.get(notification.session_id)
         if session is not None:

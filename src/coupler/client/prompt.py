@@ -205,6 +205,8 @@ class Prompt:
         self._answered: asyncio.Future[Reply] | None = None
         self._outcome: PromptOutcome | None = None
         self._failure: Exception | None = None
+        self._is_over_budget = False
+        """True if the budget has ended the turn."""
         self._stop = Stop("cancelled")
         self._is_entered = False
         self._is_iterated = False
@@ -361,7 +363,8 @@ class Prompt:
 
     def _send_round(self, blocks: tuple[ContentBlock, ...]) -> None:
         self._charge = None if self._options.budget is None else self._options.budget.begin_turn()
-        self._progress = ReplyBuilder(_characters(blocks), self._session.usage)
+        session = self._session
+        self._progress = ReplyBuilder(_characters(blocks), session.usage, session.token_reports)
         try:
             self._request = self._session.send_prompt(self, blocks, self._options.meta)
         except BaseException:
@@ -381,7 +384,14 @@ class Prompt:
         budget = self._options.budget
         cost = self._progress.usage.cost if budget is not None and budget.cost is not None else None
         if (excess := charge.note(self._progress.rough_tokens, cost or 0.0)) is not None:
+            self._is_over_budget = self._is_over_budget or self._failure is None
             self.end_with(AgentError("budget", excess))
+
+    def _tell_final_excess(self) -> None:
+        """Let the error of a turn that the budget has ended name what was used in the end."""
+        budget = self._options.budget
+        if self._is_over_budget and budget is not None and (excess := budget.excess()) is not None:
+            self._failure = AgentError("budget", excess)
 
     def _begin_cancel(self, grace: float | None = None) -> None:
         seconds = CANCEL_TIMEOUT if grace is None else grace
@@ -411,6 +421,7 @@ class Prompt:
         if self._charge is not None:
             # Also what failed was used, and whoever tries again and again is to notice.
             self._charge.settle(outcome.usage if isinstance(outcome, Reply) else self._progress.usage)
+            self._tell_final_excess()
         if isinstance(outcome, Reply) and self._earlier is not None:
             outcome = merge_rounds(self._earlier, outcome)
         self._session.turn_ended(outcome)

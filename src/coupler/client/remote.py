@@ -1,8 +1,7 @@
 """Starts an agent, opens sessions with it, and starts it again if it has died.
 
-`RemoteAgent` is what `connect` gives. `SessionOpening` checks and applies the options of one session,
-`ClientOffer` computes the capabilities that the client advertises, and `Quirks` holds what is particular
-about one agent, so that no other code names an agent.
+`RemoteAgent` is what `connect` gives. `SessionOpening` checks and applies the options of one session, and
+`ClientOffer` computes the capabilities that the client advertises.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypedDict, TypeVar, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict, TypeVar, Unpack, get_args
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -26,7 +25,9 @@ from coupler.client.errors import AgentError, NotificationListener, Responder
 from coupler.client.files import ClientFiles, FileAccess
 from coupler.client.observation import AgentEnded, Observers, OnEvent, OpenedBy, SessionOpened
 from coupler.client.policy import Decide, PermissionResponder, Policy, PolicyName
-from coupler.client.reply import Budget, Reply, refuse_no_budget
+from coupler.client.quirks import FailsEmpty as FailsEmpty
+from coupler.client.quirks import Quirks, Usual, known_by_info
+from coupler.client.reply import Budget, refuse_no_budget
 from coupler.client.resources import ToolResources
 from coupler.client.session import RemoteSession
 from coupler.mcp.servers import server_name
@@ -126,11 +127,16 @@ class RemoteAgent:
         frame_limit: int = FRAME_LIMIT,
         offer: ClientOffer | None = None,
         quirks: Quirks | None = None,
+        assumed_quirks: Quirks | None = None,
         on_event: OnEvent | None = None,
         confinement: Confinement | None = None,
         profile: AgentProfile | None = None,
     ) -> None:
-        """Prepare an agent; `link` returns a new link to it for each start."""
+        """Prepare an agent; `link` returns a new link to it for each start.
+
+        `quirks` are its user's. Without them those hold that are known of the agent by what it says it is,
+        and `assumed_quirks` if nothing is known by that.
+        """
         self.capabilities = AgentCapabilities()
         self.info: Implementation | None = None
         self.auth_methods: tuple[AuthMethod, ...] = ()
@@ -145,7 +151,9 @@ class RemoteAgent:
         self._startup_timeout = startup_timeout
         self._frame_limit = frame_limit
         self._offer = offer or ClientOffer()
-        self._quirks: Quirks = quirks or Usual()
+        self._given_quirks = quirks
+        self._assumed_quirks = assumed_quirks
+        self._quirks: Quirks = quirks or assumed_quirks or Usual()
         self._observers = Observers(*filter(None, [on_event]))
         self._connection: ClientConnection | None = None
         self._beginning: ClientConnection | None = None
@@ -387,6 +395,9 @@ class RemoteAgent:
         self._connection = connection
         self.capabilities = response.agent_capabilities
         self.info = response.agent_info or None
+        if self._given_quirks is None:
+            known = known_by_info(self.info)
+            self._quirks = self._assumed_quirks or Usual() if known is None else known.quirks
         self.auth_methods = tuple(response.auth_methods)
         self.meta = response.meta or None
 
@@ -548,41 +559,3 @@ class ClientOffer:
         from coupler.client.elicitation import Elicitation
 
         return Elicitation(self._on_form, self._on_url)
-
-
-class Quirks(Protocol):
-    """Deviations of one agent from the protocol. Derive from `Usual` and override what differs."""
-
-    linger: float
-    """Seconds of silence to wait for after a turn's answer, for agents that send content late; mostly 0."""
-
-    def model_for(self, wanted: str, offered: Sequence[str]) -> str | None:
-        """Return the offered model that a name means; None if there is none."""
-
-    def may_refuse_mode(self, mode: str) -> bool:
-        """Return whether a refused mode is only logged as a warning."""
-
-    def is_failure(self, reply: Reply) -> bool:
-        """Return whether a turn that ended well counts as failed, such as one with an empty answer."""
-
-
-class Usual:
-    """An agent that follows the protocol."""
-
-    linger: float = 0.0
-
-    def model_for(self, wanted: str, offered: Sequence[str]) -> str | None:
-        return wanted if wanted in offered else None
-
-    def may_refuse_mode(self, mode: str) -> bool:
-        return False
-
-    def is_failure(self, reply: Reply) -> bool:
-        return False
-
-
-class FailsEmpty(Usual):
-    """An agent whose empty answer counts as a failure, as with many that did not reach their model."""
-
-    def is_failure(self, reply: Reply) -> bool:
-        return reply.is_complete and reply.is_empty

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct, UnsetType
@@ -21,7 +23,13 @@ if TYPE_CHECKING:
 OutputWay: TypeAlias = Literal["tool", "text"]
 """Ways in which typed output comes: by the `structured_output` tool, or as JSON in the text."""
 
+TokenCounts: TypeAlias = dict[str, int]
+"""Tokens by the names that `TurnUsage` has for them."""
+
 CHANGING_KINDS = frozenset({"edit", "delete", "move"})
+
+BY_ESTIMATE = ", by estimate"
+"""Follows a number of tokens that is an estimate, wherever people read one."""
 
 CHARACTERS_PER_TOKEN = 4
 """The ratio for estimates, for agents that report no tokens."""
@@ -144,9 +152,16 @@ class Reply(Struct, frozen=True):
 class ReplyBuilder:
     """Collects the events of a turn into a reply."""
 
-    def __init__(self, asked: int = 0, before: Usage | None = None) -> None:
-        """Begin a reply to a prompt of `asked` characters; `before` is the session's usage until then."""
+    def __init__(
+        self, asked: int = 0, before: Usage | None = None, reports: TokenReports | None = None
+    ) -> None:
+        """Begin a reply to a prompt of `asked` characters.
+
+        `before` is the session's usage until then, `reports` knows the tokens of its earlier answers.
+        """
         self._asked = asked
+        self._reports = reports or TokenReports()
+        self._streamed_tokens: TokenCounts | None = None
         self._before = before
         self._usage = before
         self._written = 0
@@ -162,20 +177,19 @@ class ReplyBuilder:
     def add(self, event: Event) -> None:
         """Add an event."""
         match event:
-            case Text(text):
+            case Text(text, _, meta):
                 if text:  # some agents send empty pieces around tool calls
                     self._written += len(text)
                     self._text.add(event)
                     self._thoughts.interrupt()
+                elif meta is not None:
+                    self._count_streamed(meta)
             case Thought(text):
                 if text:
                     self._written += len(text)
                     self._thoughts.add(event)
             case ToolCall():
-                asked = self._unreported.pop(event.id, None)
-                if asked is not None and not event.title:
-                    event = replace(event, title=asked.title, kind=asked.kind)
-                self._tool_calls[event.id] = event
+                self._add_call(event)
                 self._text.interrupt()
                 self._thoughts.interrupt()
             case Content(role="agent"):
@@ -205,7 +219,7 @@ class ReplyBuilder:
     @property
     def usage(self) -> TurnUsage:
         """The usage so far."""
-        return turn_usage(None, self._before, self._usage, (self._asked, self._characters()))
+        return self._turn_usage(self._streamed_tokens)
 
     @property
     def rough_tokens(self) -> int:
@@ -214,7 +228,11 @@ class ReplyBuilder:
 
     def finished(self, stop: Stop) -> Reply:
         """Return the reply of a turn that is over."""
-        usage = turn_usage(stop.usage, self._before, self._usage, (self._asked, self._characters()))
+        told = tokens_in_meta(stop.meta) if stop.usage is None else _counted(stop.usage)
+        if told is None:
+            usage = self._turn_usage(self._streamed_tokens)
+        else:
+            usage = self._turn_usage(self._reports.of_turn(told, estimated_tokens(self._written)))
         return Reply(
             self._text.joined(),
             stop.reason,
@@ -226,6 +244,23 @@ class ReplyBuilder:
             tuple(self._permissions),
             meta=stop.meta,
         )
+
+    def _add_call(self, call: ToolCall) -> None:
+        asked = self._unreported.pop(call.id, None)
+        if asked is not None and not call.title:
+            call = replace(call, title=asked.title, kind=asked.kind)
+        self._tool_calls[call.id] = call
+
+    def _turn_usage(self, tokens: TokenCounts | None) -> TurnUsage:
+        return turn_usage(tokens, self._before, self._usage, (self._asked, self._characters()))
+
+    def _count_streamed(self, meta: Mapping[str, Any]) -> None:
+        """Take note of the tokens that some agents report beside the text: of a request, or so far."""
+        if (so_far := _status_line(meta)) is not None:
+            self._streamed_tokens = so_far
+        elif (counts := tokens_in_meta(meta)) is not None:
+            before = self._streamed_tokens or {}
+            self._streamed_tokens = {name: before.get(name, 0) + counts[name] for name in counts}
 
     def _characters(self) -> int:
         shown = (plain_text_of(item) or "" for call in self._tool_calls.values() for item in call.content)
@@ -271,17 +306,17 @@ def merge_rounds(earlier: Reply, later: Reply) -> Reply:
 
 
 def turn_usage(
-    tokens: TokenUsage | None, before: Usage | None, after: Usage | None, characters: tuple[int, int]
+    tokens: TokenCounts | None, before: Usage | None, after: Usage | None, characters: tuple[int, int]
 ) -> TurnUsage:
     """Compute the usage of a turn from the two places where agents report it.
 
-    Tokens are those of the answer's `usage`, or an estimate that is marked as such. The context is that of
+    Tokens are those that the agent has counted, or an estimate that is marked as such. The context is that of
     the last `usage_update`; the cost is what such updates, which count from the session's beginning, have
     grown by during the turn. `before` and `after` are the session's usage at the turn's ends; `characters`
     are those of the prompt and of everything the agent wrote.
     """
     cost, currency = _cost(before, after)
-    counted = _estimated(*characters) if tokens is None else _counted(tokens)
+    counted = _estimated(*characters) if tokens is None else tokens
     return TurnUsage(
         **counted,
         is_estimated=tokens is None,
@@ -301,7 +336,93 @@ def _sum(one: float | None, other: float | None) -> float | None:
     return other if one is None else one if other is None else one + other
 
 
-def _counted(tokens: TokenUsage) -> dict[str, int]:
+class TokenReports:
+    """Converts the tokens that a session's answers report into those of each turn.
+
+    Some agents report the sum since the session's beginning. `sums` is what is known of this one. If nothing
+    is, a report is taken for a sum if all its numbers have grown since the one before, and its input contains
+    that of another first turn: what an agent sends to its model only gets longer. One report that is no sum
+    settles it.
+    """
+
+    def __init__(self, sums: bool | None = None) -> None:
+        self._sums = sums
+        self._first: TokenCounts | None = None
+        self._last: TokenCounts | None = None
+
+    def of_turn(self, told: TokenCounts, written: int) -> TokenCounts:
+        """Return the tokens of the turn whose answer told this; it wrote about `written` tokens."""
+        first, last = self._first, self._last
+        self._first, self._last = first or told, told
+        if first is None or last is None or self._sums is False:
+            return told
+        grown = {name: told[name] - last[name] for name in told}
+        if self._sums is None:
+            self._sums = None if _is_a_turns(grown, first, written) else False
+        if self._sums is False or any(grown[name] < 0 for name in ("input", "output", "total")):
+            return told  # an agent that sums has begun to count anew
+        return {name: max(value, 0) for name, value in grown.items()}
+
+
+def _is_a_turns(grown: TokenCounts, first: TokenCounts, written: int) -> bool:
+    """Return whether the difference of two reports can be the usage of a whole turn."""
+    return grown["input"] >= first["input"] > 0 and grown["output"] >= max(written // 2, 1)
+
+
+MOST_TOKENS = 2**63
+"""A count that is not below this is no count."""
+
+_STATUS_LINE = re.compile(r"(?P<input>[\d,]+) in, (?P<output>[\d,]+) out\b")
+
+_META_NAMES = {
+    "input": ("inputTokens", "input_tokens"),
+    "output": ("outputTokens", "output_tokens"),
+    "cached_read": ("cachedReadTokens", "cached_read_tokens"),
+    "cached_write": ("cachedWriteTokens", "cached_write_tokens"),
+    "thought": ("thoughtTokens", "thought_tokens"),
+    "total": ("totalTokens", "total_tokens"),
+}
+
+
+def tokens_in_meta(meta: Mapping[str, Any] | None) -> TokenCounts | None:
+    """Return the tokens that an agent reports in `_meta`; None if it reports none there.
+
+    `quota.token_count` is Gemini CLI's, `usage` Qwen Code's, and a status line fast-agent's.
+    """
+    if not meta:
+        return None
+    quota = meta.get("quota")
+    counts = quota.get("token_count") if isinstance(quota, Mapping) else meta.get("usage")
+    return _counts_in(counts) if isinstance(counts, Mapping) else _status_line(meta)
+
+
+def _counts_in(told: Mapping[str, Any]) -> TokenCounts | None:
+    counts: TokenCounts = {}
+    for name, spellings in _META_NAMES.items():
+        value = next((told[each] for each in spellings if each in told), 0)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < MOST_TOKENS:
+            return None
+        counts[name] = value
+    counts["total"] = counts["total"] or counts["input"] + counts["output"]
+    return counts if counts["total"] else None
+
+
+def _status_line(meta: Mapping[str, Any]) -> TokenCounts | None:
+    inner = meta.get("field_meta")
+    metrics = (inner if isinstance(inner, Mapping) else meta).get("openhands.dev/metrics")
+    line = metrics.get("status_line") if isinstance(metrics, Mapping) else None
+    found = _STATUS_LINE.search(line[:LONGEST_STATUS_LINE]) if isinstance(line, str) else None
+    if found is None:
+        return None
+    words = found.groupdict()
+    return _counts_in({f"{name}_tokens": int(words[name].replace(",", "") or 0) for name in words})
+
+
+LONGEST_STATUS_LINE = 200
+"""Characters of a status line that are looked at."""
+
+
+def _counted(tokens: TokenUsage) -> TokenCounts:
     return {
         "input": tokens.input_tokens,
         "output": tokens.output_tokens,
@@ -405,7 +526,8 @@ class Budget:
             self.tokens is not None
             and (used := self.spent_tokens + self.running_tokens + tokens) >= self.tokens
         ):
-            return f"the budget of {self.tokens} tokens is spent ({used} used)"
+            estimate = BY_ESTIMATE if self.is_estimated or self.running_tokens or tokens else ""
+            return f"the budget of {self.tokens} tokens is spent ({used} used{estimate})"
         if self.cost is not None and (paid := self.spent_cost + self.running_cost + cost) >= self.cost:
             return f"the budget of {self.cost:g} is spent ({paid:g} used)"
         return None

@@ -8,6 +8,7 @@ which updates came after their turn, `UnnamedCalls` gives ids to tool calls that
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,7 @@ from coupler.client.prompt import (
     PromptOutcome,
     Until,
 )
-from coupler.client.reply import Budget, Reply
+from coupler.client.reply import Budget, Reply, TokenReports
 from coupler.client.resources import SERVER_NAME
 from coupler.events import Commands, Content, Event, Info, Mode, Options, Plan, Text, Thought, ToolCall, Usage
 from coupler.events.events import OPEN_STATUSES
@@ -81,7 +82,7 @@ from coupler.wire.messages import RpcError
 if TYPE_CHECKING:
     from coupler.client.agent_profile import AgentProfile
     from coupler.client.connection import ClientConnection
-    from coupler.client.remote import Quirks
+    from coupler.client.quirks import Quirks
     from coupler.client.terminals import ClientTerminal
     from coupler.client.tools import ClientTools
     from coupler.permission.rules import Rule
@@ -134,6 +135,7 @@ class RemoteSession:
         self._record = EventRecord(id)
         self._late_events = LateEvents()
         self._unnamed_calls = UnnamedCalls()
+        self.token_reports = TokenReports(quirks.sums_tokens)
         self._prompt: Prompt | None = None
         self._span: TurnSpan | None = None
         self._is_closed = False
@@ -424,8 +426,8 @@ class RemoteSession:
 
     def asked_call(self, asked: PermissionToolCall) -> ToolCall:
         """Return the tool call of a permission request, with what was reported of it before."""
-        id = asked.tool_call_id or self._unnamed_calls.latest(self.tool_calls)
-        return self.tool_calls.get(id, ToolCall(id=id)).updated(tool_update_of(asked))
+        call_id = asked.tool_call_id or self._unnamed_calls.latest(self.tool_calls)
+        return self.tool_calls.get(call_id, ToolCall(id=call_id)).updated(tool_update_of(asked))
 
     def permission_answered(self, decision: Decision) -> None:
         """Note the decision about a permission request."""
@@ -741,9 +743,11 @@ class LateEvents:
 
     async def ended(self) -> None:
         """Wait until an agent that was late before has been silent for a moment after its last answer."""
-        until = time.monotonic() + LONGEST_SILENCE_WAIT
-        while self._were_there and (now := time.monotonic()) < min(self._last + LATE_SILENCE, until):
-            await asyncio.sleep(self._last + LATE_SILENCE - now)
+        if not self._were_there or (left := self._last + LATE_SILENCE - time.monotonic()) <= 0:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST_SILENCE_WAIT):
+                await self.silence(left)
 
     def is_late_text(self, event: Text | Thought) -> bool:
         """Return whether a chunk of text is late. Most events are text."""
@@ -785,16 +789,17 @@ class UnnamedCalls:
     def named(self, update: SessionUpdate, calls: Mapping[str, ToolCall]) -> Event:
         """Return the event of an update without an id. Results are taken to come in the order of calls."""
         assert isinstance(update, v1.ToolCall | v1.ToolCallUpdate)
-        begins = isinstance(update, v1.ToolCall)
-        id = "" if begins else next((id for id in self._ids if id in calls and calls[id].is_open), "")
-        if not id and not begins and update.status not in OPEN_STATUSES and self._ids:
-            id = self._ids[-1]
-        return from_update(replace(update, tool_call_id=id or self._new_id()), calls)
+        call_id = ""
+        if isinstance(update, v1.ToolCallUpdate):
+            call_id = next((each for each in self._ids if each in calls and calls[each].is_open), "")
+            if not call_id and update.status not in OPEN_STATUSES and self._ids:
+                call_id = self._ids[-1]
+        return from_update(replace(update, tool_call_id=call_id or self._new_id()), calls)
 
     def latest(self, calls: Mapping[str, ToolCall]) -> str:
         """Return the id of the call that was announced last, and is open; a new one if there is none."""
-        id = self._ids[-1] if self._ids else ""
-        return id if id and (id not in calls or calls[id].is_open) else self._new_id()
+        last = self._ids[-1] if self._ids else ""
+        return last if last and (last not in calls or calls[last].is_open) else self._new_id()
 
     def _new_id(self) -> str:
         self._ids.append(f"unnamed_{len(self._ids) + 1}")

@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 
 from coupler.client.errors import AgentError
 from coupler.client.files import FileAccess
-from coupler.client.remote import FailsEmpty, Quirks
+from coupler.client.quirks import Quirks, known_by_command
 from coupler.config.files import Origin
 from coupler.config.lookup import ConfigError
 
@@ -73,6 +73,7 @@ class CatalogueEntry(Struct, frozen=True, kw_only=True):
     files: FileAccess | None = None
     """The default of `files=` for its ACP form; None for the default of every agent."""
     quirks: Quirks | None = None
+    """The quirks that are assumed until it has said what it is."""
     origin: Origin | None = None
     """The place where it was configured; None if it is only known to the catalogue."""
     table: AgentTable | None = None
@@ -376,8 +377,14 @@ def known_agents() -> Iterator[CatalogueEntry]:
         install="It is a part of Coupler: set its model with `coupler login coder`.",
         login="coupler login coder",
     )
-    yield from _with_native_form()
-    yield from _with_acp_alone()
+    yield from map(_with_quirks, (*_with_native_form(), *_with_acp_alone()))
+
+
+def _with_quirks(entry: CatalogueEntry) -> CatalogueEntry:
+    known = None if entry.command is None else known_by_command(entry.command)
+    if known is None:
+        return entry
+    return structs.replace(entry, quirks=known.quirks, files=known.files, env=known.env)
 
 
 def coder_command(profile: str) -> tuple[str, ...]:
@@ -399,7 +406,6 @@ def _with_native_form() -> Iterator[CatalogueEntry]:
         native="claude",
         install=_npm("@agentclientprotocol/claude-agent-acp"),
         login="claude /login",
-        quirks=FailsEmpty(),  # an error of the model's server ends its turn well, and without a word
     )
     yield CatalogueEntry(
         name="codex",
@@ -418,7 +424,6 @@ def _with_native_form() -> Iterator[CatalogueEntry]:
         native="gemini",
         install=_npm("@google/gemini-cli"),
         login="gemini",
-        files="none",  # where it reads through us it takes "not found" for a failure, and makes no new files
     )
     yield CatalogueEntry(
         name="copilot",
@@ -437,7 +442,6 @@ def _with_native_form() -> Iterator[CatalogueEntry]:
         native="opencode",
         install=_npm("opencode-ai"),
         login="opencode auth login",
-        quirks=FailsEmpty(),  # what went wrong is only in its log
     )
     yield CatalogueEntry(
         name="openai",
@@ -494,7 +498,6 @@ def _with_acp_alone() -> Iterator[CatalogueEntry]:
         package=_npx("@augmentcode/auggie", "--acp"),
         install=_npm("@augmentcode/auggie"),
         login="auggie login",
-        env={"AUGMENT_DISABLE_AUTO_UPDATE": "1"},
     )
     yield CatalogueEntry(
         name="amp",
@@ -526,7 +529,6 @@ def _with_acp_alone() -> Iterator[CatalogueEntry]:
         package=_npx("@factory/cli", "exec", "--output-format", "acp"),
         install=_npm("@factory/cli"),
         login="droid",
-        env={"DROID_DISABLE_AUTO_UPDATE": "true", "FACTORY_DROID_AUTO_UPDATE_ENABLED": "false"},
     )
     yield CatalogueEntry(
         name="junie",
@@ -542,7 +544,6 @@ def _with_acp_alone() -> Iterator[CatalogueEntry]:
         package=_npx("@kilocode/cli", "acp"),
         install=_npm("@kilocode/cli"),
         login="kilo auth login",
-        quirks=FailsEmpty(),
     )
     yield CatalogueEntry(
         name="kiro",
@@ -558,7 +559,6 @@ def _with_acp_alone() -> Iterator[CatalogueEntry]:
         package=_npx("pi-acp"),
         install=_npm("pi-acp"),
         login="pi",
-        quirks=FailsEmpty(),
     )
     yield CatalogueEntry(
         name="qoder",

@@ -26,7 +26,8 @@ from coupler.cli.exit_codes import (
 )
 from coupler.cli.main import pairs, seconds
 from coupler.cli.run.questions import ask_approval, ask_value
-from coupler.cli.terminal import clean, count, format_duration, one_line
+from coupler.cli.run.run_log import usage_words
+from coupler.cli.terminal import clean, format_duration, one_line
 from coupler.cli.workflows import problem_line, relative_path
 from coupler.workflow.errors import InputError, InvalidWorkflowError, RunError, require_packages
 from coupler.workflow.journal.run_events import RunFinished, unpacked
@@ -518,10 +519,8 @@ def result_line(run: str, finished: RunFinished) -> str:
     """Says how the run went, in a line."""
     words = {"success": "succeeded", "parked": "waits"}.get(finished.status, finished.status)
     line = f"{run} {words} after {format_duration(finished.duration)}"
-    usage = finished.usage
-    if usage is not None and usage.total_tokens:
-        cost = "" if usage.cost is None else f", {usage.cost:.4f} {one_line(usage.currency or '')}".rstrip()
-        line += f", {count(usage.total_tokens, 'token')}{cost}"
+    if finished.usage is not None and finished.usage.total_tokens:
+        line += f", {usage_words(finished.usage)}"
     return line
 
 

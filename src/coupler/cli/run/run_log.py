@@ -194,8 +194,17 @@ def _describe_agent_event(happening: AnyHappening) -> str:
         case run_events.Planned(entries=entries):
             return "plan: " + "; ".join(entry.get("content", "") for entry in entries)
         case run_events.Used(usage=usage):
-            return f"used {count(usage.total_tokens, 'token')}"
+            return f"used {usage_words(usage)}"
     return ""
+
+
+def usage_words(usage: run_events.Usage) -> str:
+    """Says how many tokens were used, whether that is an estimate, and what they cost."""
+    # Imported on use: most lines of runs tell of other things.
+    from coupler.client.reply import BY_ESTIMATE
+
+    cost = "" if usage.cost is None else f", {usage.cost:.4f} {one_line(usage.currency or '')}".rstrip()
+    return f"{count(usage.total_tokens, 'token')}{BY_ESTIMATE if usage.is_estimated else ''}{cost}"
 
 
 def _clock(at: float) -> str:

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
-from coupler.cli.run.run_log import read_log
+from coupler.cli.run.run_log import read_log, usage_words
 from coupler.cli.store_access import masker_for
 from coupler.cli.terminal import (
     ago,
@@ -105,12 +105,7 @@ def _heading_lines(record: RunRecord, finished: RunFinished | None, mask: Mask) 
     if record.message and finished is not None:
         yield f"  {one_line(mask(record.message))}", STYLES.get(status, "")
     if finished is not None and finished.usage is not None and finished.usage.total_tokens:
-        cost = (
-            ""
-            if finished.usage.cost is None
-            else f", {finished.usage.cost:.4f} {finished.usage.currency or ''}"
-        )
-        yield f"used {count(finished.usage.total_tokens, 'token')}{cost}".rstrip(), "dim"
+        yield f"used {usage_words(finished.usage)}", "dim"
     if record.session_id is not None:
         yield f"of the session {one_line(record.session_id)}", "dim"
 

@@ -15,7 +15,7 @@ import msgspec
 
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, PermissionDecided, Received
-from coupler.client.reply import Budget, TurnUsage
+from coupler.client.reply import BY_ESTIMATE, Budget, TurnUsage
 from coupler.events import Notice, Plan, Text, ToolCall
 from coupler.events import Thought as Thinking
 from coupler.events import Usage as SessionUsage
@@ -376,6 +376,7 @@ class Spending:
         self.budget = Budget(tokens=limits.tokens, cost=limits.cost)
         if self.total is not None:
             self.budget.spent_tokens = self.total.total_tokens
+            self.budget.is_estimated = self.total.is_estimated
             self.budget.spent_cost = self.total.cost or 0.0
 
     def of(self, place: Place) -> Usage | None:
@@ -438,7 +439,8 @@ class StepBudget(Budget):
         """Raise AgentError if more was used than the budget has; to use exactly all of it is no fault."""
         for budget, whose in ((self, "step"), (self._run, "workflow")):
             if budget.tokens is not None and budget.spent_tokens > budget.tokens:
-                used = f"{budget.spent_tokens} tokens were used of {budget.tokens}"
+                estimate = BY_ESTIMATE if budget.is_estimated else ""
+                used = f"{budget.spent_tokens} tokens were used of {budget.tokens}{estimate}"
             elif budget.cost is not None and budget.spent_cost > budget.cost:
                 used = f"it cost {budget.spent_cost:g} of {budget.cost:g}"
             else:

@@ -405,7 +405,7 @@ def _native(start: AgentStart, chosen: ChosenForm, env: Mapping[str, str]) -> Re
         cwd=start.cwd,
         startup_timeout=STARTUP_TIMEOUT,
         offer=ClientOffer(files=start.files),
-        quirks=chosen.entry.quirks,
+        assumed_quirks=chosen.entry.quirks,
     )
 
 

@@ -1,0 +1,140 @@
+"""Knows what is particular about agents, by the name that each gives itself in `initialize`.
+
+`Quirks` are the deviations of one agent; no other code names an agent. `KNOWN_AGENTS` is the table. What has
+to be known before `initialize`, the files that are offered and the environment, goes by the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from coupler.client.reply import Reply
+    from coupler.schema.v1 import Implementation
+
+LAUNCHERS = frozenset({"npx", "bunx", "pnpx", "uvx", "node", "bun", "deno", "python", "python3"})
+"""Programs whose first argument that is no option names what they run."""
+
+
+class Quirks(Protocol):
+    """Deviations of one agent from the protocol. Derive from `Usual` and override what differs."""
+
+    linger: float
+    """Seconds of silence to wait for after a turn's answer, for agents that send content late; mostly 0."""
+
+    sums_tokens: bool | None
+    """True if the tokens of an answer count from the session's beginning, False if they are the turn's.
+
+    None if nobody knows: numbers that only grow, and contain those of the turn before, are taken for a sum.
+    """
+
+    def model_for(self, wanted: str, offered: Sequence[str]) -> str | None:
+        """Return the offered model that a name means; None if there is none."""
+
+    def may_refuse_mode(self, mode: str) -> bool:
+        """Return whether a refused mode is only logged as a warning."""
+
+    def is_failure(self, reply: Reply) -> bool:
+        """Return whether a turn that ended well counts as failed, such as one with an empty answer."""
+
+
+class Usual:
+    """An agent that follows the protocol."""
+
+    linger: float = 0.0
+    sums_tokens: bool | None = None
+
+    def model_for(self, wanted: str, offered: Sequence[str]) -> str | None:
+        return wanted if wanted in offered else None
+
+    def may_refuse_mode(self, mode: str) -> bool:
+        return False
+
+    def is_failure(self, reply: Reply) -> bool:
+        return False
+
+
+class FailsEmpty(Usual):
+    """An agent whose empty answer counts as a failure, as with many that did not reach their model."""
+
+    def is_failure(self, reply: Reply) -> bool:
+        return reply.is_complete and reply.is_empty
+
+
+class CountsTurns(Usual):
+    """An agent that reports the tokens of each turn."""
+
+    sums_tokens = False
+
+
+class CountsSessions(Usual):
+    """An agent that reports the sum of all tokens since the session's beginning."""
+
+    sums_tokens = True
+
+
+class CountsTurnsAndFailsEmpty(FailsEmpty):
+    """An agent that reports the tokens of each turn, and whose empty answer counts as a failure."""
+
+    sums_tokens = False
+
+
+class KnownAgent(NamedTuple):
+    """A row of the table."""
+
+    names: tuple[str, ...]
+    """The names in `agentInfo` and those of its programs and packages, in lower case and without a scope."""
+    quirks: Quirks
+    files: Literal["none"] | None = None
+    """The default of `files=`; None for that of every agent."""
+    env: Mapping[str, str] = {}
+    """Variables that its environment needs besides ours."""
+
+
+KNOWN_AGENTS = (
+    # An error of the model's server ends its turn well, and without a word.
+    KnownAgent(("claude-agent-acp", "claude-code-acp"), CountsTurnsAndFailsEmpty()),
+    KnownAgent(("codex-acp",), CountsTurns()),
+    # Where it reads through us it takes "not found" for a failure, and makes no new files.
+    KnownAgent(("gemini-cli", "gemini"), CountsTurns(), files="none"),
+    # What went wrong is only in its log.
+    KnownAgent(("opencode", "opencode-ai"), CountsTurnsAndFailsEmpty()),
+    KnownAgent(("kilo", "@kilocode/cli"), FailsEmpty()),
+    KnownAgent(("pi-acp",), FailsEmpty()),
+    KnownAgent(("qwen-code", "qwen"), CountsTurns()),
+    KnownAgent(("mistral-vibe", "vibe-acp"), CountsSessions()),
+    KnownAgent(("hermes-agent", "hermes", "hermes-acp"), CountsSessions()),
+    KnownAgent(("auggie",), Usual(), env={"AUGMENT_DISABLE_AUTO_UPDATE": "1"}),
+    KnownAgent(
+        ("droid", "@factory/cli"),
+        Usual(),
+        env={"DROID_DISABLE_AUTO_UPDATE": "true", "FACTORY_DROID_AUTO_UPDATE_ENABLED": "false"},
+    ),
+)
+
+_BY_NAME = {name: known for known in KNOWN_AGENTS for name in known.names}
+
+
+def known_by_info(info: Implementation | None) -> KnownAgent | None:
+    """Return what is known of an agent by what it said of itself in `initialize`."""
+    return None if info is None else _known(info.name)
+
+
+def known_by_command(words: Sequence[str]) -> KnownAgent | None:
+    """Return what is known of an agent by its command line, before it has said anything."""
+    program, *rest = words
+    name = PurePath(program).stem
+    if name in LAUNCHERS:
+        package = next((word for word in rest if not word.startswith("-")), "")
+        # A version may stand behind a package, and a script has a directory and an ending.
+        name = package.rpartition("@")[0] or package
+        if not name.startswith("@"):
+            name = PurePath(name).stem
+    return _known(name)
+
+
+def _known(name: str) -> KnownAgent | None:
+    whole = name.casefold()
+    return _BY_NAME.get(whole) or _BY_NAME.get(whole.rpartition("/")[2])
