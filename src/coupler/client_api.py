@@ -153,6 +153,14 @@ def connect_bare(
     return _connected(agent, has_profile=False, cwd=cwd, env=env, files=files)
 
 
+def connect_keeping_sessions(agent: str, **options: Any) -> RemoteAgent:
+    """Connect to an agent as `connect` does, to open its sessions again later.
+
+    An agent that runs in this process keeps them in the user's store; others have a place of their own.
+    """
+    return _connected(agent, keeps_sessions=True, **options)
+
+
 def _connected(
     agent: str | Sequence[str] | Any,
     *,
@@ -168,6 +176,7 @@ def _connected(
     on_url: OnUrl | None = None,
     record: str | PathLike[str] | None = None,
     has_profile: bool = True,
+    keeps_sessions: bool = False,
 ) -> RemoteAgent:
     _refuse_no_agent(agent)
     words = agent_label(agent)
@@ -187,7 +196,7 @@ def _connected(
         )
 
     def link() -> Link:
-        way = link_to(agent, cwd=cwd, env=env)
+        way = link_to(agent, cwd=cwd, env=env, keeps_sessions=keeps_sessions)
         return way if record is None else _recorded(way, record, agent, env)
 
     link()  # says now, and not at the start, what cannot be started
@@ -298,13 +307,14 @@ def link_to(
     *,
     cwd: str | PathLike[str] | None = None,
     env: Environment | Mapping[str, str | None] | None = None,
+    keeps_sessions: bool = False,
 ) -> Link:
-    """Return a link to an agent, given as `connect` takes it."""
+    """Return a link to an agent, given as `connect` takes it; one of this process may keep its sessions."""
     if _is_command(agent):
         return ProcessLink(startable_command(agent), cwd=cwd, env=env)
     if env is not None:
         raise AgentError("spawn", "`env` is for commands: an agent in this process has our environment")
-    return LocalLink(agent)
+    return LocalLink(agent, store=keeps_sessions)
 
 
 def _recorded(

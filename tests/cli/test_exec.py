@@ -504,6 +504,13 @@ class TestPermissions:
         assert said in done.stdout
         assert unsaid not in done.stdout
 
+    def test_its_session_goes_on_under_its_name(self, claude, tmp_path):
+        words = ["--session", "work", "--cwd", str(tmp_path)]
+        told = [execute("claude:native", text, *words, env=claude) for text in ("one", "two")]
+        assert [done.returncode for done in told] == [0, 0]
+        assert ["--resume=" in done.stdout for done in told] == [False, True]
+        assert "new session" not in told[1].stderr
+
     @pytest.mark.parametrize(
         "words", [["--allow", "read"], ["--deny", "execute"], ["--files", "none"], ["--terminals"]]
     )

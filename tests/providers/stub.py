@@ -26,7 +26,14 @@ for word in [*sys.argv[1:], *os.environ.values()]:
     for path in re.findall(r'/[^\\s"@=\\]]*coupler-[^\\s"\\],]*', word):
         if os.path.isfile(path):
             files[path] = {{"text": open(path).read(), "mode": oct(os.stat(path).st_mode & 0o777)}}
+home = os.path.join(os.environ.get("GEMINI_CLI_HOME", ""), ".gemini")
+kept = {{}}
+for entry in os.listdir(home) if os.path.isdir(home) else ():
+    path = os.path.join(home, entry)
+    text = open(path).read() if os.path.isfile(path) else None
+    kept[entry] = {{"text": text, "mode": oct(os.stat(path).st_mode & 0o777)}}
 note = {{
+    "home": kept,
     "argv": sys.argv[1:],
     "stdin": sys.stdin.buffer.read().decode("utf-8", "replace"),
     "cwd": os.getcwd(),
@@ -58,6 +65,8 @@ for step in script:
     if "leave" in step:
         left = subprocess.Popen(["sleep", "60"], start_new_session=step["leave"] == "session")
         open(os.path.join(here, "left"), "w").write(str(left.pid))
+    if "pause" in step:
+        time.sleep(step["pause"])
     if "hang" in step:
         time.sleep(60)
     if "exit" in step:

@@ -279,6 +279,8 @@ def test_codex_gets_mcp_servers_by_settings_without_their_secrets(stub: MakeStub
     words = program.argv
     assert 'mcp_servers.docs.command="docs-server"' in words
     assert 'mcp_servers.docs.args=["--fast"]' in words
+    assert 'mcp_servers.docs.default_tools_approval_mode="approve"' in words
+    assert 'mcp_servers.tick_ets.default_tools_approval_mode="approve"' in words
     assert 'mcp_servers.docs.env_vars=["DOCS_TOKEN"]' in words
     assert 'mcp_servers.tick_ets.url="http://127.0.0.1:9/mcp"' in words
     (headers,) = [word for word in words if word.startswith("mcp_servers.tick_ets.env_http_headers=")]
@@ -297,24 +299,43 @@ def test_codex_says_which_mcp_server_it_cannot_use(stub: MakeStub, project: Path
     assert program.runs == []
 
 
-def test_gemini_gets_mcp_servers_by_its_weakest_settings(
-    stub: MakeStub, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_gemini_gets_mcp_servers_by_settings_that_only_this_turn_sees(
+    stub: MakeStub, project: Path, tmp_path: Path
 ) -> None:
-    machine = tmp_path / "defaults.json"
-    machine.write_text('{"theme": "dark", "mcpServers": {"house": {"command": "house"}}}')
-    monkeypatch.setenv("GEMINI_CLI_SYSTEM_DEFAULTS_PATH", str(machine))
-    program = stub("gemini").streams("gemini-old")
+    home = tmp_path / "own"
+    (home / ".gemini" / "extensions").mkdir(parents=True)
+    settings = home / ".gemini" / "settings.json"
+    settings.write_text('{"theme": "dark", "mcpServers": {"house": {"command": "house"}}}')
+    (home / ".gemini" / "oauth_creds.json").write_text("{}")
+    (home / ".env").write_text("A=b")
+    program = stub("gemini").streams("gemini-read")
+    agent = Gemini(env={"GEMINI_CLI_HOME": str(home)})
 
-    ask(Gemini, "hello", cwd=project, mcp_servers=[DOCS, TICKETS])
+    ask(agent, "hello", cwd=project, mcp_servers=[DOCS, TICKETS])
 
-    (file,) = program.runs[0]["files"].values()
-    assert file["mode"] == "0o600"
-    settings = json.loads(file["text"])
-    assert settings["theme"] == "dark"
-    assert settings["mcpServers"]["house"] == {"command": "house"}
-    assert settings["mcpServers"]["docs"]["env"] == {"DOCS_TOKEN": "s3cret-docs-token"}
-    assert settings["mcpServers"]["tick.ets"]["httpUrl"] == "http://127.0.0.1:9/mcp"
-    assert machine.read_text().startswith('{"theme"')
+    (ran,) = program.runs
+    assert ran["env"]["GEMINI_CLI_HOME"] != str(home)
+    seen = json.loads(ran["home"]["settings.json"]["text"])
+    assert (ran["home"]["settings.json"]["mode"], seen["theme"]) == ("0o600", "dark")
+    assert seen["mcpServers"]["house"] == {"command": "house"}
+    assert seen["mcpServers"]["docs"]["env"] == {"DOCS_TOKEN": "s3cret-docs-token"}
+    assert seen["mcpServers"]["tick.ets"]["httpUrl"] == "http://127.0.0.1:9/mcp"
+    assert {"oauth_creds.json", "extensions", "tmp", "history"} <= ran["home"].keys()
+    assert settings.read_text().startswith('{"theme"') and "docs" not in settings.read_text()
+    assert (home / ".gemini" / "oauth_creds.json").exists()  # what stands behind a link stays
+
+
+def test_gemini_says_which_settings_it_cannot_add_servers_to(
+    stub: MakeStub, project: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "own" / ".gemini").mkdir(parents=True)
+    (tmp_path / "own" / ".gemini" / "settings.json").write_text("{ // mine\n}")
+    program = stub("gemini").streams("gemini-read")
+
+    with pytest.raises(AgentError, match=r"own/.gemini/settings.json is no plain JSON"):
+        ask(Gemini(env={"HOME": str(tmp_path / "own")}), "hello", cwd=project, mcp_servers=[DOCS])
+
+    assert program.runs == []
 
 
 def test_copilot_gets_mcp_servers_by_a_file_of_its_own(stub: MakeStub, project: Path) -> None:

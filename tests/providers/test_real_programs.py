@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from coupler import connect
 from coupler.client.reply import Reply
 from coupler.providers import Gemini, OpenCode
 from coupler.providers.command_line import CommandLineAgent
+from coupler.schema.v1 import McpServer, McpServerStdio
 from labs import others, scripted_model
 
 pytestmark = pytest.mark.long
@@ -49,10 +51,12 @@ def make(request: pytest.FixtureRequest, model: str, tmp_path: Path) -> Make:
     return lambda mode: kind(program=str(program), mode=mode, env=env)
 
 
-def replies(agent: CommandLineAgent, cwd: Path, *prompts: str) -> list[Reply]:
+def replies(
+    agent: CommandLineAgent, cwd: Path, *prompts: str, servers: Sequence[McpServer] = ()
+) -> list[Reply]:
     async def story() -> list[Reply]:
         async with connect(agent, cwd=cwd) as remote:
-            session = await remote.new()
+            session = await remote.new(mcp_servers=servers)
             return [await session.prompt(prompt) for prompt in prompts]
 
     return asyncio.run(asyncio.wait_for(story(), PATIENCE))
@@ -75,3 +79,33 @@ def test_what_would_be_asked_is_denied(make: Make, project: Path) -> None:
 
         assert all(call.status == "failed" for call in reply.tool_calls)
         assert not (project / "note.txt").exists()
+
+
+SERVER = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    with open(sys.argv[1], "a") as file:
+        file.write(asked["method"] + "\\n")
+    if "id" not in asked:
+        continue
+    answer = {"tools": []}
+    if asked["method"] == "initialize":
+        version = asked["params"]["protocolVersion"]
+        info = {"name": "noting", "version": "1"}
+        answer = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answer}), flush=True)
+"""
+
+
+def test_an_mcp_server_of_the_client_is_used_in_every_turn_of_one_session(
+    make: Make, project: Path, tmp_path: Path
+) -> None:
+    script, log = tmp_path / "server.py", tmp_path / "asked"
+    script.write_text(SERVER)
+    server = McpServerStdio("noting", sys.executable, [str(script), str(log)], [])
+
+    both = replies(make("allow_all"), project, "hello", "hello again", servers=[server])
+
+    assert all("Hello from the scripted model." in reply.text for reply in both)
+    assert log.read_text().split().count("tools/list") == 2

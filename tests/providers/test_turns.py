@@ -190,6 +190,56 @@ def test_a_program_that_has_said_its_last_word_and_stays_is_ended(
     assert gone_within(5, program.runs[0]["pid"])
 
 
+OPENCODE_ENDS: list[Step] = [
+    {"line": {"type": "text", "sessionID": "s-1", "part": {"id": "p", "text": "Done."}}},
+    {"line": {"type": "step_finish", "sessionID": "s-1", "part": {"reason": "stop"}}},
+]
+
+
+def test_opencode_that_has_finished_its_last_step_and_stays_is_ended(
+    stub: MakeStub, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_line, "EXIT_TIMEOUT", 0.05)
+    program = stub("opencode").says([*OPENCODE_ENDS, {"hang": True}])
+
+    async def story() -> str:
+        async with connect(OpenCode, cwd=project) as remote:
+            return (await (await remote.new()).prompt("hello")).text
+
+    assert run(story()) == "Done."
+    assert gone_within(5, program.runs[0]["pid"])
+
+
+def test_a_step_that_starts_after_the_last_one_is_waited_for(
+    stub: MakeStub, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_line, "EXIT_TIMEOUT", 0.05)
+    more = {"line": {"type": "text", "sessionID": "s-1", "part": {"id": "q", "text": "More."}}}
+    start = {"line": {"type": "step_start", "sessionID": "s-1", "part": {}}}
+    stub("opencode").says([*OPENCODE_ENDS, start, {"pause": 0.2}, more])
+
+    async def story() -> str:
+        async with connect(OpenCode, cwd=project) as remote:
+            return (await (await remote.new()).prompt("hello")).text
+
+    assert run(story()) == "Done.\n\nMore."
+
+
+@pytest.mark.parametrize(
+    ("agent", "name", "last"),
+    [(Claude, "claude", [RESULT]), (OpenCode, "opencode", OPENCODE_ENDS)],
+)
+def test_an_exit_code_after_the_final_result_is_a_failure(
+    agent: type[Agent], name: str, last: list[Step], stub: MakeStub, project: Path
+) -> None:
+    stub(name).says([*last, {"stderr": "disk full\n", "exit": 7}])
+
+    error = failure(agent, project)
+
+    assert "ended with exit code 7." in error.message and "disk full" in error.message
+    assert error.reply is not None and error.reply.text == "Done."
+
+
 def test_a_process_that_holds_the_pipes_does_not_hold_the_turn(stub: MakeStub, project: Path) -> None:
     program = stub("claude").says([{"leave": "session"}, RESULT])
 

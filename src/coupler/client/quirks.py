@@ -66,19 +66,19 @@ class FailsEmpty(Usual):
 class CountsTurns(Usual):
     """An agent that reports the tokens of each turn."""
 
-    sums_tokens = False
+    sums_tokens: bool | None = False
 
 
 class CountsSessions(Usual):
     """An agent that reports the sum of all tokens since the session's beginning."""
 
-    sums_tokens = True
+    sums_tokens: bool | None = True
 
 
 class CountsTurnsAndFailsEmpty(FailsEmpty):
     """An agent that reports the tokens of each turn, and whose empty answer counts as a failure."""
 
-    sums_tokens = False
+    sums_tokens: bool | None = False
 
 
 class KnownAgent(NamedTuple):

@@ -135,7 +135,7 @@ class ClaudeStream(StreamParser):
     def block_started(self, line: LooseObject) -> Iterator[StreamEvent]:
         block = line.object("event").object("content_block")
         if block.text("type") in ("tool_use", "server_tool_use"):
-            yield from self._used_tool(block, _parent(line))
+            yield from self._used_tool(block, _parent(line), is_whole=False)
 
     def block_grew(self, line: LooseObject) -> Iterator[StreamEvent]:
         delta, parent = line.object("event").object("delta"), _parent(line)
@@ -222,19 +222,23 @@ class ClaudeStream(StreamParser):
             self._has_text = True
             yield Text(text, key)
 
-    def _used_tool(self, block: LooseObject, parent: str) -> Iterator[StreamEvent]:
-        call_id, name, arguments = block.text("id"), block.text("name"), block.raw("input")
+    def _used_tool(self, block: LooseObject, parent: str, *, is_whole: bool = True) -> Iterator[StreamEvent]:
+        name, arguments = block.text("name"), block.raw("input")
+        # Announced when its block starts, and once more as a part of its message.
+        call_id = block.text("id") or self.item_id(name, begins=not is_whole, ends=is_whole)
         if name == "TodoWrite":
             self._plans.add(call_id)
+            self._calls.setdefault(call_id, False)
             if todos := LooseObject(arguments).objects("todos"):
                 yield plan_of(todos)
             return
         meta = {"meta": {"coupler": {"parent": parent}}} if parent else {}
-        yield from self.call(call_id or self.new_id(name), name, arguments or None, **meta)
+        yield from self.call(call_id, name, arguments or None, **meta)
 
     def _tool_answered(self, block: LooseObject) -> Iterator[StreamEvent]:
-        call_id = block.text("tool_use_id")
+        call_id = self.answering(block.text("tool_use_id"))
         if call_id in self._plans:
+            self._calls[call_id] = True
             return
         content = block.raw("content")
         yield from self.result(call_id, _shown(content), failed=block.is_true("is_error"), raw=content)

@@ -95,8 +95,11 @@ def _server(
     Secrets go by the environment, because command lines are visible to everyone.
     """
     prefix = f"mcp_servers.{_key(name)}"
+    # A server that the client wants to be used is allowed as a whole; it would ask, and nobody can answer.
+    allowed = _setting(f"{prefix}.default_tools_approval_mode", "approve")
     if server["type"] == "stdio":
-        words = _setting(f"{prefix}.command", server["command"]) + _setting(f"{prefix}.args", server["args"])
+        words = allowed + _setting(f"{prefix}.command", server["command"])
+        words += _setting(f"{prefix}.args", server["args"])
         forwarded, shown = _divided(server["env"], env, given)
         words += _setting(f"{prefix}.env_vars", forwarded) if forwarded else []
         return words + (_setting(f"{prefix}.env", shown) if shown else [])
@@ -108,7 +111,7 @@ def _server(
         header: f"COUPLER_MCP_HEADER_{len(env) + number}" for number, header in enumerate(server["headers"])
     }
     env.update({variable: server["headers"][header] for header, variable in headers.items()})
-    words = _setting(f"{prefix}.url", server["url"])
+    words = allowed + _setting(f"{prefix}.url", server["url"])
     return words + (_setting(f"{prefix}.env_http_headers", headers) if headers else [])
 
 
@@ -178,13 +181,13 @@ class CodexStream(StreamParser):
 
     def message(self, line: LooseObject) -> Iterator[StreamEvent]:
         item = line.object("item")
-        item_id = item.text("id") or self.new_id("message")
+        item_id = self._item_id(line, "message")
         if text := self._texts.so_far(item_id, item.text("text")):
             yield Text(text, item_id)
 
     def reasoning(self, line: LooseObject) -> Iterator[StreamEvent]:
         item = line.object("item")
-        item_id = item.text("id") or self.new_id("reasoning")
+        item_id = self._item_id(line, "reasoning")
         if text := self._texts.so_far(item_id, item.text("text")):
             yield Thought(text, item_id)
 
@@ -194,7 +197,7 @@ class CodexStream(StreamParser):
     def tool(self, line: LooseObject) -> Iterator[StreamEvent]:
         item = line.object("item")
         kind = _item_kind(item)
-        item_id = item.text("id") or self.new_id(kind)
+        item_id = self._item_id(line, kind)
         name, arguments = _tool_call(kind, item)
         if item_id not in self._calls:
             yield from self.call(item_id, name, arguments)
@@ -207,7 +210,7 @@ class CodexStream(StreamParser):
 
     def file_change(self, line: LooseObject) -> Iterator[StreamEvent]:
         item = line.object("item")
-        item_id = item.text("id") or self.new_id("file_change")
+        item_id = self._item_id(line, "file_change")
         changes = item.objects("changes")
         paths = [path for change in changes if (path := change.text("path"))]
         if item_id not in self._calls:
@@ -226,6 +229,11 @@ class CodexStream(StreamParser):
                 f"{change.text('kind') or 'update'} {change.text('path')}" for change in changes
             )
             yield from self.result(item_id, shown, failed=item.text("status") == "failed")
+
+    def _item_id(self, line: LooseObject, kind: str) -> str:
+        stage = line.text("type")
+        begins, ends = stage == "item.started", stage == "item.completed"
+        return line.object("item").text("id") or self.item_id(kind, begins=begins, ends=ends)
 
     _ITEMS: ClassVar[Mapping[str, LineHandler]] = {
         "agent_message": message,

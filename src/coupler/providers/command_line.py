@@ -80,7 +80,7 @@ DEFAULT_MODEL = "default"
 OptionValue = str | int | float | bool
 
 OnLine = Callable[[bytes], Awaitable[bool]]
-"""Takes a line; returns whether it was the last one that matters."""
+"""Takes a line; returns whether all that matters was said, as far as the lines until now tell."""
 
 McpConfig: TypeAlias = dict[str, Any]
 
@@ -99,6 +99,7 @@ class TurnRequest(NamedTuple):
     """The session's additional directories."""
     mcp_servers: tuple[McpServer, ...]
     env: Mapping[str, str]
+    """The environment in which the program would run; what an invocation changes of it goes over it."""
     scratch: ScratchDirectory
 
 
@@ -116,6 +117,7 @@ class ProgramExit(NamedTuple):
     """The exit status of a program, with its stderr."""
 
     returncode: int | None
+    """0 also for one that was ended because it stayed after its final message."""
     stderr: str
     oversized: int
     """Lines over the limit, which were dropped."""
@@ -241,7 +243,7 @@ class CommandLineAgent(Agent):
             return await turn.own(
                 run_program(
                     self._program,
-                    invocation._replace(env={**invocation.env, **self._env}),
+                    invocation._replace(env={**self._env, **invocation.env}),
                     cwd=turn.session.cwd,
                     env=turn.session.env,
                     hear=hear,
@@ -266,7 +268,7 @@ class CommandLineAgent(Agent):
             session.mode or DENY_ASKS,
             session.roots[1:],
             tuple(merge_servers(session.project.mcp_servers, session.mcp_servers).values()),
-            session.env,
+            {name: value for name, value in {**session.env, **self._env}.items() if value is not None},
             scratch,
         )
 
@@ -309,7 +311,7 @@ class CommandLineAgent(Agent):
             raise ProviderError(f"{title} failed: {outcome.error}", exit_code=exit_code, stderr=stderr)
         if outcome.stop_reason is not None:
             return cast(StopReason, outcome.stop_reason)
-        if program_exit.returncode != 0 and not outcome.is_final:
+        if program_exit.returncode != 0:
             why = f": {outcome.warning}" if outcome.warning else ""
             hint = (
                 ""
@@ -449,23 +451,26 @@ async def run_program(
     job = RunningCommand(child, invocation.input)
     reading = _LineReader(hear, line_limit)
     try:
-        await _follow(job, reading)
+        lingered = await _follow(job, reading)
         await job.end(LEFT_RUNNING_GRACE)
     except BaseException:
         await job.end(grace())
         raise
     finally:
         job.close()
-    return ProgramExit(job.returncode, child.stderr, reading.oversized)
+    return ProgramExit(0 if lingered else job.returncode, child.stderr, reading.oversized)
 
 
-async def _follow(job: RunningCommand, reading: _LineReader) -> None:
+async def _follow(job: RunningCommand, reading: _LineReader) -> bool:
+    """Follow a program to its end; returns whether it has said its last word and did not exit in time."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(None) as patience:
 
             async def listen(chunk: bytes) -> None:
-                if await reading.take(chunk) and patience.when() is None:
+                if not await reading.take(chunk):
+                    patience.reschedule(None)
+                elif patience.when() is None:
                     patience.reschedule(loop.time() + EXIT_TIMEOUT)
 
             await job.hear(listen)
@@ -474,10 +479,12 @@ async def _follow(job: RunningCommand, reading: _LineReader) -> None:
     except TimeoutError:
         if not reading.is_over:
             raise  # not ours: somebody's listener gave up
+        return True
+    return False
 
 
 class _LineReader:
-    """Splits chunks into lines and passes them on, until one of them is the last."""
+    """Splits chunks into lines and passes them on; `is_over` says that the last one may have been final."""
 
     def __init__(self, hear: OnLine, limit: int) -> None:
         self.oversized = 0
@@ -496,7 +503,7 @@ class _LineReader:
 
     async def _pass_on(self, line: object) -> None:
         if isinstance(line, bytes):
-            self.is_over = await self._hear(line) or self.is_over
+            self.is_over = await self._hear(line)
         else:
             self.oversized += 1
 
@@ -639,11 +646,15 @@ class ScratchDirectory:
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
+    def directory(self, name: str) -> Path:
+        """Make a directory for several files."""
+        path = self._own() / name
+        path.mkdir(0o700)
+        return path
+
     def write(self, name: str, text: str) -> str:
         """Write a new file and return its path."""
-        if self._directory is None:
-            self._directory = Path(tempfile.mkdtemp(prefix="coupler-"))
-        path = self._directory / name
+        path = self._own() / name
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
@@ -652,6 +663,11 @@ class ScratchDirectory:
     def write_json(self, name: str, value: Any) -> str:
         """Write a value as JSON to a new file and return its path."""
         return self.write(name, msgspec.json.encode(value).decode())
+
+    def _own(self) -> Path:
+        if self._directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="coupler-"))
+        return self._directory
 
 
 def mcp_config(server: McpServer) -> McpConfig:

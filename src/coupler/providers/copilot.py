@@ -102,7 +102,7 @@ class CopilotStream(StreamParser):
             yield Thought(data.text("reasoningText"), data.text("messageId"))
         self._has_thought = False
         self._written += data.count("outputTokens") or 0
-        yield from self._text(line, self._texts.whole(data.text("messageId"), data.text("content")))
+        yield from self._text(line, self._texts.final(data.text("messageId"), data.text("content")))
 
     def thought_piece(self, line: LooseObject) -> Iterator[StreamEvent]:
         data, self._has_thought = line.object("data"), True
@@ -142,22 +142,21 @@ class CopilotStream(StreamParser):
     def tool_output(self, line: LooseObject) -> Iterator[StreamEvent]:
         data = line.object("data")
         if text := data.text("partialOutput"):
-            yield ToolOutput(
-                data.text("toolCallId"), text_item(self._texts.piece(data.text("toolCallId"), text))
-            )
+            call_id = self.answering(data.text("toolCallId"))
+            yield ToolOutput(call_id, text_item(self._texts.piece(call_id, text)))
 
     def tool_progress(self, line: LooseObject) -> Iterator[StreamEvent]:
         data = line.object("data")
         if text := data.text("progressMessage"):
-            yield ToolOutput(data.text("toolCallId"), text_item(f"{text}\n"))
+            yield ToolOutput(self.answering(data.text("toolCallId")), text_item(f"{text}\n"))
 
     def tool_finished(self, line: LooseObject) -> Iterator[StreamEvent]:
         data = line.object("data")
-        call_id, result = data.text("toolCallId"), data.object("result")
+        call_id, result = self.answering(data.text("toolCallId")), data.object("result")
         shown = result.text("content", "detailedContent") or data.object("error").text("message")
         failed = data.raw("success") is False
         yield from self.result(
-            call_id, self._texts.whole(call_id, shown), failed=failed, raw=result.members or None
+            call_id, self._texts.final(call_id, shown), failed=failed, raw=result.members or None
         )
 
     def noticed(self, line: LooseObject) -> Iterator[StreamEvent]:
@@ -210,10 +209,20 @@ class CopilotStream(StreamParser):
         "session.mcp_server_status_changed": StreamParser.passed_over,
         "session.mcp_servers_loaded": StreamParser.passed_over,
         "session.tools_updated": StreamParser.passed_over,
+        "session.skills_loaded": StreamParser.passed_over,
+        "session.background_tasks_changed": StreamParser.passed_over,
+        "session.mcp_server_tools_loaded": StreamParser.passed_over,
         "user.message": StreamParser.passed_over,
         "assistant.turn_start": StreamParser.passed_over,
         "assistant.turn_end": StreamParser.passed_over,
         "assistant.streaming_delta": StreamParser.passed_over,
+        "assistant.message_start": StreamParser.passed_over,
+        "assistant.tool_call_delta": StreamParser.passed_over,
+        "assistant.idle": StreamParser.passed_over,
+        "model.call_start": StreamParser.passed_over,
+        "model.call_failure": StreamParser.passed_over,
+        "model.call_finished": StreamParser.passed_over,
+        "model.call_final_result": StreamParser.passed_over,
         "assistant.intent": intent,
         "assistant.reasoning": thought,
         "assistant.reasoning_delta": thought_piece,

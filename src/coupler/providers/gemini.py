@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,6 +18,7 @@ from coupler.providers.command_line import (
     McpConfig,
     ProgramExit,
     ProgramInvocation,
+    ScratchDirectory,
     TurnRequest,
     mcp_configs,
 )
@@ -31,16 +31,18 @@ from coupler.providers.streams import (
     TokenCounts,
     TurnOutcome,
 )
+from coupler.runtime.directories import home_directory
 from coupler.schema.v1 import StopReason
 
 APPROVALS = {READ_ONLY: "plan", DENY_ASKS: "default", ALLOW_EDITS: "auto_edit", ALLOW_ALL: "yolo"}
-DEFAULTS = "GEMINI_CLI_SYSTEM_DEFAULTS_PATH"
-"""The variable for its settings file of the lowest priority, which overrides nothing of the user's."""
+HOME_VARIABLE = "GEMINI_CLI_HOME"
+"""The variable for the directory in which it looks for `.gemini`."""
 
-SYSTEM_SETTINGS = {
-    "darwin": "/Library/Application Support/GeminiCli/settings.json",
-    "win32": "C:\\ProgramData\\gemini-cli\\settings.json",
-}
+KEPT_DIRECTORIES = ("tmp", "history")
+"""Directories below `.gemini` that it makes itself, and where it keeps its sessions."""
+
+OUTSIDE = (".env", ".agents")
+"""Files and directories beside `.gemini` that it reads."""
 
 TURN_LIMIT_REACHED = 53
 
@@ -67,8 +69,8 @@ class Gemini(CommandLineAgent):
         words += [word for tool in self._allowed_tools for word in ("--allowed-tools", tool)]
         words += [word for directory in request.directories for word in ("--include-directories", directory)]
         if request.mcp_servers:
-            settings = _with_servers(_defaults(request.env), mcp_configs(request.mcp_servers))
-            env[DEFAULTS] = request.scratch.write_json("defaults.json", settings)
+            servers = mcp_configs(request.mcp_servers)
+            env[HOME_VARIABLE] = _home_with_servers(request.env, servers, request.scratch)
         prompt = self.briefed_prompt(request).encode()
         return ProgramInvocation([*words, *self._flags, *self._arguments], prompt, env)
 
@@ -83,9 +85,34 @@ class Gemini(CommandLineAgent):
         return super()._verdict(outcome, program_exit, request, has_answer=has_answer)
 
 
-def _defaults(env: Mapping[str, str]) -> dict[str, Any]:
-    """Read the machine's own defaults, which our file replaces."""
-    path = _defaults_path(env)
+def _home_with_servers(
+    env: Mapping[str, str], servers: dict[str, McpConfig], scratch: ScratchDirectory
+) -> str:
+    """Make a home directory for one turn: the user's own but for the settings, which also have the servers.
+
+    Its settings files for the whole machine would override nothing of the user's, but it skips them unless
+    they and all directories above belong to root.
+    """
+    home = Path(env.get(HOME_VARIABLE) or home_directory(env) or "/")
+    theirs, ours = home / ".gemini", scratch.directory("home") / ".gemini"
+    settings = theirs / "settings.json"
+    try:
+        ours.mkdir()
+        for name in KEPT_DIRECTORIES:
+            (theirs / name).mkdir(parents=True, exist_ok=True)
+        for entry in theirs.iterdir():
+            if entry.name != settings.name:
+                (ours / entry.name).symlink_to(entry)
+        for name in OUTSIDE:
+            if (home / name).exists():
+                (ours.parent / name).symlink_to(home / name)
+    except OSError as error:
+        raise ProviderError(f"MCP servers cannot be added to Gemini's settings: {error}.") from None
+    scratch.write_json(f"home/.gemini/{settings.name}", _with_servers(_read_settings(settings), servers))
+    return str(ours.parent)
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
     try:
         return LooseObject(msgspec.json.decode(path.read_bytes())).members
     except OSError:
@@ -93,13 +120,6 @@ def _defaults(env: Mapping[str, str]) -> dict[str, Any]:
     except msgspec.DecodeError as error:
         message = f"MCP servers cannot be added to Gemini's settings: {path} is no plain JSON ({error})."
         raise ProviderError(message) from None
-
-
-def _defaults_path(env: Mapping[str, str]) -> Path:
-    if named_path := env.get(DEFAULTS):
-        return Path(named_path)
-    settings = env.get("GEMINI_CLI_SYSTEM_SETTINGS_PATH") or SYSTEM_SETTINGS.get(sys.platform)
-    return Path(settings or "/etc/gemini-cli/settings.json").parent / "system-defaults.json"
 
 
 def _with_servers(settings: dict[str, Any], servers: dict[str, McpConfig]) -> dict[str, Any]:

@@ -31,6 +31,9 @@ from coupler.providers.streams import (
 CONFIG, PERMISSION = "OPENCODE_CONFIG_CONTENT", "OPENCODE_PERMISSION"
 """Variables for settings, which are merged into the user's; the user's files stay as they are."""
 
+GOES_ON = "tool-calls"
+"""The reason for which a step ends that another one follows."""
+
 FINISH_REASONS = {"length": "max_tokens", "content-filter": "refusal"}
 
 
@@ -121,6 +124,7 @@ class OpenCodeStream(StreamParser):
 
     def step_started(self, line: LooseObject) -> Iterator[StreamEvent]:
         self._find_session(line)
+        self.outcome.is_final = False
         yield from ()
 
     def text(self, line: LooseObject) -> Iterator[StreamEvent]:
@@ -160,6 +164,8 @@ class OpenCodeStream(StreamParser):
         if cost is not None:
             self.outcome.cost = (self.outcome.cost or 0.0) + cost
         self.outcome.stop_reason = FINISH_REASONS.get(part.text("reason"))
+        # It has no line for its end: a step after which no tool is used is the last, unless another starts.
+        self.outcome.is_final = part.text("reason") not in ("", GOES_ON)
         yield from ()
 
     def error(self, line: LooseObject) -> Iterator[StreamEvent]:
@@ -167,6 +173,7 @@ class OpenCodeStream(StreamParser):
         error = line.object("error")
         message = error.object("data").text("message") or error.text("message", "name") or line.text("error")
         self.outcome.error = message or "it gave no reason"
+        self.outcome.is_final = True
         yield Notice("error", self.outcome.error)
 
     def _find_session(self, line: LooseObject) -> None:

@@ -21,6 +21,9 @@ from coupler.schema.v1 import Content, Diff, PlanEntry, TextContent, ToolCallLoc
 
 MOST_TOKENS = 2**53
 
+MUCH_LONGER = 2
+"""A final text that is this many times as long as its chunks says more than they did."""
+
 LONGEST_TITLE = 120
 """Characters of a tool call's title."""
 
@@ -210,6 +213,8 @@ class StreamParser:
         self._calls: dict[str, bool] = {}
         """The tool calls that were announced, by id; True for those that have ended."""
         self._numbers = count(1)
+        self._unnamed: dict[str, list[str]] = {}
+        """The ids of open items that came without one, by kind, oldest first."""
 
     @staticmethod
     def kind_of(line: LooseObject) -> str:
@@ -259,17 +264,34 @@ class StreamParser:
 
     def result(self, id: str, output: str, *, failed: bool = False, raw: Any = None) -> Iterator[StreamEvent]:
         """Return the update that ends a tool call, with its output."""
-        if self._calls.get(id):
+        call = self.answering(id)
+        if self._calls.get(call):
             return
-        self._calls[id] = True
+        self._calls[call] = True
         if output:
-            yield ToolOutput(id, text_item(output))
+            yield ToolOutput(call, text_item(output))
         status = "failed" if failed else "completed"
-        yield ToolUpdate(id=id, status=status, raw_output=UNSET if raw is None else raw)
+        yield ToolUpdate(id=call, status=status, raw_output=UNSET if raw is None else raw)
+
+    def answering(self, id: str) -> str:
+        """Return the id of the tool call that a result belongs to: without one, the oldest that is open.
+
+        Programs send results in the order of their calls. One that belongs to no call gets a call of its own.
+        """
+        open_calls = (call for call, is_over in self._calls.items() if not is_over)
+        return id or next(open_calls, "") or self.new_id("")
 
     def new_id(self, name: str) -> str:
         """Return an id for a tool call that came without one."""
         return f"{name or 'tool'}_{next(self._numbers)}"
+
+    def item_id(self, kind: str, *, begins: bool, ends: bool) -> str:
+        """Return an id for an item that came without one, in all its lines from the first to the last."""
+        items = self._unnamed.setdefault(kind, [])
+        if begins or not items:
+            items.append(self.new_id(kind))
+            return items.pop() if ends else items[-1]
+        return items.pop(0) if ends else items[0]
 
 
 class StreamedText:
@@ -291,6 +313,17 @@ class StreamedText:
             return ""
         self._pieces.pop(key, None)
         return text[len(said) :] if text.startswith(said) else text
+
+    def final(self, key: str, text: str) -> str:
+        """Return what is left to show of a text whose chunks were shown; the whole may differ a little.
+
+        What was shown cannot be taken back, and is not repeated because of a masked word or a space.
+        """
+        said = self._pieces.pop(key, "")
+        if text.startswith(said):
+            return text[len(said) :]
+        is_the_same = len(said.strip()) * MUCH_LONGER >= len(text.strip())
+        return "" if is_the_same else text
 
     def so_far(self, key: str, text: str) -> str:
         """Return the new part of a text that is repeated as it grows."""

@@ -76,7 +76,7 @@ from coupler.client.observation import Observation, PromptSent, Received, Sessio
 from coupler.client.remote import OpeningOptions, RemoteAgent
 from coupler.client.reply import Reply
 from coupler.client.session import RemoteSession
-from coupler.client_api import connect, default_startup_timeout
+from coupler.client_api import connect, connect_keeping_sessions, default_startup_timeout
 
 if TYPE_CHECKING:
     from coupler.client.policy import Policy
@@ -258,7 +258,9 @@ class ExecRun:
 
     def _connected(self) -> RemoteAgent:
         options = self._options
-        return connect(
+        # A session that is to be gone on with later has to be stored.
+        connecting = connect if options.session is None else connect_keeping_sessions
+        return connecting(
             options.agent,
             cwd=options.cwd,
             env=options.env or None,
