@@ -177,13 +177,13 @@ class ReplyBuilder:
     def add(self, event: Event) -> None:
         """Add an event."""
         match event:
-            case Text(text, _, meta):
+            case Text(text):
                 if text:  # some agents send empty pieces around tool calls
                     self._written += len(text)
                     self._text.add(event)
                     self._thoughts.interrupt()
-                elif meta is not None:
-                    self._count_streamed(meta)
+                elif event.meta is not None:
+                    self._count_streamed(event.meta)
             case Thought(text):
                 if text:
                     self._written += len(text)
