@@ -130,6 +130,14 @@ class TestFormats:
         done = execute(scripted(self.MESSAGES), "go")
         assert (done.stdout, done.stderr) == ("one message\n\nanother\n", "")
 
+    def test_an_empty_piece_of_text_begins_no_message(self, scripted):
+        agent = scripted("""
+        for prompt in prompts():
+            call = update("tool_call", toolCallId="c1", title="Look", status="completed")
+            send(say(""), say("one"), call, say("", messageId="m"), end(prompt))
+        """)
+        assert execute(agent, "go").stdout == "one\n"
+
     def test_quiet_is_the_same_text_at_the_end(self, scripted):
         assert (
             execute(scripted(self.MESSAGES), "go", "--format", "quiet").stdout == "one message\n\nanother\n"

@@ -270,7 +270,7 @@ class TestConnecting:
         ("command", "told"),
         [("gemini --acp", "none -"), ("auggie --acp", "read 1"), ("other --acp", "read -")],
     )
-    def test_a_command_line_gets_what_the_name_gets(self, tmp_path, monkeypatch, command, told):
+    def test_a_command_line_gets_what_the_name_gets(self, tmp_path, monkeypatch, user_says, command, told):
         program = tmp_path / command.partition(" ")[0]
         program.write_text(
             f"#!{sys.executable}\nimport os\nfrom coupler import serve\n"
@@ -282,11 +282,14 @@ class TestConnecting:
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
 
-        async def work():
-            async with connect(command) as agent:
-                return (await (await agent.new()).prompt("hello")).text
+        user_says(f'[agents.mine]\ncommand = "{command}"')
 
-        assert asyncio.run(work()) == told
+        async def work(agent):
+            async with connect(agent) as remote:
+                return (await (await remote.new()).prompt("hello")).text
+
+        for agent in (command, command.split(), "mine"):
+            assert asyncio.run(work(agent)) == told
 
     def test_command_lines_are_recognized_however_they_start_a_known_agent(self):
         lines = {

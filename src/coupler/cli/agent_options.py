@@ -37,6 +37,7 @@ class Startable(NamedTuple):
 def startable_agent(agent: str, program: str) -> Startable:
     """Resolves an agent to its ACP form; if there is none here, the program ends with an error."""
     from coupler.client.errors import AgentError
+    from coupler.client.quirks import known_by_command
     from coupler.client_api import startable_command
     from coupler.providers.catalogue import resolve
     from coupler.runtime.environment import SpawnError, split_command
@@ -47,7 +48,9 @@ def startable_agent(agent: str, program: str) -> Startable:
             refuse(_without_acp(agent, chosen.entry, program), program, FAILED)
         if chosen is not None:
             return Startable(agent, chosen.command, chosen.entry.env, chosen.entry)
-        return Startable(agent, (*split_command(startable_command(agent)),), {})
+        words = (*split_command(startable_command(agent)),)
+        known = known_by_command(words)
+        return Startable(agent, words, {} if known is None else known.env)
     except (AgentError, SpawnError) as error:
         refuse(str(error), program, FAILED)
 

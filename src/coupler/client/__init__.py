@@ -6,8 +6,8 @@ the agent's own requests to their session, and explains failures. `quirks` knows
 agents. `session` folds updates into a session's state and settings; `prompt` follows one prompt from its
 sending to its `reply`, within rounds, time and budget. What an agent asks of its client is answered by
 `policy` (with `rules` and `actions`), `files`, `terminals` and `elicitation`; `tools`, `resources` and
-`output` offer it Python functions and ask for typed answers. `observation` tells observers and OpenTelemetry what happens; `pool` and `kept_sessions` use sessions
-again; `errors` holds what all of them raise.
+`output` offer it Python functions and ask for typed answers. `observation` tells observers and OpenTelemetry
+what happens; `pool` and `kept_sessions` use sessions again; `errors` holds what all of them raise.
 """
 
 import logging

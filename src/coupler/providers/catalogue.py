@@ -343,7 +343,13 @@ def configuration(cwd: str | os.PathLike[str] | None) -> Config:
 
 
 def _configured(table: AgentTable, before: CatalogueEntry | None) -> CatalogueEntry:
-    entry = before or CatalogueEntry(name=table.name, title=table.title or table.name)
+    entry = before or _with_quirks(
+        CatalogueEntry(
+            name=table.name,
+            title=table.title or table.name,
+            programs=() if table.command is None else (table.command,),
+        )
+    )
     changes: dict[str, object] = {"origin": table.origin, "env": _joined_env(entry.env, table.env)}
     if table.title is not None:
         changes["title"] = table.title
