@@ -297,6 +297,8 @@ class TestConnecting:
             "npx -y @google/gemini-cli@0.61.0 --acp": "none",
             "/opt/bin/gemini --experimental-acp": "none",
             "node --no-warnings /usr/lib/gemini.js --acp": "none",
+            "node /lib/node_modules/@google/gemini-cli/bundle/gemini.js --acp": "none",
+            "npx gemini-cli@0.61.0": "none",
             "python -m gemini_like": None,
             "npx": None,
         }

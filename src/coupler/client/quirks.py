@@ -127,11 +127,11 @@ def known_by_command(words: Sequence[str]) -> KnownAgent | None:
     program, *rest = words
     name = PurePath(program).stem
     if name in LAUNCHERS:
-        package = next((word for word in rest if not word.startswith("-")), "")
-        # A version may stand behind a package, and a script has a directory and an ending.
-        name = package.rpartition("@")[0] or package
+        name = next((word for word in rest if not word.startswith("-")), "")
         if not name.startswith("@"):
-            name = PurePath(name).stem
+            name = PurePath(name).name  # a script, in some directory
+        name = name.rpartition("@")[0] or name  # a version may stand behind a package
+        name = name if name.startswith("@") else PurePath(name).stem
     return _known(name)
 
 
