@@ -15,7 +15,7 @@ from coupler import AgentError
 from coupler.client.errors import EndTurn
 from coupler.client.observation import Observation, PromptSent, TurnFinished
 from coupler.client.prompt import Prompt
-from coupler.client.remote import FailsEmpty, Usual
+from coupler.client.quirks import FailsEmpty, Usual
 from coupler.client.reply import Budget, Reply
 from coupler.events import Event, Stop, Text, ToolCall
 from coupler.schema.v1 import ImageContent

@@ -14,7 +14,8 @@ from coupler import AgentError, connect
 from coupler.client import connection as connection_module
 from coupler.client.observation import Observation, Received, TurnFinished
 from coupler.client.pool import SessionPool
-from coupler.client.remote import RemoteAgent, Usual
+from coupler.client.quirks import Usual
+from coupler.client.remote import RemoteAgent
 from coupler.client.reply import Budget, Reply
 
 Script = Callable[[str], Scripted]

@@ -9,7 +9,7 @@ import pytest
 
 from client.stage import Scripted, run
 from coupler import AgentError
-from coupler.client.remote import Usual
+from coupler.client.quirks import Usual
 
 Script = Callable[[str], Scripted]
 

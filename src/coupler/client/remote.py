@@ -25,7 +25,6 @@ from coupler.client.errors import AgentError, NotificationListener, Responder
 from coupler.client.files import ClientFiles, FileAccess
 from coupler.client.observation import AgentEnded, Observers, OnEvent, OpenedBy, SessionOpened
 from coupler.client.policy import Decide, PermissionResponder, Policy, PolicyName
-from coupler.client.quirks import FailsEmpty as FailsEmpty
 from coupler.client.quirks import Quirks, Usual, known_by_info
 from coupler.client.reply import Budget, refuse_no_budget
 from coupler.client.resources import ToolResources
