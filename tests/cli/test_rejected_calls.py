@@ -55,7 +55,7 @@ def test_exec_tells_that_it_failed(form: str, agent: Scripted, tmp_path: Path) -
     assert statuses == (["pending", "failed"] if form == "announced" else [])
     result = events[-1]
     assert [each["title"] for each in result["denied"]] == ["Run rm x"]
-    assert [call["status"] for call in result["tool_calls"]] == (["failed"] if form == "announced" else [])
+    assert [call["status"] for call in result["tool_calls"]] == ["failed"]
     assert agent.noted("answer") == [{"outcome": "selected", "optionId": "cancel"}]
 
 
