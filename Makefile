@@ -27,7 +27,7 @@ endef
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long coverage lint format bench docs reference lock clean node
+.PHONY: help demo test test-long coverage lint format bench interop docs reference lock clean node
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -64,13 +64,16 @@ format: $(READY) ## Format the code and fix what ruff can fix
 bench: $(READY) node ## Measure Coupler, both official SDKs and bridges to LangChain
 	$(BIN)/python bench $(BENCH_ARGS)
 
+interop: $(READY) ## Drive agents that others have written, and compare with docs/interop.md
+	$(BIN)/python interop $(INTEROP_ARGS)
+
 docs: $(READY) ## Build the manual, to be opened in site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 reference: $(READY) ## Write what the manual has from the code
 	for script in scripts/generate_*_docs.py; do $(BIN)/python $$script || exit 1; done
 
-lock: ## Pin the newest development tools in requirements-dev.txt, and the TypeScript SDK
+lock: ## Pin the newest development tools in requirements-dev.txt, the TypeScript SDK, and agents of others
 	rm -rf $(LOCK) && $(PYTHON) -m venv $(LOCK)
 	$(LOCK)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(LOCK)/bin/python -m pip install --quiet --disable-pip-version-check --group dev .
@@ -79,6 +82,7 @@ lock: ## Pin the newest development tools in requirements-dev.txt, and the TypeS
 	rm -rf $(LOCK)
 	for directory in $(NODE) $(AGENTS); do (cd $$directory && \
 		npm install --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund --silent); done
+	$(MAKE) --no-print-directory interop INTEROP_ARGS=--lock
 
 clean: ## Remove everything that was built or installed
 	rm -rf $(VENV) $(NODE)/node_modules $(AGENTS)/node_modules build dist site .coverage .coverage.* coverage.json \

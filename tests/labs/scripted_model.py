@@ -1,9 +1,11 @@
 """A model that says what its prompt tells it to, on loopback and without a key: it makes real agents run the
-same way every time. It speaks OpenAI's chat completions and Gemini's content generation.
+same way every time. It speaks OpenAI's chat completions and responses, Anthropic's messages and Gemini's
+content generation.
 
-A prompt with the word `slow` gets words until nobody reads them, one with `write` a call of the first tool
-that can write or run something, one with `call NAME {…}` a call of the tool whose name ends so, and any other
-a short answer. What a tool has answered is repeated.
+The last line with a word that it knows counts. `slow` gets words until nobody reads them, `write` a call of
+the first tool that can write or run something, `call NAME {…}` a call of the tool of this name, or whose name
+ends so; where there is none, the arguments. `recall` gets all that was said before, and any other prompt a
+short answer. What a tool has answered is repeated. Every request takes `INPUT_TOKENS` and `OUTPUT_TOKENS`.
 """
 
 from __future__ import annotations
@@ -15,13 +17,16 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 from uuid import uuid4
 
 Json = dict[str, Any]
 
 MODEL = "scripted"
 SLOW_SECONDS = 60.0
+INPUT_TOKENS = 10
+OUTPUT_TOKENS = 5
+TOTAL_TOKENS = INPUT_TOKENS + OUTPUT_TOKENS
 
 # What each tool is called with, by the first of these names that the agent offers.
 CALLS: dict[str, Json] = {
@@ -31,7 +36,10 @@ CALLS: dict[str, Json] = {
     "execute": {"command": "echo written > note.txt"},
 }
 
+REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
+"""What agents put into a user's message themselves."""
 ORDER = re.compile(r"\bcall (\w+) (\{.*\})")
+KNOWN = re.compile(rf"{ORDER.pattern}|slow|write|recall", re.IGNORECASE)
 
 
 class Call(NamedTuple):
@@ -44,10 +52,25 @@ class Call(NamedTuple):
 class Question(NamedTuple):
     """What the model was sent, in whatever dialect."""
 
-    prompt: str
+    prompts: list[str]
+    """What the user said, the last at the end."""
     tools: list[str]
     answered: str | None
     """What a tool said, if that is what came last."""
+
+    @property
+    def prompt(self) -> str:
+        """The line of the last prompt that says what to do."""
+        lines = self._lines()
+        return next((line for line in reversed(lines) if KNOWN.search(line)), lines[-1])
+
+    @property
+    def before(self) -> str:
+        """All that was said before that line."""
+        return " / ".join([*self.prompts[:-1], *self._lines()]).rpartition(self.prompt)[0]
+
+    def _lines(self) -> list[str]:
+        return self.prompts[-1].splitlines() if self.prompts else [""]
 
 
 def serve(port: int = 0) -> ThreadingHTTPServer:
@@ -62,13 +85,18 @@ def answer(question: Question) -> Iterator[str | Call]:
     """What the model says, word by word, and what it calls."""
     tool = next((name for name in question.tools if name in CALLS), None)
     order = ORDER.search(question.prompt)
-    ordered = order and next((name for name in question.tools if name.endswith(order[1])), None)
+    named = [name for name in question.tools if order and name.endswith(order[1])]
+    ordered = min(named, key=len, default=None)
     if question.answered is not None:
         yield from words(f"The tool has answered: {question.answered}")
     elif order and ordered:
         yield Call(ordered, json.loads(order[2]))
-    elif "slow" in question.prompt.lower() and tool is not None:
+    elif order and question.tools:
+        yield from words(order[2])
+    elif "slow" in question.prompt.lower() and question.tools:
         yield from slow_words()
+    elif "recall" in question.prompt.lower() and question.tools:
+        yield from words(f"Before that you said: {question.before}")
     elif "write" in question.prompt.lower() and tool is not None:
         yield "I write it. "
         yield Call(tool, CALLS[tool])
@@ -88,7 +116,7 @@ def slow_words() -> Iterator[str]:
 
 
 class Completions(BaseHTTPRequestHandler):
-    """POST …/chat/completions and …:generateContent, whole or streamed; GET …/models."""
+    """POST to the address of a dialect, whole or streamed; GET …/models."""
 
     protocol_version = "HTTP/1.1"
 
@@ -97,7 +125,7 @@ class Completions(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
-        dialect = Gemini if "Content" in self.path or "countTokens" in self.path else OpenAi
+        dialect = dialect_of(self.path)
         if not (request.get("stream") or "stream" in self.path):
             self._send_json(dialect.whole(request))
             return
@@ -106,8 +134,8 @@ class Completions(BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
         try:
-            for event in dialect.stream(request):
-                self.wfile.write(b"data: " + event + b"\n\n")
+            for sent in dialect.stream(request):
+                self.wfile.write(sent)
                 self.wfile.flush()
         except (BrokenPipeError, ConnectionResetError):
             return  # the agent was cancelled
@@ -129,11 +157,21 @@ class Completions(BaseHTTPRequestHandler):
 class OpenAi:
     """Chat completions."""
 
+    USAGE: ClassVar[Json] = {
+        "prompt_tokens": INPUT_TOKENS,
+        "completion_tokens": OUTPUT_TOKENS,
+        "total_tokens": TOTAL_TOKENS,
+    }
+
     @classmethod
     def whole(cls, request: Json) -> Json:
-        said = "".join(piece for piece in answer(cls.question(request)) if isinstance(piece, str))
-        message = {"role": "assistant", "content": said}
-        return cls.completion(choices=[{"index": 0, "message": message, "finish_reason": "stop"}])
+        deltas = [cls.delta(piece) for piece in answer(cls.question(request))]
+        calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
+        message: Json = {"role": "assistant", "content": "".join(each.get("content", "") for each in deltas)}
+        if calls:
+            message["tool_calls"] = calls
+        choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
+        return {**cls.completion(choices=[choice], usage=cls.USAGE), "object": "chat.completion"}
 
     @classmethod
     def stream(cls, request: Json) -> Iterator[bytes]:
@@ -141,20 +179,19 @@ class OpenAi:
         for piece in answer(cls.question(request)):
             reason = "tool_calls" if isinstance(piece, Call) else reason
             choice = {"index": 0, "delta": cls.delta(piece), "finish_reason": None}
-            yield json.dumps(cls.completion(choices=[choice])).encode()
+            yield event(cls.completion(choices=[choice]))
         last = {"index": 0, "delta": {}, "finish_reason": reason}
-        yield json.dumps(cls.completion(choices=[last])).encode()
-        usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-        yield json.dumps(cls.completion(choices=[], usage=usage)).encode()
-        yield b"[DONE]"
+        yield event(cls.completion(choices=[last]))
+        yield event(cls.completion(choices=[], usage=cls.USAGE))
+        yield b"data: [DONE]\n\n"
 
     @staticmethod
     def question(request: Json) -> Question:
         messages = request.get("messages") or []
-        prompt = next((text_of(each) for each in reversed(messages) if each.get("role") == "user"), "")
+        prompts = said_by_user(messages)
         tools = [tool.get("function", {}).get("name", "") for tool in request.get("tools") or []]
         answered = text_of(messages[-1]) if messages and messages[-1].get("role") == "tool" else None
-        return Question(prompt, tools, answered)
+        return Question(prompts, tools, answered)
 
     @staticmethod
     def delta(piece: str | Call) -> Json:
@@ -181,20 +218,20 @@ class Gemini:
     @classmethod
     def whole(cls, request: Json) -> Json:
         said = "".join(piece for piece in answer(cls.question(request)) if isinstance(piece, str))
-        return {"totalTokens": 10, **cls.candidate([{"text": said}], "STOP")}
+        return {"totalTokens": INPUT_TOKENS, **cls.candidate([{"text": said}], "STOP")}
 
     @classmethod
     def stream(cls, request: Json) -> Iterator[bytes]:
         for piece in answer(cls.question(request)):
-            yield json.dumps(cls.candidate([cls.part(piece)])).encode()
-        yield json.dumps(cls.candidate([{"text": ""}], "STOP")).encode()
+            yield event(cls.candidate([cls.part(piece)]))
+        yield event(cls.candidate([{"text": ""}], "STOP"))
 
     @staticmethod
     def question(request: Json) -> Question:
         contents = request.get("contents") or [{}]
         told = [content.get("parts") or [] for content in contents if content.get("role") == "user"]
         texts = [[part["text"] for part in parts if "text" in part] for parts in told]
-        prompt = next((" ".join(text) for text in reversed(texts) if text), "")
+        prompts = ["\n".join(text) for text in texts if text]
         tools = [
             declared.get("name", "")
             for tool in request.get("tools") or []
@@ -202,7 +239,7 @@ class Gemini:
         ]
         last = contents[-1].get("parts") or []
         results = [part["functionResponse"] for part in last if "functionResponse" in part]
-        return Question(prompt, tools, json.dumps(results[0].get("response")) if results else None)
+        return Question(prompts, tools, json.dumps(results[0].get("response")) if results else None)
 
     @staticmethod
     def part(piece: str | Call) -> Json:
@@ -215,15 +252,172 @@ class Gemini:
         candidate: Json = {"content": {"role": "model", "parts": parts}, "index": 0}
         if reason is not None:
             candidate["finishReason"] = reason
-        usage = {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
+        usage = {
+            "promptTokenCount": INPUT_TOKENS,
+            "candidatesTokenCount": OUTPUT_TOKENS,
+            "totalTokenCount": TOTAL_TOKENS,
+        }
         return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": MODEL}
+
+
+class Anthropic:
+    """Messages, and the count of their tokens."""
+
+    @classmethod
+    def whole(cls, request: Json) -> Json:
+        blocks = [cls.block(piece) for piece in answer(cls.question(request))]
+        calls = [block for block in blocks if block["type"] == "tool_use"]
+        said = {"type": "text", "text": "".join(block.get("text", "") for block in blocks)}
+        content = [said, *calls] if said["text"] else calls
+        reason = "tool_use" if calls else "end_turn"
+        usage = {"input_tokens": INPUT_TOKENS, "output_tokens": OUTPUT_TOKENS}
+        return {**cls.message(), "content": content, "stop_reason": reason, "usage": usage} | usage
+
+    @classmethod
+    def stream(cls, request: Json) -> Iterator[bytes]:
+        usage = {"input_tokens": INPUT_TOKENS, "output_tokens": 1}
+        yield cls.event("message_start", message={**cls.message(), "usage": usage})
+        reason = "end_turn"
+        for index, piece in enumerate(answer(cls.question(request))):
+            reason = "tool_use" if isinstance(piece, Call) else reason
+            block = cls.block(piece)
+            begun, delta = {**block, "text": ""}, {"type": "text_delta", "text": block.get("text")}
+            if isinstance(piece, Call):
+                delta = {"type": "input_json_delta", "partial_json": json.dumps(piece.arguments)}
+                begun = {**block, "input": {}}
+            yield cls.event("content_block_start", index=index, content_block=begun)
+            yield cls.event("content_block_delta", index=index, delta=delta)
+            yield cls.event("content_block_stop", index=index)
+        usage = {"output_tokens": OUTPUT_TOKENS}
+        yield cls.event("message_delta", delta={"stop_reason": reason, "stop_sequence": None}, usage=usage)
+        yield cls.event("message_stop")
+
+    @staticmethod
+    def question(request: Json) -> Question:
+        messages = request.get("messages") or []
+        prompts = said_by_user(messages)
+        tools = [tool.get("name", "") for tool in request.get("tools") or []]
+        last = messages[-1].get("content") if messages else None
+        results = [part for part in last or () if isinstance(part, dict) and part["type"] == "tool_result"]
+        return Question(prompts, tools, text_of(results[0]) if results else None)
+
+    @staticmethod
+    def block(piece: str | Call) -> Json:
+        if isinstance(piece, str):
+            return {"type": "text", "text": piece}
+        id = f"toolu_{uuid4().hex[:8]}"
+        return {"type": "tool_use", "id": id, "name": piece.name, "input": piece.arguments}
+
+    @staticmethod
+    def message() -> Json:
+        id = f"msg_{uuid4().hex[:8]}"
+        about = {"model": MODEL, "stop_reason": None, "stop_sequence": None}
+        return {"id": id, "type": "message", "role": "assistant", "content": [], **about}
+
+    @staticmethod
+    def event(type: str, **members: Any) -> bytes:
+        return f"event: {type}\n".encode() + event({"type": type, **members})
+
+
+class Responses:
+    """OpenAI's responses."""
+
+    @classmethod
+    def whole(cls, request: Json) -> Json:
+        id = uuid4().hex[:8]
+        return cls.response(cls.items([*answer(cls.question(request))], id), id)
+
+    @classmethod
+    def stream(cls, request: Json) -> Iterator[bytes]:
+        id = uuid4().hex[:8]
+        yield cls.event("response.created", response={"id": f"resp_{id}"})
+        pieces = []
+        for piece in answer(cls.question(request)):
+            pieces.append(piece)
+            if isinstance(piece, str):
+                if len(pieces) == 1:
+                    yield cls.event("response.output_item.added", item=cls.said("", id), output_index=0)
+                yield cls.event("response.output_text.delta", item_id=f"msg_{id}", delta=piece)
+        items = cls.items(pieces, id)
+        for index, item in enumerate(items):
+            yield cls.event("response.output_item.done", item=item, output_index=index)
+        yield cls.event("response.completed", response=cls.response(items, id))
+
+    @classmethod
+    def items(cls, pieces: list[str | Call], id: str) -> list[Json]:
+        text = "".join(piece for piece in pieces if isinstance(piece, str))
+        calls = [cls.called(piece) for piece in pieces if isinstance(piece, Call)]
+        return [cls.said(text, id), *calls] if text else calls
+
+    @staticmethod
+    def said(text: str, id: str) -> Json:
+        content = [{"type": "output_text", "text": text, "annotations": []}]
+        return {"type": "message", "id": f"msg_{id}", "role": "assistant", "content": content}
+
+    @staticmethod
+    def called(call: Call) -> Json:
+        namespace, _, name = call.name.rpartition("/")
+        within = {"namespace": namespace} if namespace else {}
+        id = f"call_{uuid4().hex[:8]}"
+        arguments = json.dumps(call.arguments)
+        return {"type": "function_call", "call_id": id, "name": name, "arguments": arguments, **within}
+
+    @staticmethod
+    def response(items: list[Json], id: str) -> Json:
+        usage = {
+            "input_tokens": INPUT_TOKENS,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": OUTPUT_TOKENS,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": TOTAL_TOKENS,
+        }
+        about = {"id": f"resp_{id}", "object": "response", "status": "completed", "model": MODEL}
+        return {**about, "output": items, "usage": usage}
+
+    @staticmethod
+    def question(request: Json) -> Question:
+        items = request.get("input") or []
+        prompts = said_by_user(items)
+        tools = []
+        for tool in request.get("tools") or []:
+            # The tools of a namespace have it before their names here, and beside them in a call.
+            inner = tool.get("tools")
+            tools += [f"{tool['name']}/{each['name']}" for each in inner] if inner else [tool.get("name", "")]
+        last = items[-1] if items else {}
+        output = last.get("output") if last.get("type") == "function_call_output" else None
+        return Question(prompts, tools, None if output is None else text_of({"content": output}))
+
+    @staticmethod
+    def event(type: str, **members: Any) -> bytes:
+        return f"event: {type}\n".encode() + event({"type": type, **members})
+
+
+def dialect_of(path: str) -> type[OpenAi | Responses | Anthropic | Gemini]:
+    """The dialect that an address belongs to."""
+    path = path.partition("?")[0]
+    if "Content" in path or "countTokens" in path:
+        return Gemini
+    if "/messages" in path:
+        return Anthropic
+    return Responses if path.endswith("/responses") else OpenAi
+
+
+def event(value: Json) -> bytes:
+    """An event of a stream."""
+    return b"data: " + json.dumps(value).encode() + b"\n\n"
 
 
 def text_of(message: Json) -> str:
     content = message.get("content")
     if isinstance(content, list):
-        return " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+        return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     return str(content or "")
+
+
+def said_by_user(messages: list[Json]) -> list[str]:
+    """The user's own words in each of these messages that has some."""
+    texts = (REMINDER.sub("", text_of(each)).strip() for each in messages if each.get("role") == "user")
+    return [text for text in texts if text]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,61 @@
+"""The matrix: kept in `results.json`, shown in the terminal, compared with what was committed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from agents import HERE
+from cells import CELLS, Seen
+
+RESULTS = HERE / "results.json"
+SIGNS = {"pass": "pass", "none": "–", "fault": "fault", "fail": "FAIL"}
+RANKS = {"pass": 0, "none": 1, "fault": 1, "fail": 2}
+
+Row = dict[str, Any]
+"""An agent's `title`, `version`, and its `cells` by name, or the reason why it is `missing`."""
+
+
+def read() -> dict[str, Row]:
+    """The matrix as it is in the repository."""
+    return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+
+
+def write(rows: Mapping[str, Row]) -> None:
+    RESULTS.write_text(json.dumps(rows, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def entry(seen: Seen, why: str, check_faults: Mapping[str, str]) -> dict[str, Any]:
+    """A cell as it is kept."""
+    kept: dict[str, Any] = {"verdict": seen.verdict, "seen": seen.proof}
+    if why:
+        kept["why"] = why
+    if seen.failed:
+        kept["failed"] = {
+            each: {"seen": said, "why": check_faults.get(each, "")} for each, said in seen.failed.items()
+        }
+    return kept
+
+
+def worse(before: Row, now: Row) -> Iterator[str]:
+    """The cells of an agent that were better in the repository's matrix."""
+    if "missing" in now and "missing" not in before:
+        yield f"it could be driven, and cannot any more: {now['missing']}"
+    for name, cell in now.get("cells", {}).items():
+        known = before.get("cells", {}).get(name)
+        if known is None:
+            continue
+        more = sorted(cell.get("failed", {}).keys() - known.get("failed", {}).keys())
+        if RANKS[cell["verdict"]] > RANKS[known["verdict"]] or more:
+            yield f"{name}: {cell['seen']}; before: {known['seen']}"
+
+
+def table(rows: Mapping[str, Row]) -> str:
+    """The matrix for a terminal."""
+    lines = [["", *CELLS]]
+    for name, row in rows.items():
+        cells = row.get("cells", {})
+        lines.append([name, *(SIGNS[cells[cell]["verdict"]] if cell in cells else "" for cell in CELLS)])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)

@@ -1,0 +1,71 @@
+"""Write the matrix of docs/interop.md, from interop/results.json, which `make interop` has written.
+
+python scripts/generate_interop_docs.py [--check]
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from pages import ROOT, table, update
+
+RESULTS = ROOT / "interop" / "results.json"
+SIGNS = {"pass": "✓", "none": "–", "fault": "fault", "fail": "**open**"}
+
+
+def main(arguments: list[str]) -> int:
+    rows = json.loads(RESULTS.read_text(encoding="utf-8"))
+    return update({"interop.md": {"matrix": matrix(rows), "proofs": proofs(rows)}}, arguments)
+
+
+def matrix(rows: dict[str, Any]) -> str:
+    """The agents, and a sign for each cell."""
+    cells = [*next(row["cells"] for row in rows.values() if "cells" in row)]
+    lines = []
+    for row in rows.values():
+        found = row.get("cells", {})
+        signs = (SIGNS[found[cell]["verdict"]] if cell in found else "" for cell in cells)
+        lines.append([f"[{row['title']}](#{anchor(row['title'])})", row.get("version", ""), *signs])
+    return table(["", "version", *cells], lines)
+
+
+def proofs(rows: dict[str, Any]) -> str:
+    """What was seen, an agent at a time."""
+    return "\n\n".join(f"### {row['title']}\n\n{proof(row)}" for row in rows.values())
+
+
+def proof(row: dict[str, Any]) -> str:
+    if "missing" in row:
+        return f"It could not be driven: {plain(row['missing'])}"
+    return table(["", "", "what was seen"], lines(row["cells"]))
+
+
+def lines(cells: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    for name, cell in cells.items():
+        why = f". {cell['why']}" if cell.get("why") else ""
+        yield name, SIGNS[cell["verdict"]], f"{plain(cell['seen'])}{why}"
+        for each, failure in cell.get("failed", {}).items():
+            why = f". {failure['why']}" if failure["why"] else ""
+            yield (
+                f"{name} {each}",
+                SIGNS["fault" if failure["why"] else "fail"],
+                f"{plain(failure['seen'])}{why}",
+            )
+
+
+def plain(text: str) -> str:
+    """Words of others, without what Markdown would take for its own."""
+    return re.sub(r"([\\`*_<>\[\]])", r"\\\1", text)
+
+
+def anchor(title: str) -> str:
+    """The address of a heading, as the manual makes it."""
+    return re.sub(r"[^\w\s-]", "", title).strip().lower().replace(" ", "-")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
