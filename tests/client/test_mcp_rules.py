@@ -87,7 +87,7 @@ def test_a_rule_that_allows_a_server_holds_in_the_form_of_every_agent(script: Sc
 
 def test_of_a_server_that_the_session_was_not_given_a_title_alone_allows_nothing(script: Script) -> None:
     forms = asked_by_agents("tickets", "echo", GIVEN)
-    named = {"claude", "qwen", "gemini", "gemini before", "a served agent of Coupler"}
+    named = {"claude", "qwen", "gemini", "gemini before", "vibe", "a served agent of Coupler"}
     assert allowed(script, forms, Policy.patterns(allow=["mcp:tickets"])) == named
     marked = named | {name for name in forms if name.startswith(("claude", "gemini", "codex"))} | {"agentao"}
     policy = Policy.patterns(deny=["mcp:tickets"], callback=lambda request: True)
@@ -222,6 +222,9 @@ def test_the_rule_that_a_denial_prints_allows_the_same_request_when_it_comes_aga
         ("mcp__a__b__c", ["a__b"], [("a__b", "c")]),
         ("mcp_a_b_c", [], [("a", "b_c"), ("a_b", "c")]),
         ("mcp_a_b_c", ["a_b"], [("a_b", "c")]),
+        ("mcp_a.b", ["a"], [("a", "b")]),
+        ("mcp_a_b.c", ["a", "a_b"], [("a", "b.c"), ("a_b", "c")]),
+        ("mcp_a.b_c", [], [("a", "b_c"), ("a.b", "c")]),
         ("b (a MCP Server)", [], [("a", "b")]),
         ("Tool: a/b", [], [("a", "b")]),
         ("a_b", [], []),

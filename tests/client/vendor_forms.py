@@ -83,6 +83,16 @@ def asked_by_agents(server: str, tool: str, given: dict[str, Any]) -> dict[str, 
         "vibe": {
             "announced": {
                 "toolCallId": "v1",
+                "title": f"mcp_{server}.{tool}",
+                "kind": "other",
+                "rawInput": given,
+                "_meta": {"tool_name": f"mcp_{server}.{tool}", "effect_kind": "tool"},
+            },
+            "asked": {"toolCallId": "v1"},
+        },
+        "vibe before": {
+            "announced": {
+                "toolCallId": "v1",
                 "title": server,
                 "kind": "other",
                 "rawInput": json.dumps(given),

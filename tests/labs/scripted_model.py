@@ -90,7 +90,7 @@ def answer(question: Question) -> Iterator[str | Call]:
     if question.answered is not None:
         yield from words(f"The tool has answered: {question.answered}")
     elif order and ordered:
-        yield Call(ordered, json.loads(order[2]))
+        yield Call(ordered, json.JSONDecoder().raw_decode(order[2])[0])
     elif order and question.tools:
         yield from words(order[2])
     elif "slow" in question.prompt.lower() and question.tools:

@@ -1,8 +1,9 @@
 """Reads and writes the names by which agents call the tools of MCP servers.
 
-Each vendor has its own form: `mcp__server__tool`, `mcp_server_tool`, `server__tool`, `server.tool`,
-`server_tool`, and in titles `server/tool` or `tool (server MCP Server)`. Some can be read in several ways,
-and some are also the names of other tools. So a name is read with the servers that the session was given.
+Each vendor has its own form: `mcp__server__tool`, `mcp_server_tool`, `mcp_server.tool`, `server__tool`,
+`server.tool`, `server_tool`, and in titles `server/tool` or `tool (server MCP Server)`. Some can be read in
+several ways, and some are also the names of other tools. So a name is read with the servers that the session
+was given.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def _of_server(text: str, server: str, separator: str, is_folded: bool) -> Itera
     spelled = "".join(re.escape(sign) if sign.isalnum() else rf"(?:{re.escape(sign)}|_)" for sign in server)
     flags = re.DOTALL | (re.IGNORECASE if is_folded else 0)
     forms = (
-        (rf"mcp(?P<sign>__|[_./:-]){spelled}(?P=sign)(?P<tool>.+)", True),
+        (rf"mcp(?P<sign>__|[_./:-]){spelled}(?:(?P=sign)|\.)(?P<tool>.+)", True),
         (rf"Tool: {spelled}/(?P<tool>.+)", True),
         (rf"(?P<tool>.+) \({spelled} MCP Server\)", True),
         (rf"{spelled}{separator}(?P<tool>.+)", False),
@@ -104,6 +105,6 @@ def _of_any_server(text: str) -> Iterator[ToolName]:
             yield ToolName(match["server"], match["tool"], True)
             return
     if text.startswith("mcp_"):
-        words = text.removeprefix("mcp_").split("_")
-        splits = [("_".join(words[:at]), "_".join(words[at:])) for at in range(1, len(words))]
+        rest = text.removeprefix("mcp_")
+        splits = [(rest[: sign.start()], rest[sign.end() :]) for sign in re.finditer("[_.]", rest)]
         yield from (ToolName(*split, True) for split in splits[:MOST_SPLITS] if all(split))
