@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import shutil
 import sys
@@ -29,8 +30,6 @@ from labs import others, scripted_model
 
 MARK = "COUPLER_INTEROP_RUN"
 """The variable that all processes of a run have."""
-PROOF_LENGTH = 400
-"""The most characters of a proof."""
 KEPT = ("LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE")
 """Variables of ours that agents are given besides their own."""
 
@@ -46,7 +45,7 @@ def main() -> int:
     now: dict[str, report.Row] = {}
     for agent in agents:
         print(f"\n{agent.title}", flush=True)
-        now[agent.name] = row(agent, options.only or [*CELLS])
+        now[agent.name] = row(agent, [cell for cell in CELLS if cell in (options.only or CELLS)])
     print(f"\n{report.table(now)}\n")
     if options.write:
         report.write(merged(report.read(), now))
@@ -113,6 +112,7 @@ async def drive(agent: Agent, place: Path, wanted: list[str]) -> dict[str, dict[
     try:
         made = agent.prepare(place, home, f"http://127.0.0.1:{model.server_address[1]}")
         env = {**environment(home), MARK: run, **made.env}
+        configure(agent, made.command, Path(env["XDG_CONFIG_HOME"]))
         start = {"cwd": root, "env": env, "files": agent.files, "startup_timeout": START_SECONDS}
         async with connect(made.command, **start) as shared:
             subject = Subject(agent, made.command, env, root, shared)
@@ -121,6 +121,14 @@ async def drive(agent: Agent, place: Path, wanted: list[str]) -> dict[str, dict[
         model.shutdown()
         model.server_close()
         end_processes(run)
+
+
+def configure(agent: Agent, command: list[str], config: Path) -> None:
+    """Give Coupler's own commands the agent by its name, as a user would."""
+    file = config / "coupler" / "coupler.toml"
+    file.parent.mkdir(parents=True)
+    words = json.dumps(command)
+    file.write_text(f'[agents.{agent.name}]\ncommand = {words}\nfiles = "{agent.files}"\n', encoding="utf-8")
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -136,6 +144,7 @@ async def tried(subject: Subject, name: str) -> dict[str, object]:
     try:
         async with asyncio.timeout(LIMITS.get(name, TURN_SECONDS) + START_SECONDS):
             seen = await CELLS[name](subject)
+            await subject.close_sessions()
     except (CellError, AgentError, TimeoutError) as error:
         # What an agent wrote to stderr is different every time.
         seen = Seen("fail", str(error).partition("\nstderr:")[0].strip() or "it took too long")
@@ -144,14 +153,12 @@ async def tried(subject: Subject, name: str) -> dict[str, object]:
     is_known = seen.failed.keys() <= agent.check_faults.keys() if seen.failed else bool(why)
     if seen.verdict == "fail" and is_known:
         seen = seen._replace(verdict="fault")
-    proof = " ".join(seen.proof.replace(str(subject.root), "…").split())[:PROOF_LENGTH]
+    seen = report.lasting(seen, subject.root)
     seconds = time.monotonic() - started
-    print(f"  {name:8}{report.SIGNS[seen.verdict]:6}{seconds:6.1f} s  {proof}", flush=True)
+    print(f"  {name:8}{report.SIGNS[seen.verdict]:6}{seconds:6.1f} s  {seen.proof}", flush=True)
     if why and seen.verdict == "pass":
         print(f"{'':10}it passes now: take its fault out of the table of agents", flush=True)
-    return report.entry(
-        seen._replace(proof=proof), why if seen.verdict == "fault" else "", agent.check_faults
-    )
+    return report.entry(seen, why if seen.verdict == "fault" else "", agent.check_faults)
 
 
 def end_processes(run: str) -> None:

@@ -169,6 +169,21 @@ def agentao(place: Path, home: Path, model: str) -> Other:
 ECHO = "echo written > note.txt"
 ESCALATED = '"sandbox_permissions": "require_escalated", "justification": "To see whether it asks"'
 
+COUNTS_ALL = (
+    "It reports the tokens of the whole session with each turn; the draft leaves open which is meant."
+)
+IGNORES_SERVERS = "It ignores the servers of its client, though every agent must take those over stdio."
+SHARES_SERVERS = "Servers are known by their names in the whole process: a second session"
+KEEPS_TOOLS = (
+    "It keeps the tools of a server on the disk and does not ask again: sessions whose servers are started by the "
+    "same command get the tools of the first, also in a new process."
+)
+TOO_SOON = (
+    "It answers `session/new` before it has asked the servers for their tools: the first prompt of a session "
+    "comes too soon for them, and the second finds them."
+)
+NEVER_ENDS = "The call of an edit that it asks about is never reported to its end."
+
 AGENTS = [
     Agent(
         "opencode",
@@ -178,6 +193,10 @@ AGENTS = [
         write='write {"filePath": "{file}", "content": "written"}',
         read='read {"filePath": "{file}"}',
         shell=f'bash {{"command": "{ECHO}", "description": "Writes a note"}}',
+        check_faults={
+            "A05": "Its library's: a malformed member of the capabilities counts as absent.",
+            "A34": "The prompt's answer follows the close's.",
+        },
     ),
     Agent(
         "claude",
@@ -206,6 +225,19 @@ AGENTS = [
         read='read_file {"file_path": "{file}"}',
         shell=f'run_shell_command {{"command": "{ECHO}"}}',
         files="none",
+        faults={
+            "load": "It advertises `session/load`, and knows none of its sessions in a new process.",
+            "files": "It takes the answer that a file is not there for a failure, and makes no new files: "
+            "Coupler offers it none.",
+            "doctor": "It does not end with its input, and `load` is as above.",
+        },
+        check_faults={
+            "A03": "Every malformed request is an internal error, and none is called bad parameters.",
+            "A05": "A malformed member of the capabilities counts as absent.",
+            "A28": "As `load`.",
+            "A43": "As A03.",
+            "A60": "`models` is a former draft.",
+        },
     ),
     Agent(
         "qwen",
@@ -215,6 +247,18 @@ AGENTS = [
         write='write_file {"file_path": "{file}", "content": "written"}',
         read='read_file {"file_path": "{file}"}',
         shell=f'run_shell_command {{"command": "{ECHO}", "is_background": false}}',
+        faults={
+            "tools": TOO_SOON,
+            "second": TOO_SOON,
+        },
+        check_faults={
+            "A03": "Every malformed request is an internal error, and none is called bad parameters.",
+            "A04": "It asks clients for a method of its own, whose name does not begin with `_`.",
+            "A05": "A malformed member of the capabilities counts as absent.",
+            "A43": "As A03.",
+            "A60": "`models` is a former draft.",
+            "S01": "As A04.",
+        },
     ),
     Agent(
         "vibe",
@@ -228,6 +272,7 @@ AGENTS = [
         bridged='run_typescript {"code": "async function main() '
         '{ return await tools.mcp_coupler.{name}({quoted}) }"}',
         python="3.13",
+        faults={"second": KEEPS_TOOLS, "output": KEEPS_TOOLS, "usage": COUNTS_ALL},
     ),
     Agent(
         "fast-agent",
@@ -239,6 +284,14 @@ AGENTS = [
         shell=f'bash {{"command": "{ECHO}"}}',
         python="3.13",
         files="write",  # without it there is no tool that writes
+        faults={
+            "second": f"{SHARES_SERVERS} with a server of the same name and another address is refused.",
+        },
+        check_faults={
+            "A02": "It answers whatever version it was asked for.",
+            "A03": "Its library's: values are coerced before they are checked.",
+            "A30": "It replays the conversation when it resumes a session, too.",
+        },
     ),
     Agent(
         "deepagents",
@@ -250,7 +303,16 @@ AGENTS = [
         python="3.12",
         faults={
             "deny": "It reports every call as completed, also one that was rejected.",
-            "tools": "It ignores the servers of its client, though every agent must take those over stdio.",
+            "tools": IGNORES_SERVERS,
+            "second": IGNORES_SERVERS,
+        },
+        check_faults={
+            "A02": "It answers whatever version it was asked for.",
+            "A03": "Its library's: values are coerced before they are checked.",
+            "A11": "Its library's: stubs that were inherited answer for what was never written.",
+            "A25": "It ignores the servers of its client.",
+            "A54": "The turn ends with an error if the question is answered as cancelled by an error.",
+            "S01": "As A11.",
         },
     ),
     Agent(
@@ -262,6 +324,21 @@ AGENTS = [
         read='read_file {"path": "{file}"}',
         shell=f'terminal {{"command": "{ECHO}"}}',
         python="3.12",
+        faults={
+            "tool": NEVER_ENDS,
+            "deny": NEVER_ENDS,
+            "second": f"{SHARES_SERVERS} gets the tools of the first.",
+            "usage": COUNTS_ALL,
+        },
+        check_faults={
+            "A03": "Its library's: values are coerced before they are checked.",
+            "A05": "Its library's: a malformed member of the capabilities counts as absent.",
+            "A11": "Its library's: stubs that were inherited answer for what was never written.",
+            "A16": "A login in a terminal is only for clients that say they have one.",
+            "A30": "It replays the conversation when it resumes a session, too.",
+            "A52": "A cancelled turn ends with an internal error.",
+            "A60": "`models` is a former draft.",
+        },
     ),
     Agent(
         "agentao",
@@ -273,6 +350,11 @@ AGENTS = [
         read='read_file {"file_path": "{file}"}',
         shell=f'run_shell_command {{"command": "{ECHO}"}}',
         python="3.12",
+        check_faults={
+            "A01": "As A04.",
+            "A04": "`clientCapabilities` may be left out.",
+            "A60": "`schema_version` stands beside the members of the published schema, not in `_meta`.",
+        },
     ),
 ]
 """All agents, in the order of the table."""

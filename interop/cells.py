@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shlex
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypedDict
@@ -57,7 +56,17 @@ class Subject:
     root: Path
     shared: RemoteAgent
     """A running one, for cells that want nothing but a session."""
+    opened: list[RemoteSession] = field(default_factory=list)
     directories: int = 0
+
+    async def session(self, directory: Path | None = None, **options: Any) -> RemoteSession:
+        """A new session of the running one; it is closed when its cell is over."""
+        self.opened.append(await self.shared.new(cwd=directory or self.directory(), **options))
+        return self.opened[-1]
+
+    async def close_sessions(self) -> None:
+        while self.opened:
+            await self.opened.pop().close()
 
     def directory(self) -> Path:
         """A new directory for a session."""
@@ -78,7 +87,7 @@ class Subject:
 
 
 async def prompt(subject: Subject) -> Seen:
-    session = await subject.shared.new(cwd=subject.directory())
+    session = await subject.session()
     reply = await session.prompt("Good morning")
     expect(reply.text.strip() == GREETING, f"the text is {reply.text!r}")
     expect(reply.stop_reason == "end_turn", f"it stopped with {reply.stop_reason}")
@@ -87,7 +96,7 @@ async def prompt(subject: Subject) -> Seen:
 
 async def tool(subject: Subject) -> Seen:
     directory = subject.directory()
-    session = await subject.shared.new(cwd=directory, permissions=Policy.allow_all())
+    session = await subject.session(directory, permissions=Policy.allow_all())
     reply = await session.prompt(subject.writes(directory))
     calls = [f"{call.kind}, {call.status}" for call in reply.tool_calls]
     expect(len(calls) == 1, f"{len(calls)} calls are reported: {calls}")
@@ -98,7 +107,7 @@ async def tool(subject: Subject) -> Seen:
 
 async def allow(subject: Subject) -> Seen:
     directory = subject.directory()
-    session = await subject.shared.new(cwd=directory, permissions=Policy.allow_all())
+    session = await subject.session(directory, permissions=Policy.allow_all())
     reply = await session.prompt(subject.writes(directory))
     note = directory / "note.txt"
     expect(note.exists(), "the tool was allowed and did nothing")
@@ -111,7 +120,7 @@ async def allow(subject: Subject) -> Seen:
 
 async def deny(subject: Subject) -> Seen:
     directory = subject.directory()
-    session = await subject.shared.new(cwd=directory, permissions=Policy.deny_all())
+    session = await subject.session(directory, permissions=Policy.deny_all())
     reply = await session.prompt(subject.writes(directory))
     if not reply.permissions:
         return Seen("none", "it asks nobody")
@@ -124,7 +133,7 @@ async def deny(subject: Subject) -> Seen:
 
 
 async def cancel(subject: Subject) -> Seen:
-    session = await subject.shared.new(cwd=subject.directory())
+    session = await subject.session()
     async with session.prompt("Be slow") as running:
         async for event in running:
             if isinstance(event, Text):
@@ -165,19 +174,35 @@ async def recalled(session: RemoteSession) -> str:
 
 
 async def tools(subject: Subject) -> Seen:
+    async with subject.connect() as agent:
+        question = await called(subject, agent, "lookup_price")
+    return passed(f"the function was called, {question}, and the model has its result")
+
+
+async def second(subject: Subject) -> Seen:
+    """Two sessions of one process, each with a function of its own."""
+    async with subject.connect() as agent:
+        await called(subject, agent, "lookup_price")
+        await called(subject, agent, "lookup_stock")
+    return passed("each session has its own function")
+
+
+async def called(subject: Subject, agent: RemoteAgent, name: str) -> str:
+    """Have the model of a new session call a function; return whether the agent asked about it."""
     asked: list[str] = []
 
-    def lookup_price(item: str) -> str:
-        """The price of an item."""
+    def lookup(item: str) -> str:
+        """What the shop says about an item."""
         asked.append(item)
-        return f"{item} costs 4.20"
+        return f"{item} by {name}"
 
-    session = await subject.shared.new(cwd=subject.directory(), tools=[lookup_price])
-    reply = await session.prompt(subject.agent.order_bridged("lookup_price", {"item": "tea"}))
-    expect(asked == ["tea"], f"the function was called with {asked}; {reply.text.strip()!r}")
-    expect("tea costs 4.20" in reply.text, f"the model does not see its result: {reply.text.strip()!r}")
-    question = "asked and allowed" if reply.permissions else "not asked about"
-    return passed(f"the function was called, {question}, and the model has its result")
+    lookup.__name__ = name
+    session = await agent.new(cwd=subject.directory(), tools=[lookup])
+    reply = await session.prompt(subject.agent.order_bridged(name, {"item": "tea"}))
+    await session.close()
+    expect(asked == ["tea"], f"`{name}` was called with {asked}; {reply.text.strip()!r}")
+    expect(f"tea by {name}" in reply.text, f"the model does not see its result: {reply.text.strip()!r}")
+    return "asked and allowed" if reply.permissions else "not asked about"
 
 
 class Review(TypedDict):
@@ -189,16 +214,17 @@ class Review(TypedDict):
 
 async def output(subject: Subject) -> Seen:
     wanted: Review = {"findings": ["too long"], "is_good": False}
-    session = await subject.shared.new(cwd=subject.directory(), output=Review)
     order = subject.agent.order_bridged("structured_output", wanted)
-    reply = await session.prompt(order, output=Review)
+    async with subject.connect() as agent:
+        session = await agent.new(cwd=subject.directory(), output=Review)
+        reply = await session.prompt(order, output=Review)
     expect(reply.output == wanted, f"the output is {reply.output!r}")
     return passed(f"a value of the type, by {reply.output_way}")
 
 
 async def usage(subject: Subject) -> Seen:
     """Two turns, each with one request to the model, which always takes the same."""
-    session = await subject.shared.new(cwd=subject.directory())
+    session = await subject.session()
     turns = [(await session.prompt("Good morning")).usage for _ in range(2)]
     if turns[0].is_estimated:
         return Seen("none", "it reports no tokens")
@@ -233,7 +259,7 @@ async def relay(subject: Subject) -> Seen:
     """`coupler serve -- agent` in between: a prompt, a tool, a cancel, and a load after a restart."""
     directory = subject.directory()
     store = subject.root / "relay.db"
-    serve = [sys.executable, "-m", "coupler", "serve", "--store", str(store), "--", *subject.command]
+    serve = [sys.executable, "-m", "coupler", "serve", "--store", str(store), "--", subject.agent.name]
     async with subject.connect(serve) as agent:
         session = await agent.new(cwd=directory, permissions=Policy.allow_all())
         text = (await session.prompt("Remember the word pumpernickel")).text.strip()
@@ -271,8 +297,7 @@ async def check(subject: Subject) -> Seen:
 
 
 async def doctor(subject: Subject) -> Seen:
-    words = ["agents", "doctor", shlex.join(subject.command), "--json"]
-    found = json.loads(await run(subject, DOCTOR_SECONDS, *words))
+    found = json.loads(await run(subject, DOCTOR_SECONDS, "agents", "doctor", subject.agent.name, "--json"))
     problems = [
         f"{each['about']}: {each['sentence']}" for each in found["findings"] if each["level"] == "problem"
     ]
@@ -310,7 +335,22 @@ def passed(proof: str) -> Seen:
 
 CELLS: dict[str, Callable[[Subject], Awaitable[Seen]]] = {
     cell.__name__: cell
-    for cell in (prompt, tool, allow, deny, cancel, load, tools, output, usage, files, relay, doctor, check)
+    for cell in (
+        prompt,
+        tool,
+        allow,
+        deny,
+        cancel,
+        load,
+        tools,
+        second,
+        output,
+        usage,
+        files,
+        relay,
+        doctor,
+        check,
+    )
 }
 """All cells by name, in the order in which they are tried."""
 LIMITS = {"check": CHECK_SECONDS, "doctor": DOCTOR_SECONDS, "relay": 2 * TURN_SECONDS}

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from agents import HERE
 from cells import CELLS, Seen
 
+PROOF_LENGTH = 300
+"""The most characters of a proof."""
+VARYING = re.compile(
+    r"/tmp/coupler-check-\w+|\b(?:call|sess?)_\w+|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b[0-9a-f]{32}\b"
+)
 RESULTS = HERE / "results.json"
 SIGNS = {"pass": "pass", "none": "–", "fault": "fault", "fail": "FAIL"}
 RANKS = {"pass": 0, "none": 1, "fault": 1, "fail": 2}
@@ -24,6 +31,17 @@ def read() -> dict[str, Row]:
 
 def write(rows: Mapping[str, Row]) -> None:
     RESULTS.write_text(json.dumps(rows, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def lasting(seen: Seen, root: Path) -> Seen:
+    """What was seen, without what is different in every run: directories and ids."""
+
+    def kept(text: str) -> str:
+        return VARYING.sub("…", " ".join(text.replace(str(root), "…").split()))[:PROOF_LENGTH]
+
+    return seen._replace(
+        proof=kept(seen.proof), failed={each: kept(said) for each, said in seen.failed.items()}
+    )
 
 
 def entry(seen: Seen, why: str, check_faults: Mapping[str, str]) -> dict[str, Any]:
