@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 import time
 from pathlib import Path
 from uuid import uuid4
@@ -103,10 +104,11 @@ def row(agent: Agent, wanted: list[str]) -> report.Row:
 
 async def drive(agent: Agent, place: Path, wanted: list[str]) -> dict[str, dict[str, object]]:
     """Try the cells of an agent, in a home of its own; all its processes are gone afterwards."""
-    root = PLACES / "homes" / agent.name
-    shutil.rmtree(root, ignore_errors=True)
+    homes = PLACES / "homes"
+    homes.mkdir(parents=True, exist_ok=True)
+    root = Path(tempfile.mkdtemp(prefix=f"{agent.name}-", dir=homes))
     home = root / "home"
-    home.mkdir(parents=True)
+    home.mkdir()
     run = uuid4().hex
     model = scripted_model.serve()
     try:
@@ -121,6 +123,7 @@ async def drive(agent: Agent, place: Path, wanted: list[str]) -> dict[str, dict[
         model.shutdown()
         model.server_close()
         end_processes(run)
+        shutil.rmtree(root, ignore_errors=True)
 
 
 def configure(agent: Agent, command: list[str], config: Path) -> None:

@@ -175,8 +175,8 @@ COUNTS_ALL = (
 IGNORES_SERVERS = "It ignores the servers of its client, though every agent must take those over stdio."
 SHARES_SERVERS = "Servers are known by their names in the whole process: a second session"
 KEEPS_TOOLS = (
-    "It keeps the tools of a server on the disk and does not ask again: sessions whose servers are started by the "
-    "same command get the tools of the first, also in a new process."
+    "It keeps the tools of a server on the disk and does not ask again: sessions whose servers are started "
+    "by the same command get the tools of the first, also in a new process."
 )
 TOO_SOON = (
     "It answers `session/new` before it has asked the servers for their tools: the first prompt of a session "
@@ -273,6 +273,12 @@ AGENTS = [
         '{ return await tools.mcp_coupler.{name}({quoted}) }"}',
         python="3.13",
         faults={"second": KEEPS_TOOLS, "output": KEEPS_TOOLS, "usage": COUNTS_ALL},
+        check_faults={
+            "A03": "Its library's: values are coerced before they are checked.",
+            "A05": "Its library's: a malformed member of the capabilities counts as absent.",
+            "A34": "The prompt of a session that is closed ends with an error.",
+            "A54": "The turn ends with an error if the question is answered as cancelled by an error.",
+        },
     ),
     Agent(
         "fast-agent",

@@ -126,21 +126,22 @@ class Completions(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
         dialect = dialect_of(self.path)
-        if not (request.get("stream") or "stream" in self.path):
-            self._send_json(dialect.whole(request))
-            return
+        try:
+            if request.get("stream") or "stream" in self.path:
+                self._stream(dialect.stream(request))
+            else:
+                self._send_json(dialect.whole(request))
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True  # the agent was cancelled
+
+    def _stream(self, events: Iterator[bytes]) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
         self.end_headers()
-        try:
-            for sent in dialect.stream(request):
-                self.wfile.write(sent)
-                self.wfile.flush()
-        except (BrokenPipeError, ConnectionResetError):
-            return  # the agent was cancelled
-        finally:
-            self.close_connection = True
+        for sent in events:
+            self.wfile.write(sent)
+            self.wfile.flush()
 
     def _send_json(self, value: Json) -> None:
         body = json.dumps(value).encode()
