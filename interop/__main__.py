@@ -39,9 +39,7 @@ def main() -> int:
     options = parse_arguments()
     agents = [agent for agent in AGENTS if not options.agents or agent.name in options.agents]
     if options.lock:
-        for agent in agents:
-            renew(agent)
-        return 0
+        return lock(agents)
     before = report.read()
     now: dict[str, report.Row] = {}
     for agent in agents:
@@ -54,6 +52,18 @@ def main() -> int:
     for what in failed:
         print(f"worse: {what}", file=sys.stderr)
     return int(bool(failed))
+
+
+def lock(agents: list[Agent]) -> int:
+    """Pin the newest versions; 1 if those of an agent could not be found out."""
+    failed = 0
+    for agent in agents:
+        try:
+            renew(agent)
+        except InstallError as error:
+            print(f"{agent.title}: {error}", file=sys.stderr)
+            failed = 1
+    return failed
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 from agents import HERE, Agent
@@ -116,18 +117,24 @@ def node() -> Path:
 
 
 def python(agent: Agent) -> str:
-    """The program of the Python that an agent needs."""
-    found = shutil.which(f"python{agent.python}")
-    if found is None:
-        raise InstallError(f"it needs Python {agent.python}, which is not on the PATH")
-    return found
+    """The program of the Python that an agent needs, on the PATH or one that pyenv has."""
+    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    programs = [shutil.which(f"python{agent.python}"), *sorted(versions.glob(f"{agent.python}.*/bin/python"))]
+    for program in programs:
+        # What pyenv puts on the PATH need not be a version that can be started.
+        if (
+            program
+            and subprocess.run([program, "--version"], capture_output=True, check=False).returncode == 0
+        ):
+            return str(program)
+    raise InstallError(f"it needs Python {agent.python}, which is not installed")
 
 
 def run(*words: str, cwd: Path) -> None:
     subprocess.run(words, cwd=cwd, check=True, capture_output=True, text=True)
 
 
-def done(step, *words, **options) -> None:  # type: ignore[no-untyped-def]
+def done(step: Callable[..., None], *words: str, **options: Path) -> None:
     """Take a step; what npm or pip say when they fail is the reason."""
     try:
         step(*words, **options)
