@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from operator import index
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast, get_args
 
 import msgspec
 from msgspec import UNSET
@@ -412,7 +412,8 @@ log = logging.getLogger("coupler.agent")
 CANCELLED_META = {"coupler": {"outcome": "cancelled"}}
 """`_meta` of a cancelled call: v1 has no status for it, so it is reported as failed."""
 
-STARTED = "in_progress"
+PENDING: Literal["pending"] = "pending"
+STARTED: Literal["in_progress"] = "in_progress"
 
 PACE = 0.05
 """Seconds between two updates of one call's content, at least."""
@@ -479,6 +480,11 @@ class Ledger:
         account = self._open.get(id)
         return account.shown.content() if account is not None else ()
 
+    def status_when_asked(self, id: str) -> Literal["pending", "in_progress"]:
+        """Return the status of a call that the user is asked about: the one that the client knows."""
+        account = self._open.get(id)
+        return STARTED if account is not None and account.call.status == STARTED else PENDING
+
     def knows(self, id: str) -> bool:
         """Return whether a call of this session has the id, so that no other can get it."""
         return id in self._open or id in self._settled
@@ -502,10 +508,18 @@ class Ledger:
         return call_id
 
     def update(self, id: str, **fields: Any) -> None:
-        """Report a change; after the call's end there is nothing left to report."""
+        """Report a change; after the call's end there is nothing left to report.
+
+        A call that runs does not wait again, whatever its agent says.
+        """
         account = self._account(id)
-        if account is not None:
-            self._apply(account, ToolUpdate(id=id, **fields))
+        if account is None:
+            return
+        if fields.get("status") == PENDING and account.call.status == STARTED:
+            del fields["status"]
+            if not fields:
+                return
+        self._apply(account, ToolUpdate(id=id, **fields))
 
     def append(self, id: str, item: ToolCallContent, *, starts: bool = False) -> None:
         """Show something more, and report with it that the call runs if it starts with this.

@@ -147,10 +147,11 @@ class RelayPermissions:
     def _as_asked(self, request: PermissionRequest) -> PermissionToolCall:
         call, mirror = request.tool_call, self._relayed.mirror
         assert mirror is not None
+        known_as = mirror.announced(call)
         return PermissionToolCall(
-            mirror.announced(call),
+            known_as,
             kind=call.kind if call.kind in KINDS else "other",  # type: ignore[arg-type]
-            status="in_progress" if call.status == "in_progress" else "pending",
+            status=self._relayed.session.outlet.ledger.status_when_asked(known_as),
             title=call.title or "Tool",
             name=call.name or UNSET,
             content=mirror.content(call) or UNSET,

@@ -155,6 +155,7 @@ def test_an_intercepted_call_to_the_editors_server_is_shown_judged_and_kept(
     assert [each["event"] for each in kept if each.get("call")] == [
         "tool_started",
         *(["approval_asked", "approval_answered"] if answers else []),
+        *(["tool_progressed"] if passes else []),
         "tool_ended",
     ]
     assert TOKEN not in json.dumps([shown.updates, editor.asked, kept])

@@ -243,7 +243,7 @@ async def _asked(use: ToolUse) -> Permission:
         return PermissionToolCall(
             call.id,
             kind="switch_mode",
-            status="pending",
+            status=session.outlet.ledger.status_when_asked(call.id),
             title=PLAN_TITLE,
             name="present_plan",
             content=session.outlet.ledger.content(call.id),

@@ -263,6 +263,7 @@ def _started(name: str, event: ToolCall) -> ToolStarted:
         call=name,
         title=_title(event.title or event.name or event.kind),
         kind=_line(event.kind),
+        status="pending" if event.status == "pending" else "in_progress",
         name=None if event.name is None else _line(event.name),
         input=bounded(event.raw_input),
         locations=tuple(_line(location.path) for location in event.locations[:MOST_LISTED]),

@@ -416,6 +416,8 @@ class Interception:
         if not await exchange.judging.may_call(request):
             result = text_result(DENIED, is_error=True)
         else:
+            if not is_told:
+                exchange.telling.called(replace(call, status="in_progress"))
             result = await self._passed_on(server, tool, arguments)
         if not is_told:
             exchange.telling.called(_ended(call, result))
@@ -429,7 +431,6 @@ class Interception:
             id=known[0] if known else f"mcp-{uuid4().hex}",
             title=f"{server}: {tool}",
             kind="other",
-            status="in_progress",
             name=qualified_name(server, tool),
             raw_input=arguments,
         )

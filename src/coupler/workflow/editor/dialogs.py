@@ -268,7 +268,9 @@ class EditorFrontEnd(FrontEnd):
         known = None if wish is None else projection.known_call(place, wish.call)
         if wish is None or known is None:
             return projection.call_of(place, question)
-        return permission_tool_call(wish, projection.mask(question), *known)
+        known_as, meta = known
+        status = self._turn.session.outlet.ledger.status_when_asked(known_as)
+        return permission_tool_call(wish, projection.mask(question), known_as, status, meta)
 
     async def _scope(self, place: Place, call: str | None) -> dict[str, Any]:
         """Return the session and, once the editor knows it, the tool call that an elicitation belongs to."""
@@ -330,7 +332,11 @@ def _with_choices(question: str, answer: Input) -> str:
 
 
 def permission_tool_call(
-    wish: PermissionQuestion, question: str, known_as: str, meta: Meta
+    wish: PermissionQuestion,
+    question: str,
+    known_as: str,
+    status: Literal["pending", "in_progress"],
+    meta: Meta,
 ) -> PermissionToolCall:
     """Describe the tool call that the user is asked about; `known_as` is its id in the editor.
 
@@ -341,7 +347,7 @@ def permission_tool_call(
     return PermissionToolCall(
         known_as,
         kind=call.kind if call.kind in KINDS else "other",  # type: ignore[arg-type]
-        status="pending",
+        status=status,
         title=_line(call.title or call.name or call.kind),
         name=_line(call.name) if call.name else UNSET,
         content=(text_content(whole_text(question, "a question")), *_shown(call)),

@@ -126,7 +126,7 @@ class RunProjection:
         return PermissionToolCall(
             step.id,
             kind=step.kind,  # type: ignore[arg-type]
-            status="pending",
+            status=self._ledger.status_when_asked(step.id),
             title=title,
             content=(*asked, *shown) or UNSET,
             meta=step.origin.as_meta(),
@@ -248,7 +248,7 @@ class RunProjection:
             whole_text(started.title or "Tool", "a title"),
             started.kind if started.kind in KINDS else "other",
             meta,
-            status="in_progress",
+            status=started.status,
             name=started.name or UNSET,
             raw_input=UNSET if started.input is None else started.input,
             locations=tuple(map(ToolCallLocation, started.locations)) or UNSET,

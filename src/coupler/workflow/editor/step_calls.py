@@ -183,9 +183,6 @@ class StepCalls:
         step.is_asked = True
         if question != step.title:
             self.append(place, f"{question}\n")
-        if step.is_started:
-            step.is_started = False
-            self._ledger.update(step.id, status="pending")
 
     def permit(self, place: Place) -> None:
         """Show that a step was allowed."""

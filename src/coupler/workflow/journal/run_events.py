@@ -186,6 +186,8 @@ class ToolStarted(Happening, frozen=True, kw_only=True, tag="tool_started"):
     call: str
     title: str
     kind: str = "other"
+    status: Literal["pending", "in_progress"] = "in_progress"
+    """`pending` if it may still be asked about."""
     name: str | None = None
     input: Any = None
     locations: tuple[str, ...] = ()
