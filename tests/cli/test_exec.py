@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shlex
@@ -45,6 +46,12 @@ for prompt in prompts():
 """
 
 
+PNG = b"\x89PNG\r\n\x1a\n"
+SEES = f"""
+HELLO["agentCapabilities"] = {{"promptCapabilities": {{"image": True}}}}
+{ECHO}"""
+
+
 @pytest.fixture
 def scripted(tmp_path):
     """Agents written in a few lines; what they were sent must be valid, and none may be left running."""
@@ -80,6 +87,11 @@ def started(agent, *words):
     return forked.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
 
 
+def image_block(file):
+    data = base64.b64encode(file.read_bytes()).decode()
+    return {"type": "image", "mimeType": "image/png", "data": data, "uri": file.as_uri()}
+
+
 def prompts_of(agent):
     return [frame["params"]["prompt"][0]["text"] for frame in agent.received_of("session/prompt")]
 
@@ -112,6 +124,64 @@ class TestThePrompt:
         done = execute(scripted(ECHO), "--file", "nowhere.txt")
         assert done.returncode == 2
         assert done.stderr == "coupler exec: nowhere.txt cannot be read: No such file or directory\n"
+
+    @pytest.mark.parametrize("name", ["letter.txt", "report.pdf"])
+    def test_a_file_that_is_no_text_is_refused_before_anything_is_started(self, scripted, tmp_path, name):
+        agent, file = scripted(ECHO), tmp_path / name
+        file.write_bytes("Grüße".encode("latin-1"))
+        done = execute(agent, "read this", "--file", str(file))
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == (
+            f"coupler exec: {file} is no text in UTF-8 (byte 3): convert it, "
+            "or name its path in the prompt for the agent to read\n"
+        )
+        assert agent.noted("pid") == []
+
+    def test_bytes_on_stdin_that_are_no_text_are_replaced_and_told(self, scripted):
+        agent = scripted(ECHO)
+        done = forked.run(
+            [*EXEC, shlex.join(agent.command), "Review:", "-"],
+            input=b"Gr\xfc\xdfe",
+            capture_output=True,
+            timeout=PATIENCE,
+        )
+        assert done.stdout.decode() == "Review:\n\nGr\ufffd\ufffde\n"
+        assert done.stderr == b"coupler exec: stdin is no text in UTF-8 (byte 3): its other bytes are replaced\n"
+
+    def test_an_image_goes_to_an_agent_that_takes_images(self, scripted, tmp_path):
+        agent, file = scripted(SEES), tmp_path / "cat.png"
+        file.write_bytes(PNG)
+        done = execute(agent, "What is it?", "--file", str(file))
+        assert (done.returncode, done.stdout, done.stderr) == (0, "What is it?\n", "")
+        [prompt] = agent.received_of("session/prompt")
+        assert prompt["params"]["prompt"] == [{"type": "text", "text": "What is it?"}, image_block(file)]
+
+    def test_an_image_alone_is_a_prompt(self, scripted, tmp_path):
+        agent, file = scripted(SEES), tmp_path / "cat.png"
+        file.write_bytes(PNG)
+        assert execute(agent, "--file", str(file)).returncode == 0
+        [prompt] = agent.received_of("session/prompt")
+        assert prompt["params"]["prompt"] == [image_block(file)]
+
+    def test_an_image_is_refused_for_an_agent_that_takes_none(self, scripted, tmp_path):
+        agent, file = scripted(ECHO), tmp_path / "cat.png"
+        file.write_bytes(PNG)
+        done = execute(agent, "What is it?", "--file", str(file))
+        assert done.returncode != 0
+        assert done.stderr.startswith("coupler exec: the agent does not take images in prompts")
+        assert agent.received_of("session/prompt") == []
+
+    def test_an_image_reaches_the_agent_of_a_workflows_step(self, scripted, tmp_path):
+        agent, file = scripted(SEES), tmp_path / "cat.png"
+        file.write_bytes(PNG)
+        step = {"id": "look", "agent": shlex.join(agent.command), "prompt": "{{ inputs.about }}"}
+        flow = {"inputs": {"about": {"rest": True}}, "steps": [step]}
+        (tmp_path / "flow.yaml").write_text(json.dumps(flow))
+        done = execute("flow.yaml", "What is it?", "--file", str(file), cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        [prompt] = agent.received_of("session/prompt")
+        assert prompt["params"]["prompt"] == [{"type": "text", "text": "What is it?"}, image_block(file)]
+
 
 
 class TestFormats:

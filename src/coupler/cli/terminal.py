@@ -20,9 +20,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from coupler.cli.exit_codes import refuse
+from coupler.cli.exit_codes import print_error, refuse
+
+if TYPE_CHECKING:
+    from coupler.schema.v1 import ImageContent
 
 SESSION_PREFIX = "sess_"
 """The prefix of every session's id; the rest is random."""
@@ -50,6 +53,12 @@ LONGEST_LINE = 4096
 """Bytes of an answer; a terminal holds no more in a line."""
 
 STDIN = "-"
+
+IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""The media types that agents take as images."""
+
+LARGEST_IMAGE = 5 * 1024 * 1024
+"""Bytes of an image in a prompt."""
 
 BACKUP_SUFFIX = "before-coupler"
 """The suffix of a backup's name; those after the first also have a number."""
@@ -248,20 +257,62 @@ class QuestionTerminal:
 
 
 def read_text_argument(file: str, program: str) -> str:
-    """Reads the text of a file that the command line names, or of stdin; failure ends the program."""
+    """Reads the text of a file that the command line names, or of stdin; failure ends the program.
+
+    What is piped may be a log or a diff with a few bytes of another encoding, so these are only told.
+    """
+    content = _read_argument(file, program)
     try:
-        if file == STDIN:
-            return sys.stdin.buffer.read().decode("utf-8", "replace")
-        return Path(file).read_text(encoding="utf-8", errors="replace")
+        return content.decode()
+    except UnicodeDecodeError as error:
+        where = f"is no text in UTF-8 (byte {error.start + 1})"
+        if file != STDIN:
+            convert = "convert it, or name its path in the prompt for the agent to read"
+            refuse(f"{file} {where}: {convert}", program)
+        print_error(f"stdin {where}: its other bytes are replaced", program)
+        return content.decode("utf-8", "replace")
+
+
+def read_image_argument(file: str, program: str) -> ImageContent | None:
+    """Reads a file that the command line names if it is an image by its name; failure ends the program."""
+    kind = image_type(file)
+    if file == STDIN or kind is None:
+        return None
+    content = _read_argument(file, program)
+    if len(content) > LARGEST_IMAGE:
+        refuse(f"{file} is too large: images have {LARGEST_IMAGE // 2**20} MiB at most", program)
+    return image_content(content, kind, Path(file).absolute())
+
+
+def image_type(name: str) -> str | None:
+    """Returns the media type of an image that agents take, by its file's name; None for other files."""
+    import mimetypes
+
+    kind = mimetypes.guess_type(name)[0]
+    return kind if kind in IMAGES else None
+
+
+def image_content(content: bytes, kind: str, path: Path) -> ImageContent:
+    """Returns an image as a block of a prompt."""
+    import base64
+
+    from coupler.schema.v1 import ImageContent
+
+    return ImageContent(base64.b64encode(content).decode(), kind, uri=path.as_uri())
+
+
+def _read_argument(file: str, program: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
     except OSError as error:
         refuse(f"{file} cannot be read: {error.strerror}", program)
 
 
 def read_json_argument(file: str, option: str, program: str) -> Any:
     """Reads the JSON in a file that an option names; failure ends the program."""
-    text = read_text_argument(file, program)
+    content = _read_argument(file, program)
     try:
-        return json.loads(text)
+        return json.loads(content)
     except (ValueError, RecursionError) as error:
         refuse(f"{option}: {file} is no JSON: {error}", program)
 

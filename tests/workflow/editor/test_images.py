@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import forked
 from agent.sessions.steps import reopen
 from agent.steps import leave, still_serves
 from client.stage import Scripted
@@ -263,3 +265,27 @@ def test_a_served_workflow_advertises_images_while_a_step_can_take_them(
         assert ("error" in answer) is not takes, answer
 
     assert prompts_of(agent) == [[text("go"), IMAGE]] * 2
+
+
+def test_an_image_that_is_mentioned_in_a_chat_reaches_the_agent_of_the_step(
+    script: Script, tmp_path: Path
+) -> None:
+    agent = script(SEES)
+    (tmp_path / "cat.png").write_bytes(b"\x89PNG")
+    step = {"id": "look", "agent": shlex.join(agent.command), "prompt": "{{ inputs.about }}"}
+    flow = {"inputs": {"about": {"rest": True}}, "steps": [step]}
+    (tmp_path / "flow.yaml").write_text(json.dumps(flow))
+
+    done = forked.run(
+        [*COUPLER, "chat", "flow.yaml"],
+        cwd=tmp_path,
+        input="look at @cat.png\n",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+    assert "cat.png goes along as an image" in done.stdout
+    uri = (tmp_path / "cat.png").as_uri()
+    image = {"type": "image", "mimeType": "image/png", "data": "iVBORw==", "uri": uri}
+    assert prompts_of(agent) == [[text("look at @cat.png"), image]]

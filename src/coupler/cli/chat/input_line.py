@@ -6,7 +6,6 @@ is mentioned with an @ is attached in the richest form that the agent accepts.
 
 from __future__ import annotations
 
-import base64
 import difflib
 import mimetypes
 import os
@@ -19,13 +18,12 @@ from typing import TypeAlias
 from msgspec import UNSET, Struct
 
 from coupler.cli.chat.rendering import Listing, ListingItem
-from coupler.cli.terminal import one_line, size
+from coupler.cli.terminal import LARGEST_IMAGE, image_content, image_type, one_line, size
 from coupler.client.session import RemoteSettings, values_of
 from coupler.schema.v1 import (
     AvailableCommand,
     ContentBlock,
     EmbeddedResource,
-    ImageContent,
     PromptCapabilities,
     ResourceLink,
     SessionConfigBoolean,
@@ -39,10 +37,6 @@ MOST_FILES = 50
 
 LARGEST_TEXT = 256 * 1024
 """Bytes of a file that goes along with the prompt; a larger one is linked."""
-
-LARGEST_IMAGE = 5 * 1024 * 1024
-
-IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 _WORD = re.compile(r"/(\S*)")
 _ARGUMENT = re.compile(r"/(mode|model|option|load)\s+(\S*)")
@@ -170,8 +164,9 @@ def _attachment(path: Path, accepts: PromptCapabilities) -> Attachment:
     try:
         if path.is_dir():
             return _link(path, None)
-        if kind in IMAGES and accepts.image and path.stat().st_size <= LARGEST_IMAGE:
-            return _image(path, kind)
+        image = image_type(path.name) if accepts.image else None
+        if image is not None and path.stat().st_size <= LARGEST_IMAGE:
+            return _image(path, image)
         if accepts.embedded_context and path.stat().st_size <= LARGEST_TEXT:
             return _embedded(path, kind)
     except (OSError, UnicodeDecodeError):
@@ -179,9 +174,9 @@ def _attachment(path: Path, accepts: PromptCapabilities) -> Attachment:
     return _link(path, kind)
 
 
-def _image(path: Path, kind: str | None) -> Attachment:
+def _image(path: Path, kind: str) -> Attachment:
     content = path.read_bytes()
-    block = ImageContent(base64.b64encode(content).decode(), kind or "", uri=path.as_uri())
+    block = image_content(content, kind, path)
     return Attachment(block, f"{path.name} goes along as an image ({size(len(content))}).")
 
 

@@ -26,6 +26,7 @@ from coupler.cli.terminal import (
     QuestionTerminal,
     clean,
     one_line,
+    read_image_argument,
     read_json_argument,
     read_text_argument,
     terminal_safe_json,
@@ -60,6 +61,7 @@ from coupler.events import (
     Usage,
 )
 from coupler.permission.action import option_label
+from coupler.schema.v1 import TextContent
 
 if TYPE_CHECKING:
     from coupler.cli.chat.dialogs import Dialogs
@@ -67,7 +69,7 @@ if TYPE_CHECKING:
     from coupler.client.errors import AgentError
     from coupler.client.policy import Decide, Decision, PermissionRequest, Policy, Verdict
     from coupler.client.reply import Budget, Reply
-    from coupler.schema.v1 import McpServer
+    from coupler.schema.v1 import ContentBlock, McpServer
 
 
 T = TypeVar("T")
@@ -583,7 +585,7 @@ class ExecOptions:
     """The checked options."""
 
     agent: str
-    prompt: str
+    prompt: str | list[ContentBlock]
     format: str = "text"
     schema: dict[str, Any] | None = None
     cwd: str = "."
@@ -605,8 +607,11 @@ class ExecOptions:
     fail_on_denial: bool = False
 
 
-def prompt_of(words: Sequence[str], files: Sequence[str]) -> str:
-    """Builds the prompt: the words that were given, what was piped in place of `-`, and files, set apart."""
+def prompt_of(words: Sequence[str], files: Sequence[str]) -> str | list[ContentBlock]:
+    """Builds the prompt: the words that were given, what was piped in place of `-`, and files, set apart.
+
+    Files are text, and of one text with the words, or images.
+    """
     if not words and not files:
         if sys.stdin.isatty():
             refuse('say what to ask, as in: coupler exec claude "Summarise README.md"', PROGRAM)
@@ -619,8 +624,17 @@ def prompt_of(words: Sequence[str], files: Sequence[str]) -> str:
             parts += [[read_text_argument(STDIN, PROGRAM)], []]
         else:
             parts[-1].append(word)
-    texts = [" ".join(part) for part in parts] + [read_text_argument(file, PROGRAM) for file in files]
+    texts = [" ".join(part) for part in parts]
+    images: list[ContentBlock] = []
+    for file in files:
+        image = read_image_argument(file, PROGRAM)
+        if image is None:
+            texts.append(read_text_argument(file, PROGRAM))
+        else:
+            images.append(image)
     prompt = "\n\n".join(text for text in texts if text.strip())
+    if images:
+        return [TextContent(prompt), *images] if prompt else images
     if not prompt:
         refuse("the prompt is empty: say what to ask, after the agent or on stdin", PROGRAM)
     return prompt
