@@ -160,6 +160,7 @@ class AgentConnection:
         except RpcError as error:
             # Like a target that cannot be imported: the sessions say why, where editors show it.
             log.error("%s", error.message)
+            self._sessions.logged_failure = error.message
         except Exception:
             log.exception("what is behind the agent could not be started")
         else:

@@ -69,6 +69,8 @@ class Sessions:
         self._coming: dict[str, Session] = {}
         self._open: dict[str, Session] = {}
         self._archive: Archive | None = None
+        self.logged_failure: str | None = None
+        """The reason why what is behind the agent did not start, if it was logged: each session has it."""
 
     def __iter__(self) -> Iterator[Session]:
         return iter([*self._open.values()])
@@ -284,7 +286,8 @@ class Sessions:
             raise
         except BaseException as error:
             if isinstance(error, RpcError):  # somebody has put it into words
-                log.error("the agent could not be made: %s", error.message)
+                if error.message != self.logged_failure:
+                    log.error("the agent could not be made: %s", error.message)
             else:
                 log.error("the agent could not be made", exc_info=error)
             await session.end_servers()

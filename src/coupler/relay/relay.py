@@ -70,8 +70,9 @@ class Relay:
 
     def make_factory(self) -> AgentFactory:
         """Make the factory of its sessions."""
+        ours = initialize_response(_Accepting(()), self._options)
         return AgentFactory(
-            initialize_response(_Accepting(()), self._options),
+            msgspec.structs.replace(ours, agent_info=self._info(ours.agent_info or None)),
             self.agent_for,
             identity=f"{IDENTITY}:{self.words}",
             store=self._options.store,
