@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -254,6 +255,25 @@ class TestBeginning:
         errors = Library(".").check("first").errors
         assert errors == ()
         assert workflows("list").stdout.split("\t")[:3] == ["first", "project", "ready"]
+
+    @pytest.mark.parametrize("has_repository", [False, True], ids=["no repository", "no commit"])
+    def test_an_agent_that_has_no_change_to_review_says_so_in_a_sentence(
+        self, tmp_path, monkeypatch, has_repository
+    ):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+        if has_repository:
+            subprocess.run(["git", "init", "-q"], check=True)
+        assert workflows("new", "first", "--template", "agent").exit_code == 0
+
+        done = forked.run([*COUPLER, "run", "first"], capture_output=True, text=True, timeout=PATIENCE)
+
+        assert done.returncode == 3
+        assert (
+            "coupler run: diff: The command ended with exit code 1: "
+            "This directory is in no git repository with a commit.\n"
+        ) in done.stderr
+        assert "usage" not in done.stderr
 
     def test_a_file_or_a_name_that_is_taken_is_left_alone(self, directory):
         (directory / "first.yaml").write_text("name: other\nsteps: [{run: make}]\n")

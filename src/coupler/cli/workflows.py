@@ -83,7 +83,12 @@ inputs:
 
 steps:
   - id: diff
-    run: git diff HEAD
+    run: |
+      if ! git rev-parse --quiet --verify HEAD >/dev/null 2>&1; then
+        echo "This directory is in no git repository with a commit." >&2
+        exit 1
+      fi
+      git diff HEAD
 
   - if: not steps.diff.stdout | trim
     stop: Nothing has changed.
