@@ -39,6 +39,12 @@ def act(path):
     return f"The answer was {chosen}."
 
 
+def ask_only(path):
+    """Ask about a call, and say nothing else of it."""
+    call = {"title": f"Edit {path}", "kind": "edit", "locations": [{"path": path}]}
+    return f"The answer was {outcome(asked(permission('p1', **call)))}."
+
+
 def told(answer):
     return json.dumps(answer.get("result", answer.get("error", {}).get("message")))
 
@@ -54,6 +60,8 @@ def work(prompt, word, about):
     match word:
         case "act":
             return act(about), "end_turn"
+        case "ask-only":
+            return ask_only(about), "end_turn"
         case "read":
             return told(asked(request("r1", "fs/read_text_file", sessionId="s1", path=about))), "end_turn"
         case "write":

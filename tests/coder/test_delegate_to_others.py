@@ -319,6 +319,21 @@ class TestShowing:
         assert delegated(at, f"act {tmp_path}/secret.txt", reply=answering())[1].endswith("was no.")
         assert len(at.asked) == 1
 
+    @pytest.mark.parametrize(
+        ("name", "reason"), [("a.txt", "not permitted by the user"), ("secret.txt", "is denied by")]
+    )
+    def test_a_call_that_it_only_asks_about_fails_with_the_reason_of_the_no(
+        self, delegating, tmp_path, name, reason
+    ):
+        at = delegating()
+
+        content = delegated(at, f"ask-only {tmp_path}/{name}", reply=answering(agents="no"))[1]
+
+        assert content == "The answer was no."
+        (edit,) = nested_in(at.calls, "call_1_0")
+        assert edit["status"] == "failed"
+        assert reason in text_of(edit)
+
     def test_two_with_the_same_ids_are_not_mixed_up(self, delegating, tmp_path):
         at = delegating()
         tasks = [("delegate", {"task": f"act {tmp_path}/{name}.txt", "agent": "other"}) for name in "ab"]

@@ -262,6 +262,7 @@ class RemoteTask:
         try:
             await self._shown.finish()
             if turn is not None and turn.is_alive:
+                self.guard.end_turn()
                 self._shown.settle("the agent has ended")
                 with contextlib.suppress(RpcError):
                     await release(self)
