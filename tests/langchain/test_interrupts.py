@@ -74,6 +74,29 @@ class TestReviews:
         assert answers == [["success", "by me"]]
         assert at.calls["call_1_0"]["status"] == "completed"
 
+    @pytest.mark.parametrize("allowed", ["True", '{"allowed_decisions": ["approve", "reject"]}'])
+    def test_a_rejection_carries_a_reason(self, order, form, allowed):
+        at = self.order(order, form, allowed, forms=True)
+
+        ((status, told),) = at.does(
+            WRITE, reply=lambda frame: "why_not" if "options" in frame["params"] else accepted(value="it is late")
+        )
+
+        assert status == "error"
+        assert told.endswith("with reason: it is late")
+        assert at.calls["call_1_0"]["status"] == "failed"
+        assert "Why not?" in at.asked[1]["params"]["message"]
+
+    def test_a_reason_that_is_not_given_is_a_rejection_all_the_same(self, order, form):
+        at = self.order(order, form, forms=True)
+
+        ((status, told),) = at.does(
+            WRITE, reply=lambda frame: "why_not" if "options" in frame["params"] else {"action": "decline"}
+        )
+
+        assert status == "error"
+        assert "not permitted by the user" in told
+
     def test_only_decisions_that_the_review_allows_are_offered(self, order, form):
         at = self.order(order, form, '{"allowed_decisions": ["approve", "edit"]}', forms=True)
 

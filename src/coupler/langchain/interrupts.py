@@ -280,7 +280,7 @@ async def _review(interrupt: Interrupt[Any], current: Current) -> Any:
             effect="ask",
             decisions=each.allowed,
             message=each.description,
-            can_wait=True,
+            more_to_say=True,
         )
         for each in reviews
     )

@@ -62,6 +62,14 @@ DECISION_OPTIONS = {
 }
 NEED_FORMS = frozenset({"edit", "respond"})
 
+WHY_NOT = "why_not"
+"""The option with which the user rejects a call and says why, in a form."""
+
+REASON_QUESTION = "Why not? The model reads it."
+
+FILLED_IN = {"respond": RESULT_QUESTION, WHY_NOT: REASON_QUESTION}
+"""The questions for a text, by the options that need one."""
+
 IN_CHAT = "chat"
 """The option with which the user decides in the chat, where more can be said than in a dialog."""
 
@@ -83,13 +91,13 @@ async def permit(
     decisions: Collection[DecisionName] = USUAL_DECISIONS,
     because: str | None = None,
     message: str | None = None,
-    can_wait: bool = False,
+    more_to_say: bool = False,
 ) -> ToolDecision:
     """Decide about a call.
 
     Without an `effect` a tool runs unless the user has said otherwise; one that asks for itself is left to
-    do so. `because` says whose wish a denial is, `message` is shown with a question. If the decision
-    `can_wait` for the next prompt, a user without forms may make it in the chat.
+    do so. `because` says whose wish a denial is, `message` is shown with a question. With `more_to_say`, as in
+    a review, a rejection may have a reason, and a user without forms may decide in the chat.
     """
     args = dict(call["args"])
     if effect == "deny":
@@ -97,7 +105,7 @@ async def permit(
     if not current.is_on_loop:
         # A plain tool may run an agent in a loop of its own, and the user is asked from the turn's.
         wishes: dict[str, Any] = {"effect": effect, "decisions": decisions, "message": message}
-        wishes["can_wait"] = can_wait
+        wishes["more_to_say"] = more_to_say
         return await current.on_loop(permit(current, call, tool, **wishes))
     calls, parent = current.calls, current.call_id
     key = calls.key(call["id"] or "", parent)
@@ -112,7 +120,7 @@ async def permit(
         return ToolDecision("reject", args, calls.refused[key])
     if effect is None and (asks_for_itself(tool) or key in calls.permitted):
         return ToolDecision("approve", args)
-    dialog = ToolDialog(current, key, call, tool, decisions, message, can_wait=can_wait)
+    dialog = ToolDialog(current, key, call, tool, decisions, message, more_to_say=more_to_say)
     return await _decided(current, key, call, tool, effect, dialog)
 
 
@@ -131,7 +139,7 @@ async def _decided(
     )
     if permission.option == IN_CHAT:
         return ToolDecision("reject", args, is_open=True)
-    if permission.option in NEED_FORMS:
+    if permission.option in NEED_FORMS or permission.option == WHY_NOT:
         return await _filled_in(current, key, call, tool, permission.option)
     if not permission.is_given:
         return ToolDecision("reject", args, permission.reason)
@@ -226,7 +234,7 @@ class ToolDialog:
         decisions: Collection[DecisionName],
         message: str | None,
         *,
-        can_wait: bool = False,
+        more_to_say: bool = False,
     ) -> None:
         self.was_asked = False
         """True once there was a question."""
@@ -236,7 +244,7 @@ class ToolDialog:
         self._tool = tool
         self._decisions = decisions
         self._message = message
-        self._can_wait = can_wait
+        self._has_more_to_say = more_to_say
 
     async def __call__(self, verdict: Verdict) -> Permission:
         if self._key in self._current.calls.approved:
@@ -248,10 +256,12 @@ class ToolDialog:
         ]
         more: tuple[PermissionOption, ...] = ()
         said = [words for name, words in SAID_IN_CHAT.items() if name in self._decisions]
-        if self._can_wait and not has_forms and said:
+        if self._has_more_to_say and not has_forms and said:
             more = (PermissionOption(IN_CHAT, f"In the chat: {', '.join(said)}", "reject_once"),)
         elif offered in ([], ["reject"]):
             return Permission(False, NO_FORMS if NEED_FORMS & {*self._decisions} else NOT_BY_THE_USER)
+        elif self._has_more_to_say and "reject" in offered:
+            more = (PermissionOption(WHY_NOT, "Reject, and say why", "reject_once"),)
         # Yes and no are the usual question, with all that can be remembered of the answer.
         own: tuple[PermissionOption, ...] = ()
         if {*offered} != {*USUAL_DECISIONS}:
@@ -288,9 +298,10 @@ class ToolDialog:
 async def _filled_in(
     current: Current, key: str, call: ToolCall, tool: BaseTool | None, option: str | None
 ) -> ToolDecision:
-    """Decide by what the user fills in: other arguments, or a result in the tool's place."""
+    """Decide by what the user fills in: other arguments, a result in the tool's place, or why it is not to run."""
     args, name = dict(call["args"]), call["name"]
-    form: Any = str if option == "respond" else arguments_form(tool, args)
+    question = FILLED_IN.get(option or "")
+    form: Any = arguments_form(tool, args) if question is None else str
     if form is None:
         _go_on(current.calls, key, name, args)  # there is nothing that could be changed
         return ToolDecision("approve", args)
@@ -298,15 +309,15 @@ async def _filled_in(
     kind = current.presentation.kind(name, tool, args)
     async with JoinedCall(current, key, title, kind=kind, name=name):
         try:
-            answer = await current.turn.ask(
-                f"{title}\n\n{RESULT_QUESTION}" if option == "respond" else title, form
-            )
+            answer = await current.turn.ask(title if question is None else f"{title}\n\n{question}", form)
         except ValueError as error:
             return ToolDecision("reject", args, f"not permitted: the user could not be asked: {error}")
     if not answer.accepted:
         return ToolDecision("reject", args, NOT_BY_THE_USER)
     if option == "respond":
         return ToolDecision("respond", args, str(answer.value))
+    if option == WHY_NOT:
+        return ToolDecision("reject", args, str(answer.value).strip() or NOT_BY_THE_USER)
     return await changed_by_user(current, key, call, tool, dict(answer.value or args))
 
 
