@@ -71,7 +71,9 @@ def _statuses(client: RawClient, request: Frame, answer: str) -> list[str]:
             statuses.append(f"asked {params['toolCall'].get('status')}")
             kind = "allow_once" if answer == "yes" else "reject_once"
             [chosen] = [each["optionId"] for each in params["options"] if each["kind"] == kind]
-            client.send({"id": frame["id"], "result": {"outcome": {"outcome": "selected", "optionId": chosen}}})
+            client.send(
+                {"id": frame["id"], "result": {"outcome": {"outcome": "selected", "optionId": chosen}}}
+            )
         elif (update := params["update"])["sessionUpdate"].startswith("tool_call"):
             if update["toolCallId"].endswith("c1") and "status" in update:
                 statuses.append(update["status"])

@@ -146,7 +146,9 @@ class TestThePrompt:
             timeout=PATIENCE,
         )
         assert done.stdout.decode() == "Review:\n\nGr\ufffd\ufffde\n"
-        assert done.stderr == b"coupler exec: stdin is no text in UTF-8 (byte 3): its other bytes are replaced\n"
+        assert (
+            done.stderr == b"coupler exec: stdin is no text in UTF-8 (byte 3): its other bytes are replaced\n"
+        )
 
     def test_an_image_goes_to_an_agent_that_takes_images(self, scripted, tmp_path):
         agent, file = scripted(SEES), tmp_path / "cat.png"
@@ -181,7 +183,6 @@ class TestThePrompt:
         assert (done.returncode, done.stderr) == (0, "")
         [prompt] = agent.received_of("session/prompt")
         assert prompt["params"]["prompt"] == [{"type": "text", "text": "What is it?"}, image_block(file)]
-
 
 
 class TestFormats:

@@ -79,7 +79,8 @@ class TestReviews:
         at = self.order(order, form, allowed, forms=True)
 
         ((status, told),) = at.does(
-            WRITE, reply=lambda frame: "why_not" if "options" in frame["params"] else accepted(value="it is late")
+            WRITE,
+            reply=lambda frame: "why_not" if "options" in frame["params"] else accepted(value="it is late"),
         )
 
         assert status == "error"
@@ -620,6 +621,113 @@ class TestReviewsInTheChat:
         answers = json.loads(at.says("no: not now"))
         assert answers[0] == ["success", "done"]
         assert answers[1][1].endswith("with reason: not now")
+
+
+INBOX_TOOL = """
+@tool
+async def send(to: str, text: str) -> str:
+    "Send a message."
+    about = {{"action": "send", "args": {{"to": to, "text": text}}}}
+    request = {{"action_request": about, "config": {config}, "description": "Is it polite?"}}
+    (answer,) = interrupt({value})
+    return json.dumps(answer)
+
+agent = agent_with(tools=[send])
+"""
+INBOX_NODE = """
+from langchain_core.messages import AIMessage
+from langgraph.graph import START, MessagesState, StateGraph
+
+def review(state):
+    about = {{"action": "Send the letter", "args": {{"to": "Ann"}}}}
+    request = {{"action_request": about, "config": {config}, "description": "Is it polite?"}}
+    return {{"messages": [AIMessage(json.dumps(interrupt({value})))]}}
+
+agent = StateGraph(MessagesState).add_node("review", review).add_edge(START, "review").compile()
+"""
+SEND = ("send", {"to": "Ann", "text": "Hi"})
+
+
+def inbox(*allowed):
+    names = ("ignore", "respond", "edit", "accept")
+    return (
+        json.dumps({f"allow_{name}": name in allowed for name in names})
+        .replace("true", "True")
+        .replace("false", "False")
+    )
+
+
+ALL = inbox("ignore", "respond", "edit", "accept")
+
+
+@pytest.mark.parametrize("value", ["[request]", "request"])
+class TestAgentInbox:
+    """Interrupts as Agent Inbox answers them are reviews."""
+
+    @pytest.mark.parametrize(
+        ("option", "filled", "answer"),
+        [
+            ("approve", None, {"type": "accept", "args": None}),
+            ("reject", None, {"type": "ignore", "args": None}),
+            ("respond", {"value": "Not today"}, {"type": "response", "args": "Not today"}),
+            ("why_not", {"value": "rude"}, {"type": "response", "args": "The call was not run: rude."}),
+            (
+                "edit",
+                {"to": "Bob", "text": "Hi"},
+                {"type": "edit", "args": {"action": "send", "args": {"to": "Bob", "text": "Hi"}}},
+            ),
+        ],
+        ids=lambda row: row if isinstance(row, str) else "",
+    )
+    def test_a_tool_gets_what_the_user_has_decided(self, order, value, option, filled, answer):
+        at = order(INBOX_TOOL.format(config=ALL, value=value), forms=True)
+
+        ((status, told),) = at.does(
+            SEND, reply=lambda frame: option if "options" in frame["params"] else accepted(**(filled or {}))
+        )
+
+        assert (status, json.loads(told)) == ("success", answer)
+        asked = at.asked[0]["params"]["toolCall"]
+        assert asked["toolCallId"] == "call_1_0"
+        assert "Is it polite?" in text_of(asked)
+        (call,) = at.calls.values()
+        assert call["status"] == "completed"
+
+    @pytest.mark.parametrize(
+        ("option", "answer", "status"),
+        [("approve", "accept", "completed"), ("reject", "ignore", "failed")],
+    )
+    def test_a_node_that_is_no_tool_is_asked_about_as_a_call(self, order, value, option, answer, status):
+        at = order(INBOX_NODE.format(config=ALL, value=value), forms=True)
+
+        assert json.loads(at.says("go", reply=option)) == [{"type": answer, "args": None}]
+        (call,) = at.calls.values()
+        assert (call["status"], call["rawInput"]) == (status, {"to": "Ann"})
+
+    def test_what_is_not_allowed_is_not_offered_and_a_no_is_never_a_yes(self, order, value):
+        at = order(INBOX_NODE.format(config=inbox("accept", "edit"), value=value), forms=True)
+
+        no = {"outcome": {"outcome": "cancelled"}}
+        assert json.loads(at.says("go", reply=no)) == [{"type": "ignore", "args": None}]
+        assert {"approve", "edit"} <= set(offered(at.asked[0])) <= {"approve", "edit", "allow_always"}
+
+    def test_each_of_two_questions_about_the_same_is_a_call(self, order, value):
+        source = INBOX_NODE.format(config=ALL, value=value)
+        twice = f"[interrupt({value}), interrupt({value})]"
+        at = order(source.replace(f"interrupt({value})", twice), forms=True)
+
+        answers = json.loads(at.says("go", reply=lambda frame: ["approve", "reject"][len(at.asked) - 1]))
+
+        assert [each[0]["type"] for each in answers] == ["accept", "ignore"]
+        assert [call["status"] for call in at.calls.values()] == ["completed", "failed"]
+
+    def test_without_forms_more_is_said_in_the_chat(self, order, value):
+        at = order(INBOX_NODE.format(config=ALL, value=value))
+
+        question = at.says("go", reply="chat")
+
+        assert "Is it polite?" in question
+        assert json.loads(at.says("respond: Not today")) == [{"type": "response", "args": "Not today"}]
 
 
 def test_a_question_that_is_declined_ends_the_turn_and_the_next_prompt_begins_anew(order):

@@ -1,7 +1,7 @@
 """Answers the interrupts of a graph: reviews of tool calls, and questions of the author's own.
 
-Reviews (LangChain's HumanInTheLoopMiddleware, all calls of a model at once or each by itself) are
-permissions: the session's engine decides, and the user is asked under the call's own id. Any other value is
+Reviews (LangChain's HumanInTheLoopMiddleware, all calls of a model at once or each by itself, and requests as
+LangChain's Agent Inbox answers them) are permissions: the session's engine decides, and the user is asked under the call's own id. Any other value is
 a question, with a form of the interrupt's schema. A client without forms gets a choice as a dialog; other
 questions are put into the chat, one a turn: the turn ends, and the next prompt is the answer, which
 `answers` reads. So are reviews that their user wants to say more about than a dialog has options for. A
@@ -65,6 +65,17 @@ REVIEW_ANSWERS = {
     "respond": "- `respond: text`, which the model reads as the result; the tool does not run",
 }
 """How each decision is written in the chat."""
+
+INBOX_DECISIONS: dict[str, DecisionName] = {
+    "allow_accept": "approve",
+    "allow_edit": "edit",
+    "allow_ignore": "reject",
+    "allow_respond": "respond",
+}
+"""The decisions that the config of an Agent Inbox request allows."""
+
+MADE_UP = "review_"
+"""Prefix of the ids of calls that are shown for a review and that no model has made."""
 
 LONGEST_ARGUMENT = 500
 """Characters of an argument that a question in the chat shows."""
@@ -200,13 +211,15 @@ async def _all(works: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
 
 
 def _answer(interrupt: Interrupt[Any], current: Current) -> Coroutine[Any, Any, Any]:
-    value = interrupt.value
-    return _review(interrupt, current) if _is_batch(value) or _is_single(value) else ask(interrupt, current)
+    return _review(interrupt, current) if _is_review(interrupt.value) else ask(interrupt, current)
 
 
 def _is_for_chat(interrupt: Interrupt[Any], current: Current) -> bool:
-    is_review = _is_batch(interrupt.value) or _is_single(interrupt.value)
-    return not is_review and would_ask_in_chat(current.turn, _form(_posed(interrupt)[1]))
+    return not _is_review(interrupt.value) and would_ask_in_chat(current.turn, _form(_posed(interrupt)[1]))
+
+
+def _is_review(value: object) -> bool:
+    return _is_batch(value) or _is_single(value) or bool(_inbox_requests(value))
 
 
 def _is_batch(value: object) -> bool:
@@ -233,6 +246,25 @@ def _is_single(value: object) -> bool:
     )
 
 
+def _inbox_requests(value: object) -> list[Mapping[str, Any]]:
+    """Return the requests of a value that Agent Inbox would show: one, or a list; none if it is another."""
+    requests = value if isinstance(value, list | tuple) else [value]
+    return [*requests] if all(map(_is_inbox_request, requests)) else []
+
+
+def _is_inbox_request(value: object) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    action, config = value.get("action_request"), value.get("config")
+    return (
+        isinstance(action, Mapping)
+        and isinstance(action.get("action"), str)
+        and isinstance(action.get("args"), Mapping)
+        and isinstance(config, Mapping)
+        and any(config.get(name) is True for name in INBOX_DECISIONS)
+    )
+
+
 class _Review(NamedTuple):
     """A call that is reviewed, and the decisions that its author allows."""
 
@@ -253,6 +285,8 @@ def _reviews(interrupt: Interrupt[Any], current: Current, ids: Sequence[str] | N
         call: ToolCall = {"name": name, "args": args, "id": call_id, "type": "tool_call"}
         allowed = _known(_decisions_in(interrupt.response_schema)) or USUAL_DECISIONS
         return [_Review(call, allowed, _own_words(value.get("description")))]
+    if requests := _inbox_requests(value):
+        return _inbox_reviews(requests, current, ids)
     by_name = {
         str(config.get("action_name")): _known(config.get("allowed_decisions") or USUAL_DECISIONS)
         for config in value["review_configs"]
@@ -265,6 +299,21 @@ def _reviews(interrupt: Interrupt[Any], current: Current, ids: Sequence[str] | N
         if ids:
             call["id"] = ids[at]
         allowed = by_name.get(request["name"], USUAL_DECISIONS)
+        found.append(_Review(call, allowed, _own_words(request.get("description"))))
+    return found
+
+
+def _inbox_reviews(
+    requests: Sequence[Mapping[str, Any]], current: Current, ids: Sequence[str] | None
+) -> list[_Review]:
+    taken: set[str] = set()
+    found = []
+    for at, request in enumerate(requests):
+        action, config = request["action_request"], request["config"]
+        call = _waiting_call({"name": action["action"], "args": action["args"]}, current, taken)
+        if ids:
+            call["id"] = ids[at]
+        allowed = _known([name for key, name in INBOX_DECISIONS.items() if config.get(key) is True])
         found.append(_Review(call, allowed, _own_words(request.get("description"))))
     return found
 
@@ -294,9 +343,38 @@ async def _review(interrupt: Interrupt[Any], current: Current) -> Any:
 
 def _told(
     interrupt: Interrupt[Any], reviews: list[_Review], decisions: list[ToolDecision], current: Current
-) -> dict[str, Any]:
-    told = [each.told(decision, current) for each, decision in zip(reviews, decisions, strict=True)]
+) -> dict[str, Any] | list[dict[str, Any]]:
+    made = [*zip(reviews, decisions, strict=True)]
+    if _inbox_requests(interrupt.value):
+        for review, decision in made:
+            _settle_if_made_up(review.call, decision, current)
+        return [_as_told_by_inbox(review, decision) for review, decision in made]
+    told = [review.told(decision, current) for review, decision in made]
     return told[0] if _is_single(interrupt.value) else {"decisions": told}
+
+
+def _as_told_by_inbox(review: _Review, decision: ToolDecision) -> dict[str, Any]:
+    """Convert a decision to what Agent Inbox would send. A no is never a yes, also where none is allowed."""
+    if decision.name == "respond":
+        return {"type": "response", "args": decision.text}
+    if decision.name == "reject":
+        reason = decision.text or NOT_BY_THE_USER
+        if "respond" in review.allowed and ("reject" not in review.allowed or reason != NOT_BY_THE_USER):
+            return {"type": "response", "args": f"The call was not run: {reason}."}
+        return {"type": "ignore", "args": None}
+    if decision.name == "edit" or "approve" not in review.allowed:
+        return {"type": "edit", "args": {"action": review.call["name"], "args": decision.args}}
+    return {"type": "accept", "args": None}
+
+
+def _settle_if_made_up(call: ToolCall, decision: ToolDecision, current: Current) -> None:
+    """End a call that was only shown for its review: a node has asked, and no tool will tell its end."""
+    key = call["id"] or ""
+    if key.startswith(MADE_UP) and current.calls.is_open(key):
+        if decision.name == "reject":
+            current.calls.settle(key, "failed", reason=decision.text or NOT_BY_THE_USER)
+        else:
+            current.calls.settle(key, "completed", reason=decision.text or None)
 
 
 async def _ask_review(interrupt: Interrupt[Any], open_review: dict[str, Any], current: Current) -> None:
@@ -388,7 +466,10 @@ def _waiting_call(request: Mapping[str, Any], current: Current, taken: set[str])
     calls = current.calls
     waiting = [each for each in calls.open_ids if each not in taken and calls.name(each) == name]
     exact = [each for each in waiting if calls.arguments(each) == args]
-    call_id = next(iter(exact or waiting), f"review_{name}_{len(taken)}")
+    call_id = next(iter(exact or waiting), None)
+    if call_id is None:
+        call_id = f"{MADE_UP}{name}_{len(taken)}"
+        calls.free(call_id)  # the same may have been asked before
     taken.add(call_id)
     return {"name": name, "args": args, "id": call_id, "type": "tool_call"}
 

@@ -97,7 +97,9 @@ OpenSession = Callable[["RemoteAgent"], Awaitable["RemoteSession"]]
 )
 @click.argument("agent")
 @click.argument("prompt", nargs=-1)
-@click.option("--file", "files_read", multiple=True, metavar="FILE", help="Add a file to the prompt: text, or an image.")
+@click.option(
+    "--file", "files_read", multiple=True, metavar="FILE", help="Add a file to the prompt: text, or an image."
+)
 @click.option(
     "--format",
     type=click.Choice(FORMATS),
