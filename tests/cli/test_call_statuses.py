@@ -74,7 +74,6 @@ def _statuses(client: RawClient, request: Frame, answer: str) -> list[str]:
             client.send(
                 {"id": frame["id"], "result": {"outcome": {"outcome": "selected", "optionId": chosen}}}
             )
-        elif (update := params["update"])["sessionUpdate"].startswith("tool_call"):
-            if update["toolCallId"].endswith("c1") and "status" in update:
-                statuses.append(update["status"])
+        elif "status" in (update := params["update"]) and update["toolCallId"].endswith("c1"):
+            statuses.append(update["status"])
     return statuses

@@ -264,7 +264,7 @@ class GraphRun:
             self._session.state = {**rest, "checkpoint": noted, "below": True, "not_begun": not_begun}
 
     async def _calls_that_never_ran(self) -> list[str]:
-        """Return the ids of the calls that a kill has ended before they were permitted, or begun otherwise."""
+        """Return the ids of calls that were not permitted, and had not begun otherwise, when a kill came."""
         journal = self._session.outlet.journal
         never_ran = [] if journal is None else await journal.calls_never_run()
         # A call inside of another is no call of this conversation; one without a tool a node may carry out.

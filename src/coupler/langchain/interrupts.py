@@ -1,11 +1,12 @@
 """Answers the interrupts of a graph: reviews of tool calls, and questions of the author's own.
 
 Reviews (LangChain's HumanInTheLoopMiddleware, all calls of a model at once or each by itself, and requests as
-LangChain's Agent Inbox answers them) are permissions: the session's engine decides, and the user is asked under the call's own id. Any other value is
-a question, with a form of the interrupt's schema. A client without forms gets a choice as a dialog; other
-questions are put into the chat, one a turn: the turn ends, and the next prompt is the answer, which
-`answers` reads. So are reviews that their user wants to say more about than a dialog has options for. A
-prompt that does not fit is no answer: the question is asked again, and the graph does not run.
+LangChain's Agent Inbox answers them) are permissions: the session's engine decides, and the user is asked
+under the call's own id. Any other value is a question, with a form of the interrupt's schema. A client
+without forms gets a choice as a dialog; other questions are put into the chat, one a turn: the turn ends, and
+the next prompt is the answer, which `answers` reads. So are reviews that their user wants to say more about
+than a dialog has options for. A prompt that does not fit is no answer: the question is asked again, and the
+graph does not run.
 """
 
 from __future__ import annotations

@@ -96,8 +96,8 @@ async def permit(
     """Decide about a call.
 
     Without an `effect` a tool runs unless the user has said otherwise; one that asks for itself is left to
-    do so. `because` says whose wish a denial is, `message` is shown with a question. With `more_to_say`, as in
-    a review, a rejection may have a reason, and a user without forms may decide in the chat.
+    do so. `because` says whose wish a denial is, `message` is shown with a question. With `more_to_say`, as
+    in a review, a rejection may have a reason, and a user without forms may decide in the chat.
     """
     args = dict(call["args"])
     if effect == "deny":
@@ -298,7 +298,7 @@ class ToolDialog:
 async def _filled_in(
     current: Current, key: str, call: ToolCall, tool: BaseTool | None, option: str | None
 ) -> ToolDecision:
-    """Decide by what the user fills in: other arguments, a result in the tool's place, or why it is not to run."""
+    """Decide by what the user fills in: other arguments, a result in the tool's place, or a reason."""
     args, name = dict(call["args"]), call["name"]
     question = FILLED_IN.get(option or "")
     form: Any = arguments_form(tool, args) if question is None else str
