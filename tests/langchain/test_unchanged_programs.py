@@ -626,3 +626,70 @@ def test_serve_in_a_running_loop_says_what_to_write(tmp_path):
     with serve(file, python=True) as client:
         assert client.wait() == 1
         assert "write `await serve_async(…)`" in client.stderr.decode()
+
+
+BEFORE_SERVE = {
+    "options of the command line": (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--loud')\nparser.parse_args()"
+    ),
+    "a print": "print('Hello.')",
+    "an event loop": "import asyncio\nasync def warm_up(): return None\nasyncio.run(warm_up())",
+    "imports": "import logging as logs\nlogs.basicConfig()",
+}
+"""What programs do below the main guard before they call serve()."""
+
+
+@pytest.mark.parametrize("before", BEFORE_SERVE.values(), ids=BEFORE_SERVE)
+def test_what_stands_below_the_main_guard_before_serve_is_run_as_python_would(program, before):
+    block = textwrap.indent(f"{before}\nserve(agent, thoughts=False)", "    ")
+    client = program(f"{THINKS}####if __name__ == '__main__':\n{block}")
+
+    updates, _ = client.prompt(client.new_session(), "Well?")
+
+    assert texts(updates) == "Yes."
+    assert "agent_thought_chunk" not in [each["sessionUpdate"] for each in updates]
+    assert [line for line in client.lines if not line.startswith(b"{")] == []
+
+
+FAILURES = {
+    "an exit": ("raise SystemExit(3)", "SystemExit: 3"),
+    "an error": ("int('x')", "ValueError"),
+    "an argument that is missing": (
+        "import argparse; p = argparse.ArgumentParser(); p.add_argument('city'); p.parse_args()",
+        "SystemExit: 2",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fails", "told"), FAILURES.values(), ids=FAILURES)
+def test_what_fails_below_the_main_guard_costs_its_options_only(program, fails, told):
+    client = program(f"{THINKS}####if __name__ == '__main__':\n    {fails}\n    serve(agent, thoughts=False)")
+
+    updates, _ = client.prompt(client.new_session(), "Well?")
+
+    assert texts(updates) == "Yes."
+    assert "agent_thought_chunk" in [each["sessionUpdate"] for each in updates]
+    log = client.stderr.decode()
+    assert told in log
+    assert "the options of serve() below it do not hold" in log
+
+
+def test_what_fails_below_the_main_guard_is_told_if_the_agent_is_made_there(program):
+    client = program(
+        "from coupler import serve\nif __name__ == '__main__':\n    city = int('x')\n    serve(make(city))"
+    )
+
+    [error] = [client.call("session/new", {"cwd": "/", "mcpServers": []})["error"]]
+
+    assert "invalid literal for int()" in error["message"]
+    assert "line 3" in error["message"]
+
+
+def test_a_serve_below_the_main_guard_that_is_another_librarys_is_not_run(program):
+    client = program(
+        f"{THINKS}####class web:\n    def serve(app, port=80): raise SystemExit('a web server')\n"
+        "if __name__ == '__main__':\n    web.serve(agent, port=8000)"
+    )
+
+    assert answers(client, "Well?") == ["Yes."]
+    assert "serve()" not in client.stderr.decode()

@@ -24,6 +24,7 @@ from coupler.agent.auth import Login, Logins, own_command
 from coupler.agent.capabilities import distribution_version, identity, identity_of, initialize_response
 from coupler.agent.startup.serve_options import GRAPH_OPTIONS, NO_OPTIONS, OptionError, ServeOptions
 from coupler.events.records import RecordedEvent, UserMessage
+from coupler.runtime.exceptions import exception_text
 from coupler.runtime.extras import MissingExtraError
 from coupler.schema.v1 import InitializeResponse
 
@@ -48,6 +49,9 @@ _GRAPHS = frozenset({"langgraph"})
 """Packages whose objects can be served without a wrapper."""
 
 _STANDARD_LIBRARY = str(import_module("os").__file__).removesuffix("os.py")
+
+_SERVING = ("serve", "serve_async")
+"""Functions of Coupler that serve an agent."""
 
 _captured: list[list[ServeCall]] = []
 _being_loaded: list[str] = []
@@ -279,13 +283,19 @@ def load_target(words: str, options: ServeOptions) -> AgentFactory:
 
 def _load(words: str, options: ServeOptions) -> AgentFactory:
     place, attribute = split_target(words)
-    with _capturing() as captured:
+    failure = None
+    with _capturing() as captured, _arguments_of(place):
         module = _import_file(os.path.abspath(place)) if is_file_target(place) else _import_module(place)
         if not captured:
-            _run_main_block(module)
+            failure = _run_main_block(module)
     served = captured[-1] if captured else None
     if served is None or attribute:
-        value = _attribute(module, attribute, words) if attribute else _only_candidate(module, words)
+        try:
+            value = _attribute(module, attribute, words) if attribute else _only_candidate(module, words)
+        except TargetError:
+            if failure is not None:
+                raise failure from None
+            raise
         if served is None or (value is not served.target and value is not served.factory):
             served = ServeCall(value, None, NO_OPTIONS)
     # What the command line says wins over what the script says.
@@ -312,6 +322,16 @@ def _capturing() -> Iterator[list[ServeCall]]:
         yield _captured[-1]
     finally:
         _captured.pop()
+
+
+@contextmanager
+def _arguments_of(place: str) -> Iterator[None]:
+    """Let a target see the arguments that `python file.py` gives it, in place of ours."""
+    own, sys.argv = sys.argv, [place]
+    try:
+        yield
+    finally:
+        sys.argv = own
 
 
 def _import_file(path: str) -> ModuleType:
@@ -350,35 +370,64 @@ def _import_module(name: str) -> ModuleType:
         ) from None
 
 
-def _run_main_block(module: ModuleType) -> None:
+def _run_main_block(module: ModuleType) -> BaseException | None:
     """Run what a script does below `if __name__ == "__main__":` up to its call of `serve`.
 
-    The rest of the block is not for us: a script may try its agent out there. If `serve` is called somewhere
-    else, as in a function, the log says that this call does not count.
+    The rest of the block is not for us: a script may try its agent out there. Returns what failed before the
+    call: then its options are unknown, but the module may have an agent all the same. If `serve` is called
+    somewhere else, as in a function, the log says that this call does not count.
     """
     try:
         source = inspect.getsource(module)
     except (OSError, TypeError):
-        return
+        return None
     if "serve" not in source or "__main__" not in source:
-        return
+        return None
     import ast
 
     tree = ast.parse(source)
+    names = _names_of_serve(tree)
     for block in (each.body for each in tree.body if isinstance(each, ast.If) and _tests_main(each.test)):
-        calls = [at for at, each in enumerate(block) if isinstance(each, ast.Expr) and _serves(each.value)]
-        if calls:
-            body = ast.Module(block[: calls[0] + 1], [])
-            exec(compile(body, str(module.__file__), "exec"), vars(module))
-            return
-    ignored = next((each for each in ast.walk(tree) if _serves(each) and each.keywords), None)  # type: ignore[attr-defined]
-    if ignored is not None:
+        for at, statement in enumerate(block):
+            if isinstance(statement, ast.Expr) and _calls(statement.value, names):
+                failure = _run_before_serve(module, block[:at])
+                if failure is None:
+                    _run_statements(module, [statement])
+                return failure
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _calls(node, names) and node.keywords:
+            log.warning(
+                "%s, line %s: `coupler serve` does not run this call of serve(), so its options do not hold; "
+                'call serve() at the top level, or directly below `if __name__ == "__main__":`',
+                module.__file__,
+                node.lineno,
+            )
+            break
+    return None
+
+
+def _run_before_serve(module: ModuleType, statements: list[ast.stmt]) -> BaseException | None:
+    """Run statements before a call of `serve`, and return what they raise, which the log tells, too."""
+    try:
+        _run_statements(module, statements)
+    except (Exception, SystemExit) as error:
+        from traceback import extract_tb
+
+        frames = extract_tb(error.__traceback__)
         log.warning(
-            "%s, line %s: `coupler serve` does not run this call of serve(), so its options do not hold; "
-            'call serve() at the top level, or directly below `if __name__ == "__main__":`',
+            "%s, line %s: %s, so the options of serve() below it do not hold",
             module.__file__,
-            ignored.lineno,  # type: ignore[attr-defined]
+            next(frame.lineno for frame in frames if frame.filename == module.__file__),
+            exception_text(error),
         )
+        return error
+    return None
+
+
+def _run_statements(module: ModuleType, statements: list[ast.stmt]) -> None:
+    import ast
+
+    exec(compile(ast.Module(statements, []), str(module.__file__), "exec"), vars(module))
 
 
 def _tests_main(test: ast.expr) -> bool:
@@ -387,14 +436,26 @@ def _tests_main(test: ast.expr) -> bool:
     return ast.unparse(test) in ("__name__ == '__main__'", "'__main__' == __name__")
 
 
-def _serves(node: ast.AST) -> bool:
-    """Return whether this is a call of `serve`, by that name or as an attribute."""
+def _names_of_serve(tree: ast.Module) -> set[str]:
+    """Return what a module calls `coupler.serve` and `serve_async`: other libraries have a `serve`, too."""
     import ast
 
-    if not isinstance(node, ast.Call):
-        return False
-    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)
-    return called in ("serve", "serve_async")
+    names = {f"coupler.{each}" for each in _SERVING}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules = [each.asname for each in node.names if each.name == "coupler" and each.asname]
+            names |= {f"{module}.{each}" for module in modules for each in _SERVING}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "coupler":
+            names |= {each.asname or each.name for each in node.names if each.name in _SERVING}
+            names |= {*_SERVING} if any(each.name == "*" for each in node.names) else set()
+    return names
+
+
+def _calls(node: ast.AST, names: set[str]) -> bool:
+    """Return whether this is a call of a function that has one of these names."""
+    import ast
+
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in names
 
 
 def _attribute(module: ModuleType, attribute: str, words: str) -> Any:
