@@ -34,11 +34,11 @@ def program(tmp_path):
     """Serves a program, whose text is given; more than one after the other have one home."""
     clients = []
 
-    def program(text, *options, attribute=None, **capabilities):
+    def program(text, *options, attribute=None, fresh=False, **capabilities):
         file = tmp_path / "program.py"
         file.write_text("\n".join(textwrap.dedent(part) for part in text.split("####")))
         target = file if attribute is None else f"{file}:{attribute}"
-        client = serve(target, *options, env=surroundings(tmp_path / "home"), cwd=tmp_path)
+        client = serve(target, *options, env=surroundings(tmp_path / "home"), cwd=tmp_path, fresh=fresh)
         clients.append(client)
         introduced(client, **capabilities)
         return client
@@ -630,7 +630,8 @@ def test_serve_in_a_running_loop_says_what_to_write(tmp_path):
 
 BEFORE_SERVE = {
     "options of the command line": (
-        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--loud')\nparser.parse_args()"
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--loud')\nparser.parse_args()"
     ),
     "a print": "print('Hello.')",
     "an event loop": "import asyncio\nasync def warm_up(): return None\nasyncio.run(warm_up())",
@@ -693,3 +694,22 @@ def test_a_serve_below_the_main_guard_that_is_another_librarys_is_not_run(progra
 
     assert answers(client, "Well?") == ["Yes."]
     assert "serve()" not in client.stderr.decode()
+
+
+WITHOUT_PRIVATE_NAMES = """
+    import langgraph.pregel._tools
+    from langchain.agents.middleware import AgentMiddleware
+    from langgraph.checkpoint.serde import _msgpack, types
+
+    del langgraph.pregel._tools._tool_call_writer, types._DeltaSnapshot
+    _msgpack.SAFE_MSGPACK_TYPES = [*_msgpack.SAFE_MSGPACK_TYPES]
+    del AgentMiddleware.awrap_tool_call
+    AgentMiddleware.awrap_model_call = staticmethod(print)
+"""
+"""Takes away what later versions of LangChain may call otherwise."""
+
+
+def test_a_graph_is_served_without_the_private_names_of_langchain(program):
+    client = program(f"{COUNTS}####{WITHOUT_PRIVATE_NAMES}####agent = builder.compile()", fresh=True)
+
+    assert answers(client, "one", "two") == ["1 messages", "3 messages"]

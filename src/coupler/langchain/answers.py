@@ -97,7 +97,7 @@ class Refusal(StrEnum):
 
 def register_refusals() -> None:
     """Make `Refusal` known to LangGraph, which warns of other types or reads them as plain text."""
-    with contextlib.suppress(ImportError, AttributeError):  # what a later version has no use for
+    with contextlib.suppress(ImportError, AttributeError, TypeError):  # a later version may have it elsewhere
         from langgraph.checkpoint.serde import _msgpack
 
         _msgpack.SAFE_MSGPACK_TYPES |= {(Refusal.__module__, Refusal.__name__)}

@@ -401,12 +401,16 @@ def own_name(name: str) -> str:
 def run_plain_middleware_in_threads() -> None:
     """Let middleware of plain functions alone (`wrap_model_call`, `wrap_tool_call`) work in served graphs.
 
-    Served graphs are awaited, and for those LangChain's own `awrap_…` only raise. Graphs hold these methods
-    once they are made, so their code is replaced; for a graph that is not served they raise as before.
+    Served graphs are awaited, and for those LangChain's own `awrap_…` only raise. A graph that was made, and
+    every agent that its tools run, holds these methods where nobody can exchange them: so their code is
+    replaced. For a graph that is not served they raise as before. A version of LangChain that has other
+    methods is left as it is.
     """
     for plain, replacement in (("wrap_model_call", _awrap_model_call), ("wrap_tool_call", _awrap_tool_call)):
-        method: Any = vars(AgentMiddleware)[f"a{plain}"]
-        if method.__code__ is not replacement.__code__ and not method.__code__.co_freevars:
+        method = vars(AgentMiddleware).get(f"a{plain}")
+        if not isinstance(method, FunctionType) or method.__code__.co_freevars:
+            continue
+        if method.__code__ is not replacement.__code__:
             _replaced[plain] = FunctionType(method.__code__, method.__globals__)
             method.__code__ = replacement.__code__
 

@@ -26,7 +26,7 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
     get_checkpoint_metadata,
 )
-from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from langgraph.checkpoint.serde import types as serde_types
 
 from coupler.langchain.messages import Conversation, copied_fields, fields_of
 from coupler.langchain.serializer import LOST, StateSerializer, copy_live_values, forget_live_values
@@ -50,6 +50,9 @@ T = TypeVar("T")
 
 CLOSE_TIMEOUT = 10.0
 """Seconds to wait for what is still being written when the database is closed."""
+
+_DeltaSnapshot: Any = getattr(serde_types, "_DeltaSnapshot", None)
+"""LangGraph's class for the values of delta channels; None in a version that has no such."""
 
 TO_NODE = "branch:to:"
 TASKS = "__pregel_tasks"
@@ -181,7 +184,7 @@ class ThreadItems:
 
     def form(self, value: Any, serde: StateSerializer) -> Form:
         """Return a value as it is stored."""
-        if isinstance(value, _DeltaSnapshot):
+        if _DeltaSnapshot is not None and isinstance(value, _DeltaSnapshot):
             inner = self.form(value.value, serde)
             assert not isinstance(inner, StoredSnapshot)
             return StoredSnapshot(inner)
@@ -786,7 +789,7 @@ class _Found(NamedTuple):
                 return {key: value for key, value in values.items() if value is not LOST}
             case StoredSnapshot(inner):
                 value = self.value(inner, serde)
-                return value if value is LOST else _DeltaSnapshot(value)
+                return value if value is LOST or _DeltaSnapshot is None else _DeltaSnapshot(value)
 
     def _elements(self, part: Part, serde: StateSerializer) -> Iterator[Any]:
         if isinstance(part, StoredRun):
