@@ -90,6 +90,14 @@ SAVERS = {
 
         agent = builder.compile(checkpointer=asyncio.run(saver()))
     """,
+    "a saver that cannot be hashed": """
+        from langgraph.checkpoint.memory import InMemorySaver
+
+        class Unhashable(InMemorySaver):
+            __hash__ = None
+
+        agent = builder.compile(checkpointer=Unhashable())
+    """,
     "a saver that makes no tables by itself": """
         from langgraph.checkpoint.memory import InMemorySaver
 
@@ -578,6 +586,16 @@ MISTAKES = {
         "    serve(builder.compile(checkpointer=saver))",
         "The agent's SqliteSaver is closed: the `with` block that made it has ended",
     ),
+    "a saver that is closed when the factory returns": (
+        "from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver\nasync def make(session):\n"
+        "    async with AsyncSqliteSaver.from_conn_string('own.db') as saver:\n"
+        "        return builder.compile(checkpointer=saver)\nserve(factory=make)",
+        'of serve(factory=make) AsyncSqliteSaver(aiosqlite.connect("agent.db")), without `with`',
+    ),
+    "a file without an agent": (
+        "del graph, builder\ndef make(): ...",
+        "there is nothing to serve: serve takes a function with one parameter named `turn`",
+    ),
 }
 
 
@@ -590,6 +608,8 @@ def test_a_mistake_is_answered_with_what_to_do(program, text, sentence):
         _, answer = client.prompt(answer["result"]["sessionId"], "one")
 
     assert sentence in answer["error"]["message"]
+    assert "say which one" not in answer["error"]["message"]
+    assert "src/coupler" not in answer["error"]["message"]
 
 
 WORKS = {
@@ -713,3 +733,30 @@ def test_a_graph_is_served_without_the_private_names_of_langchain(program):
     client = program(f"{COUNTS}####{WITHOUT_PRIVATE_NAMES}####agent = builder.compile()", fresh=True)
 
     assert answers(client, "one", "two") == ["1 messages", "3 messages"]
+
+
+def test_values_of_the_authors_own_types_are_read_again_without_a_warning(program):
+    client = program("""
+        from dataclasses import dataclass
+        from langchain_core.messages import AIMessage
+        from langgraph.graph import START, MessagesState, StateGraph
+
+        @dataclass
+        class Place:
+            visits: int = 0
+
+        class State(MessagesState):
+            place: Place
+
+        def visit(state: State):
+            place = Place(state["place"].visits + 1 if "place" in state else 1)
+            return {"place": place, "messages": [AIMessage(f"{place.visits} visits")]}
+
+        builder = StateGraph(State)
+        builder.add_node(visit)
+        builder.add_edge(START, "visit")
+        agent = builder.compile()
+    """)
+
+    assert answers(client, "one", "two") == ["1 visits", "2 visits"]
+    assert client.stderr == b""

@@ -476,6 +476,8 @@ def _only_candidate(module: ModuleType, words: str) -> Any:
     agents = [value for value in candidates if not inspect.isfunction(value)]
     if len(agents or candidates) == 1:
         return (agents or candidates)[0]
+    if not candidates:
+        raise TargetError(f"{words}: {_offer(module)}")
     raise TargetError(f"{words}: say which one to serve, as {words}:NAME; {_offer(module)}")
 
 
@@ -500,7 +502,10 @@ def _is_servable(value: object) -> bool:
 def _offer(module: ModuleType) -> str:
     names = [name for name, _ in _candidates(module)]
     if not names:
-        return f"the file has nothing to serve: {WHAT_CAN_BE_SERVED}"
+        return (
+            f"there is nothing to serve: {WHAT_CAN_BE_SERVED}. A function that makes the agent is served if "
+            "it is named, or by serve(factory=…)"
+        )
     return f"it could be one of {', '.join(names)}"
 
 

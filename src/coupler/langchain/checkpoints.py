@@ -14,7 +14,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -116,13 +116,15 @@ async def set_up(graph: Pregel[Any, Any, Any, Any]) -> None:
     saver = graph.checkpointer
     for each in (saver.wrapped if isinstance(saver, ThreadedSaver) else saver, graph.store):
         if each is not None and not isinstance(each, bool):
-            task = _set_up.get(each)
+            task = _set_up.get(id(each))
             if task is None:
-                task = _set_up[each] = asyncio.create_task(_make_tables(each))
+                task = _set_up[id(each)] = asyncio.create_task(_make_tables(each))
+                finalize(each, _set_up.pop, id(each), None).atexit = False
             await asyncio.shield(task)
 
 
-_set_up: WeakKeyDictionary[object, asyncio.Task[None]] = WeakKeyDictionary()
+_set_up: dict[int, asyncio.Task[None]] = {}
+"""Set-ups by the ids of savers and stores that live: some cannot be hashed, or equal each other."""
 
 
 async def _make_tables(storage: object) -> None:
@@ -135,7 +137,7 @@ async def _make_tables(storage: object) -> None:
         else:
             await asyncio.to_thread(make)
     except Exception as error:
-        _set_up.pop(storage, None)
+        _set_up.pop(id(storage), None)
         if any(words in str(error) for words in _CLOSED):
             raise TurnFailedError(
                 f"The agent's {type(storage).__name__} is closed: {_STAYS_OPEN}",
@@ -150,8 +152,8 @@ _CLOSED = ("closed database", "no active connection", "threads can only be start
 
 _STAYS_OPEN = (
     "the `with` block that made it has ended. Make it from a connection that stays open, such as "
-    'SqliteSaver(sqlite3.connect("agent.db", check_same_thread=False)), or one for each session in '
-    "`async def make(session)` with serve(factory=make)"
+    'SqliteSaver(sqlite3.connect("agent.db", check_same_thread=False)), or in `async def make(session)` of '
+    'serve(factory=make) AsyncSqliteSaver(aiosqlite.connect("agent.db")), without `with`'
 )
 
 

@@ -14,7 +14,7 @@ import os
 from typing import Any, Final
 
 from langchain_core.messages import BaseMessage
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde import jsonplus
 
 from coupler.agent.content import json_value
 
@@ -89,7 +89,14 @@ def forget_live_values(thread_id: str) -> None:
     _live.pop(thread_id, None)
 
 
-class StateSerializer(JsonPlusSerializer):
+class _AnyType(frozenset[tuple[str, ...]]):
+    """Contains every type."""
+
+    def __contains__(self, type: object) -> bool:
+        return True
+
+
+class StateSerializer(jsonplus.JsonPlusSerializer):
     """LangGraph's serializer, which also takes states with values that it refuses.
 
     For the values of a thread's state a placeholder is written. Parts of messages, such as a tool's artifact,
@@ -98,6 +105,10 @@ class StateSerializer(JsonPlusSerializer):
 
     def __init__(self) -> None:
         super().__init__()
+        read_with = getattr(jsonplus, "_create_msgpack_ext_hook", None)
+        if read_with is not None and getattr(self, "_allowed_msgpack_modules", None) is True:
+            # LangGraph allows every type, but tells authors to list theirs here, where they cannot.
+            self._unpack_ext_hook = read_with(_AnyType())
         self.thread_id: str | None = None
         self.channel = ""
         """The key of the state that is being written."""

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from msgspec import Raw
 
+import coupler
 from coupler.agent.agent import Agent
 from coupler.agent.capabilities import initialize_response
 from coupler.agent.errors import TARGET_FAILED, describe_making
@@ -56,7 +57,12 @@ HEAD_START = 0.1
 SWITCH_INTERVAL = 0.0005
 """Seconds after which the thread that imports lets the loop go on."""
 
-_NOT_THE_TARGET = ("<frozen", os.path.dirname(os.path.dirname(__file__)), os.path.dirname(importlib.__file__))
+_NOT_THE_TARGET = (
+    "<frozen",
+    os.path.join(*coupler.__path__, ""),
+    os.path.join(os.path.dirname(importlib.__file__), ""),
+)
+"""How the names of files begin that are no part of a target."""
 
 _switching: list[float] = []
 """Switch intervals from before each of the imports that run now; the first is the process's own."""
