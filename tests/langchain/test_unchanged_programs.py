@@ -169,44 +169,40 @@ CUT_OFF = """
 """
 
 
-def has_item(text):
-    """The query for how many items of conversations have this text."""
-    return f"SELECT count(*) FROM checkpoint_items WHERE instr(body, CAST('{text}' AS BLOB))"
-
-
-def killed(client, session, prompt, store, shows, query):
-    """Kill the process in the middle of a prompt, when this was shown and what comes before it is written."""
+def killed(client, session, prompt, store, shows, step):
+    """Kill the process in the middle of a prompt, when this was shown and the step before it is written."""
     client.send(client.prompt_request(session, prompt))
     client.read_until(lambda frame: shows in str(frame))
     # LangGraph writes a step while the next one runs.
+    query = "SELECT max(json_extract(CAST(metadata AS TEXT), '$.step')) FROM checkpoints"
     with closing(sqlite3.connect(store)) as opened:
-        until(lambda: opened.execute(query).fetchone()[0] > 0)
+        until(lambda: opened.execute(query).fetchone()[0] == step)
     client.process.send_signal(signal.SIGKILL)
     client.process.wait()
 
 
 CUTS = {
-    "in an answer": ("", "Talk", "Now ", "Talk", "Hello | Hello | Talk | What?"),
+    "in an answer": ("", "Talk", "Now ", 3, "Hello | Hello | Talk | What?"),
     "in a tool": (
         "",
         "Use it",
         "in_progress",
-        "I wait.",
+        4,
         f"Hello | Hello | Use it | I wait. | {INTERRUPTED} | What?",
     ),
-    "by wish": (", keep_cut_off=False", "Talk", "Now ", "Talk", "Hello | Hello | What?"),
+    "by wish": (", keep_cut_off=False", "Talk", "Now ", 3, "Hello | Hello | What?"),
 }
 
 
-@pytest.mark.parametrize("options, prompt, shows, written, known", CUTS.values(), ids=CUTS)
+@pytest.mark.parametrize("options, prompt, shows, step, known", CUTS.values(), ids=CUTS)
 def test_a_turn_that_a_kill_has_cut_off_is_known_to_the_model_unless_the_program_is_against_it(
-    program, tmp_path, options, prompt, shows, written, known
+    program, tmp_path, options, prompt, shows, step, known
 ):
     text = f"{CUT_OFF}####serve(agent{options})"
     client = program(text)
     session = client.new_session()
     client.prompt(session, "Hello")
-    killed(client, session, prompt, tmp_path / "home" / "coupler.db", shows, has_item(written))
+    killed(client, session, prompt, tmp_path / "home" / "coupler.db", shows, step)
 
     again = program(text)
     reopen(again, "session/load", session, "/")
@@ -218,7 +214,7 @@ def test_a_first_turn_that_a_kill_has_cut_off_is_known(program, tmp_path):
     text = f"{CUT_OFF}####serve(agent)"
     client = program(text)
     session = client.new_session()
-    killed(client, session, "Talk", tmp_path / "home" / "coupler.db", "Now ", has_item("Talk"))
+    killed(client, session, "Talk", tmp_path / "home" / "coupler.db", "Now ", 0)
 
     again = program(text)
     reopen(again, "session/load", session, "/")
@@ -242,8 +238,7 @@ def test_a_turn_that_was_cut_off_is_known_from_the_programs_own_saver_too(progra
     client = program(f"{CUT_OFF}####{OWN_SAVER}")
     session = client.new_session()
     client.prompt(session, "Hello")
-    query = "SELECT count(*) FROM checkpoints WHERE instr(checkpoint, 'Talk')"
-    killed(client, session, "Talk", tmp_path / "own.db", "Now ", query)
+    killed(client, session, "Talk", tmp_path / "own.db", "Now ", 3)
 
     again = program(f"{CUT_OFF}####{OWN_SAVER}")
     reopen(again, "session/load", session, "/")
