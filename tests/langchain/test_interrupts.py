@@ -617,7 +617,8 @@ class TestReviewsInTheChat:
         at, question = self.asked(order, form, WRITE, LOOKUP)
         assert "a.txt" in question
 
-        assert "tea" in at.says("respond: done", reply="chat")
+        assert "tea" in at.says("respond: done")
+        assert at.asked == []
         answers = json.loads(at.says("no: not now"))
         assert answers[0] == ["success", "done"]
         assert answers[1][1].endswith("with reason: not now")

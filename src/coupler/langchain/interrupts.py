@@ -131,6 +131,7 @@ async def answer_in_prompt(
         return None
     words = "\n\n".join(block.text for block in current.turn.blocks if isinstance(block, TextContent))
     if isinstance(asked, Mapping):
+        current.chat_reviews.update((each["id"], each) for each in asked.get("later", ()))
         if words.strip().casefold() == DROP:
             await current.turn.say_apart(DROPPED)
             return "dropped"
@@ -388,7 +389,8 @@ async def _ask_review(interrupt: Interrupt[Any], open_review: dict[str, Any], cu
     ways = [way for name, way in REVIEW_ANSWERS.items() if name in allowed]
     parts = (description, title, "\n".join(written), "Please answer with one of these:", "\n".join(ways))
     await current.turn.say_apart("\n\n".join([*filter(None, parts), f"Write `{DROP}` to drop the question."]))
-    current.asked_in_chat = open_review
+    later = [review for id, review in current.chat_reviews.items() if id != interrupt.id]
+    current.asked_in_chat = {**open_review, "later": later}
 
 
 async def _review_in_prompt(
