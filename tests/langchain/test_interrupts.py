@@ -348,11 +348,11 @@ def test_choices_in_the_value_are_a_dialog_for_a_client_without_forms(order):
 
 
 def test_a_schema_that_no_form_can_show_is_answered_with_json(order):
-    schema = {"type": "array", "items": {"type": "integer"}}
+    schema = {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}
     at = order(asking("Which?", f", response_schema={schema}"), forms=True)
-    replies = iter([accepted(value="no json"), accepted(value="[1, 2]")])
+    replies = iter([accepted(value="no json"), accepted(value="[[1, 2]]")])
 
-    assert at.says("go", reply=lambda frame: next(replies)) == "[1, 2]"
+    assert at.says("go", reply=lambda frame: next(replies)) == "[[1, 2]]"
     assert '"items"' in at.asked[0]["params"]["message"]
 
 
@@ -378,6 +378,39 @@ def test_an_answer_that_the_graph_cannot_use_is_asked_for_again(order):
 
     assert at.says("go", reply=lambda frame: next(replies)) == "[1]"
     assert "The answer did not fit" in texts(at.updates)
+
+
+def test_a_list_is_written_in_lines_or_with_commas_in_forms_and_in_the_chat(order):
+    question = asking("Which?", ", response_schema=list[int]")
+    at = order(question, forms=True)
+
+    assert at.says("go", reply=accepted(value="1, 2")) == "[1, 2]"
+    at = order(question)
+    assert at.says("go") == (
+        "Which?\n\nWrite each on a line of its own, or all with commas between them.\n\n"
+        "Write `cancel` to drop the question."
+    )
+    assert at.says("1\n2") == "[1, 2]"
+
+
+def test_what_no_form_can_ask_for_is_written_as_json(order):
+    at = order(asking("Which?", ", response_schema=dict[str, list[int]]"))
+
+    question = at.says("go")
+    assert "Answer with JSON of this schema" in question
+    assert "Please answer with text" not in question
+    at.says("hm")
+    assert "That is no answer to the agent's question: expected JSON." in texts(at.updates)
+    assert at.says('{"a": [1]}') == "{'a': [1]}"
+
+
+def test_the_only_value_of_an_answer_has_no_name(order):
+    at = order(asking("How many?", ", response_schema=int"))
+    at.says("go")
+
+    at.says("many")
+
+    assert "That is no answer to the agent's question: expected a whole number." in texts(at.updates)
 
 
 def test_answers_that_the_graph_can_never_use_end_the_turn(order):

@@ -587,6 +587,10 @@ MISTAKES = {
         "        return builder.compile(checkpointer=saver)\nserve(factory=make)",
         'of serve(factory=make) AsyncSqliteSaver(aiosqlite.connect("agent.db")), without `with`',
     ),
+    "a model of a package that is missing": (
+        "from langchain.agents import create_agent\nserve(create_agent('mistralai:large', []))",
+        "program.py, line 15)",
+    ),
     "a file without an agent": (
         "del graph, builder\ndef make(): ...",
         "there is nothing to serve: serve takes a function with one parameter named `turn`",

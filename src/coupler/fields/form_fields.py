@@ -32,6 +32,7 @@ class FormError(ValueError):
 
     def __init__(self, message: str, field: str | None = None) -> None:
         super().__init__(f"{field}: {message}" if field is not None else message)
+        self.message = message
         self.field = field
 
 

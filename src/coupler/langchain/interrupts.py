@@ -81,6 +81,8 @@ MADE_UP = "review_"
 LONGEST_ARGUMENT = 500
 """Characters of an argument that a question in the chat shows."""
 
+HOW_TO_LIST = "Write each on a line of its own, or all with commas between them."
+
 LEFT_OUT = "The agent has asked for text, so it gets what you wrote, and not what you attached."
 
 _QUESTIONS = ("question", "message", "prompt", "query", "description", "title", "text")
@@ -136,15 +138,15 @@ async def answer_in_prompt(
             await current.turn.say_apart(DROPPED)
             return "dropped"
         return await _review_in_prompt(interrupt, asked, words, current)
-    question, spec = _posed(interrupt)
-    form: Form[Any] = Form.of(_form(spec))
+    question, form = _posed(interrupt)
     if drops_question(words, question, form):
         await current.turn.say_apart(DROPPED)
         return "dropped"
     try:
         answer = read_prompt(interrupt, words, current.turn.text)
     except FormError as error:
-        await current.turn.say_apart(f"That is no answer to the agent's question: {error}.")
+        problem = error.message if len(form.fields) == 1 else error
+        await current.turn.say_apart(f"That is no answer to the agent's question: {problem}.")
         await ask(interrupt, current)
         current.asked_in_chat = interrupt.id
         return "again"
@@ -191,8 +193,7 @@ def _waiting_nodes(state: StateSnapshot) -> Iterator[str]:
 
 async def ask(interrupt: Interrupt[Any], current: Current) -> Any:
     """Ask the user an interrupt's question; returns something that equals no answer if there is none."""
-    question, spec = _posed(interrupt)
-    form: Form[Any] = Form.of(_form(spec))
+    question, form = _posed(interrupt)
     answer = await ask_user(current.turn, question, form, in_chat=how_to_answer(question, form))
     if answer.accepted:
         return _as_typed(interrupt, answer.value)
@@ -217,7 +218,7 @@ def _answer(interrupt: Interrupt[Any], current: Current) -> Coroutine[Any, Any, 
 
 
 def _is_for_chat(interrupt: Interrupt[Any], current: Current) -> bool:
-    return not _is_review(interrupt.value) and would_ask_in_chat(current.turn, _form(_posed(interrupt)[1]))
+    return not _is_review(interrupt.value) and would_ask_in_chat(current.turn, _posed(interrupt)[1])
 
 
 def _is_review(value: object) -> bool:
@@ -389,7 +390,7 @@ async def _ask_review(interrupt: Interrupt[Any], open_review: dict[str, Any], cu
     ways = [way for name, way in REVIEW_ANSWERS.items() if name in allowed]
     parts = (description, title, "\n".join(written), "Please answer with one of these:", "\n".join(ways))
     await current.turn.say_apart("\n\n".join([*filter(None, parts), f"Write `{DROP}` to drop the question."]))
-    later = [review for id, review in current.chat_reviews.items() if id != interrupt.id]
+    later = [review for each, review in current.chat_reviews.items() if each != interrupt.id]
     current.asked_in_chat = {**open_review, "later": later}
 
 
@@ -494,17 +495,17 @@ def _known(decisions: object) -> tuple[DecisionName, ...]:
     return tuple(cast(DecisionName, each) for each in DECISIONS if each in named)
 
 
-def _posed(interrupt: Interrupt[Any]) -> tuple[str, Any]:
-    """Return the question for the user, and the form or type of its answer."""
+def _posed(interrupt: Interrupt[Any]) -> tuple[str, Form[Any]]:
+    """Return the question for the user, and the form of its answer."""
     question, spec = _question(interrupt.value), _spec(interrupt)
     try:
-        Form.of(spec)
+        return question, Form.of(spec)
     except ValueError:
         if any(map(names_secret, _names_in(spec))):
             raise ValueError(NO_SECRETS) from None
-        # No form can show it: the schema is told instead, and the answer written as JSON.
-        return f"{question}\n\nAnswer with JSON of this schema: {_as_json(spec)}", _AsJson
-    return question, spec
+        item = _item_form(spec)
+        how = f"Answer with JSON of this schema: {_as_json(spec)}" if item is None else HOW_TO_LIST
+        return f"{question}\n\n{how}", _WrittenForm(item)
 
 
 def _names_in(schema: object) -> Iterator[str]:
@@ -518,23 +519,38 @@ def _names_in(schema: object) -> Iterator[str]:
             yield from _names_in(part)
 
 
-class _AsJson:
-    """Marks an answer that is written as JSON."""
+def _item_form(schema: Mapping[str, Any]) -> Form[Any] | None:
+    """Return the form of one item, if a schema is that of a list of simple values."""
+    items = schema.get("items")
+    if schema.get("type") != "array" or not isinstance(items, Mapping) or "properties" in items:
+        return None
+    try:
+        return Form.of(items)
+    except ValueError:
+        return None
 
 
-def _form(spec: Any) -> Any:
-    if spec is not _AsJson:
-        return spec
-    text = Form.of(str)
+class _WrittenForm(Form[Any]):
+    """A text that is JSON, or else a list of items; its question says how it is written."""
 
-    def build(values: dict[str, Any]) -> Any:
+    def __init__(self, item: Form[Any] | None) -> None:
+        super().__init__([*Form.of(str).fields], self._read)
+        self._item = item
+
+    def explain(self) -> str:
+        return ""
+
+    def _read(self, values: dict[str, Any]) -> Any:
         [written] = values.values()
         try:
-            return msgspec.json.decode(written)
+            value = msgspec.json.decode(written)
         except (ValueError, RecursionError):
-            raise FormError("expected JSON") from None
-
-    return Form([*text.fields], build)
+            if self._item is None:
+                raise FormError("expected JSON") from None
+            value = None
+        if self._item is None or isinstance(value, list):
+            return value
+        return read_list(self._item, written)
 
 
 def _spec(interrupt: Interrupt[Any]) -> Any:
@@ -582,30 +598,12 @@ def read_prompt(interrupt: Interrupt[Any], words: str, whole: str) -> Any:
 
     `words` is what the user has written, `whole` also has the text of what is attached.
     """
-    spec = _posed(interrupt)[1]
-    form: Form[Any] = Form.of(_form(spec))
-    if spec is _AsJson:
-        return _read_json(_spec(interrupt), form, words)
+    form = _posed(interrupt)[1]
     return _as_typed(interrupt, read_answer(form, whole if _is_text(form) else words))
 
 
 def _is_text(form: Form[Any]) -> bool:
-    return len(form.fields) == 1 and isinstance(form.fields[0], TextField)
-
-
-def _read_json(schema: Mapping[str, Any], form: Form[Any], words: str) -> Any:
-    """Parse JSON, or for a list of simple values their lines or what is between commas."""
-    try:
-        return read_answer(form, words)
-    except FormError:
-        items = schema.get("items")
-        try:
-            item: Form[Any] = Form.of(items if isinstance(items, Mapping) else None)
-        except (ValueError, TypeError):
-            item = form
-        if schema.get("type") != "array" or item is form or not words.strip():
-            raise
-        return read_list(item, words)
+    return len(form.fields) == 1 and isinstance(form.fields[0], TextField) and type(form) is Form
 
 
 def _as_typed(interrupt: Interrupt[Any], value: Any) -> Any:

@@ -368,6 +368,10 @@ class TestFailingImports:
                 "import no_such_package",
                 "ModuleNotFoundError: No module named 'no_such_package' (PATH, line 1)",
             ),
+            (
+                "import uuid\nuuid.UUID('x')",
+                "ValueError: badly formed hexadecimal UUID string (PATH, line 2)",
+            ),
             ("import sys\nsys.exit(3)", "SystemExit: 3 (PATH, line 2)"),
             ("import asyncio\nraise asyncio.CancelledError", "CancelledError (PATH, line 2)"),
             ("raise GeneratorExit", "GeneratorExit (PATH, line 1)"),

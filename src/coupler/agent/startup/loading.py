@@ -13,7 +13,7 @@ import contextlib
 import gc
 import importlib
 import logging
-import os.path
+import os
 import sys
 import threading
 import traceback
@@ -30,7 +30,7 @@ from coupler.agent.capabilities import initialize_response
 from coupler.agent.errors import TARGET_FAILED, describe_making
 from coupler.agent.factory import AgentFactory, Backend, ServeCall, TargetError, load_target, make_factory
 from coupler.agent.session import BOOLEAN_OPTIONS
-from coupler.agent.startup.early_answer import StartupCache, StartupRecord
+from coupler.agent.startup.early_answer import StartupCache, StartupRecord, is_installed
 from coupler.redaction.known_secrets import environment_masker
 from coupler.runtime.extras import MissingExtraError
 from coupler.schema.decoding import DecodingError, decode
@@ -57,11 +57,8 @@ HEAD_START = 0.1
 SWITCH_INTERVAL = 0.0005
 """Seconds after which the thread that imports lets the loop go on."""
 
-_NOT_THE_TARGET = (
-    "<frozen",
-    os.path.join(*coupler.__path__, ""),
-    os.path.join(os.path.dirname(importlib.__file__), ""),
-)
+_LIBRARY = os.path.join(os.path.dirname(os.__file__), "")
+_NOT_THE_TARGET = ("<frozen", os.path.join(*coupler.__path__, ""), os.path.join(_LIBRARY, "importlib", ""))
 """How the names of files begin that are no part of a target."""
 
 _switching: list[float] = []
@@ -328,11 +325,13 @@ def _failure(words: str, error: BaseException) -> RpcError:
 
 
 def _place(error: BaseException) -> str:
-    """Return file and line where the target's code raised, without the frames of the import machinery."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith(_NOT_THE_TARGET):
-            return f" ({frame.filename}, line {frame.lineno})"
-    return ""
+    """Return file and line where the author's code raised, or what it called."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [each for each in frames if not each.filename.startswith(_NOT_THE_TARGET)]
+    not_standard = [each for each in own if not each.filename.startswith(_LIBRARY)]
+    written = [each for each in not_standard if not is_installed(each.filename)]
+    at = (written or own)[-1:]
+    return f" ({at[0].filename}, line {at[0].lineno})" if at else ""
 
 
 @contextlib.contextmanager
