@@ -591,6 +591,10 @@ MISTAKES = {
         "from langchain.agents import create_agent\nserve(create_agent('mistralai:large', []))",
         "program.py, line 15)",
     ),
+    "an agent that is made and served in a function": (
+        "del graph\ndef main(): serve(builder.compile())\nif __name__ == '__main__': main()\ndel builder",
+        "program.py, line 15: `coupler serve` does not run this call of serve(); call serve() at",
+    ),
     "a file without an agent": (
         "del graph, builder\ndef make(): ...",
         "there is nothing to serve: serve takes a function with one parameter named `turn`",

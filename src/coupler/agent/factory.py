@@ -373,15 +373,15 @@ def _import_module(name: str) -> ModuleType:
 def _run_main_block(module: ModuleType) -> BaseException | None:
     """Run what a script does below `if __name__ == "__main__":` up to its call of `serve`.
 
-    The rest of the block is not for us: a script may try its agent out there. Returns what failed before the
-    call: then its options are unknown, but the module may have an agent all the same. If `serve` is called
-    somewhere else, as in a function, the log says that this call does not count.
+    The rest of the block is not for us: a script may try its agent out there. Returns why the call was not
+    made, if there is one: something before it failed, or it is somewhere else, as in a function. Then its
+    options are unknown, which the log says, but the module may have an agent all the same.
     """
     try:
         source = inspect.getsource(module)
     except (OSError, TypeError):
         return None
-    if "serve" not in source or "__main__" not in source:
+    if "serve" not in source:
         return None
     import ast
 
@@ -394,16 +394,17 @@ def _run_main_block(module: ModuleType) -> BaseException | None:
                 if failure is None:
                     _run_statements(module, [statement])
                 return failure
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _calls(node, names) and node.keywords:
-            log.warning(
-                "%s, line %s: `coupler serve` does not run this call of serve(), so its options do not hold; "
-                'call serve() at the top level, or directly below `if __name__ == "__main__":`',
-                module.__file__,
-                node.lineno,
-            )
-            break
-    return None
+    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and _calls(each, names)]
+    if not calls:
+        return None
+    call = next((each for each in calls if each.keywords), calls[0])
+    not_run = f"{module.__file__}, line {call.lineno}: `coupler serve` does not run this call of serve()"
+    if call.keywords:
+        log.warning("%s, so its options do not hold; %s", not_run, _WHERE_TO_SERVE)
+    return TargetError(f"{not_run}; {_WHERE_TO_SERVE}, or start `python {module.__file__}`")
+
+
+_WHERE_TO_SERVE = 'call serve() at the top level, or directly below `if __name__ == "__main__":`'
 
 
 def _run_before_serve(module: ModuleType, statements: list[ast.stmt]) -> BaseException | None:
