@@ -763,3 +763,39 @@ def test_values_of_the_authors_own_types_are_read_again_without_a_warning(progra
 
     assert answers(client, "one", "two") == ["1 visits", "2 visits"]
     assert client.stderr == b""
+
+
+STATES = {
+    "a list with a reducer": ("question: str\n    seen: Annotated[list[str], operator.add]", "[HI]"),
+    "a list that a node fills": ("question: str\n    seen: list[str]", "[HI]"),
+    "a list and an answer": ("question: str\n    seen: list[str]\n    answer: NotRequired[str]", "[HI]"),
+}
+
+
+@pytest.mark.parametrize("keys, answer", STATES.values(), ids=STATES)
+def test_a_state_with_one_text_to_give_takes_the_prompt_as_that(program, keys, answer):
+    client = program(
+        "import operator\nfrom typing import Annotated, NotRequired, TypedDict\n"
+        "from langgraph.graph import START, StateGraph\n"
+        f"class State(TypedDict):\n    {keys}\n"
+        "def node(state):\n    return {'seen': [state['question'].upper()]}\n"
+        "def last(state):\n    return {'question': f\"[{', '.join(state['seen'])}]\"}\n"
+        "builder = StateGraph(State).add_sequence([node, last]).add_edge(START, 'node')\n"
+        "agent = builder.compile()"
+    )
+
+    assert answers(client, "hi") == [answer]
+
+
+def test_a_state_with_two_texts_to_give_is_answered_with_what_to_write(program):
+    client = program(
+        "from typing import TypedDict\nfrom langgraph.graph import START, StateGraph\n"
+        "class State(TypedDict):\n    question: str\n    answer: str\n"
+        "def node(state):\n    return {'answer': 'x'}\n"
+        "agent = StateGraph(State).add_node(node).add_edge(START, 'node').compile()"
+    )
+
+    error = client.call("session/new", {"cwd": "/", "mcpServers": []})["error"]
+
+    assert "this graph takes question, answer" in error["message"]
+    assert "mark the others as `NotRequired[str]`" in error["message"]

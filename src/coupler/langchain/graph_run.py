@@ -426,14 +426,15 @@ class GraphShape:
         fields = _fields_of(graph, schema)
         self.has_messages = MESSAGES in fields
         self._is_text = _is_text(schema)
-        self._field = None if self.has_messages else _only_text(fields, schema)
+        self._field = None if self.has_messages else _only_text(graph, fields, schema)
         self.context = _context_of(graph)
         """Context for the graph besides its input: the defaults of its own schema, as prompts have none."""
         self._outputs = [name for name in _names(graph.output_channels) if name != self._field]
         if not (self.has_messages or self._is_text or self._field or _is_list(schema)):
             raise GraphShapeError(
                 f"this graph takes {', '.join(fields) or schema}, and a prompt is text: "
-                "give its state a key `messages`, or its input exactly one required key that is text; "
+                "give its state a key `messages`, or its input exactly one required key that is text, and "
+                "mark the others as `NotRequired[str]`; "
                 "an @entrypoint may take a `str` or a list of messages as well"
             )
 
@@ -513,13 +514,21 @@ def _context_of(graph: Pregel[Any, Any, Any, Any]) -> dict[str, Any] | None:
     return {} if has_keys and not _required(schema, {}) else None
 
 
-def _only_text(fields: Mapping[str, Any], schema: Any) -> str | None:
-    """Return the only required key if it is text, or the only text if nothing else is required."""
+def _only_text(graph: Pregel[Any, Any, Any, Any], fields: Mapping[str, Any], schema: Any) -> str | None:
+    """Return the only required key that is text, or the only text if no text is required."""
     texts = [name for name, kind in fields.items() if _is_text(kind)]
     required = [name for name in _required(schema, fields) if name in fields]
+    if hasattr(schema, "__required_keys__"):
+        # LangGraph asks for no key of a typed dictionary, and nodes fill what a prompt cannot be.
+        required = [name for name in required if name in texts and not _has_value(graph.channels.get(name))]
     if len(required) == 1 and required[0] in texts:
         return required[0]
     return texts[0] if len(texts) == 1 and not set(required) - set(texts) else None
+
+
+def _has_value(channel: Any) -> bool:
+    """Return whether a key has a value before anybody gives it one, as those with reducers have."""
+    return channel is not None and bool(channel.is_available())
 
 
 def _required(schema: Any, fields: Mapping[str, Any]) -> list[str]:
