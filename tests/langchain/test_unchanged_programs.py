@@ -799,3 +799,50 @@ def test_a_state_with_two_texts_to_give_is_answered_with_what_to_write(program):
 
     assert "this graph takes question, answer" in error["message"]
     assert "mark the others as `NotRequired[str]`" in error["message"]
+
+
+REVIEWED_BELOW = """
+    from langchain.agents import create_agent
+    from langchain.agents.middleware import HumanInTheLoopMiddleware
+    from labs.langchain.scripted_model import ScriptedModel, call
+
+    def send(to: str) -> str:
+        "Send it."
+        return f"sent to {to}"
+
+    review = HumanInTheLoopMiddleware({"send": True}, interrupt_mode="MODE")
+    helper = create_agent(
+        ScriptedModel(script=[[call("send", "s", to="Bob")], ["Helped."]]), [send], middleware=[review]
+    )
+
+    async def delegate(what: str) -> str:
+        "Delegate it."
+        return (await helper.ainvoke({"messages": [("user", what)]}))["messages"][-1].text
+
+    agent = create_agent(ScriptedModel(script=[[call("delegate", "d", what="it")], ["Done."]]), [delegate])
+"""
+
+
+@pytest.mark.parametrize("mode", ["batched", "per_call"])
+@pytest.mark.parametrize(
+    "words, to", [("approve", "Bob"), ("edit\nto: Ann", "Ann")], ids=["as it is", "edited"]
+)
+def test_a_call_of_a_sub_agent_that_is_decided_about_in_the_chat_is_one_call(program, mode, words, to):
+    client = program(REVIEWED_BELOW.replace("MODE", mode))
+    session = client.new_session()
+    request = client.prompt_request(session, "Send it")
+    client.send(request)
+    *_, question = client.read_until(asks("session/request_permission"))
+    client.send({"id": question["id"], "result": {"outcome": {"outcome": "selected", "optionId": "chat"}}})
+    client.answer_to(request)
+    client._held.clear()
+
+    updates, _ = client.prompt(session, words)
+
+    assert texts(updates) == "Done."
+    [outer, inner] = by_id(updates)
+    assert statuses(updates, outer) == statuses(updates, inner) == ["pending", "in_progress", "completed"]
+    calls = by_id(updates)
+    assert calls[inner]["rawInput"] == {"to": to}
+    assert calls[inner]["rawOutput"] == f"sent to {to}"
+    assert calls[inner]["_meta"]["coupler"]["parent"] == outer

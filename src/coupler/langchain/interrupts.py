@@ -42,6 +42,7 @@ from coupler.langchain.permission import (
     changed_by_user,
     permit,
 )
+from coupler.langchain.tool_calls import Nesting
 from coupler.schema.v1 import ResourceLink, TextContent, TextResourceContents
 
 if TYPE_CHECKING:
@@ -338,8 +339,14 @@ async def _review(interrupt: Interrupt[Any], current: Current) -> Any:
     )
     if any(decision.is_open for decision in decisions):
         made = [None if each.is_open else [each.name, each.args, each.text] for each in decisions]
-        ids = [each.call["id"] for each in reviews]
-        current.chat_reviews[interrupt.id] = {"id": interrupt.id, "calls": ids, "made": made}
+        ids = [each.call["id"] or "" for each in reviews]
+        around = [[[*step] for step in current.calls.nesting(each)] for each in ids]
+        current.chat_reviews[interrupt.id] = {
+            "id": interrupt.id,
+            "calls": ids,
+            "around": around,
+            "made": made,
+        }
         return _NONE
     return _told(interrupt, reviews, decisions, current)
 
@@ -415,18 +422,22 @@ async def _review_in_prompt(
         await _ask_review(interrupt, {**asked, "made": made}, current)
         return "again"
     decided = [ToolDecision(name, args, text) for name, args, text in made]
+    around = [[Nesting(*step) for step in steps] for steps in asked.get("around", [[]] * len(made))]
     decisions = [
-        await _take_over(each.call, decision, current)
-        for each, decision in zip(reviews, decided, strict=True)
+        await _take_over(each.call, nesting, decision, current)
+        for each, nesting, decision in zip(reviews, around, decided, strict=True)
     ]
     return Command(resume={interrupt.id: _told(interrupt, reviews, decisions, current)})
 
 
-async def _take_over(call: ToolCall, decision: ToolDecision, current: Current) -> ToolDecision:
+async def _take_over(
+    call: ToolCall, nesting: Sequence[Nesting], decision: ToolDecision, current: Current
+) -> ToolDecision:
     """Let a call run, or not, as the user decided in the chat, or in a dialog before it."""
     key, tool = call["id"] or "", current.tools.get(call["name"])
     if decision.runs:
-        current.calls.announce(key, call["name"], dict(call["args"]))
+        parent = current.calls.announce_nesting(nesting)
+        current.calls.announce(key, call["name"], dict(call["args"]), parent=parent)
     if decision.name == "edit":
         return await changed_by_user(current, key, call, tool, decision.args)
     if decision.name == "approve":

@@ -70,6 +70,16 @@ class EditedCall(NamedTuple):
     after: dict[str, Any]
 
 
+class Nesting(NamedTuple):
+    """A call in another one: the key, name and arguments of the other, and its own id of the model and key."""
+
+    parent: str
+    name: str
+    arguments: dict[str, Any]
+    model_id: str
+    key: str
+
+
 class ToolCalls:
     """Tells the client everything about the tool calls of one prompt."""
 
@@ -109,6 +119,25 @@ class ToolCalls:
             # A tool in a thread may ask for it while the loop still tells what the model has written.
             key = self._nested.setdefault((parent, id), new)
         return key
+
+    def nesting(self, key: str) -> list[Nesting]:
+        """Return in which calls a call is made, the outermost first; none at the top."""
+        places = {each: place for place, each in self._nested.items()}
+        found: list[Nesting] = []
+        while key in places and places[key][0] in self._calls:
+            parent, model_id = places[key]
+            found.insert(0, Nesting(parent, self.name(parent), self.arguments(parent), model_id, key))
+            key = parent
+        return found
+
+    def announce_nesting(self, nesting: Sequence[Nesting]) -> str | None:
+        """Begin the calls around one of an earlier prompt, which keeps its key; returns the innermost's."""
+        around = None
+        for parent, name, arguments, model_id, key in nesting:
+            self._nested[parent, model_id], self._ids[key] = key, model_id
+            self.announce(parent, name, arguments, parent=around)
+            around = parent
+        return around
 
     def open_key(self, id: str, parent: str | None) -> str:
         """Return the key of a call in `parent`; if there is none, that of the only open one elsewhere."""
