@@ -52,7 +52,7 @@ def set_current(value: Current) -> None:
     _current.set(value)
 
 
-def tell_aside(turn: Turn, title: str, description: str) -> None:
+def send_warning(turn: Turn, title: str, description: str) -> None:
     """Warn the user of something that the agent does not say: as a notice, or as a thought.
 
     Not as a message: what the agent answers may be read by a program.

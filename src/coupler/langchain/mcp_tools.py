@@ -30,7 +30,7 @@ from coupler.config import keys
 from coupler.config.agent_tables import ServerTables
 from coupler.config.files import Origin
 from coupler.config.value_kinds import ValueSource, WrongValueError
-from coupler.langchain.current import Current, HeldUpError, current, tell_aside
+from coupler.langchain.current import Current, HeldUpError, current, send_warning
 from coupler.langchain.tool_calls import JoinedCall
 from coupler.mcp.servers import ServerEnvironment, SessionServers, merge_servers
 from coupler.mcp.tools import McpError, Tool, ToolResult, printable, server_label
@@ -202,7 +202,7 @@ def warn_if_unused(turn: Turn) -> None:
     listing.is_wanted = True
     servers = ", ".join(server_label(name) for name in session.servers.names)
     log.warning("this agent does not use %s: %s", servers, HOW_TO_USE)
-    tell_aside(turn, f"This agent does not use {servers}", f"To let it, {HOW_TO_USE}.")
+    send_warning(turn, f"This agent does not use {servers}", f"To let it, {HOW_TO_USE}.")
 
 
 class SessionTools:

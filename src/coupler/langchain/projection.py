@@ -21,7 +21,7 @@ from coupler.agent.errors import describe
 from coupler.agent.turn import COMPACTION
 from coupler.events import Compaction
 from coupler.langchain.content import client_blocks
-from coupler.langchain.current import running_call, tell_aside
+from coupler.langchain.current import running_call, send_warning
 from coupler.langchain.errors import failure_kind_of, stop_of_message
 from coupler.langchain.file_backends import starting_tool
 from coupler.langchain.messages import (
@@ -540,7 +540,7 @@ class TurnProjection:
     def _tell_trouble(self, error: BaseException | None, description: str) -> None:
         trouble = failure_kind_of(error, of_model=error) if error is not None else None
         what = trouble.what if trouble is not None else "The model has failed"
-        tell_aside(self._turn, what, description)
+        send_warning(self._turn, what, description)
 
 
 def _message_of(output: Any, own: str | None) -> ToolMessage | None:

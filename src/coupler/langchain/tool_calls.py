@@ -71,7 +71,7 @@ class EditedCall(NamedTuple):
 
 
 class Nesting(NamedTuple):
-    """A call in another one: the key, name and arguments of the other, and its own id of the model and key."""
+    """A call that is made in another one, its `parent`, which has this name and these arguments."""
 
     parent: str
     name: str
