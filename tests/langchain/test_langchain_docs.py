@@ -67,7 +67,10 @@ def script_for(code):
 def test_an_agent_of_the_guide_answers(code, tmp_path, surroundings):
     file = tmp_path / "agent.py"
     file.write_text(code)
-    with ModelServer(script_for(code)) as server, serve(file, env=surroundings(server)) as client:
+    with (
+        ModelServer(script_for(code)) as server,
+        serve(file, env=surroundings(server), cwd=tmp_path) as client,
+    ):
         introduced(client)
         session = client.new_session(str(tmp_path))
         said = converse(client, session)
