@@ -58,12 +58,14 @@ async def change_is_answered_in_full(agent: Candidate) -> None:
             answer = await _set(client, settings.session, option, option["currentValue"])
             missing = [name for name in expected if name not in _values_in(answer)]
             require(not missing, f"the answer lacks {', '.join(map(str, missing))}", answer.entry)
-            for value in _alternatives(option):
+            # A change may take values away, the first one included.
+            for value in [*_alternatives(option), option["currentValue"]]:
+                if value not in _offered(answer, option):
+                    continue
                 answer = await _set(client, settings.session, option, value)
                 now = _values_in(answer).get(option["id"])
                 changed = f"{option['id']} was set to {shown(value)} and is {shown(now, 100)}"
                 require(now == value, changed, answer.entry)
-            await _set(client, settings.session, option, option["currentValue"])
 
 
 @probe(
@@ -278,6 +280,12 @@ def _other(option: dict[str, Any]) -> Any:
 
 def _first(settings: OfferedSettings, kind: str) -> dict[str, Any] | None:
     return next((option for option in settings.options if option["type"] == kind), None)
+
+
+def _offered(answer: RequestAnswer, option: dict[str, Any]) -> list[Any]:
+    """Return the values that an option has according to an answer."""
+    options = [each for each in objects(value_at(answer.result, "configOptions")) if _is_known(each)]
+    return [value for each in options if each["id"] == option["id"] for value in _values_of(each)]
 
 
 def _values_in(answer: RequestAnswer) -> dict[Any, Any]:
