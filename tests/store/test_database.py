@@ -313,6 +313,28 @@ class TestALockedFile:
             asyncio.run(store.create(record()))
         assert caught.value.kind == "locked"
 
+    def test_of_many_writes_that_wait_for_the_same_lock_none_waits_longer_than_the_first(
+        self, path, open_store
+    ):
+        store = open_store(patience=0.2)
+
+        async def create_many():
+            return await asyncio.gather(
+                *(store.create(record(str(number))) for number in range(20)), return_exceptions=True
+            )
+
+        with locked(path):
+            began = time.perf_counter()
+            errors = asyncio.run(create_many())
+            assert time.perf_counter() - began < 2
+
+        assert [error.kind for error in errors] == ["locked"] * 20
+        # Who comes later waits in full again.
+        with locked(path):
+            began = time.perf_counter()
+            asyncio.run(create_many())
+            assert time.perf_counter() - began > 0.15
+
     def test_the_loop_goes_on_meanwhile(self, path, open_store):
         store = open_store(patience=0.4)
 

@@ -155,6 +155,8 @@ class Database:
         self._opened: tuple[int, int] | None = None
         self._looked_at = time.monotonic()
         self._is_misplaced = False
+        self._was_locked = False
+        """True if what the store's thread did last found the file locked until its patience ended."""
         self._lost: _Lost | None = None
         self._inline, self._files = self._open_in_place()
         self._thread = None if path == IN_MEMORY else StoreThread(self._connect_patiently)
@@ -306,9 +308,32 @@ class Database:
     ) -> Future[T]:
         if self._thread is None:
             return _done_at_once(lambda: self._translating(way, self._inline, work))
-        return self._thread.submit(
-            lambda connection: self._translating(way, self._placed(connection), work), chore=chore
-        )
+        return self._thread.submit(partial(self._do_patiently, way, work, time.monotonic()), chore=chore)
+
+    def _do_patiently(
+        self,
+        way: Callable[[sqlite3.Connection, DatabaseWork[T]], T],
+        work: DatabaseWork[T],
+        since: float,
+        connection: sqlite3.Connection,
+    ) -> T:
+        """Do the work on the store's thread, and wait for a locked file.
+
+        The time that it has waited behind others which found the file locked counts: of many that wait for
+        the same lock none waits longer than the first.
+        """
+        connection = self._placed(connection)
+        was_locked, self._was_locked = self._was_locked, False
+        if was_locked:
+            _set_patience(connection, max(0.0, since + self._patience - time.monotonic()))
+        try:
+            return self._translating(way, connection, work)
+        except StoreError as error:
+            self._was_locked = error.kind == "locked"
+            raise
+        finally:
+            if was_locked:
+                _set_patience(connection, self._patience)
 
     def _translating(
         self,
@@ -498,7 +523,7 @@ class Database:
             nonlocal began
             began = time.monotonic()
             work = partial(self._reclaim_some, self._deletions[0])
-            if self._translating(_just_do, self._placed(connection), work):
+            if self._do_patiently(_just_do, work, began, connection):
                 return True
             with self._deleting:
                 del self._deletions[0]
@@ -547,14 +572,14 @@ class Database:
     def _empty_folded_log(self, connection: sqlite3.Connection) -> bool:
         """Fold the log into the file and empty it; False if somebody else uses it just now."""
         _checkpoint(connection)  # while others write; they wait only for what comes after it
-        connection.execute("PRAGMA busy_timeout = 0")
+        _set_patience(connection, 0.0)
         try:
             is_busy = bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
         except sqlite3.Error as error:
             log.debug("the write-ahead log could not be emptied: %s", error)
             is_busy = True
         finally:
-            connection.execute(f"PRAGMA busy_timeout = {round(self._patience * 1000)}")
+            _set_patience(connection, self._patience)
         return not is_busy
 
     def _open_in_place(self) -> tuple[sqlite3.Connection, _Files]:
@@ -595,7 +620,7 @@ class Database:
             self._use_log(connection)
         if not is_current:
             _in_transaction(connection, lambda connection: migrate(connection, self.path))
-        connection.execute("PRAGMA busy_timeout = 0")
+        _set_patience(connection, 0.0)
 
     def _use_log(self, connection: sqlite3.Connection) -> None:
         """Turn on the write-ahead log, without which readers and writers wait for each other."""
@@ -678,10 +703,15 @@ def _lock_if_possible(connection: sqlite3.Connection, patience: float) -> None:
     """Keep others from writing until the connection is closed; a file that is damaged cannot be locked."""
     try:
         if not connection.in_transaction:
-            connection.execute(f"PRAGMA busy_timeout = {round(patience * 1000)}")
+            _set_patience(connection, patience)
             connection.execute("BEGIN IMMEDIATE")
     except sqlite3.Error as error:
         log.debug("the former database could not be locked: %s", error)
+
+
+def _set_patience(connection: sqlite3.Connection, seconds: float) -> None:
+    """Let the connection wait so long for a file that another one has locked."""
+    connection.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
 
 
 def _just_do(connection: sqlite3.Connection, work: DatabaseWork[T]) -> T:
