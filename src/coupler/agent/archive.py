@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from coupler.store.sessions import SessionRecord
     from coupler.store.store import Store
 
+
+log = logging.getLogger("coupler.agent")
 
 TIDY_UP_AFTER = 2.0
 """Seconds after which the store is tidied up: nobody's first answer waits for it."""
@@ -102,8 +105,16 @@ class Archive:
             settings=msgspec.json.encode(session.settings.saved()).decode(),
         )
         self._take(session.id)
-        with _told_to_clients():
+        try:
             await self._store.create(record)
+        except StoreError as error:
+            # It is not stored: to delete it would mean to wait for the same lock once more.
+            self._let_go(session.id)
+            raise store_failed(error) from None
+        except asyncio.CancelledError:
+            await self.forget(session.id)  # the store's thread may be at it
+            raise
+        with _told_to_clients():
             return EventJournal(await self._store.journal(session.id), partial(self.entries, session.id))
 
     async def find(self, id: str) -> SessionRecord:
@@ -210,6 +221,13 @@ class Archive:
         with _told_to_clients():
             await self._store.delete(id, agent=self._identity)
         self._let_go(id)
+
+    async def forget(self, id: str) -> None:
+        """Delete a session that could not be opened completely; an error is logged."""
+        try:
+            await self.delete(id)
+        except RpcError as error:
+            log.error("a session that is half made could not be removed: %s", error)
 
     async def let_go(self, id: str) -> None:
         """Release a session that was taken here, so that others can take it."""

@@ -89,7 +89,6 @@ class Sessions:
                 session.outlet.keep_in(await self._archive.add(session))
         except BaseException:
             await self._leave(session)
-            await self._forget(session.id)
             raise
         self._open[session.id] = session
         if self._answer_cache is not None:
@@ -105,12 +104,8 @@ class Sessions:
         """Begin a session before its agent is loaded: it is stored, and `complete` gives it the agent."""
         self._open_archive(cached.store, cached.identity)
         session = Session(_new_id(), place, editor, self._peer)
-        try:
-            if self._archive is not None:
-                session.outlet.keep_in(await self._archive.add(session))
-        except BaseException:
-            await self._forget(session.id)
-            raise
+        if self._archive is not None:
+            session.outlet.keep_in(await self._archive.add(session))
         self._coming[session.id] = session
         return session
 
@@ -125,7 +120,8 @@ class Sessions:
         except BaseException:
             del self._coming[session.id]
             session.end()
-            await self._forget(session.id)
+            if self._archive is not None:
+                await self._archive.forget(session.id)
             raise
         self._open[session.id] = self._coming.pop(session.id)
         if self._answer_cache is not None:
@@ -163,7 +159,7 @@ class Sessions:
             await self._archive.copy(id, new_id, place)
             session = await self._take_up(new_id, place, editor, factory)
         except BaseException:
-            await self._forget(new_id)
+            await self._archive.forget(new_id)
             raise
         self._open[new_id] = session
         return session
@@ -315,14 +311,6 @@ class Sessions:
                 await self._archive.let_go(id)
             except RpcError as error:
                 log.error("the session could not be let go: %s", error)
-
-    async def _forget(self, id: str) -> None:
-        """Delete a session that could not be opened completely; an error is logged."""
-        if self._archive is not None:
-            try:
-                await self._archive.delete(id)
-            except RpcError as error:
-                log.error("a session that is half made could not be removed: %s", error)
 
 
 def _new_id() -> str:

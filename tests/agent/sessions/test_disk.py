@@ -160,12 +160,19 @@ class TestLocked:
     def test_a_session_is_not_made_while_the_store_is_locked_but_afterwards(
         self, converse, tmp_path, coupler_home
     ):
-        client, _ = converse(HASTY)
+        client, session = converse(HASTY)
+        requests = [client.request("session/new", {"cwd": str(tmp_path), "mcpServers": []}) for _ in range(8)]
+        prompt = client.prompt_request(session, "meanwhile")
 
         with locked(coupler_home):
-            answer = client.call("session/new", {"cwd": str(tmp_path), "mcpServers": []})
+            began = time.monotonic()
+            client.send(*requests, prompt)
+            answers = [client.answer_to(request) for request in (*requests, prompt)]
+            took = time.monotonic() - began
 
-        assert error_of(answer) == STORE_FAILED
+        # All have waited for the same lock at the same time, and nobody twice.
+        assert {error_of(answer) for answer in answers} == {STORE_FAILED}
+        assert took < 2
         assert client.new_session(str(tmp_path))
         assert len(listed(client)) == 2
 
@@ -196,6 +203,44 @@ class TestLocked:
             assert client.answer_to(request)["result"] == {"stopReason": "cancelled"}
 
         assert texts(client.prompt(session, "three")[0]).startswith("2: three")
+
+    @pytest.mark.parametrize("lasts", ["short", "long"])
+    def test_a_question_is_held_with_its_turn_and_its_answer_goes_on(
+        self, start, tmp_path, coupler_home, lasts
+    ):
+        client = start(HASTY if lasts == "long" else HASTY.removeprefix(IMPATIENT))
+        client.initialize(fs={"readTextFile": True})
+        session, other = client.new_session(str(tmp_path)), client.new_session(str(tmp_path))
+        for each in (session, other):
+            client.prompt(each, "first")
+        listed(client)  # writes the sessions' dates: nothing but the prompts is to be stored
+        with locked(coupler_home) as unlock:
+            prompts = [client.prompt_request(session, "wait"), client.prompt_request(other, "hello")]
+            client.send(*prompts)
+            still_serves(client)
+            if lasts == "short":
+                unlock()
+            question = client.read_until(lambda frame: frame.get("method") == "fs/read_text_file")[-1]
+            client.send({"id": question["id"], "result": {"content": ""}})
+            answers = [client.answer_to(prompt) for prompt in prompts]
+
+        if lasts == "short":
+            assert [answer["result"] for answer in answers] == [{"stopReason": "end_turn"}] * 2
+        else:
+            assert [error_of(answer) for answer in answers] == [STORE_FAILED] * 2
+
+    def test_a_cancel_in_a_long_lock_is_answered_when_coupler_waits_no_longer(
+        self, start, tmp_path, coupler_home
+    ):
+        client = start(HASTY)
+        client.initialize(fs={"readTextFile": True})
+        session = client.new_session(str(tmp_path))
+        client.prompt(session, "first")
+        with locked(coupler_home):
+            prompt = client.prompt_request(session, "wait")
+            client.send(prompt, {"method": "session/cancel", "params": {"sessionId": session}})
+
+            assert client.answer_to(prompt)["result"] == {"stopReason": "cancelled"}
 
 
 # Lets the database grow only while no file called "full" is there.
