@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from coupler.runtime.guard import guarded_file, is_locked_by_guard
 from coupler.store import StoreError
 from coupler.store import database as database_module
 from coupler.store.runs import RunChange, RunEntry, RunRecord
@@ -184,6 +185,16 @@ def test_the_lock_that_shows_that_this_process_lives_is_made_again(path, store):
     (holder,) = Path(f"{path}.holders").iterdir()
     assert holder.name == store._holder.id
     assert holder.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_lock_that_shows_that_its_programs_live_is_made_again(path, store):
+    asyncio.run(store.create(record("one")))
+    with guarded_file(f"{path}.none"):
+        shutil.rmtree(Path(path).parent)
+
+        write(store, "one", "a")
+
+        assert is_locked_by_guard(f"{path}.holders/.{store._holder.id}.guard")
 
 
 def test_a_session_that_another_process_has_there_is_left_to_it(path, store, run, tmp_path, caplog):

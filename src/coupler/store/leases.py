@@ -95,12 +95,16 @@ class LeaseHolder:
             self._descriptor = None
 
     def renew(self) -> None:
-        """Lock the file of this process again if somebody has deleted it, or others would think it dead."""
+        """Lock the files of this process and its guard again if somebody has deleted them.
+
+        Without them others would think that it is dead, and that its programs are.
+        """
         if self._descriptor is None or os.path.exists(os.path.join(self._directory, self.id)):
             return
         with _registry:
             deleted, self._descriptor = self._descriptor, self._lock_own_file()
             os.close(deleted)
+            lock_while_guarding(self._guard_file(self.id))
 
     def is_alive(self, id: str) -> bool:
         """Tell whether the process with this holder's id still runs; what a dead one left is removed."""
