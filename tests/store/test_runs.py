@@ -5,8 +5,10 @@ import signal
 
 import pytest
 
-from coupler.store import StoreError, runs
+from coder.waiting import until
+from coupler.store import StoreError, database, runs
 from coupler.store.runs import EntryPart, RunChange, RunEntry, RunRecord
+from store.parts import locked
 
 OWNER = """
     import asyncio
@@ -166,3 +168,14 @@ class TestProcesses:
 
         assert store.runs.blocking.find("one").status == "cancelled"
         assert store.runs.blocking.entries("one")[-1].seq == 8
+
+
+def test_a_run_that_cannot_be_released_in_a_lock_is_released_after_it(path, open_store, monkeypatch):
+    monkeypatch.setattr(database, "RETRY_AFTER", 0.01)
+    store = open_store(patience=0.05)
+    number = created(store)
+
+    with locked(path), pytest.raises(StoreError, match="another program holds"):
+        asyncio.run(store.runs.release(number))
+
+    until(lambda: isinstance(asyncio.run(store.runs.hold("one")), tuple))

@@ -55,6 +55,9 @@ IDLE_AFTER = 1.0
 LARGEST_LOG = 256 * 1024 * 1024
 """Bytes of the log from which on writers must wait while it is emptied; they may be too busy for less."""
 
+RETRY_AFTER = 1.0
+"""Seconds between a write that has failed and the next try."""
+
 OPEN_TRIES = 10
 """Tries to open a file that somebody deletes or replaces in the same moment."""
 
@@ -218,9 +221,18 @@ class Database:
                 raise
         return self._submit(_just_do, work).result()
 
-    def submit(self, work: DatabaseWork[T], *, chore: bool = False) -> Future[T]:
-        """Write on the store's thread; a chore when nothing else waits there."""
-        return self._submit(self._write, work, chore=chore)
+    def submit(self, work: DatabaseWork[T]) -> Future[T]:
+        """Write on the store's thread."""
+        return self._submit(self._write, work)
+
+    def submit_until_done(self, work: DatabaseWork[object]) -> None:
+        """Write when nothing else waits on the store's thread; try each second until it succeeds."""
+
+        def try_again(future: Future[object]) -> None:
+            if not future.cancelled() and isinstance(future.exception(), StoreError):
+                self.submit_until_done(work)
+
+        self._submit(self._write, work, chore=True, after=RETRY_AFTER).add_done_callback(try_again)
 
     def submit_to_read(self, work: DatabaseWork[T]) -> Future[T]:
         """Read on the store's thread: for what is too much to be read on the event loop."""
@@ -305,10 +317,12 @@ class Database:
         work: DatabaseWork[T],
         *,
         chore: bool = False,
+        after: float = 0.0,
     ) -> Future[T]:
         if self._thread is None:
             return _done_at_once(lambda: self._translating(way, self._inline, work))
-        return self._thread.submit(partial(self._do_patiently, way, work, time.monotonic()), chore=chore)
+        in_time = partial(self._do_patiently, way, work, time.monotonic() + after)
+        return self._thread.submit(in_time, chore=chore, after=after)
 
     def _do_patiently(
         self,

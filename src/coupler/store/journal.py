@@ -20,7 +20,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
-from coupler.store.database import Database, Statement, now
+from coupler.store.database import RETRY_AFTER, Database, Statement, now
 from coupler.store.errors import StoreError, unusable
 from coupler.store.sessions import write_state
 
@@ -65,9 +65,6 @@ MOST_PENDING = 64 * 1024 * 1024
 
 BACKLOG_FULL_AT = 2 * INLINE_LIMIT
 """Bytes that may be pending before those who can wait should."""
-
-RETRY_AFTER = 1.0
-"""Seconds between a failure and the next try."""
 
 COMPRESSED_FROM, COMPRESSED_TO = 900, 16 * 1024
 """Bytes of bodies that are compressed: from there on SQLite gives a row whole pages of its own.

@@ -126,9 +126,17 @@ class Runs:
         return await when_ended(self._database, lambda connection: self._table.hold(connection, id))
 
     async def release(self, number: int) -> None:
-        """Release a run that this process holds for others."""
+        """Release a run that this process holds for others; if the store cannot be written now, later."""
+
+        def release(connection: sqlite3.Connection) -> None:
+            self._table.release(connection, number)
+
         self._database.look_again()
-        await self._database.attempt(lambda connection: self._table.release(connection, number))
+        try:
+            await self._database.attempt(release)
+        except StoreError:
+            self._database.submit_until_done(release)
+            raise
 
     async def write(
         self, number: int, entries: Sequence[RunEntry], change: RunChange | None, size: int = 0

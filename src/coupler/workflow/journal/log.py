@@ -19,7 +19,7 @@ from typing import NamedTuple, cast
 import msgspec
 
 from coupler.redaction.masker import StreamMasker
-from coupler.store.database import now
+from coupler.store.database import RETRY_AFTER, now
 from coupler.store.errors import StoreError
 from coupler.store.runs import EntryPart, RunChange, RunEntry, Runs, shared_body
 from coupler.workflow.journal.run_events import (
@@ -51,9 +51,6 @@ FLUSH_AT = 64 * 1024
 
 LONGEST_LOCK = 60.0
 """Seconds that another program may hold the file before the run gives up."""
-
-RETRY_AFTER = 1.0
-"""Seconds between a failure and the next try."""
 
 MOST_PENDING = 64 * 1024 * 1024
 """Bytes that are kept while they cannot be written; beyond that text is dropped."""
