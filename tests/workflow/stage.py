@@ -77,6 +77,9 @@ class Memo:
     async def durable(self) -> None:
         await asyncio.sleep(0)
 
+    def stop_waiting_for_locks(self) -> None:
+        pass
+
 
 class Played:
     """Plays `run` and `agent` steps, and remembers which."""

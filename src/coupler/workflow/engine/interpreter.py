@@ -112,6 +112,10 @@ class StepJournal(Protocol):
         """Return when everything recorded survives the death of this process."""
         ...
 
+    def stop_waiting_for_locks(self) -> None:
+        """Let `durable` fail soon while others have locked the file."""
+        ...
+
 
 class Performer(Protocol):
     """Does the work of steps that are made of no others; raises `StepError`."""

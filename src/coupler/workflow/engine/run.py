@@ -290,6 +290,7 @@ class Engine:
         if self._work is not None:
             if self._work.cancelling():
                 self._state.agents.kill()
+            self._state.memory.stop_waiting_for_locks()
             self._work.cancel()
 
     async def _to_the_end(self) -> RunFinished:

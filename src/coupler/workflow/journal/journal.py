@@ -117,6 +117,10 @@ class RunJournal:
         """Wait until everything so far survives the death of this process; raises StoreError if it cannot."""
         await self._log.durable()
 
+    def stop_waiting_for_locks(self) -> None:
+        """Try only once more to write a file that others have locked: somebody wants the run to end."""
+        self._log.stop_waiting_for_locks()
+
     @property
     def interrupted(self) -> tuple[Place, ...]:
         """The steps with `once` that an earlier process was stopped in: somebody has to say what was done."""

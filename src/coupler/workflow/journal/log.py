@@ -98,7 +98,8 @@ class RunLog:
         self._timer: asyncio.TimerHandle | None = None
         self._writing = asyncio.Lock()
         self._waiting: list[asyncio.Future[None]] = []
-        self._is_in_trouble = False
+        self._trouble: StoreError | None = None
+        self._waits_for_locks = True
         self._is_over = False
 
     @property
@@ -127,6 +128,10 @@ class RunLog:
 
         After that nothing is lost: it is tried again, in its order, by the next call or within a second.
         """
+        if self._trouble is not None and not self._waits_for_locks:
+            self._write_at_once()
+            if self._trouble is not None:
+                raise self._trouble
         deadline = time.monotonic() + LONGEST_LOCK
         while True:
             try:
@@ -135,8 +140,13 @@ class RunLog:
                 return
             except StoreError as error:
                 # Whoever holds the file lets go of it some time, and the run is worth the wait.
-                if error.kind != "locked" or time.monotonic() > deadline:
+                is_worth_it = self._waits_for_locks and time.monotonic() <= deadline
+                if error.kind != "locked" or not is_worth_it:
                     raise
+
+    def stop_waiting_for_locks(self) -> None:
+        """Try only once more to write a file that others have locked: somebody wants the run to end."""
+        self._waits_for_locks = False
 
     async def _write(self) -> None:
         self._stop_timer()
@@ -273,9 +283,10 @@ class RunLog:
         self._rows[:0] = rows
         self._change = self._change or change
         self._size += size
-        if isinstance(error, StoreError) and not self._is_in_trouble:
-            log.warning("the run %s cannot be stored, trying again: %s", self._id, error)
-            self._is_in_trouble = True
+        if isinstance(error, StoreError):
+            if self._trouble is None:
+                log.warning("the run %s cannot be stored, trying again: %s", self._id, error)
+            self._trouble = error
         if self._size > MOST_PENDING:
             self._drop_text()
         self._due_at = self._size + FLUSH_AT
@@ -292,7 +303,7 @@ class RunLog:
         self._recent.shrink()
 
     def _note_written(self) -> None:
-        self._is_in_trouble = False
+        self._trouble = None
         self._recent.shrink()
 
     def _try_again(self, delay: float) -> None:
