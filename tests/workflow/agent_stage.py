@@ -12,6 +12,7 @@ from client.stage import Scripted, run
 from coupler.client.elicitation import FormAnswer, FormRequest
 from coupler.store.store import Store
 from coupler.workflow.agents.agents import Agents
+from coupler.workflow.engine.front import UserMessage
 from coupler.workflow.engine.interpreter import RunState
 from coupler.workflow.engine.performers import Performing
 from coupler.workflow.engine.run import Engine
@@ -66,11 +67,12 @@ class Talking(Answering):
             return False
         return {field.name: self.answers[str(place)] for field in form.fields}
 
-    async def message(self, place: Place, reply: str) -> str | None:
+    async def message(self, place: Place, reply: str) -> UserMessage | None:
         self.heard.append(reply)
         if not self.messages:
             raise Parked(f"{place} waits for a message")
-        return self.messages.pop(0)
+        message = self.messages.pop(0)
+        return None if message is None else UserMessage(message)
 
 
 class AgentStage:

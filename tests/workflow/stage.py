@@ -16,7 +16,7 @@ import msgspec
 
 from coupler.client.reply import Budget
 from coupler.workflow.engine.attempt import Attempt
-from coupler.workflow.engine.front import Approval, FrontEnd, PermissionQuestion, QuestionAnswer
+from coupler.workflow.engine.front import Approval, FrontEnd, PermissionQuestion, QuestionAnswer, UserMessage
 from coupler.workflow.engine.interpreter import RunState
 from coupler.workflow.engine.performers import Pause, Performing, Rehearsing
 from coupler.workflow.engine.run import Engine
@@ -154,7 +154,7 @@ class Answering(FrontEnd):
         value = self.answers[str(place)]
         return QuestionAnswer(str(value), value, "user")
 
-    async def message(self, place: Place, reply: str) -> str | None:
+    async def message(self, place: Place, reply: str) -> UserMessage | None:
         raise Parked
 
 

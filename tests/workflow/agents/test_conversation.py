@@ -9,6 +9,7 @@ import pytest
 
 from client.stage import run
 from coupler.store.store import Store
+from coupler.workflow.engine.front import UserMessage
 from coupler.workflow.engine.run import EngineOptions, resume_run, start_run
 from coupler.workflow.journal.run_events import Decided, Place, RunFinished, Said
 from coupler.workflow.language.library import build_bundle
@@ -195,7 +196,7 @@ def test_a_conversation_whose_time_is_up_keeps_what_was_said_and_can_go_on(
     script: Script, tmp_path: Path
 ) -> None:
     class Thinking(Talking):
-        async def message(self, place: Place, reply: str) -> str | None:
+        async def message(self, place: Place, reply: str) -> UserMessage | None:
             await asyncio.Event().wait()
             return None
 

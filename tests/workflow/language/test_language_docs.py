@@ -13,7 +13,7 @@ import pytest
 
 from client.stage import run
 from coupler.store.store import Store
-from coupler.workflow.engine.front import Approval, FrontEnd, PermissionQuestion, QuestionAnswer
+from coupler.workflow.engine.front import Approval, FrontEnd, PermissionQuestion, QuestionAnswer, UserMessage
 from coupler.workflow.engine.run import EngineOptions, start_run
 from coupler.workflow.journal.run_events import Place, Result, RunFinished, StepFinished, happening_in
 from coupler.workflow.language.inputs import bind_inputs, inputs_in_words, parse_input
@@ -222,11 +222,11 @@ class Present(FrontEnd):
     async def ask(self, place: Place, question: str, answer: Input) -> QuestionAnswer:
         return QuestionAnswer("1.2", parse_input(answer, "1.2", "."), "user")
 
-    async def message(self, place: Place, reply: str) -> str | None:
+    async def message(self, place: Place, reply: str) -> UserMessage | None:
         if self._has_spoken:
             return None
         self._has_spoken = True
-        return "Thank you."
+        return UserMessage("Thank you.")
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ import msgspec
 from coupler.cli.terminal import clean, one_line
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import Diff
-from coupler.workflow.engine.front import Approval, FrontEnd, InterruptedAnswer, QuestionAnswer
+from coupler.workflow.engine.front import Approval, FrontEnd, InterruptedAnswer, QuestionAnswer, UserMessage
 from coupler.workflow.errors import InputError, Parked
 from coupler.workflow.journal.run_events import step_id_in
 from coupler.workflow.language.inputs import parse_input
@@ -160,16 +160,17 @@ class CommandFront(FrontEnd):
             raise _parked(place, "an answer")
         return asked
 
-    async def message(self, place: Place, reply: str) -> str | None:
+    async def message(self, place: Place, reply: str) -> UserMessage | None:
         if self._answers.has_messages(place):
-            message = self._answers.next_message(place)
-            return None if message in (None, "", DONE_COMMAND) else message
+            text = self._answers.next_message(place)
+            return UserMessage(text) if text and text != DONE_COMMAND else None
         if self._terminal is None:
             raise _parked(place, "a message")
         shown = None if self._screen.shows_texts else self._screen.mask(reply)
         is_first, self._talking = self._talking != place, place
         async with self._screen.suspended(), self._terminal.turn():
-            return await ask_message(self._terminal, str(place), shown, has_hint=is_first)
+            text = await ask_message(self._terminal, str(place), shown, has_hint=is_first)
+        return None if text is None else UserMessage(text)
 
     async def fill_in(self, place: Place, form: FormRequest, call: str | None) -> FormAnswer:
         shown = msgspec.structs.replace(form, message=self._named(place, form.message))
@@ -227,7 +228,7 @@ class RehearsalFront(FrontEnd):
     async def ask(self, place: Place, question: str, answer: Input) -> QuestionAnswer:
         raise Parked(f"{place} would ask")
 
-    async def message(self, place: Place, reply: str) -> str | None:
+    async def message(self, place: Place, reply: str) -> UserMessage | None:
         return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET
@@ -31,6 +31,7 @@ from coupler.workflow.agents.agents import (
 from coupler.workflow.agents.editor_access import fill_in_form, open_page
 from coupler.workflow.agents.permission import Judging, StepPolicy, ToolRules
 from coupler.workflow.engine.attempt import answered
+from coupler.workflow.engine.front import UserMessage
 from coupler.workflow.engine.performers import denied_call_result
 from coupler.workflow.errors import CallDenied, Parked, StepError
 from coupler.workflow.journal.run_events import AnswerGiven, Decided, Noted, Result, Used
@@ -111,22 +112,18 @@ async def perform_conversation(step: Converse, attempt: Attempt) -> Result:
             raise
 
 
-class _Message(NamedTuple):
-    """What the user sends in a conversation."""
+def _message_in(value: Json) -> UserMessage | None:
+    """Return the message that a decision holds; None if the user sent none any more."""
+    if isinstance(value, dict):
+        return UserMessage(value["text"], images_of(value[IMAGES]))
+    return None if value is None else UserMessage(str(value))
 
-    text: str
-    images: tuple[ImageContent, ...] = ()
 
-    @classmethod
-    def kept_as(cls, value: Json) -> _Message | None:
-        """Return the message that a decision holds; None if the user sent none any more."""
-        if isinstance(value, dict):
-            return cls(value["text"], images_of(value[IMAGES]))
-        return None if value is None else cls(str(value))
-
-    def to_keep(self) -> Json:
-        """Return it as a decision holds it."""
-        return {"text": self.text, IMAGES: image_values(self.images)} if self.images else self.text
+def _message_value(message: UserMessage | None) -> Json:
+    """Return a message as a decision holds it."""
+    if message is None:
+        return None
+    return {"text": message.text, IMAGES: image_values(message.images)} if message.images else message.text
 
 
 class _Conversation:
@@ -175,32 +172,31 @@ class _Conversation:
             agent=answer.agent or result.agent,
         )
 
-    async def _message(self, number: int) -> _Message | None:
+    async def _message(self, number: int) -> UserMessage | None:
         """The user's next message; None if there is none any more."""
         what = f"message-{number}"
         kept = self._attempt.decision(what)
         if kept is not UNSET:
-            return _Message.kept_as(kept)
+            return _message_in(kept)
         prompt = self._setup.rendered.prompt if number == 1 else None
-        message = _Message(prompt) if prompt is not None else await self._asked_for()
-        await self._attempt.decide(what, None if message is None else message.to_keep())
+        message = UserMessage(prompt) if prompt is not None else await self._asked_for()
+        await self._attempt.decide(what, _message_value(message))
         return message
 
-    async def _asked_for(self) -> _Message | None:
+    async def _asked_for(self) -> UserMessage | None:
         attempt = self._attempt
         last = self._spoken[-1]["text"] if self._spoken else ""
         async with attempt.asking:
-            text = await answered(attempt.front.message(attempt.place, last))
-            images = attempt.front.message_images()
-        if text is None:
+            message = await answered(attempt.front.message(attempt.place, last))
+        if message is None:
             return None
-        if images and not (held := await self._session()).takes_images:
+        if message.images and not (held := await self._session()).takes_images:
             reason = f"{held.start.name} takes no images: send the message again without"
             raise attempt.front.refused_message(attempt.place, reason)
-        attempt.emit(AnswerGiven(text=text, by="user"))
-        return _Message(text, images)
+        attempt.emit(AnswerGiven(text=message.text, by="user"))
+        return message
 
-    async def _answer(self, number: int, message: _Message) -> None:
+    async def _answer(self, number: int, message: UserMessage) -> None:
         """Get the agent's answer, from the journal if it is recorded there."""
         what = f"reply-{number}"
         kept = self._attempt.decision(what)
@@ -213,7 +209,7 @@ class _Conversation:
         self._earlier = EarlierSession(kept["session_id"], kept["agent"])
         self._spoken.append({"role": "agent", "text": kept["text"]})
 
-    async def _ask(self, message: _Message, *, is_first: bool) -> dict[str, str]:
+    async def _ask(self, message: UserMessage, *, is_first: bool) -> dict[str, str]:
         held = await self._session()
         images = message.images
         if is_first:

@@ -39,7 +39,14 @@ from coupler.schema.v1 import (
 from coupler.wire.messages import RpcError
 from coupler.workflow.agents.agent_events import LONGEST_LINE, MOST_LISTED, MOST_SHOWN, bounded, shortened
 from coupler.workflow.editor.arguments import FORM_CAPABILITY, ask_for_inputs, value_as_text
-from coupler.workflow.engine.front import Approval, FrontEnd, InterruptedAnswer, QuestionAnswer, visible
+from coupler.workflow.engine.front import (
+    Approval,
+    FrontEnd,
+    InterruptedAnswer,
+    QuestionAnswer,
+    UserMessage,
+    visible,
+)
 from coupler.workflow.errors import InputError, Parked
 from coupler.workflow.language.inputs import parse_input
 
@@ -119,7 +126,6 @@ class EditorFrontEnd(FrontEnd):
         self.waiting: PendingQuestion | None = None
         self._turn = turn
         self._reply = reply
-        self._images: tuple[ImageContent, ...] = ()
         self._completing: set[asyncio.Future[None]] = set()
         """A future for each page that is open; they end with the turn."""
 
@@ -194,16 +200,11 @@ class EditorFrontEnd(FrontEnd):
         asked = _with_choices(question, answer)
         raise self._parked(PendingQuestion(str(place), "answer", asked, problem, _default_of(answer)))
 
-    async def message(self, place: Place, reply: str) -> str | None:
+    async def message(self, place: Place, reply: str) -> UserMessage | None:
         written = self._taken(place)
         if written is None:
             raise self._parked(PendingQuestion(str(place), "message", ""))
-        self._images = written.images
-        return written.text if written.text.strip() or written.images else None
-
-    def message_images(self) -> tuple[ImageContent, ...]:
-        images, self._images = self._images, ()
-        return images
+        return UserMessage(written.text, written.images) if written.text.strip() or written.images else None
 
     def refused_message(self, place: Place, reason: str) -> Parked:
         return self._parked(PendingQuestion(str(place), "message", "", reason))

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -84,6 +84,13 @@ class InterruptedAnswer(msgspec.Struct, frozen=True):
     by: AnsweredBy
 
 
+class UserMessage(NamedTuple):
+    """What the user sends in a conversation."""
+
+    text: str
+    images: tuple[ImageContent, ...] = ()
+
+
 class QuestionAnswer(msgspec.Struct, frozen=True):
     """An answer, as text and as the value that it stands for, and who gave it."""
 
@@ -150,13 +157,9 @@ class FrontEnd(Protocol):
         """Ask for text or a value; what does not fit is asked for again."""
         ...
 
-    async def message(self, place: Place, reply: str) -> str | None:
+    async def message(self, place: Place, reply: str) -> UserMessage | None:
         """Return the user's next message in a conversation, after the agent's reply; None ends it."""
         ...
-
-    def message_images(self) -> tuple[ImageContent, ...]:
-        """Return the images of the message that was returned last, once."""
-        return ()
 
     def refused_message(self, place: Place, reason: str) -> Parked:
         """Return the error that parks a conversation at a message that its agent cannot take."""
