@@ -19,6 +19,20 @@ def main() -> None:
         _dispatch(sys.argv[1:])
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except FileNotFoundError as error:
+        if error.filename is not None or _is_directory_there():
+            raise
+        from coupler.cli.exit_codes import refuse
+
+        refuse("the directory that you are in was deleted: go to another one", "coupler")
+
+
+def _is_directory_there() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _dispatch(arguments: list[str]) -> None:

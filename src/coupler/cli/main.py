@@ -218,7 +218,7 @@ def run_command(command: click.Command, arguments: list[str], program: str | Non
         sys.stdout = stdout  # click has replaced it, as it does if nobody reads
         _exit_for_write_error(BrokenPipeError(), program or "coupler")
     except OSError as error:
-        if error.filename is not None:
+        if error.filename is not None or isinstance(error, FileNotFoundError):
             raise
         _exit_for_write_error(error, program or "coupler")
     except click.Abort as abort:
