@@ -29,7 +29,7 @@ def main() -> None:
 
 def _is_directory_there() -> bool:
     try:
-        os.getcwd()
+        os.getcwd()  # noqa: PTH109 - pathlib is not needed for it
     except FileNotFoundError:
         return False
     return True

@@ -197,13 +197,25 @@ def test_a_closed_stdin_is_empty(tmp_path):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a directory that is used cannot be deleted there")
 def test_a_directory_that_was_deleted_is_named_by_every_command(tmp_path):
-    commands = ["exec x hi", "chat x", "check x", "serve x.py", "serve -- cat", "record x -- cat", "trust list"]
+    commands = [
+        "exec x hi",
+        "chat x",
+        "check x",
+        "serve x.py",
+        "serve -- cat",
+        "record x -- cat",
+        "trust list",
+    ]
     started = {}
     for number, words in enumerate(commands):
         (tmp_path / str(number)).mkdir()
         in_deleted = ["sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh", *MODULE, *words.split()]
         started[words] = subprocess.Popen(
-            in_deleted, cwd=tmp_path / str(number), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            in_deleted,
+            cwd=tmp_path / str(number),
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         )
 
     told = {words: (process.communicate()[1], process.returncode) for words, process in started.items()}

@@ -158,6 +158,29 @@ def test_the_table_has_every_message_of_the_schema() -> None:
 def test_every_message_that_is_passed_on_keeps_what_was_added(
     script: Script, relay: Serve, tmp_path: Path
 ) -> None:
+    agent = script(EVERYTHING)
+
+    frames = exchange_everything(agent, relay, tmp_path)
+
+    assert _marks(frames, "acme") == {*FROM_THE_AGENT}
+    assert _marks(agent.received, "zed") == {*FROM_THE_EDITOR}
+
+
+def test_secrets_are_masked_in_every_message_to_the_editor(
+    script: Script, relay: Serve, tmp_path: Path
+) -> None:
+    agent = script(EVERYTHING.replace('{"acme": name}', '{"acme": os.environ["ACME_API_KEY"] + name}'))
+
+    frames = exchange_everything(agent, relay, tmp_path, ACME_API_KEY="k9dkq2mvb7w0zx1r")
+
+    marks = _marks(frames, "acme")
+    assert len(marks) == len(FROM_THE_AGENT)
+    assert {mark for mark in marks if "k9dkq2mvb7w0zx1r" in mark} == set()
+
+
+def exchange_everything(agent: Scripted, relay: Serve, tmp_path: Path, **env: str) -> list[Frame]:
+    """Has each side send each message once that is passed on; returns what the editor got."""
+
     def mark(name: str, params: Frame) -> Frame:
         return {**params, "_meta": {"zed": name}}
 
@@ -170,7 +193,6 @@ def test_every_message_that_is_passed_on_keeps_what_was_added(
         assert "result" in frames[-1], frames[-1]
         return dict(frames[-1]["result"])
 
-    agent = script(EVERYTHING)
     (tmp_path / "a.txt").write_text("a")
     frames: list[Frame] = []
     capabilities = {
@@ -182,18 +204,16 @@ def test_every_message_that_is_passed_on_keeps_what_was_added(
     info = {"name": "zed", "version": "1"}
     place = {"cwd": str(tmp_path), "mcpServers": []}
     hello = {"protocolVersion": 1, "clientCapabilities": capabilities, "clientInfo": info}
-    with relay(agent, cwd=tmp_path) as editor:
+    with relay(agent, cwd=tmp_path, env=env) as editor:
         send("initialize", **hello)
         send("authenticate", methodId="key")
         session = send("session/new", **place)["sessionId"]
         send("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "go"}])
         send("logout")
-    with relay(agent, cwd=tmp_path) as editor:
+    with relay(agent, cwd=tmp_path, env=env) as editor:
         send("initialize", **hello)
         send("session/resume", sessionId=session, **place)
-
-    assert _marks(frames, "acme") == {*FROM_THE_AGENT}
-    assert _marks(agent.received, "zed") == {*FROM_THE_EDITOR}
+    return frames
 
 
 def _marks(value: Any, key: str) -> set[str]:

@@ -333,10 +333,14 @@ class SessionRedactor:
         return value if self.masker is None else redact(value, self.masker)
 
     def covered_request(self, request: Any) -> Any:
-        """Redact a request to the client, unless it is for files or terminals, which need it as it is."""
-        if self.masker is None or type(request) in UNREDACTED_REQUESTS:
+        """Redact a request to the client, but only the `_meta` of one for files or terminals."""
+        if self.masker is None:
             return request
-        return redact(request, self.masker)
+        if type(request) not in UNREDACTED_REQUESTS:
+            return redact(request, self.masker)
+        if not request.meta:
+            return request
+        return msgspec.structs.replace(request, meta=redact(request.meta, self.masker))
 
     def prompt_redactor(self, hidden: Mapping[str, str]) -> PromptRedactor:
         """Make the redactor of one prompt, of which these texts are not journaled either."""

@@ -293,4 +293,4 @@ class RelayedElicitations:
     def _complete(self, notification: CompleteElicitationNotification) -> None:
         relayed = self._pages.pop(notification.elicitation_id, None)
         if relayed is not None:
-            relayed.session.editor.tell(notification, relayed.session.id)
+            relayed.session.editor.tell(relayed.session.secrets.covered(notification), relayed.session.id)

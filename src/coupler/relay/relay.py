@@ -15,8 +15,10 @@ from coupler.agent.auth import Logins
 from coupler.agent.capabilities import initialize_response
 from coupler.agent.errors import TARGET_FAILED, AuthRequiredError
 from coupler.agent.factory import AgentFactory
+from coupler.agent.output import redact
 from coupler.client.errors import AgentError
 from coupler.client.remote import ClientOffer
+from coupler.redaction.known_secrets import process_masker
 from coupler.relay.editor import RelayedElicitations, RelayedFiles, RelayedTerminals
 from coupler.relay.errors import as_answer
 from coupler.relay.session import RelayedSession
@@ -150,7 +152,7 @@ class Relay:
             ours.agent_capabilities,
             mcp_capabilities=self._mcp_capabilities(ours.agent_capabilities.mcp_capabilities),
             auth=AgentAuthCapabilities(logout=LogoutCapabilities() if can_log_out else UNSET),
-            meta=self.remote.capabilities.meta,
+            meta=redact(self.remote.capabilities.meta, process_masker()),
         )
         methods = (relayed_auth_method(method, self.words) for method in self.remote.auth_methods)
         return msgspec.structs.replace(
@@ -158,7 +160,7 @@ class Relay:
             agent_capabilities=capabilities,
             agent_info=self._info(ours.agent_info or None),
             auth_methods=tuple(method for method in methods if method is not None),
-            meta=self.remote.meta or UNSET,
+            meta=redact(self.remote.meta, process_masker()) or UNSET,
         )
 
     def _mcp_capabilities(self, bridged: McpCapabilities) -> McpCapabilities:
