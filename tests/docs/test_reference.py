@@ -14,7 +14,7 @@ from coupler.agent.connection import END_GRACE
 from coupler.agent.turn import CANCEL_GRACE
 from coupler.cli.main import command
 from coupler.client.connection import FRAME_LIMIT
-from coupler.store import journal
+from coupler.store import journal, journal_writer
 from coupler.wire import outbox
 from coupler.wire.frames import DEFAULT_LIMIT
 
@@ -158,7 +158,7 @@ PROMISES = {
     },
     "durability.md": {
         {0.25: "a quarter of a second"}[journal.FLUSH_AFTER]: "how long text waits",
-        f"{journal.FLUSH_AT >> 10} KiB": "and how much of it",
+        f"{journal_writer.FLUSH_AT >> 10} KiB": "and how much of it",
     },
     "security-model.md": {
         f"at most {DEFAULT_LIMIT >> 20} MiB ({FRAME_LIMIT >> 20} MiB as a client)": "the longest line",

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.store import StoreError
-from coupler.store import journal as scribe_module
+from coupler.store import StoreError, journal_writer
 from coupler.store.journal import JournalEntry, join_text
 from store.parts import locked, record
 
@@ -456,7 +455,7 @@ class TestWhenItIsWritten:
                 journal.add("stop", "", b"")
                 journal.flush(lambda error: None)
                 assert not journal.backlog.is_full
-                journal.text("text", "m", "x" * scribe_module.BACKLOG_FULL_AT)
+                journal.text("text", "m", "x" * journal_writer.BACKLOG_FULL_AT)
                 assert journal.backlog.is_full
                 connection.execute("ROLLBACK")
                 await store.flush()
@@ -470,7 +469,7 @@ class TestWhenItIsWritten:
 
         async def play(journal):
             with locked(path):
-                journal.text("text", "m", "x" * scribe_module.BACKLOG_FULL_AT)
+                journal.text("text", "m", "x" * journal_writer.BACKLOG_FULL_AT)
                 with pytest.raises(StoreError):
                     await store.flush()
                 assert not journal.backlog.is_full
@@ -554,7 +553,7 @@ class TestFailures:
         assert [body for _, _, body in written(store)] == [b"a", b"b", b"c", b"d"]
 
     def test_it_is_tried_again_by_itself(self, path, open_store, monkeypatch):
-        monkeypatch.setattr(scribe_module, "RETRY_AFTER", 0.02)
+        monkeypatch.setattr(journal_writer, "RETRY_AFTER", 0.02)
         store = open_store(patience=0.01)
 
         async def play(journal):
@@ -660,7 +659,7 @@ class TestFailures:
     def test_memory_does_not_fill_up_while_nothing_can_be_written(
         self, path, open_store, monkeypatch, caplog
     ):
-        monkeypatch.setattr(scribe_module, "MOST_PENDING", 300_000)
+        monkeypatch.setattr(journal_writer, "MOST_PENDING", 300_000)
         store = open_store(patience=0.01)
 
         async def play(journal):
@@ -692,7 +691,7 @@ class TestFailures:
 
         async def play(journal):
             with monkeypatch.context() as patch:
-                patch.setattr(scribe_module, "_insertion", fail)
+                patch.setattr(journal_writer, "_insertion", fail)
                 journal.add("stop", "", b"")
                 error = await flushed(journal)
                 journal.add("file", "", bytes(2_000_000))

@@ -175,7 +175,7 @@ class TestAFileOfAnEarlierVersion:
         asyncio.run(store.delete("one"))
         until(lambda: store._database.read(space.read_space).free_bytes > 3 * MEGABYTE)
         for _ in range(3):
-            store._database.submit(lambda connection: None, chore=True).result()
+            store._database._thread.submit(lambda connection: None, chore=True).result()
 
         assert sizes(path) > 8 * MEGABYTE
         assert not store._database.read(space.read_space).can_shrink

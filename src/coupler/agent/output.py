@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from coupler.events.events import Role
     from coupler.redaction.masker import Masker, StreamMasker
     from coupler.redaction.sources import Secret
-    from coupler.store.journal import Backlog
+    from coupler.store.journal_writer import Backlog
 
 _TEXT, _ID = os.urandom(16).hex(), os.urandom(16).hex()
 """Random texts that stand for the real ones while the rest of an update is encoded."""

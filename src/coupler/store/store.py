@@ -21,12 +21,12 @@ from coupler.store.database import Database, Synchronous
 from coupler.store.errors import StoreError, unusable
 from coupler.store.journal import (
     JournalEntry,
-    JournalWriter,
     SessionJournal,
     read_end,
     read_entries,
     read_keys,
 )
+from coupler.store.journal_writer import JournalWriter
 from coupler.store.leases import LeaseHolder, hold_name, release_name, when_ended
 from coupler.store.retention import (
     NO_RULES,
