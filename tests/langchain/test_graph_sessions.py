@@ -8,7 +8,6 @@ import random
 import signal
 import sqlite3
 import threading
-import time
 from contextlib import closing
 
 import pytest
@@ -16,8 +15,7 @@ import pytest
 from agent.sessions.steps import conversation, reopen, setup
 from agent.steps import begin, cancel, end_of, leave
 from labs.langchain.acting import ACTOR, HERE, Stage, introduced, surroundings
-from labs.langchain.ordering import selected
-from raw_client import PATIENCE, serve, texts
+from raw_client import serve, texts
 
 HEARD = "[['|'.join(m.text for m in messages if m.type == 'ai')]]"
 """A script that says what the model has said before."""
@@ -149,40 +147,6 @@ def test_what_a_killed_process_has_done_and_not_answered_is_remembered(start):
         reopen(second, "session/load", session, "/")
         assert said_before(second, session) == "One.|Two."
         leave(second)
-
-
-@pytest.mark.parametrize("is_permitted", [False, True])
-def test_a_killed_process_s_call_that_was_not_permitted_yet_is_known_not_to_have_begun(
-    start, tmp_path, is_permitted
-):
-    (tmp_path / "coupler.toml").write_text('[permissions]\nask = ["tool:slow"]\n')
-    with start() as first:
-        session = first.new_session("/")
-        first.send(first.prompt_request(session, "[[call('slow', 'c1', seconds=60)], ['Done.']]"))
-        *_, asked = first.read_until(lambda frame: frame.get("method") == "session/request_permission")
-        until_stored(tmp_path, "slow")
-        if is_permitted:
-            first.send({"id": asked["id"], "result": selected("allow_once")})
-            first.read_until(lambda frame: "in_progress" in str(frame))
-        first.process.send_signal(signal.SIGKILL)
-        first.process.wait()
-
-    with start() as second:
-        reopen(second, "session/load", session, "/")
-        updates, _ = second.prompt(session, "[['|'.join(m.text for m in messages if m.type == 'tool')]]")
-        told = "it is not known how much of it was done" if is_permitted else "This call was not made"
-        assert told in texts(updates)
-        leave(second)
-
-
-def until_stored(home, text):
-    """Wait for a step that has this text in it; LangGraph writes it while the next one begins."""
-    deadline = time.monotonic() + PATIENCE
-    with closing(sqlite3.connect(home / "coupler.db")) as database:
-        query = "SELECT count(*) FROM checkpoint_items WHERE instr(body, ?)"
-        while not database.execute(query, [text.encode()]).fetchone()[0]:
-            assert time.monotonic() < deadline, f"no {text!r} is stored"
-            time.sleep(0.005)
 
 
 def go_on_until_stored_again(client, session, home, *, may_fail=False):

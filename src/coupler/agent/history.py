@@ -34,7 +34,6 @@ from coupler.events.records import (
     JOINED,
     STOP,
     TEXT,
-    TOOL,
     USER,
     RecordedEvent,
     TurnEnd,
@@ -155,26 +154,6 @@ class EventJournal:
 
         self._journal.end_turn(STOP, msgspec.json.encode(end), flushed)
 
-    def store_now(self) -> None:
-        """Write everything so far before the running code goes on, unless the store is busy."""
-        self._journal.flush(_ignore)
-
-    async def calls_never_run(self) -> list[ToolCall]:
-        """Return the tool calls of the turn before this one that were announced and did not run or end."""
-        calls: dict[str, ToolCall] = {}
-        number = last = 0
-        while entries := await self.entries_after(last):
-            last = entries[-1].seq
-            for entry in entries:
-                if entry.turn >= self._journal.turn:
-                    break
-                if entry.turn != number:
-                    number, calls = entry.turn, {}
-                event = from_record(entry.kind, entry.key, entry.body) if entry.kind == TOOL else None
-                if isinstance(event, ToolUpdate):
-                    calls[event.id] = (calls.get(event.id) or ToolCall(id=event.id)).updated(event)
-        return [call for call in calls.values() if call.status == "pending"]
-
     async def until_stored(self) -> None:
         """Wait until everything that happened so far is durable."""
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -207,10 +186,6 @@ class _Prompt(msgspec.Struct):
 
 
 _prompt_decoder = msgspec.json.Decoder(_Prompt)
-
-
-def _ignore(error: StoreError | None) -> None:
-    """Leave it to the turn's end to tell of an error of the store."""
 
 
 def _settle(stored: asyncio.Future[None], error: StoreError | None) -> None:

@@ -260,15 +260,7 @@ class GraphRun:
         is_answered = newest.metadata.get(PROMPT_KEY) in (None, state.get("answered"))
         if noted != state.get("checkpoint") and not is_answered:
             rest = {key: each for key, each in state.items() if key not in _PROGRESS}
-            not_begun = await self._calls_that_never_ran()
-            self._session.state = {**rest, "checkpoint": noted, "below": True, "not_begun": not_begun}
-
-    async def _calls_that_never_ran(self) -> list[str]:
-        """Return the ids of calls that were not permitted, and had not begun otherwise, when a kill came."""
-        journal = self._session.outlet.journal
-        never_ran = [] if journal is None else await journal.calls_never_run()
-        # A call inside of another is no call of this conversation; one without a tool a node may carry out.
-        return [call.id for call in never_ran if not call.meta and call.name in self._current.tools]
+            self._session.state = {**rest, "checkpoint": noted, "below": True}
 
     async def _drop_what_was_not_answered(self) -> None:
         """Delete checkpoints that no answer names: of earlier steps, and of a turn that a kill has ended."""

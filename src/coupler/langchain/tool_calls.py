@@ -291,9 +291,6 @@ class ToolCalls:
             call.is_running = True
             if call.is_told:
                 self._ledger.update(call.client_id, status="in_progress")
-                if self._turn.session.outlet.journal is not None:
-                    # After a kill the model is told of calls that never ran, so this is known before it runs.
-                    self._turn.session.outlet.journal.store_now()
 
     def is_running(self, id: str) -> bool:
         """True if the call is shown as running."""
