@@ -179,7 +179,8 @@ def test_every_request_to_a_client_is_covered_or_functional(veil, kind):
     for request in filled(kind):
         covered = veil.covered_request(request)
         if kind in UNREDACTED_REQUESTS:
-            assert covered is request
+            assert msgspec.structs.replace(covered, meta=request.meta) == request
+            assert SECRET not in str(covered.meta)
         else:
             check([request], [covered])
 

@@ -574,7 +574,10 @@ def test_a_call_that_is_only_asked_about_is_one_of_the_reply(script: Script) -> 
             answer_to(1)
             send(permission(2, toolCallId="c2", title="Read it", kind="read"))
             answer_to(2)
-            send(update("tool_call_update", toolCallId="c2", status="completed"), end(prompt))
+            send(update("tool_call_update", toolCallId="c2", status="completed"))
+            send(permission(3, toolCallId="interrupt of c2", title="Read it again", kind="read"))
+            answer_to(3)
+            send(end(prompt))
     """)
 
     async def story() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct, UnsetType
@@ -237,13 +237,19 @@ class ReplyBuilder:
             self._text.joined(),
             stop.reason,
             self._thoughts.joined(),
-            tuple(self._tool_calls.values()),
+            tuple(self._calls()),
             self._plan,
             usage,
             tuple(self._content),
             tuple(self._permissions),
             meta=stop.meta,
         )
+
+    def _calls(self) -> Iterator[ToolCall]:
+        """Return the calls but those that were allowed and never reported: some agents ask by other ids."""
+        for call in self._tool_calls.values():
+            if call.id not in self._unreported or call.status == "failed":
+                yield call
 
     def _add_call(self, call: ToolCall) -> None:
         asked = self._unreported.pop(call.id, None)
