@@ -169,9 +169,6 @@ def agentao(place: Path, home: Path, model: str) -> Other:
 ECHO = "echo written > note.txt"
 ESCALATED = '"sandbox_permissions": "require_escalated", "justification": "To see whether it asks"'
 
-COUNTS_ALL = (
-    "It reports the tokens of the whole session with each turn; the draft leaves open which is meant."
-)
 IGNORES_SERVERS = "It ignores the servers of its client, though every agent must take those over stdio."
 SHARES_SERVERS = "Servers are known by their names in the whole process: a second session"
 KEEPS_TOOLS = (
@@ -193,10 +190,6 @@ AGENTS = [
         write='write {"filePath": "{file}", "content": "written"}',
         read='read {"filePath": "{file}"}',
         shell=f'bash {{"command": "{ECHO}", "description": "Writes a note"}}',
-        check_faults={
-            "A05": "Its library's: a malformed member of the capabilities counts as absent.",
-            "A34": "The prompt's answer follows the close's.",
-        },
     ),
     Agent(
         "claude",
@@ -206,6 +199,9 @@ AGENTS = [
         write='Write {"file_path": "{file}", "content": "written"}',
         read='Read {"file_path": "{file}"}',
         shell=f'Bash {{"command": "{ECHO}", "description": "Writes a note"}}',
+        check_faults={
+            "A60": "Its answer to `session/load` has a `sessionId`, which that type does not have.",
+        },
     ),
     Agent(
         "codex",
@@ -215,6 +211,9 @@ AGENTS = [
         # It asks before it leaves its sandbox; inside it asks nobody.
         write=f'exec_command {{"cmd": "echo written > {{file}}", {ESCALATED}}}',
         shell=f'exec_command {{"cmd": "{ECHO}", {ESCALATED}}}',
+        check_faults={
+            "A60": "It advertises `sessionCapabilities.subagents`, which neither the schema nor a draft has.",
+        },
     ),
     Agent(
         "gemini",
@@ -232,10 +231,7 @@ AGENTS = [
             "doctor": "It does not end with its input, and `load` is as above.",
         },
         check_faults={
-            "A03": "Every malformed request is an internal error, and none is called bad parameters.",
-            "A05": "A malformed member of the capabilities counts as absent.",
             "A28": "As `load`.",
-            "A43": "As A03.",
             "A60": "`models` is a former draft.",
         },
     ),
@@ -252,10 +248,7 @@ AGENTS = [
             "second": TOO_SOON,
         },
         check_faults={
-            "A03": "Every malformed request is an internal error, and none is called bad parameters.",
             "A04": "It asks clients for a method of its own, whose name does not begin with `_`.",
-            "A05": "A malformed member of the capabilities counts as absent.",
-            "A43": "As A03.",
             "A60": "`models` is a former draft.",
             "S01": "As A04.",
         },
@@ -272,12 +265,9 @@ AGENTS = [
         bridged='run_typescript {"code": "async function main() '
         '{ return await tools.mcp_coupler.{name}({quoted}) }"}',
         python="3.13",
-        faults={"second": KEEPS_TOOLS, "output": KEEPS_TOOLS, "usage": COUNTS_ALL},
+        faults={"second": KEEPS_TOOLS, "output": KEEPS_TOOLS},
         check_faults={
-            "A03": "Its library's: values are coerced before they are checked.",
-            "A05": "Its library's: a malformed member of the capabilities counts as absent.",
             "A34": "The prompt of a session that is closed ends with an error.",
-            "A54": "The turn ends with an error if the question is answered as cancelled by an error.",
         },
     ),
     Agent(
@@ -295,7 +285,6 @@ AGENTS = [
         },
         check_faults={
             "A02": "It answers whatever version it was asked for.",
-            "A03": "Its library's: values are coerced before they are checked.",
             "A30": "It replays the conversation when it resumes a session, too.",
         },
     ),
@@ -314,10 +303,8 @@ AGENTS = [
         },
         check_faults={
             "A02": "It answers whatever version it was asked for.",
-            "A03": "Its library's: values are coerced before they are checked.",
             "A11": "Its library's: stubs that were inherited answer for what was never written.",
             "A25": "It ignores the servers of its client.",
-            "A54": "The turn ends with an error if the question is answered as cancelled by an error.",
             "S01": "As A11.",
         },
     ),
@@ -334,11 +321,8 @@ AGENTS = [
             "tool": NEVER_ENDS,
             "deny": NEVER_ENDS,
             "second": f"{SHARES_SERVERS} gets the tools of the first.",
-            "usage": COUNTS_ALL,
         },
         check_faults={
-            "A03": "Its library's: values are coerced before they are checked.",
-            "A05": "Its library's: a malformed member of the capabilities counts as absent.",
             "A11": "Its library's: stubs that were inherited answer for what was never written.",
             "A16": "A login in a terminal is only for clients that say they have one.",
             "A30": "It replays the conversation when it resumes a session, too.",

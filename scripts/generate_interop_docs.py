@@ -11,10 +11,12 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from coupler.conformance.assertion import catalogue
 from pages import ROOT, table, update
 
 RESULTS = ROOT / "interop" / "results.json"
 SIGNS = {"pass": "✓", "none": "–", "fault": "fault", "fail": "**open**"}
+CLAUSES = {each.id: each.clause for each in catalogue("agent")}
 
 
 def main(arguments: list[str]) -> int:
@@ -53,7 +55,7 @@ def lines(cells: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
             yield (
                 f"{name} {each}",
                 SIGNS["fault" if failure["why"] else "fail"],
-                f"{plain(failure['seen'])}{why}",
+                f"{plain(failure['seen'])}{why} The specification: “{CLAUSES[each]}”",
             )
 
 
