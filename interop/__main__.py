@@ -145,7 +145,7 @@ def configure(agent: Agent, command: list[str], config: Path) -> None:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """What agents see of ours: nothing but what they cannot do without."""
+    """The environment of agents: of ours only what they cannot do without."""
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
     places = {f"XDG_{kind}_HOME": str(home / kind.lower()) for kind in ("DATA", "CONFIG", "STATE", "CACHE")}
     return {**kept, "PATH": path(), "HOME": str(home), **places}

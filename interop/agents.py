@@ -26,7 +26,7 @@ class Agent:
     name: str
     title: str
     packages: tuple[str, ...]
-    """What is installed, without versions; the first is the agent itself."""
+    """The packages to install, without versions; the first is the agent itself."""
     prepare: Callable[[Path, Path, str], Other]
     """Writes its settings; takes where it is installed, its home, and the address of the model."""
     write: str
@@ -39,7 +39,7 @@ class Agent:
     python: str | None = None
     """The version of Python that it needs; None for an agent of npm."""
     files: FileAccess = "read"
-    """What it is offered of files; see `coupler.providers.catalogue`."""
+    """The access to files that it is offered; see `coupler.providers.catalogue`."""
     faults: Mapping[str, str] = field(default_factory=dict)
     """Why a cell does not pass, by the cell's name: the agent's own faults."""
     check_faults: Mapping[str, str] = field(default_factory=dict)

@@ -33,11 +33,11 @@ Verdict = Literal["pass", "none", "fault", "fail"]
 
 
 class Seen(NamedTuple):
-    """What a cell has come to."""
+    """The verdict on a cell, and its proof."""
 
     verdict: Verdict
     proof: str
-    """What was seen, in one line."""
+    """The line of proof."""
     failed: Mapping[str, str] = MappingProxyType({})
     """Of `check`: the assertions that failed, and what was seen of each."""
 
@@ -206,7 +206,7 @@ async def called(subject: Subject, agent: RemoteAgent, name: str) -> str:
 
 
 class Review(TypedDict):
-    """What a review finds."""
+    """The findings of a review."""
 
     findings: list[str]
     is_good: bool

@@ -91,7 +91,7 @@ def lock_of(agent: Agent) -> Path:
 
 
 def is_shared(agent: Agent) -> bool:
-    """Whether it is one of those that other tests drive as well."""
+    """True if other tests drive it as well."""
     return agent.name in ("opencode", "gemini")
 
 

@@ -221,7 +221,7 @@ def test_a_tool_that_ends_the_turn_has_ended_well_for_the_agent_too(real: Stage)
 
 
 class Review(TypedDict):
-    """What a review finds."""
+    """The findings of a review."""
 
     findings: list[str]
     is_good: bool
