@@ -6,6 +6,9 @@ PYTHON ?= python3
 WORKERS ?= 4
 VENV := .venv
 LOCK := build/lock
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+# A lock names everything, so there is nothing to resolve: pip only compares hashes.
+LOCKED := --no-deps --require-hashes --requirement
 BIN := $(VENV)/bin
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 NODE := tests/interop/node
@@ -73,16 +76,24 @@ docs: $(READY) ## Build the manual, to be opened in site/index.html
 reference: $(READY) ## Write what the manual has from the code
 	for script in scripts/generate_*_docs.py; do $(BIN)/python $$script || exit 1; done
 
-lock: ## Pin the newest development tools in requirements-dev.txt, the TypeScript SDK, and agents of others
+# Every file of each version, for all systems and Pythons. `make lock UPGRADE=` keeps what is pinned as it is, and adds
+# what pyproject.toml newly asks for. The versions of the demo and of the extras are those that are tested.
+UPGRADE ?= --upgrade
+COMPILE = $(LOCK)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--custom-compile-command "make lock"
+TESTED := --constraint requirements-dev.txt
+
+lock: ## Pin the newest versions with their hashes: development, demo, extras, the TypeScript SDK, agents of others
 	rm -rf $(LOCK) && $(PYTHON) -m venv $(LOCK)
-	$(LOCK)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(LOCK)/bin/python -m pip install --quiet --disable-pip-version-check --group dev .
-	{ echo "# Written by \`make lock\`: what development needs, and the core dependencies, in exact versions."; \
-		$(LOCK)/bin/python -m pip freeze --exclude coupler; } > requirements-dev.txt
-	rm -rf $(LOCK)
+	$(LOCK)/bin/python $(PIP_INSTALL) $(LOCKED) requirements-lock.txt
+	$(COMPILE) $(UPGRADE) --group lock --output-file requirements-lock.txt
+	$(COMPILE) $(UPGRADE) pyproject.toml --group dev --output-file requirements-dev.txt
+	$(COMPILE) pyproject.toml --extra chat --extra coder --group demo $(TESTED) --output-file requirements-demo.txt
+	$(COMPILE) $(UPGRADE) pyproject.toml --all-extras $(TESTED) --output-file requirements.txt
 	for directory in $(NODE) $(AGENTS); do (cd $$directory && \
 		npm install --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund --silent); done
-	$(MAKE) --no-print-directory interop INTEROP_ARGS=--lock
+	$(if $(UPGRADE),$(MAKE) --no-print-directory interop INTEROP_ARGS=--lock)
+	rm -rf $(LOCK)
 
 clean: ## Remove everything that was built or installed
 	rm -rf $(VENV) $(NODE)/node_modules $(AGENTS)/node_modules build dist site .coverage .coverage.* coverage.json \
@@ -91,17 +102,16 @@ clean: ## Remove everything that was built or installed
 
 $(READY): pyproject.toml requirements-dev.txt
 	$(NEW_VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	$(BIN)/python $(PIP_INSTALL) $(LOCKED) requirements-dev.txt
+	$(BIN)/python $(PIP_INSTALL) --no-build-isolation --no-deps --editable .
 	@touch $@
 
 # Less than development needs, in the same versions: somebody waits for the first picture.
 # Most of it is never imported, so only what is gets compiled.
-$(DEMO_READY): pyproject.toml requirements-dev.txt
+$(DEMO_READY): pyproject.toml requirements-demo.txt
 	$(NEW_VENV)
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint requirements-dev.txt hatchling editables
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint requirements-dev.txt \
-		--no-build-isolation --editable ".[chat,coder]"
+	$(BIN)/python $(PIP_INSTALL) --no-compile $(LOCKED) requirements-demo.txt
+	$(BIN)/python $(PIP_INSTALL) --no-compile --no-build-isolation --no-deps --editable .
 	@touch $@
 
 # Without node the tests that need it are skipped; under CI they must run.

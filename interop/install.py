@@ -17,6 +17,8 @@ from labs import others
 ROOT = HERE.parent
 PLACES = ROOT / "build" / "interop"
 LOCKS = HERE / "locks"
+UV = ROOT / "build" / "lock" / "bin" / "uv"
+"""What pins packages from PyPI, with hashes: `make lock` installs it for as long as it runs."""
 NODE = "24.21.0"
 """The version of Node.js that is fetched where the one on the PATH is older than some agents need."""
 NODE_NEEDED = 22
@@ -47,7 +49,8 @@ def install(agent: Agent) -> Path:
         done(run, "npm", "install", "--no-save", *NPM, cwd=place)
     else:
         done(run, python(agent), "-m", "venv", "venv", cwd=place)
-        done(run, "venv/bin/python", *PIP, "--no-deps", "--requirement", str(lock), cwd=place)
+        pinned = ["--no-deps", "--require-hashes", "--requirement", str(lock)]
+        done(run, "venv/bin/python", *PIP, *pinned, cwd=place)
     stamp.write_text(wanted)
     return place
 
@@ -65,14 +68,14 @@ def renew(agent: Agent) -> None:
         only = ["--package-lock-only", "--omit-lockfile-registry-resolved", "--save-exact"]
         done(run, "npm", "install", *only, *NPM, *newest, cwd=lock.parent)
         return
-    place = PLACES / f"{agent.name}-lock"
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    done(run, python(agent), "-m", "venv", "venv", cwd=place)
-    done(run, "venv/bin/python", *PIP, *agent.packages, cwd=place)
-    freeze = [place / "venv/bin/python", "-m", "pip", "--disable-pip-version-check", "freeze"]
-    lock.write_text(subprocess.run(freeze, check=True, capture_output=True, text=True).stdout)
-    shutil.rmtree(place)
+    wanted = lock.with_suffix(".in")
+    wanted.write_text("".join(f"{package}\n" for package in agent.packages))
+    options = ["--quiet", "--upgrade", "--universal", "--generate-hashes", "--no-annotate"]
+    told = ["--custom-compile-command", "make lock", "--python-version", agent.python]
+    try:
+        done(run, str(UV), "pip", "compile", *options, *told, "-o", lock.name, wanted.name, cwd=lock.parent)
+    finally:
+        wanted.unlink()
 
 
 def version(agent: Agent) -> str:
@@ -83,7 +86,7 @@ def version(agent: Agent) -> str:
         pinned: str = json.loads((folder / "package.json").read_text())["dependencies"][package]
         return pinned
     lines = lock_of(agent).read_text().splitlines()
-    return next(line.partition("==")[2] for line in lines if line.startswith(f"{package}=="))
+    return next(line.split()[0].partition("==")[2] for line in lines if line.startswith(f"{package}=="))
 
 
 def lock_of(agent: Agent) -> Path:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -140,12 +141,24 @@ def _installed(path: str) -> Path:
     return MODULES / path
 
 
+def _locked(requirement: str) -> str:
+    """Return the lines of a requirement in the lock, with the hashes of its files."""
+    lines = rf"^{re.escape(requirement)} \\\n(?: +--hash=.+\n)+"
+    found = re.search(lines, (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE)
+    if found is None:
+        raise OSError(f"requirements-dev.txt does not pin {requirement} with hashes: run `make lock`")
+    return found[0]
+
+
 def install() -> None:
     """Fetch what is not there; an error of `pip` or `npm` is a CalledProcessError."""
     if not PYTHON_EXAMPLES.is_dir():
         OTHERS.mkdir(parents=True, exist_ok=True)
+        wanted = OTHERS / "python-sdk.txt"
+        wanted.write_text(_locked(PYTHON_SDK))
         download = ["download", "--quiet", "--no-deps", "--no-binary", ":all:", "--dest", str(OTHERS)]
-        subprocess.run([sys.executable, "-m", "pip", *download, PYTHON_SDK], check=True)
+        pinned = ["--require-hashes", "--requirement", str(wanted)]
+        subprocess.run([sys.executable, "-m", "pip", *download, *pinned], check=True)
         with tarfile.open(OTHERS / f"{PYTHON_EXAMPLES.parent.name}.tar.gz") as archive:
             # The first releases of Python 3.11 have no filters.
             archive.extraction_filter = getattr(tarfile, "data_filter", None)
