@@ -30,7 +30,7 @@ endef
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long coverage lint format bench interop docs reference lock clean node
+.PHONY: help demo test test-long coverage lint format bench interop docs reference lock sbom dist clean node
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -90,10 +90,21 @@ lock: ## Pin the newest versions with their hashes: development, demo, extras, t
 	$(COMPILE) $(UPGRADE) pyproject.toml --group dev --output-file requirements-dev.txt
 	$(COMPILE) pyproject.toml --extra chat --extra coder --group demo $(TESTED) --output-file requirements-demo.txt
 	$(COMPILE) $(UPGRADE) pyproject.toml --all-extras $(TESTED) --output-file requirements.txt
+	$(MAKE) --no-print-directory sbom
 	for directory in $(NODE) $(AGENTS); do (cd $$directory && \
 		npm install --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund --silent); done
 	$(if $(UPGRADE),$(MAKE) --no-print-directory interop INTEROP_ARGS=--lock)
 	rm -rf $(LOCK)
+
+sbom: $(READY) ## Write the software bill of materials, from requirements.txt
+	$(BIN)/python scripts/generate_sbom.py
+
+# Without isolation, because the build backend is pinned with its hash. The same commit gives the same bytes.
+dist: sbom ## Build a release into dist/: wheel, source distribution, software bill of materials, hashes
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build --no-isolation
+	cp coupler.cdx.json dist/
+	cd dist && sha256sum coupler* > SHA256SUMS
 
 clean: ## Remove everything that was built or installed
 	rm -rf $(VENV) $(NODE)/node_modules $(AGENTS)/node_modules build dist site .coverage .coverage.* coverage.json \

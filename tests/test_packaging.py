@@ -1,13 +1,17 @@
-"""The wheel: what is in it, and that it runs in an environment with the core dependencies only."""
+"""What is released: what is in it, that it can be built again, and that it runs with the core alone."""
 
 import json
+import os
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
 pytestmark = pytest.mark.long
 
@@ -24,6 +28,13 @@ async def agent(turn: Turn) -> None:
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COUPLER_HOME", str(tmp_path / "home"))
+
+
+def build(source: Path, directory: Path, **env: str) -> dict[str, bytes]:
+    """Build a release as `make dist` does, and return its files."""
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(directory), str(source)]
+    subprocess.run(command, check=True, capture_output=True, timeout=240, env={**os.environ, **env})
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +74,50 @@ def test_the_wheel_is_typed_and_carries_the_schema_and_nothing_foreign(wheel: Pa
     assert "coupler/py.typed" in names
     assert any(name.startswith("coupler/schema/") and name.endswith(".json") for name in names)
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"coupler"}
+
+
+def test_the_wheel_carries_a_valid_bill_of_materials_of_everything_that_it_may_need(wheel: Path) -> None:
+    [name] = [each for each in zipfile.ZipFile(wheel).namelist() if ".dist-info/sboms/" in each]
+    text = zipfile.ZipFile(wheel).read(name).decode()
+    bill = json.loads(text)
+    parts = {each["name"]: each for each in bill["components"]}
+    [direct] = [each for each in bill["dependencies"] if each["ref"] == bill["metadata"]["component"]["purl"]]
+
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    assert name.endswith("/coupler.cdx.json")
+    assert {name for name, each in parts.items() if each["scope"] == "required"} >= {
+        "click",
+        "msgspec",
+        "rich",
+    }
+    assert {"name": "coupler:extra", "value": "coder"} in parts["langchain"]["properties"]
+    assert {each.partition("@")[0] for each in direct["dependsOn"]} >= {"pkg:pypi/click", "pkg:pypi/mcp"}
+    assert "timestamp" not in bill["metadata"]
+    for each in parts.values():
+        [files] = each["externalReferences"]
+        assert each["purl"] == f"pkg:pypi/{each['name']}@{each['version']}"
+        assert each["licenses"] and files["hashes"], each["name"]
+
+
+def test_the_bill_of_materials_is_that_of_the_lock() -> None:
+    done = subprocess.run(
+        [sys.executable, "scripts/generate_sbom.py", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_release_that_is_built_again_elsewhere_has_the_same_bytes(tmp_path: Path) -> None:
+    # Given a release, and its source distribution unpacked in another place
+    released = build(ROOT, tmp_path / "first", SOURCE_DATE_EPOCH="1700000000")
+    [source] = (tmp_path / "first").glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(tmp_path / "elsewhere")
+    [unpacked] = (tmp_path / "elsewhere").iterdir()
+
+    # When it is built from there, then it is the same
+    assert build(unpacked, tmp_path / "second", SOURCE_DATE_EPOCH="1700000000") == released
+    assert sorted(Path(name).suffix for name in released) == [".gz", ".whl"]
 
 
 @pytest.mark.parametrize("command", [["coupler"], ["python", "-m", "coupler"]])
