@@ -56,7 +56,7 @@ NOT_ON_DISK = frozenset(
 )
 """Classes of backends. One that inherits from them may do something else, and is not known."""
 
-_RUNNING_CODE = (BaseTool.run.__code__, BaseTool.arun.__code__)
+_RUNNING_CODE = tuple(getattr(method, "__code__", None) for method in (BaseTool.run, BaseTool.arun))
 
 
 def backend_files(tool: BaseTool | None) -> BackendFiles | None:

@@ -34,7 +34,7 @@ from coupler.langchain.current import Current, HeldUpError, current, send_warnin
 from coupler.langchain.tool_calls import JoinedCall
 from coupler.mcp.servers import ServerEnvironment, SessionServers, merge_servers
 from coupler.mcp.tools import McpError, Tool, ToolResult, printable, server_label
-from coupler.runtime.extras import MissingExtraError
+from coupler.runtime.extras import MissingExtraError, require_methods
 from coupler.schema.v1 import (
     AudioContent,
     BlobResourceContents,
@@ -316,6 +316,9 @@ def _tools_of(session: Session) -> SessionTools:
     if listing is None:
         listing = _session_tools[session] = SessionTools(session)
     return listing
+
+
+require_methods(BaseTool, "_to_args_and_kwargs", package="langchain-core", extra="langchain")
 
 
 class McpTool(BaseTool):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import inspect
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -408,11 +409,18 @@ def run_plain_middleware_in_threads() -> None:
     """
     for plain, replacement in (("wrap_model_call", _awrap_model_call), ("wrap_tool_call", _awrap_tool_call)):
         method = vars(AgentMiddleware).get(f"a{plain}")
-        if not isinstance(method, FunctionType) or method.__code__.co_freevars:
+        if not isinstance(method, FunctionType) or _form_of(method) != _form_of(replacement):
             continue
         if method.__code__ is not replacement.__code__:
             _replaced[plain] = FunctionType(method.__code__, method.__globals__)
             method.__code__ = replacement.__code__
+
+
+def _form_of(function: Any) -> tuple[object, ...]:
+    """Return what the code of a function must share with the code that takes its place."""
+    code = function.__code__
+    is_async = inspect.iscoroutinefunction(function)
+    return code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, is_async, code.co_freevars
 
 
 _replaced: dict[str, Callable[..., Awaitable[Any]]] = {}

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -25,6 +27,7 @@ from coupler.agent.errors import describe
 from coupler.langchain.current import current
 from coupler.langchain.file_backends import starting_tool
 from coupler.langchain.permission import ToolDecision, judge_now, permit, permit_and_wait, refusal_message
+from coupler.runtime.extras import version_of
 
 if TYPE_CHECKING:
     from langchain_core.messages import ToolCall
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from langgraph.pregel import Pregel
 
     from coupler.langchain.current import Current
+
+log = logging.getLogger("coupler.langchain")
 
 Execute = Callable[["ToolCallRequest"], Awaitable[Any]]
 
@@ -50,9 +55,21 @@ def guarded(graph: Pregel[Any, Any, Any, Any]) -> Pregel[Any, Any, Any, Any]:
 
 
 def _can_be_guarded(node: ToolNode) -> bool:
+    if not all(hasattr(node, name) for name in ("_awrap_tool_call", "_wrap_tool_call", "_func", "_afunc")):
+        _tell_of_unknown_version()
+        return False
     # What wraps the tools in plain functions only is run on the loop, where nobody can be asked.
-    has_place = hasattr(node, "_awrap_tool_call") and hasattr(node, "_afunc")
-    return has_place and (node._awrap_tool_call is not None or node._wrap_tool_call is None)
+    return node._awrap_tool_call is not None or node._wrap_tool_call is None
+
+
+@cache
+def _tell_of_unknown_version() -> None:
+    """Log, once, that tools have no guard; what is denied is still kept from running, by callbacks."""
+    log.warning(
+        "langgraph-prebuilt %s is not supported: a tool that raises ends the turn; "
+        'pip install "coupler[langchain]" installs a version that is',
+        version_of("langgraph-prebuilt"),
+    )
 
 
 def _guarded_node(node: ToolNode) -> ToolNode:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +111,7 @@ def _variables(function: Any) -> Iterator[Any]:
 
 
 def _name_of(model: BaseChatModel) -> str | None:
-    reported: Mapping[str, Any] = model._get_ls_params()
-    name = reported.get("ls_model_name")
+    # A version of LangChain without it tells the name with the usage only.
+    report: Callable[[], Mapping[str, Any]] | None = getattr(model, "_get_ls_params", None)
+    name = report().get("ls_model_name") if report is not None else None
     return name if isinstance(name, str) else None

@@ -20,6 +20,11 @@ AS_IT_IS = "extra_body"
 """The argument of the openai package for what goes into the request without a look at it."""
 
 
+_PRIVATE = ("_convert_input", "_default_params", "_get_request_payload", "_use_responses_api")
+IS_KNOWN_VERSION = all(hasattr(ChatOpenAI, name) for name in _PRIVATE)
+"""False if LangChain's client is made otherwise: then it converts all messages for every request."""
+
+
 class _ConvertedMessage(NamedTuple):
     """A message as servers read it, and its JSON."""
 
@@ -40,7 +45,8 @@ class _EncodedClient(AsyncOpenAI):
 
     async def _prepare_options(self, options: FinalRequestOptions) -> FinalRequestOptions:
         options = await super()._prepare_options(options)
-        others = {**cast("dict[str, Any]", options.json_data or {}), **(options.extra_json or {})}
+        body = getattr(options, "json_data", None)
+        others = {**cast("dict[str, Any]", body or {}), **(getattr(options, "extra_json", None) or {})}
         messages = others.pop("messages", None)
         if isinstance(messages, _ConvertedMessages) and messages:
             # Joined once: it may be megabytes.
@@ -64,13 +70,16 @@ class OpenAIChat(ChatOpenAI):
     @model_validator(mode="after")
     def send_encoded(self) -> Self:
         """Have the client send what is encoded as it is."""
-        if type(self.root_async_client) is AsyncOpenAI:
+        # A version without the method sends the same, and encodes it itself.
+        if type(self.root_async_client) is AsyncOpenAI and hasattr(AsyncOpenAI, "_prepare_options"):
             self.root_async_client.__class__ = _EncodedClient
         return self
 
     def _get_request_payload(
         self, input_: Any, *, stop: list[str] | None = None, **kwargs: Any
     ) -> dict[str, Any]:
+        if not IS_KNOWN_VERSION:
+            return super()._get_request_payload(input_, stop=stop, **kwargs)
         if self._use_responses_api({**self._default_params, **kwargs}) or "response_format" in kwargs:
             return super()._get_request_payload(input_, stop=stop, **kwargs)
         if self._converted is None:

@@ -27,6 +27,7 @@ from coupler.langchain.presentation import TitleArguments, TitleMaker
 from coupler.langchain.tool_arguments import absolute, relative
 from coupler.langchain.tool_calls import JoinedCall
 from coupler.runtime.environment import SpawnError
+from coupler.runtime.extras import require_methods
 from coupler.runtime.files import FileChangedError, SessionPath, UnsuitableFileError, find_inside
 from coupler.schema.v1 import ToolCallLocation, ToolKind
 
@@ -49,6 +50,10 @@ FILE_READING_KINDS = frozenset({"read", "search"})
 
 ToolAnswer: TypeAlias = str | tuple[str, Any]
 """Result of a tool: text for the model, and optionally a JSON value for programs."""
+
+
+# Without it a tool would run without the arguments that it does not know.
+require_methods(StructuredTool, "_parse_input", package="langchain-core", extra="langchain")
 
 
 class SessionTool(StructuredTool):
