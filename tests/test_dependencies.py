@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -184,6 +185,20 @@ def test_make_installs_every_lock_with_its_hashes() -> None:
 def test_nothing_that_is_installed_lacks_what_it_needs() -> None:
     done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
+
+
+def test_workflows_of_ci_may_only_read_and_name_actions_by_their_commits() -> None:
+    workflows = {path.name: path.read_text() for path in ROOT.glob(".github/workflows/*.yml")}
+    assert {*workflows} == {"ci.yml", "newest.yml"}
+    for name, text in workflows.items():
+        document = yaml.safe_load(text)
+        used = re.findall(r"uses: (.+)", text)
+        assert document["permissions"] == {"contents": "read"}, name
+        assert not any("permissions" in job for job in document["jobs"].values()), name
+        assert used, name
+        assert [
+            each for each in used if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v[\d.]+", each)
+        ] == []
 
 
 PYTHON = "python"
