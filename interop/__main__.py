@@ -75,7 +75,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--write", action="store_true", help="keep what was seen as the matrix to compare with"
     )
-    parser.add_argument("--lock", action="store_true", help="pin the newest versions instead")
+    parser.add_argument("--lock", action="store_true", help="pin the newest versions, for `make lock`")
     options = parser.parse_args()
     if unknown := set(options.agents) - set(names()):
         parser.error(f"there is no agent {', '.join(sorted(unknown))}")

@@ -68,6 +68,8 @@ def renew(agent: Agent) -> None:
         only = ["--package-lock-only", "--omit-lockfile-registry-resolved", "--save-exact"]
         done(run, "npm", "install", *only, *NPM, *newest, cwd=lock.parent)
         return
+    if not UV.exists():
+        raise InstallError("packages from PyPI are pinned by `make lock`, which installs uv for that")
     wanted = lock.with_suffix(".in")
     wanted.write_text("".join(f"{package}\n" for package in agent.packages))
     options = ["--quiet", "--upgrade", "--universal", "--generate-hashes", "--no-annotate"]
