@@ -35,7 +35,7 @@ class Agent:
     shell: str = ""
     """The tool that runs a command, for `coupler check`, which does not tell its directory."""
     bridged: str = "{name} {arguments}"
-    """The call of a tool of ours, `{name}` with its `{arguments}`."""
+    """The call of a tool of ours, `{name}` of `{server}` with its `{arguments}`."""
     python: str | None = None
     """The version of Python that it needs; None for an agent of npm."""
     files: FileAccess = "read"
@@ -49,9 +49,9 @@ class Agent:
         """The prompt that makes the model call a tool about this file."""
         return f"Please call {tool.replace('{file}', str(file))}"
 
-    def order_bridged(self, name: str, arguments: object) -> str:
+    def order_bridged(self, server: str | None, name: str, arguments: object) -> str:
         """The prompt that makes the model call a tool which Coupler has handed over."""
-        call = self.bridged.replace("{name}", name)
+        call = self.bridged.replace("{name}", name).replace("{server}", server or "")
         # Inside of a program the arguments stand in a text.
         given = json.dumps(arguments)
         return (
@@ -263,7 +263,7 @@ AGENTS = [
         shell=f'bash {{"command": "{ECHO}"}}',
         # Its model reaches the tools of servers by programs alone.
         bridged='run_typescript {"code": "async function main() '
-        '{ return await tools.mcp_coupler.{name}({quoted}) }"}',
+        '{ return await tools.mcp_{server}.{name}({quoted}) }"}',
         python="3.13",
         faults={"second": KEEPS_TOOLS, "output": KEEPS_TOOLS},
         check_faults={

@@ -198,7 +198,8 @@ async def called(subject: Subject, agent: RemoteAgent, name: str) -> str:
 
     lookup.__name__ = name
     session = await agent.new(cwd=subject.directory(), tools=[lookup])
-    reply = await session.prompt(subject.agent.order_bridged(name, {"item": "tea"}))
+    server = session.given_tools.own_server
+    reply = await session.prompt(subject.agent.order_bridged(server, name, {"item": "tea"}))
     await session.close()
     expect(asked == ["tea"], f"`{name}` was called with {asked}; {reply.text.strip()!r}")
     expect(f"tea by {name}" in reply.text, f"the model does not see its result: {reply.text.strip()!r}")
@@ -214,9 +215,9 @@ class Review(TypedDict):
 
 async def output(subject: Subject) -> Seen:
     wanted: Review = {"findings": ["too long"], "is_good": False}
-    order = subject.agent.order_bridged("structured_output", wanted)
     async with subject.connect() as agent:
         session = await agent.new(cwd=subject.directory(), output=Review)
+        order = subject.agent.order_bridged(session.given_tools.own_server, "structured_output", wanted)
         reply = await session.prompt(order, output=Review)
     expect(reply.output == wanted, f"the output is {reply.output!r}")
     return passed(f"a value of the type, by {reply.output_way}")

@@ -817,7 +817,8 @@ class TestSchemas:
         agent = scripted("""
         from mcp_client import opened, turns
         for prompt, entries in turns(http=True):
-            send(permission(1, title="structured_output (coupler MCP Server)", kind="other"))
+            ours = entries[0]["name"]
+            send(permission(1, title=f"structured_output ({ours} MCP Server)", kind="other"))
             if answer_to(1)["result"]["outcome"].get("optionId") == "yes":
                 opened(entries[0]).call("structured_output", {"n": 4})
             send(say("I cannot."), end(prompt))

@@ -10,9 +10,10 @@ import pytest
 from client.stage import run
 from coupler import AgentError
 from coupler.client import resources
-from coupler.client.resources import ToolResources
+from coupler.client.resources import ServerNames, ToolResources
 from coupler.mcp import package
 from coupler.mcp.servers import ServerEnvironment, SessionServers, merge_servers
+from coupler.mcp.tool_names import written_name
 from coupler.schema.v1 import (
     EnvVariable,
     HttpHeader,
@@ -132,8 +133,9 @@ class TestPassingOn:
 
         run(visited(agent, near, older, far, tools=[add]))
 
-        assert [(entry["name"], entry.get("type")) for entry in entries(agent)] == [
-            ("coupler", "http"),
+        ours, *others = [(entry["name"], entry.get("type")) for entry in entries(agent)]
+        assert (written_name(ours[0]), ours[1]) == ("coupler", "http")
+        assert others == [
             ("near", None),
             ("older", None),
             ("far", "http"),
@@ -219,7 +221,7 @@ class TestOtherClients:
     def test_a_bridge_is_used(self, shop):
         async def story():
             opened = ToolResources([], [shop], None)
-            entries = await opened.open(McpCapabilities())
+            entries = await opened.open(McpCapabilities(), ServerNames())
             try:
                 return await self.used(entries, "shop", "price", {"item": "tea"})
             finally:

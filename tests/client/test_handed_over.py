@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from client.stage import Scripted, run
-from client.vendor_forms import ASKS, Form, asked, asked_by_agents, with_input
+from client.vendor_forms import ASKS, OURS, Form, asked, asked_by_agents, with_input
 from coupler import Policy
 from coupler.client.policy import PermissionRequest
 from coupler.schema.v1 import McpServerStdio
@@ -47,8 +47,8 @@ def answers(script: Script, forms: list[Form], **options: Any) -> list[str | Non
 
 
 def each_name(tool: str) -> dict[str, Form]:
-    """Return the requests of real agents for a tool of the server `coupler`."""
-    return asked_by_agents("coupler", tool, {"city": "Oslo"} if tool == "lookup" else {"name": "Oslo"})
+    """Return the requests of real agents for a tool of the server that has the functions."""
+    return asked_by_agents(OURS, tool, {"city": "Oslo"} if tool == "lookup" else {"name": "Oslo"})
 
 
 NAMES = [*each_name("lookup")]
@@ -69,9 +69,9 @@ def test_what_the_user_handed_over_is_allowed_in_the_form_of_every_agent(
 def test_what_is_handed_over_is_known_beside_a_server_of_the_same_name(script: Script) -> None:
     agent = script(ASKS)
     theirs = msgspec.structs.replace(TICKETS, name="coupler")
-    ours = asked_by_agents("coupler-2", "lookup", {"city": "Oslo"})
-    del ours["copilot"]  # `coupler-2-lookup` can be read in two ways
-    forms = [*ours.values(), *each_name("lookup").values()]
+    ours = each_name("lookup")
+    theirs_asked = asked_by_agents("coupler", "lookup", {"city": "Oslo"})
+    forms = [*ours.values(), *theirs_asked.values()]
 
     async def story() -> None:
         async with agent.connect() as remote:
@@ -86,6 +86,35 @@ def test_rules_that_deny_or_ask_still_count(script: Script) -> None:
     named = dict.fromkeys(NAMES, "no")
     for rules in ({"deny": ["mcp:coupler"]}, {"deny": ["tool:lookup"]}, {"ask": ["mcp:coupler(lookup)"]}):
         assert judged(script, each_name("lookup"), permissions=Policy.patterns(**rules)) == named, rules
+
+
+def test_who_only_says_a_name_like_ours_gains_nothing_by_it(script: Script) -> None:
+    claimed = {
+        name: asked(name=f"mcp__{name}__lookup", title="Do", kind="read", rawInput={"city": "Oslo"})
+        for name in ("coupler", "Coupler", "coupler-2", "coupler2aaaaa", "coupler_2", f"{OURS}2")
+    }
+    allowed = Policy.patterns(allow=["mcp:coupler", "read", "tool:lookup"])
+    assert judged(script, claimed, permissions=allowed) == dict.fromkeys(claimed, "no")
+
+
+def test_a_rule_for_a_server_of_the_users_does_not_mean_ours(script: Script) -> None:
+    theirs = msgspec.structs.replace(TICKETS, name="coupler")
+    forms = [asked(name=f"mcp__{name}__lookup", rawInput={}) for name in (OURS, "coupler")]
+
+    def answered(**rules: Any) -> list[str | None]:
+        agent = script(ASKS)
+
+        async def story() -> None:
+            async with agent.connect() as remote:
+                policy = Policy.patterns(**rules)
+                session = await remote.new(tools=[lookup], mcp_servers=[theirs], permissions=policy)
+                await session.prompt(json.dumps(forms))
+
+        run(story())
+        return agent.noted("answer")
+
+    assert answered(deny=["mcp:coupler"]) == ["yes", "no"]
+    assert answered(allow=["mcp:coupler"], deny=["mcp:coupler-2"]) == ["no", "yes"]
 
 
 def test_what_is_among_the_tools_own_arguments_is_its_own_affair(script: Script) -> None:
@@ -123,25 +152,25 @@ def test_a_name_allows_nothing_but_the_call_itself(script: Script, given: Any, m
 
 def test_a_command_that_looks_like_the_name_of_a_tool_is_a_command(script: Script) -> None:
     forms = {
-        "title of a command": asked(title="coupler/lookup", kind="execute"),
+        "title of a command": asked(title=f"{OURS}/lookup", kind="execute"),
         "title that repeats the input": asked(
-            title="coupler/lookup", kind="execute", rawInput={"command": "coupler/lookup"}
+            title=f"{OURS}/lookup", kind="execute", rawInput={"command": f"{OURS}/lookup"}
         ),
         "title of another tool by its id": asked(
-            toolCallId="run_shell_command-1731000000000", title="lookup (coupler MCP Server)", kind="execute"
+            toolCallId="run_shell_command-1731000000000", title=f"lookup ({OURS} MCP Server)", kind="execute"
         ),
         "title of another tool by its name": asked(
-            title="mcp__coupler__lookup", name="Bash", rawInput={"command": "ls"}
+            title=f"mcp__{OURS}__lookup", name="Bash", rawInput={"command": "ls"}
         ),
         "title of another tool by its meta": asked(
-            title="mcp__coupler__lookup", rawInput={}, _meta={"claudeCode": {"toolName": "WebSearch"}}
+            title=f"mcp__{OURS}__lookup", rawInput={}, _meta={"claudeCode": {"toolName": "WebSearch"}}
         ),
-        "names that disagree": asked(name="mcp__coupler__lookup", _meta={"toolName": "Bash"}, rawInput={}),
+        "names that disagree": asked(name=f"mcp__{OURS}__lookup", _meta={"toolName": "Bash"}, rawInput={}),
         "another server": asked(name="mcp__tickets__lookup", rawInput={"city": "x"}),
-        "another tool": asked(name="mcp__coupler__deploy", rawInput={}),
+        "another tool": asked(name=f"mcp__{OURS}__deploy", rawInput={}),
         "a plain name": asked(title="lookup", name="lookup", rawInput={"city": "x"}),
         "an input with more than the call": asked(
-            title="Do", rawInput={"server": "coupler", "tool": "lookup", "arguments": {}, "force": True}
+            title="Do", rawInput={"server": OURS, "tool": "lookup", "arguments": {}, "force": True}
         ),
     }
     assert judged(script, forms) == dict.fromkeys(forms, "no")
@@ -166,6 +195,6 @@ def test_a_function_is_asked_about_everything_else(script: Script) -> None:
         heard.append(request.tool_call.title)
         return False
 
-    forms = {"own": asked(name="mcp__coupler__lookup"), "other": asked(title="Look around", name="look")}
+    forms = {"own": asked(name=f"mcp__{OURS}__lookup"), "other": asked(title="Look around", name="look")}
     assert judged(script, forms, permissions=decide) == {"own": "yes", "other": "no"}
     assert heard == ["Look around"]

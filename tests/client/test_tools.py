@@ -5,6 +5,7 @@ import contextlib
 import contextvars
 import http.client
 import json
+import re
 import threading
 import time
 from urllib.parse import urlsplit
@@ -235,6 +236,27 @@ class TestCalls:
         assert run(story()) == "['add'] 5"
 
 
+OWN_NAME = re.compile("coupler[2-7][a-z2-7]{5}")
+"""Letters and digits, which every agent leaves as they are; `mcp__server__tool` has 44 of 64 for the tool."""
+
+NEW_AND_LOADED = """
+while True:
+    frame = read()
+    if frame.get("method") == "initialize":
+        capabilities = {"loadSession": True, "mcpCapabilities": {"http": True}}
+        send(result(frame, {**HELLO, "agentCapabilities": capabilities}))
+    elif frame.get("method") == "session/new":
+        send(result(frame, {"sessionId": f"s{frame['id']}"}))
+    elif frame.get("method") == "session/load":
+        send(result(frame, {}))
+"""
+
+
+def server_names(agent, method="session/new"):
+    """The names of the servers of each session, as the agent was told them."""
+    return [[entry["name"] for entry in frame["params"]["mcpServers"]] for frame in agent.received_of(method)]
+
+
 class TestDeclaring:
     def test_what_no_model_could_call_is_refused_before_anything_is_sent(self, script):
         def starred(*words: str) -> None: ...
@@ -264,15 +286,63 @@ class TestDeclaring:
 
     def test_ours_comes_first_and_gives_way_to_a_name_that_is_taken(self, script):
         agent = script("for prompt in prompts(): pass")
-        mine = McpServerStdio("coupler", "true", [], [])
 
         async def story():
             async with agent.connect() as remote:
-                await remote.new(tools=[add], mcp_servers=[mine])
+                await remote.new(tools=[add])
+            [[known]] = server_names(agent)
+            async with agent.connect() as remote:
+                await remote.new(tools=[add], mcp_servers=[McpServerStdio(known, "true", [], [])])
+            return known
+
+        known = run(story())
+        ours, theirs = server_names(agent)[1]
+        assert theirs == known
+        assert OWN_NAME.fullmatch(ours)
+        assert ours != theirs
+
+    def test_a_name_is_given_once_in_a_process_and_means_the_same_tools_in_every_process(self, script):
+        def subtract(a: int) -> int:
+            return -a
+
+        def same_name_as_add(a: str) -> str:
+            return a
+
+        same_name_as_add.__name__ = "add"
+        agent = script(NEW_AND_LOADED)
+        openings = [[add], [subtract], [add], [same_name_as_add], [add, subtract]]
+
+        async def story():
+            async with agent.connect() as remote:
+                for tools in openings:
+                    await (await remote.new(tools=tools)).close()
+                await remote.new(output=int)
+                await remote.new(output=str)
 
         run(story())
-        (new,) = agent.received_of("session/new")
-        assert [entry["name"] for entry in new["params"]["mcpServers"]] == ["coupler-2", "coupler"]
+        run(story())
+        names = [name for [name] in server_names(agent)]
+        first, again = names[:7], names[7:]
+        assert all(OWN_NAME.fullmatch(name) for name in first)
+        assert len({*first}) == len(first)
+        assert again == first
+
+    def test_a_session_that_is_loaded_in_a_new_process_has_the_name_that_it_had(self, script):
+        agent = script(NEW_AND_LOADED)
+
+        async def story():
+            async with agent.connect() as remote:
+                await remote.new(tools=[add])
+            async with agent.connect() as remote:
+                await (await remote.load("s1", tools=[add])).close()
+                await remote.load("s1", tools=[add])  # in the same process there is a server of that name
+
+        run(story())
+        [[first]] = server_names(agent)
+        [[loaded], [once_more]] = server_names(agent, "session/load")
+        assert loaded == first
+        assert OWN_NAME.fullmatch(once_more)
+        assert once_more != first
 
     def test_context_managers_are_entered_for_a_session_and_left_with_it(self, script):
         events = []
@@ -368,7 +438,10 @@ def test_a_result_that_is_too_long_for_an_agent_of_this_package_is_told_as_that(
         async with connect(agent) as remote:
             return await (await remote.new(tools=[big], permissions="allow-all")).prompt("go")
 
-    assert run(story()).text == "the MCP server `coupler` did not run `big`: the answer is longer than 10 MiB"
+    told = run(story()).text
+    assert re.sub("`coupler[2-7a-z]{6}`", "`coupler`", told) == (
+        "the MCP server `coupler` did not run `big`: the answer is longer than 10 MiB"
+    )
 
 
 class TestEnding:
@@ -434,8 +507,9 @@ class TestEnding:
                 opened(entries[0]).call("finish", {{}})
                 import time
                 began = time.monotonic()
+                title = entries[0]["name"] + "_finish"
                 if {reports}:
-                    send(update("tool_call", toolCallId="c1", title="coupler_finish", status="completed"))
+                    send(update("tool_call", toolCallId="c1", title=title, status="completed"))
                 read_until(is_cancel)
                 note("after", time.monotonic() - began)
                 send(end(prompt, "cancelled"))
@@ -813,13 +887,13 @@ class TestObserving:
     @pytest.mark.parametrize(
         "words",
         [
-            {"toolCallId": "c1", "title": "coupler_add", "rawInput": {"a": 1}},
-            {"toolCallId": "c1", "title": "mcp__coupler__add", "rawInput": {"a": 1}},
-            {"toolCallId": "c1", "title": "add (coupler MCP Server)"},
-            {"toolCallId": "c1", "title": "coupler_add", "rawInput": '{"a": 1}'},
-            {"toolCallId": "c1", "title": "Tool: coupler/add", "rawInput": {"arguments": {"a": 1}}},
+            {"toolCallId": "c1", "title": "<ours>_add", "rawInput": {"a": 1}},
+            {"toolCallId": "c1", "title": "mcp__<ours>__add", "rawInput": {"a": 1}},
+            {"toolCallId": "c1", "title": "add (<ours> MCP Server)"},
+            {"toolCallId": "c1", "title": "<ours>_add", "rawInput": '{"a": 1}'},
+            {"toolCallId": "c1", "title": "Tool: <ours>/add", "rawInput": {"arguments": {"a": 1}}},
             {"toolCallId": "c1", "title": "add", "rawInput": {"tool": "add", "arguments": {"a": 1}}},
-            {"toolCallId": "mcp_coupler_add__mcp_coupler_add_1794_0"},
+            {"toolCallId": "mcp_<ours>_add__mcp_<ours>_add_1794_0"},
         ],
     )
     def test_a_call_that_the_agent_knows_by_another_id_is_told_once(self, script, words):
@@ -827,7 +901,7 @@ class TestObserving:
             f"""
             from mcp_client import opened, turns
             for prompt, entries in turns(http=True):
-                words = {words!r}
+                words = json.loads({json.dumps(words)!r}.replace("<ours>", entries[0]["name"]))
                 opened(entries[0]).call("add", {{"a": 1}})
                 send(update("tool_call_update", status="completed", **words))
                 send(update("tool_call_update", status="completed", **{{**words, "toolCallId": "again"}}))
@@ -844,10 +918,11 @@ class TestObserving:
             from mcp_client import opened, turns
             for prompt, entries in turns(http=True):
                 opened(entries[0]).call("add", {"a": 1})
+                ours = entries[0]["name"]
                 for number, words in enumerate(
                     [
-                        {"title": "coupler_add", "rawInput": {"a": 2}},
-                        {"title": "coupler_read_add", "rawInput": {"a": 1}},
+                        {"title": f"{ours}_add", "rawInput": {"a": 2}},
+                        {"title": f"{ours}_read_add", "rawInput": {"a": 1}},
                         {"title": "my_add", "rawInput": {"a": 1}},
                         {"title": "add up", "rawInput": {"a": 1}},
                     ]

@@ -10,11 +10,16 @@ from typing import Any
 
 Form = dict[str, Any]
 
+OURS = "<ours>"
+"""Stands in a form for the name of the server that has the user's functions."""
+
 # Asks for each form in the prompt, and writes down what it was told.
 ASKS = """
     from mcp_client import opened, turns
     for prompt, entries in turns(http=True):
-        for number, form in enumerate(json.loads(prompt["params"]["prompt"][0]["text"])):
+        text = prompt["params"]["prompt"][0]["text"]
+        ours = entries[0]["name"] if entries else "coupler"
+        for number, form in enumerate(json.loads(text.replace("<ours>", ours))):
             if "announced" in form:
                 send(update("tool_call", **form["announced"]))
             send(permission(number, **form["asked"]))

@@ -115,7 +115,7 @@ def _opencode_config(url: str) -> dict[str, object]:
         "autoupdate": False,
         "share": "disabled",
         "provider": {"lab": provider},
-        "permission": {"edit": "ask", "bash": "ask", "coupler_*": "ask"},
+        "permission": {"edit": "ask", "bash": "ask", "coupler*": "ask"},
     }
 
 

@@ -216,6 +216,17 @@ class TestServers:
         for rule in ("mcp:github", "mcp:github(*)", "mcp:github(create_*)", "mcp:*(create_issue)"):
             assert bench.judge(action, [rule]).decision == "allow"
 
+    def test_a_rule_for_coupler_means_the_server_that_a_client_has_named_for_one_session(
+        self, bench: Bench
+    ) -> None:
+        action = bench.action("other", name="lookup", server="coupler4k2fqa")
+        for rule in ("mcp:coupler", "mcp:coupler(look*)", "mcp:coupler4k2fqa"):
+            assert bench.judge(action, [rule]).decision == "allow"
+            assert bench.judge(action, ["*"], deny=[rule]).decision == "deny"
+        for server in ("couplers", "couplerworker", "coupler-4k2fqa", "coupler4k2fq", "mycoupler4k2fqa"):
+            other = bench.action("other", name="lookup", server=server)
+            assert bench.judge(other, ["mcp:coupler"]).decision == "ask", server
+
     def test_a_tool_of_a_server_is_denied_by_name_or_server(self, bench: Bench) -> None:
         action = bench.action("other", name="Create_Issue", server="GitHub")
         for rule in ("mcp:github", "mcp:github(create_issue)", "tool:create_issue", "*", "other"):

@@ -91,7 +91,7 @@ class TurnMcp(SessionMcp):
         user `deadline`. A cancel of the turn tells the server to stop. What the server tells of its progress
         is shown by the call, and what it asks is asked of the user.
         """
-        self._servers.check(server)
+        server = self._servers.named(server)
         tool = plain_text(tool, "a tool's name")
         given = _arguments(arguments)
         async with Call(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from coupler.events import ToolCall
-from coupler.mcp.tool_names import GivenTools, ToolName, name_in_id, names_in
+from coupler.mcp.tool_names import OWN_SERVER, GivenTools, ToolName, name_in_id, names_in, written_name
 from coupler.permission.action import (
     READING_KINDS,
     URL_NAMES,
@@ -75,6 +75,7 @@ def action_of(request: PermissionRequest) -> Action:
     name = _name_of(request)
     given = input_of(call)
     parameters = _parameters_of_own(name, request.given)
+    server = None if name is None or name.server is None else _server_in_rules(name.server, request.given)
     own = _arguments_in(given) if parameters is not None else None
     said = _Said(request.cwd)
     said.read(given, own, parameters or ())
@@ -94,7 +95,7 @@ def action_of(request: PermissionRequest) -> Action:
         # What kind of a tool a function of the user's is, the agent can only guess.
         kind=kind if parameters is None or touches else "other",
         name=name.tool if name is not None else None,
-        server=name.server if name is not None else None,
+        server=server,
         aliases=_all_names(request),
         is_handed_over=parameters is not None,
         paths=tuple(dict.fromkeys(said.paths)),
@@ -124,6 +125,19 @@ def _parameters_of_own(name: ToolName | None, given: GivenTools) -> frozenset[st
     if name is None or name.server is None or name.server != given.own_server:
         return None
     return given.functions.get(name.tool)
+
+
+def _server_in_rules(server: str, given: GivenTools) -> str:
+    """Return the name by which rules judge a server; the one that has the user's functions has another there.
+
+    Who merely says that name, or one that looks like it, means none that a rule for ours allows.
+    """
+    if server == given.own_server:
+        return given.own_name
+    is_like_ours = written_name(server) == OWN_SERVER and given.own_server is not None
+    if server in given.servers or not (is_like_ours or written_name(server) != server):
+        return server
+    return f"unknown {server}"
 
 
 def _name_of(request: PermissionRequest) -> ToolName | None:
@@ -218,7 +232,11 @@ def _all_names(request: PermissionRequest) -> tuple[tuple[str | None, str], ...]
             ]
         if (named := _named_in_input(input_of(call))) is not None:
             found.append((named.server, named.tool))
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys((_alias_in_rules(server, request.given), name) for server, name in found))
+
+
+def _alias_in_rules(server: str | None, given: GivenTools) -> str | None:
+    return given.own_name if server is not None and server == given.own_server else server
 
 
 def _claimed_commands(call: ToolCall, given: Any) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from coupler.__about__ import __version__
 from coupler.client.errors import AgentError, AgentErrorKind, NotificationListener, Responder
 from coupler.client.observation import Telemetry
+from coupler.client.resources import ServerNames
 from coupler.redaction.sources import Secret
 from coupler.runtime.environment import Environment, SpawnError
 from coupler.runtime.process import Child
@@ -124,6 +125,7 @@ class ClientConnection:
     ) -> None:
         """Prepare a connection; `on_death` is called if the agent ends by itself."""
         self.sessions: dict[str, RemoteSession] = {}
+        self.server_names = ServerNames()
         self.telemetry = Telemetry()
         self._responders = responders
         self.capabilities = AgentCapabilities()

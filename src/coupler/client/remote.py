@@ -459,7 +459,9 @@ class SessionOpening:
 
     async def open_resources(self, connection: ClientConnection, request: OpeningRequest) -> OpeningRequest:
         """Open the tools and servers of the session, and return the request with those servers."""
-        servers = await self._resources.open(connection.capabilities.mcp_capabilities)
+        servers = await self._resources.open(
+            connection.capabilities.mcp_capabilities, connection.server_names
+        )
         return msgspec.structs.replace(request, mcp_servers=servers, meta=self.meta or UNSET)
 
     async def apply_settings(self, session: RemoteSession) -> None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from coupler.client.errors import AgentError
 from coupler.mcp.package import is_installed, load_loopback
 from coupler.mcp.servers import server_name
+from coupler.mcp.tool_names import own_server_name
 from coupler.schema.v1 import McpCapabilities, McpServer, McpServerHttp, McpServerSse
 
 if TYPE_CHECKING:
@@ -23,11 +25,32 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coupler.client")
 
-SERVER_NAME = "coupler"
-"""The name of our MCP server, unless the user gave it to another."""
-
 CONTEXTS_CLOSE_LIMIT = 10.0
 """Seconds that context managers have to exit when the session ends."""
+
+
+class ServerNames:
+    """Chooses the names of our MCP servers in one process of an agent, each for one session.
+
+    Agents know a server by its name alone: fast-agent refuses a second one, Hermes takes it for the first,
+    and Vibe keeps the tools of a name on the disk. So a name depends on the tools, and on how many sessions
+    of the process had the same before: the same name always means the same tools, also in another process,
+    where a session that is loaded again may have it in its history.
+    """
+
+    def __init__(self) -> None:
+        self._sessions: Counter[str] = Counter()
+        self._given: set[str] = set()
+
+    def choose(self, described: bytes, taken: Collection[str]) -> str:
+        """Return a name for a server with these tools that is not among those of the user's servers."""
+        first = own_server_name(described)
+        while True:
+            self._sessions[first] += 1
+            name = own_server_name(b"%d %b" % (self._sessions[first], described))
+            if name not in self._given and name not in taken:
+                self._given.add(name)
+                return name
 
 
 class ToolResources:
@@ -42,8 +65,8 @@ class ToolResources:
         self._owner: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
 
-    async def open(self, takes: McpCapabilities) -> tuple[McpServer, ...]:
-        """Open everything and return the servers for the agent: ours first."""
+    async def open(self, takes: McpCapabilities, names: ServerNames) -> tuple[McpServer, ...]:
+        """Open everything and return the servers for the agent: ours first, with a name that is not used."""
         far = _out_of_reach(self._servers, takes)
         if far and not is_installed():
             raise _refused(far[0])
@@ -51,7 +74,7 @@ class ToolResources:
         if not (self._given or far or has_output):
             return self._servers
         opened: asyncio.Future[list[McpServer]] = asyncio.get_running_loop().create_future()
-        self._owner = asyncio.create_task(self._hold(takes, far, opened))
+        self._owner = asyncio.create_task(self._hold(takes, names, far, opened))
         try:
             return self._merged(await asyncio.shield(opened), far)
         except BaseException:
@@ -87,6 +110,7 @@ class ToolResources:
     async def _hold(
         self,
         takes: McpCapabilities,
+        names: ServerNames,
         far: list[McpServerHttp | McpServerSse],
         opened: asyncio.Future[list[McpServer]],
     ) -> None:
@@ -94,11 +118,14 @@ class ToolResources:
         try:
             async with AsyncExitStack() as stack:
                 functions = [each for item in self._given for each in await _entered(item, stack)]
+                name = ""
                 if functions or self._output:
                     self._tools = self._offering(functions)
+                    taken = {server_name(server) for server in self._servers}
+                    self._tools.server = name = names.choose(self._tools.described(), taken)
                 loopback = await load_loopback()
                 entries = await stack.enter_async_context(
-                    loopback.serve_to_agent(self._tools, self._name(), over_http=bool(takes.http), far=far)
+                    loopback.serve_to_agent(self._tools, name, over_http=bool(takes.http), far=far)
                 )
                 if self._tools is not None:
                     stack.push_async_callback(self._tools.close)  # the first to end: calls get their answers
@@ -118,14 +145,9 @@ class ToolResources:
         from coupler.client.tools import ClientTools
 
         if self._output is None or self._output is False:
-            return ClientTools(functions, server=self._name())
+            return ClientTools(functions)
         schema = open_schema() if self._output is True else output_schema_of(self._output).input_schema
-        return ClientTools(functions, schema, server=self._name())
-
-    def _name(self) -> str:
-        taken = {server_name(server) for server in self._servers}
-        names = (SERVER_NAME, *(f"{SERVER_NAME}-{number}" for number in range(2, len(taken) + 3)))
-        return next(name for name in names if name not in taken)
+        return ClientTools(functions, schema)
 
 
 async def _entered(item: Any, stack: AsyncExitStack) -> Sequence[Any]:

@@ -42,11 +42,10 @@ from coupler.client.prompt import (
     Until,
 )
 from coupler.client.reply import Budget, Reply, TokenReports
-from coupler.client.resources import SERVER_NAME
 from coupler.events import Commands, Content, Event, Info, Mode, Options, Plan, Text, Thought, ToolCall, Usage
 from coupler.events.events import OPEN_STATUSES
 from coupler.events.v1_codec import from_update, tool_update_of
-from coupler.mcp.tool_names import GivenTools, name_in_id, names_in
+from coupler.mcp.tool_names import OWN_SERVER, GivenTools, name_in_id, names_in
 from coupler.permission.action import Grants
 from coupler.schema import v1
 from coupler.schema.v1 import (
@@ -169,7 +168,10 @@ class RemoteSession:
         if self.tools is None:
             return GivenTools(self._servers)
         servers = (*self._servers, self.tools.server)
-        return GivenTools(servers, self.tools.server, self.tools.parameters())
+        # A server of the user's that has the name keeps it.
+        numbered = (f"{OWN_SERVER}-{number}" for number in range(2, len(servers) + 2))
+        free = next(name for name in (OWN_SERVER, *numbered) if name not in self._servers)
+        return GivenTools(servers, self.tools.server, free, self.tools.parameters())
 
     @property
     def is_over(self) -> bool:
@@ -445,8 +447,8 @@ class RemoteSession:
 
     def bridged_call_finished(self, call: ToolCall, ids: frozenset[str]) -> None:
         """Note that a Python tool has ended; `ids` are the ids that the agent may have for the call."""
-        server = SERVER_NAME if self.tools is None else self.tools.server
-        if self._finished_calls.is_news_of_ours(call, ids, server):
+        assert self.tools is not None  # it has run the call
+        if self._finished_calls.is_news_of_ours(call, ids, self.tools.server):
             self._observers.notice(ToolFinished(self.id, call, bridged=True))
 
     def end_turn(self, reason: Exception, *, after_call: str | None = None) -> None:
@@ -821,7 +823,7 @@ class FinishedCalls:
         self._unpaired: list[ToolCall] = []
         """Our own calls of this turn that the agent has not reported yet, oldest first."""
         self._unpaired_reports: list[ToolCall] = []
-        self._server = SERVER_NAME
+        self._server = OWN_SERVER
 
     def turn_began(self) -> None:
         """Forget unpaired calls: those of an earlier turn are never paired."""

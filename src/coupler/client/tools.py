@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
+import msgspec
 from msgspec import Struct
 
 from coupler.client.errors import EndTurn
@@ -70,14 +71,11 @@ class OutputTool(Protocol):
 class ClientTools:
     """The tools of one session and their running calls."""
 
-    def __init__(
-        self, functions: Sequence[Any], output_schema: dict[str, Any] | None = None, *, server: str
-    ) -> None:
-        """Prepare; with `output_schema` there is always a tool for typed answers, first with this schema.
+    server: str
+    """The name of the MCP server that has the tools, once it is chosen."""
 
-        `server` is the name of the MCP server that has the tools.
-        """
-        self.server = server
+    def __init__(self, functions: Sequence[Any], output_schema: dict[str, Any] | None = None) -> None:
+        """Prepare; with `output_schema` there is always a tool for typed answers, first with this schema."""
         self._functions = tool_functions(functions, ToolContext)
         if STRUCTURED_OUTPUT in self._functions:
             raise TypeError(f"`{STRUCTURED_OUTPUT}` is the tool that takes typed answers: rename yours")
@@ -103,11 +101,16 @@ class ClientTools:
     def listed(self) -> Sequence[Tool]:
         """Return the tools as the agent gets them."""
         self._shown_output = self._output_schema
-        return self._tools()
+        return self._tools(self.server)
+
+    def described(self) -> bytes:
+        """Return the tools as text, which is the same for the same tools."""
+        tools = [[tool.name, tool.description, tool.input_schema] for tool in self._tools("")]
+        return msgspec.json.encode(tools, order="deterministic")
 
     def parameters(self) -> dict[str, frozenset[str]]:
         """Return the names of the tools, each with the names of its parameters."""
-        return {tool.name: frozenset(tool.input_schema.get("properties", {})) for tool in self._tools()}
+        return {tool.name: frozenset(tool.input_schema.get("properties", {})) for tool in self._tools("")}
 
     async def call(self, name: str, arguments: dict[str, Any], meta: Mapping[str, Any]) -> ToolResult:
         """Run a call of the agent, and tell observers when it is over."""
@@ -153,14 +156,14 @@ class ClientTools:
     def _output_schema(self) -> dict[str, Any] | None:
         return self._usual_output if self._output is None else self._output.input_schema
 
-    def _tools(self) -> list[Tool]:
+    def _tools(self, server: str) -> list[Tool]:
         tools = [
-            Tool(self.server, function.name, function.description, function.schema)
+            Tool(server, function.name, function.description, function.schema)
             for function in self._functions.values()
         ]
         if self._output_schema is not None:
             description = "Gives the final answer, in the form that was asked for. Call it once, at the end."
-            tools.append(Tool(self.server, STRUCTURED_OUTPUT, description, self._output_schema))
+            tools.append(Tool(server, STRUCTURED_OUTPUT, description, self._output_schema))
         return tools
 
     async def _run(self, call: _Call) -> ToolResult:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coupler.mcp.package import load_client
+from coupler.mcp.tool_names import written_name
 from coupler.mcp.tools import CallHandler, McpError, Tool, ToolResult, printable, server_label
 from coupler.schema.v1 import McpServer, McpServerHttp, McpServerSse, McpServerStdio
 
@@ -116,13 +117,20 @@ class SessionServers:
         """Call a tool of a server, with `limit` seconds for the answer; raises McpError."""
         return await (await self._connection(name)).call(tool, arguments, limit, call_id, handler)
 
-    def check(self, name: str) -> None:
-        """Raise McpError if there is no such server."""
-        if name not in self._entries:
-            known = ", ".join(f"`{printable(each)}`" for each in self.names) or "none"
-            raise McpError(
-                "unknown_server", name, f"{server_label(name)} is unknown to this session; there is: {known}"
-            )
+    def named(self, name: str) -> str:
+        """Return the server's name in this session; `coupler` is the one that Coupler has named.
+
+        Raises McpError if there is no such server.
+        """
+        if name in self._entries:
+            return name
+        for each in self._entries:
+            if written_name(each) == name:
+                return each  # the first: what a client offers itself stands before what it passes on
+        known = ", ".join(f"`{printable(each)}`" for each in self.names) or "none"
+        raise McpError(
+            "unknown_server", name, f"{server_label(name)} is unknown to this session; there is: {known}"
+        )
 
     async def replace(self, entries: Mapping[str, McpServer]) -> None:
         """Have these servers from now on; those that stay as they were stay connected."""
@@ -143,9 +151,9 @@ class SessionServers:
         await asyncio.gather(*(connection.close() for connection in connections))
 
     async def _connection(self, name: str) -> ServerConnection:
-        self.check(name)
+        self.named(name)
         module = await load_client()
-        self.check(name)
+        name = self.named(name)
         if self._is_closed:
             raise McpError("lost", name, f"{server_label(name)} is not used any more: the session was left")
         connection: ServerConnection | None = self._connections.get(name)

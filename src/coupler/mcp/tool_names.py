@@ -4,6 +4,9 @@ Each vendor has its own form: `mcp__server__tool`, `mcp_server_tool`, `mcp_serve
 `server.tool`, `server_tool`, and in titles `server/tool` or `tool (server MCP Server)`. Some can be read in
 several ways, and some are also the names of other tools. So a name is read with the servers that the session
 was given.
+
+The server that has a user's functions has a name of its own in each session, such as `coupler4k2fqa`, because
+agents take two servers of one name for the same. Users write `coupler`, in rules and in code.
 """
 
 from __future__ import annotations
@@ -20,6 +23,16 @@ LONGEST_READ = 300
 MOST_SPLITS = 12
 """Ways in which `mcp_a_b_c` is taken apart, at most, if no server of the session has such a name."""
 
+OWN_SERVER = "coupler"
+"""The name that users write for the MCP server which has their functions."""
+
+OWN_SUFFIX_LENGTH = 6
+"""Characters that a session adds to it: 27 bits, and `mcp__server__tool` leaves 44 of 64 for the tool.
+
+Letters and digits alone, because agents replace other characters; a digit first, so that it is no word.
+"""
+
+_OWN_FORM = re.compile(rf"{OWN_SERVER}[2-7][a-z2-7]{{{OWN_SUFFIX_LENGTH - 1}}}")
 _SEPARATOR = r"(?:__|: |[_./:])"
 _DASH = "-"
 """A separator that is also a part of many servers' names."""
@@ -48,12 +61,29 @@ class GivenTools(Struct, frozen=True):
     servers: tuple[str, ...] = ()
     """The names of the servers, with the one that has the functions."""
     own_server: str | None = None
-    """The name of the server that has the functions."""
+    """The name of the server that has the functions, as the agent knows it."""
+    own_name: str = OWN_SERVER
+    """The name by which rules mean that server."""
     functions: Mapping[str, frozenset[str]] = {}
     """The functions' names, each with the names of its parameters."""
 
 
 NOTHING_GIVEN = GivenTools()
+
+
+def own_server_name(offered: bytes) -> str:
+    """Return a name for our server that depends on nothing but what it offers."""
+    from base64 import b32encode  # on use: served agents need only the other direction
+    from hashlib import blake2b
+
+    digest = blake2b(offered, digest_size=8).digest()
+    letters = b32encode(digest[1:]).decode().lower()
+    return f"{OWN_SERVER}{2 + digest[0] % 6}{letters[: OWN_SUFFIX_LENGTH - 1]}"
+
+
+def written_name(server: str) -> str:
+    """Return the name that users write for a server: its own, or `coupler` if Coupler has named it."""
+    return OWN_SERVER if _OWN_FORM.fullmatch(server) else server
 
 
 def qualified_name(server: str | None, tool: str) -> str:

@@ -16,6 +16,7 @@ from typing import Literal, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
+from coupler.mcp.tool_names import written_name
 from coupler.permission.action import KINDS, PATH_KINDS, Action
 from coupler.permission.claims import Claim, CommandClaim, Destruction, Doubt, PathClaim, ToolClaim, UrlClaim
 from coupler.permission.command_words import Word
@@ -311,9 +312,10 @@ class Coverage(Struct, frozen=True, dict=True):
             return False
         if rule.subject == "tool":
             return self.action.server is None and _is_named(rule.name, self.action.name)
+        server = self.action.server
         return (
-            self.action.server is not None
-            and _is_named(rule.name, self.action.server)
+            server is not None
+            and (_is_named(rule.name, server) or _is_named(rule.name, written_name(server)))
             and _is_named(rule.pattern or "*", self.action.name)
         )
 
@@ -376,11 +378,11 @@ def _is_about(rule: Rule, server: str | None, name: str) -> bool:
     """True if a `tool` or `mcp` rule names a tool, however it is written."""
     if rule.subject == "tool":
         return bool(name) and _is_named(fold_name(rule.name or ""), fold_name(name))
-    return (
-        server is not None
-        and _is_named(fold_name(rule.name or ""), fold_name(server))
-        and _is_named(fold_name(rule.pattern or "*"), fold_name(name))
-    )
+    if server is None:
+        return False
+    wanted, given = fold_name(rule.name or ""), fold_name(server)
+    is_its = _is_named(wanted, given) or _is_named(wanted, written_name(given))
+    return is_its and _is_named(fold_name(rule.pattern or "*"), fold_name(name))
 
 
 def _may_be_of(rule: Rule, name: str) -> bool:

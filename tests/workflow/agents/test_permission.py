@@ -53,7 +53,7 @@ def test_rules_hold_for_files_that_an_agent_touches_through_us(
 ANSWERING = """
 from mcp_client import opened, turns
 for number, (prompt, entries) in enumerate(turns(http=True)):
-    send(permission(number, title="coupler/structured_output", kind="other", rawInput={"n": 4}))
+    send(permission(number, title=entries[0]["name"] + "/structured_output", kind="other", rawInput={"n": 4}))
     if answer_to(number)["result"]["outcome"].get("optionId") == "yes":
         opened(entries[0]).call("structured_output", {"n": 4})
     send(say("I cannot."), end(prompt))
