@@ -170,15 +170,6 @@ ECHO = "echo written > note.txt"
 ESCALATED = '"sandbox_permissions": "require_escalated", "justification": "To see whether it asks"'
 
 IGNORES_SERVERS = "It ignores the servers of its client, though every agent must take those over stdio."
-SHARES_SERVERS = "Servers are known by their names in the whole process: a second session"
-KEEPS_TOOLS = (
-    "It keeps the tools of a server on the disk and does not ask again: sessions whose servers are started "
-    "by the same command get the tools of the first, also in a new process."
-)
-TOO_SOON = (
-    "It answers `session/new` before it has asked the servers for their tools: the first prompt of a session "
-    "comes too soon for them, and the second finds them."
-)
 NEVER_ENDS = "The call of an edit that it asks about is never reported to its end."
 
 AGENTS = [
@@ -243,10 +234,6 @@ AGENTS = [
         write='write_file {"file_path": "{file}", "content": "written"}',
         read='read_file {"file_path": "{file}"}',
         shell=f'run_shell_command {{"command": "{ECHO}", "is_background": false}}',
-        faults={
-            "tools": TOO_SOON,
-            "second": TOO_SOON,
-        },
         check_faults={
             "A04": "It asks clients for a method of its own, whose name does not begin with `_`.",
             "A60": "`models` is a former draft.",
@@ -265,7 +252,6 @@ AGENTS = [
         bridged='run_typescript {"code": "async function main() '
         '{ return await tools.mcp_{server}.{name}({quoted}) }"}',
         python="3.13",
-        faults={"second": KEEPS_TOOLS, "output": KEEPS_TOOLS},
         check_faults={
             "A34": "The prompt of a session that is closed ends with an error.",
         },
@@ -280,9 +266,6 @@ AGENTS = [
         shell=f'bash {{"command": "{ECHO}"}}',
         python="3.13",
         files="write",  # without it there is no tool that writes
-        faults={
-            "second": f"{SHARES_SERVERS} with a server of the same name and another address is refused.",
-        },
         check_faults={
             "A02": "It answers whatever version it was asked for.",
             "A30": "It replays the conversation when it resumes a session, too.",
@@ -320,7 +303,6 @@ AGENTS = [
         faults={
             "tool": NEVER_ENDS,
             "deny": NEVER_ENDS,
-            "second": f"{SHARES_SERVERS} gets the tools of the first.",
         },
         check_faults={
             "A11": "Its library's: stubs that were inherited answer for what was never written.",

@@ -28,7 +28,7 @@ from coupler.client.observation import OnEvent
 from coupler.client.policy import Confinement
 from coupler.client.pool import IDLE_SECONDS, MOST_AGENTS, SessionPool
 from coupler.client.prompt import GRACE, MOST_ROUNDS, Check, PromptOptions
-from coupler.client.quirks import CountsTurns, Quirks, known_by_command
+from coupler.client.quirks import Quirks, ServedByCoupler, known_by_command
 from coupler.client.remote import (
     TEMPORARY,
     ClientOffer,
@@ -375,14 +375,14 @@ def resolve_name(
         return ResolvedAgent([*chosen.command], env, entry.quirks, entry.files, profile)
     native = entry.native or ""
     target = _native(native, env, profile)
-    quirks = entry.quirks or CountsTurns()
+    quirks = entry.quirks or ServedByCoupler()
     return ResolvedAgent(target, None, quirks, profile=_of_sessions(profile, native, target))
 
 
 def _known_command(agent: Any, env: Environment | Mapping[str, str | None] | None) -> ResolvedAgent:
     """Return an agent that is no name, with what is known of it by its command line."""
     if not _is_command(agent):
-        return ResolvedAgent(agent, env, CountsTurns())  # it is served by Coupler
+        return ResolvedAgent(agent, env, ServedByCoupler())  # it is served by Coupler
     try:
         known = known_by_command(split_command(agent))
     except SpawnError:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from client.stage import Scripted
+from coupler.client.quirks import Usual
 
 
 @pytest.fixture
@@ -40,3 +41,9 @@ def nothing_goes_wrong_unseen(
     ]
     assert not problems
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.fixture(autouse=True)
+def no_prompt_waits_for_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most scripted agents never ask for the tools that they are given; tests of the wait say their own."""
+    monkeypatch.setattr(Usual, "tools_wait", 0.0)

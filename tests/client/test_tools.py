@@ -18,6 +18,7 @@ from coupler import EndTurn, McpError, Turn, connect
 from coupler.client.errors import AgentError
 from coupler.client.observation import ToolFinished
 from coupler.client.prompt import RESULT_DELIVERY_TIMEOUT
+from coupler.client.quirks import Usual
 from coupler.client.tools import ToolContext
 from coupler.schema.v1 import ImageContent, McpServerStdio, TextContent
 
@@ -948,3 +949,118 @@ class TestObserving:
         (first, *_), (second, *_) = calls = self.finished(agent, tools=[add])
         assert first != second
         assert [call[1:] for call in calls] == [("completed", True), ("failed", True)]
+
+
+LISTS_LATE = """
+import threading, time
+from mcp_client import opened, turns
+
+def lists(entry):
+    time.sleep(0.3)  # long after the client could have sent its prompt
+    server = opened(entry)
+    note("seen", [tool["name"] for tool in server.tools()])
+    server.ask("prompts/list", {})
+    server.close()
+
+while True:
+    frame = read()
+    if frame.get("method") == "initialize":
+        capabilities = {"mcpCapabilities": {"http": HTTP}}
+        send(result(frame, {**HELLO, "agentCapabilities": capabilities}))
+    elif frame.get("method") == "session/new":
+        send(result(frame, {"sessionId": f"s{frame['id']}"}))
+        threading.Thread(target=lists, args=frame["params"]["mcpServers"]).start()
+    elif frame.get("method") == "session/prompt":
+        note("seen", "prompt")
+        send(end(frame))
+"""
+
+NEVER_LISTS = """
+from mcp_client import turns
+for prompt, entries in turns(http=True):
+    note("seen", "prompt")
+    send(end(prompt))
+"""
+
+
+class Waits(Usual):
+    """An agent whose first prompt waits for its question about tools."""
+
+    def __init__(self, seconds):
+        self.tools_wait = seconds
+
+
+class TestWaitingForTheAgent:
+    """A prompt that comes before the agent has asked for the tools cannot use them."""
+
+    @pytest.mark.parametrize("http", [True, False])
+    def test_the_first_prompt_is_sent_when_the_agent_has_the_tools(self, script, http):
+        agent = script(LISTS_LATE.replace("HTTP", repr(http)))
+
+        async def story():
+            async with agent.connect(quirks=Waits(20.0)) as remote:
+                session = await remote.new(tools=[add])
+                await session.prompt("go")
+                await session.prompt("go on")
+
+        run(story())
+        assert agent.noted("seen") == [["add"], "prompt", "prompt"]
+
+    def test_an_agent_that_never_asks_is_waited_for_once(self, script):
+        agent = script(NEVER_LISTS)
+        waited = []
+
+        async def story():
+            async with agent.connect(quirks=Waits(0.5)) as remote:
+                for _ in range(3):
+                    session = await remote.new(tools=[add])
+                    began = time.monotonic()
+                    await session.prompt("go")
+                    waited.append(time.monotonic() - began >= 0.5)
+                    await session.close()
+
+        run(story())
+        assert waited == [True, False, False]
+
+    def test_nobody_waits_without_tools(self, script):
+        agent = script(NEVER_LISTS)
+
+        async def story():
+            async with agent.connect(quirks=Waits(1000.0)) as remote:
+                await (await remote.new()).prompt("go")
+
+        run(story())
+
+    def test_a_cancel_ends_the_wait_and_nothing_is_sent(self, script):
+        agent = script(NEVER_LISTS)
+
+        async def story():
+            async with agent.connect(quirks=Waits(1000.0)) as remote:
+                session = await remote.new(tools=[add])
+                async with session.prompt("go") as running:
+                    await session.cancel()
+                    assert (await running).stop_reason == "cancelled"
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.1):
+                        await session.prompt("go")
+                with pytest.raises(AgentError, match=r"within 0\.1 s") as late:
+                    await session.prompt("go", timeout=0.1)
+                assert late.value.kind == "deadline"
+
+        run(story())
+        assert agent.noted("seen") == []
+        assert not agent.received_of("session/cancel")
+
+    def test_an_agent_that_ends_meanwhile_is_told_as_that(self, script):
+        agent = script(NEVER_LISTS)
+
+        async def story():
+            async with agent.connect(quirks=Waits(1000.0)) as remote:
+                session = await remote.new(tools=[add])
+                async with session.prompt("go") as running:
+                    remote.kill()
+                    with pytest.raises(AgentError) as died:
+                        await running
+            return died.value.kind
+
+        assert run(story()) == "died"

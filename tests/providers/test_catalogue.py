@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from coupler import AgentError, connect
-from coupler.client.quirks import FailsEmpty, known_by_command
+from coupler.client.quirks import (
+    KNOWN_AGENTS,
+    TOOLS_WAIT,
+    FailsEmpty,
+    known_by_command,
+    known_by_info,
+)
 from coupler.config import ConfigError
 from coupler.providers.catalogue import ENTRIES as PROVIDERS
 from coupler.providers.catalogue import (
@@ -22,6 +28,7 @@ from coupler.providers.catalogue import (
     known_agents,
     resolve,
 )
+from coupler.schema.v1 import Implementation
 from coupler.store.store import Store
 from tables import table
 
@@ -304,6 +311,29 @@ class TestConnecting:
         }
         known = {line: known_by_command(line.split()) for line in lines}
         assert {line: each and each.files for line, each in known.items()} == lines
+
+    def test_what_is_known_of_some_versions_alone_holds_for_these(self):
+        told = {
+            version: known_by_info(Implementation("qwen-code", version)).quirks.tools_wait > TOOLS_WAIT
+            for version in ("0.24.4", "0.24", "v1.0-nightly", "0.23.9", "0.2", "unknown", "", "9" * 500)
+        }
+        assert told == {
+            "0.24.4": True,
+            "0.24": True,
+            "v1.0-nightly": True,
+            "0.23.9": False,
+            "0.2": False,
+            "unknown": True,  # taken for the newest
+            "": True,
+            "9" * 500: True,
+        }
+        assert known_by_info(Implementation("hermes-agent", "")).quirks.sums_tokens
+
+    def test_no_two_rows_are_for_the_same_version_of_an_agent(self):
+        for known in KNOWN_AGENTS:
+            for name in known.names:
+                others = [row for row in KNOWN_AGENTS if name in row.names and row is not known]
+                assert all(row.before == known.since or known.before == row.since for row in others), name
 
     def test_the_native_form_runs_the_program(self, tmp_path, monkeypatch):
         program = tmp_path / "claude"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from client.stage import Scripted
+from coupler.client.quirks import Usual
 from workflow.agent_stage import Script
 
 
@@ -25,3 +26,9 @@ def script(tmp_path: Path) -> Iterator[Script]:
     yield make
     for agent in made:
         agent.check()
+
+
+@pytest.fixture(autouse=True)
+def no_prompt_waits_for_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most scripted agents never ask for the tools that they are given; tests of the wait say their own."""
+    monkeypatch.setattr(Usual, "tools_wait", 0.0)

@@ -126,6 +126,8 @@ class ClientConnection:
         """Prepare a connection; `on_death` is called if the agent ends by itself."""
         self.sessions: dict[str, RemoteSession] = {}
         self.server_names = ServerNames()
+        self.asks_for_tools = True
+        """False once the agent has not asked for a session's tools in time: it is not waited for again."""
         self.telemetry = Telemetry()
         self._responders = responders
         self.capabilities = AgentCapabilities()

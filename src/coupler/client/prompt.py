@@ -353,13 +353,37 @@ class Prompt:
             self._answered = asyncio.get_running_loop().create_future()
             try:
                 self._session.take_prompt(self)
-                self._send_round(self._options.opening(self._blocks))
+                if self._session.awaits_tools:
+                    self._judging = self._session.start(self._send_with_tools())
+                    self._judging.add_done_callback(self._waited)
+                else:
+                    self._send_round(self._options.opening(self._blocks))
             except BaseException:
                 self._answered = None
                 self._session.prompt_ended(self)
                 raise
             self._set_deadline()
         return self._answered
+
+    async def _send_with_tools(self) -> None:
+        """Send the prompt once the agent has our tools: some ask after they have opened it."""
+        await self._session.tools_told()
+        self._judging = None
+        self._send_round(self._options.opening(self._blocks))
+
+    def _waited(self, waiting: asyncio.Task[None]) -> None:
+        """End a prompt that was not sent: it was cancelled, its agent has ended, or it cannot be sent."""
+        if not waiting.cancelled():
+            if (error := waiting.exception()) is not None:
+                self._end(error)
+            return
+        outcome: PromptOutcome = self._progress.finished(Stop("cancelled"))
+        if not self.is_cancelled:
+            try:
+                self._session.refuse_if_over()
+            except AgentError as error:
+                outcome = error
+        self._end(outcome)
 
     def _send_round(self, blocks: tuple[ContentBlock, ...]) -> None:
         self._charge = None if self._options.budget is None else self._options.budget.begin_turn()

@@ -1,11 +1,14 @@
 """Knows what is particular about agents, by the name that each gives itself in `initialize`.
 
-`Quirks` are the deviations of one agent; no other code names an agent. `KNOWN_AGENTS` is the table. What has
-to be known before `initialize`, the files that are offered and the environment, goes by the command line.
+`Quirks` are the deviations of one agent; no other code names an agent. `KNOWN_AGENTS` is the table. A row
+holds for all versions, or for some if they are known to differ; what is in it was seen in the versions that
+`docs/interop.md` names. What has to be known before `initialize`, the files that are offered and the
+environment, goes by the command line.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
@@ -18,6 +21,16 @@ LAUNCHERS = frozenset({"npx", "bunx", "pnpx", "uvx", "node", "bun", "deno", "pyt
 """Programs whose first argument that is no option names what they run."""
 
 
+TOOLS_WAIT = 1.0
+"""Seconds that the first prompt waits for an agent to ask for our tools, if nothing is known of it."""
+
+SLOW_TOOLS_WAIT = 10.0
+"""Seconds for an agent that is known to ask for them after it has answered `session/new`."""
+
+LONGEST_VERSION = 100
+"""Characters of an agent's version that are read."""
+
+
 class Quirks(Protocol):
     """Deviations of one agent from the protocol. Derive from `Usual` and override what differs."""
 
@@ -28,6 +41,12 @@ class Quirks(Protocol):
     """True if the tokens of an answer count from the session's beginning, False if they are the turn's.
 
     None if nobody knows: numbers that only grow, and contain those of the turn before, are taken for a sum.
+    """
+
+    tools_wait: float
+    """Seconds that a session's first prompt waits, at most, until the agent was told our tools.
+
+    0 for an agent that lists them when it needs them. One that has not asked in time is not waited for again.
     """
 
     def model_for(self, wanted: str, offered: Sequence[str]) -> str | None:
@@ -45,6 +64,7 @@ class Usual:
 
     linger: float = 0.0
     sums_tokens: bool | None = None
+    tools_wait: float = TOOLS_WAIT
 
     def model_for(self, wanted: str, offered: Sequence[str]) -> str | None:
         return wanted if wanted in offered else None
@@ -75,6 +95,24 @@ class CountsSessions(Usual):
     sums_tokens: bool | None = True
 
 
+class ServedByCoupler(CountsTurns):
+    """An agent of Coupler's own side: it asks for tools in the turn that uses them."""
+
+    tools_wait: float = 0.0
+
+
+class AsksLateForTools(CountsTurns):
+    """An agent that answers `session/new` and connects to MCP servers after it."""
+
+    tools_wait: float = SLOW_TOOLS_WAIT
+
+
+class KeepsTools(CountsSessions):
+    """An agent that keeps the tools of a server on the disk, and need not ask for them."""
+
+    tools_wait: float = 0.0
+
+
 class CountsTurnsAndFailsEmpty(FailsEmpty):
     """An agent that reports the tokens of each turn, and whose empty answer counts as a failure."""
 
@@ -91,6 +129,16 @@ class KnownAgent(NamedTuple):
     """The default of `files=`; None for that of every agent."""
     env: Mapping[str, str] = {}
     """Variables that its environment needs besides ours."""
+    since: tuple[int, ...] = ()
+    """The first version that the row holds for."""
+    before: tuple[int, ...] = ()
+    """The first version after it that the row does not hold for; empty if there is none."""
+
+    def holds_for(self, version: tuple[int, ...]) -> bool:
+        """Return whether the row holds for a version; one that is not known counts as the newest."""
+        if not version:
+            return not self.before
+        return self.since <= version and (not self.before or version < self.before)
 
 
 KNOWN_AGENTS = (
@@ -103,8 +151,12 @@ KNOWN_AGENTS = (
     KnownAgent(("opencode", "opencode-ai"), CountsTurnsAndFailsEmpty()),
     KnownAgent(("kilo", "@kilocode/cli"), FailsEmpty()),
     KnownAgent(("pi-acp",), FailsEmpty()),
-    KnownAgent(("qwen-code", "qwen"), CountsTurns()),
-    KnownAgent(("mistral-vibe", "vibe-acp"), CountsSessions()),
+    # The variable makes it ask all MCP servers, also the user's, before it answers `session/new`.
+    KnownAgent(
+        ("qwen-code", "qwen"), AsksLateForTools(), env={"QWEN_CODE_LEGACY_MCP_BLOCKING": "1"}, since=(0, 24)
+    ),
+    KnownAgent(("qwen-code", "qwen"), CountsTurns(), before=(0, 24)),
+    KnownAgent(("mistral-vibe", "vibe-acp"), KeepsTools()),
     KnownAgent(("hermes-agent", "hermes", "hermes-acp"), CountsSessions()),
     KnownAgent(("auggie",), Usual(), env={"AUGMENT_DISABLE_AUTO_UPDATE": "1"}),
     KnownAgent(
@@ -113,13 +165,14 @@ KNOWN_AGENTS = (
         env={"DROID_DISABLE_AUTO_UPDATE": "true", "FACTORY_DROID_AUTO_UPDATE_ENABLED": "false"},
     ),
 )
+"""All rows. Those of one agent have ranges of versions that do not overlap."""
 
-_BY_NAME = {name: known for known in KNOWN_AGENTS for name in known.names}
+_NUMBERS = re.compile(r"v?(\d{1,9}(?:\.\d{1,9})*)")
 
 
 def known_by_info(info: Implementation | None) -> KnownAgent | None:
     """Return what is known of an agent by what it said of itself in `initialize`."""
-    return None if info is None else _known(info.name)
+    return None if info is None else _known(info.name, version_numbers(info.version))
 
 
 def known_by_command(words: Sequence[str]) -> KnownAgent | None:
@@ -135,6 +188,16 @@ def known_by_command(words: Sequence[str]) -> KnownAgent | None:
     return _known(name)
 
 
-def _known(name: str) -> KnownAgent | None:
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers that a version begins with, such as (0, 24, 4); empty if it begins with none."""
+    found = _NUMBERS.match(version[:LONGEST_VERSION])
+    return () if found is None else tuple(map(int, found[1].split(".")))
+
+
+def _known(name: str, version: tuple[int, ...] = ()) -> KnownAgent | None:
     whole = name.casefold()
-    return _BY_NAME.get(whole) or _BY_NAME.get(whole.rpartition("/")[2])
+    for each in (whole, whole.rpartition("/")[2]):
+        for known in KNOWN_AGENTS:
+            if each in known.names and known.holds_for(version):
+                return known
+    return None

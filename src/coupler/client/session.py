@@ -391,6 +391,25 @@ class RemoteSession:
         """Wait a moment before the next prompt, if the agent is one whose text comes late."""
         await self._late_events.ended()
 
+    @property
+    def awaits_tools(self) -> bool:
+        """True if the agent is to be told our tools before the next prompt is sent."""
+        return (
+            self.tools is not None
+            and not self.tools.are_told
+            and self._connection.asks_for_tools
+            and self._quirks.tools_wait > 0
+        )
+
+    async def tools_told(self) -> None:
+        """Wait until the agent was told our tools, but not for long: some agents never ask."""
+        if self.tools is not None and not await self.tools.told(self._quirks.tools_wait):
+            self._connection.asks_for_tools = False
+
+    def refuse_if_over(self) -> None:
+        """Raise if nothing can be sent to the agent any more."""
+        self._connection.refuse_if_over()
+
     async def room(self) -> None:
         """Wait until the agent has read enough for a long answer to be sent."""
         await self._connection.room()

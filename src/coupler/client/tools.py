@@ -7,6 +7,7 @@ A call is validated, run and answered here. Every failure is told to the model, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,9 @@ MOST_CALLS = 32
 
 CALLS_CLOSE_LIMIT = 1.0
 """Seconds that cancelled calls have to end, when the session does."""
+
+TOOLS_SETTLE = 0.2
+"""Seconds without another request of the agent's after which it has taken over the tools that it was told."""
 
 MOST_IDS, LONGEST_ID = 8, 256
 """Strings in a call's `_meta` that may be its id, and characters of each, at most."""
@@ -82,6 +86,10 @@ class ClientTools:
         self._usual_output = output_schema
         self._output: OutputTool | None = None
         self._shown_output: dict[str, Any] | None = None
+        self._is_listed = False
+        self._is_told = False
+        self._is_over = False
+        self._answered = asyncio.Event()
         self._session: asyncio.Future[RemoteSession] = asyncio.get_running_loop().create_future()
         self._calls: dict[asyncio.Task[ToolResult], threading.Event] = {}
         self._places = asyncio.Semaphore(MOST_CALLS)
@@ -101,7 +109,31 @@ class ClientTools:
     def listed(self) -> Sequence[Tool]:
         """Return the tools as the agent gets them."""
         self._shown_output = self._output_schema
+        self._is_listed = True
         return self._tools(self.server)
+
+    def answered(self) -> None:
+        """Note that an answer was sent to the agent: after it was told the tools, prompts may use them."""
+        self._is_told = self._is_listed
+        self._answered.set()
+
+    @property
+    def are_told(self) -> bool:
+        """True if the agent was told the tools."""
+        return self._is_told
+
+    async def told(self, seconds: float) -> bool:
+        """Wait until the agent was told the tools, and asks for no more; False if it never asked in time.
+
+        The end of the session ends the wait.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._is_over:
+                    self._answered.clear()
+                    async with asyncio.timeout(TOOLS_SETTLE if self._is_told else None):
+                        await self._answered.wait()
+        return self._is_told
 
     def described(self) -> bytes:
         """Return the tools as text, which is the same for the same tools."""
@@ -146,6 +178,8 @@ class ClientTools:
     async def close(self) -> None:
         """Cancel what runs: the session is over."""
         self._session.cancel()
+        self._is_over = True
+        self._answered.set()
         self.cancel_calls()
         if self._calls:
             _, left = await asyncio.wait([*self._calls], timeout=CALLS_CLOSE_LIMIT)

@@ -110,6 +110,9 @@ class ToolProvider(Protocol):
     async def call(self, name: str, arguments: dict[str, Any], meta: Mapping[str, Any]) -> ToolResult:
         """Call one of them. Whatever goes wrong is a result that says so."""
 
+    def answered(self) -> None:
+        """Called when an answer was sent, whatever the client had asked."""
+
 
 @asynccontextmanager
 async def serve_to_agent(
@@ -127,12 +130,13 @@ async def serve_to_agent(
     server = None if offering is None else server_of(offering, name)
     async with AsyncExitStack() as stack:
         if server is not None and over_http:
-            entries.append(await stack.enter_async_context(serve_over_http(server, name)))
+            assert offering is not None
+            entries.append(await stack.enter_async_context(serve_over_http(server, name, offering.answered)))
             server = None
         if server is not None or far:
             listener = await stack.enter_async_context(ShimListener().open())
-            if server is not None:
-                entries.append(listener.admit(name, server_handler(server)))
+            if server is not None and offering is not None:
+                entries.append(listener.admit(name, server_handler(server), offering.answered))
             entries += [listener.admit(server_name(each), bridge_handler(each)) for each in far]
         yield entries
 
@@ -175,8 +179,13 @@ def _result(result: ToolResult) -> CallToolResult:
 
 
 @asynccontextmanager
-async def serve_over_http(server: Server[Any], name: str) -> AsyncIterator[McpServerHttp]:
-    """Serve until the `with` block is left; yields the agent's entry for the server, with the token."""
+async def serve_over_http(
+    server: Server[Any], name: str, answered: Callable[[], None]
+) -> AsyncIterator[McpServerHttp]:
+    """Serve until the `with` block is left; yields the agent's entry for the server, with the token.
+
+    `answered` is called after each answer.
+    """
     token = secrets.token_urlsafe(32)
     manager = StreamableHTTPSessionManager(
         server,
@@ -187,7 +196,7 @@ async def serve_over_http(server: Server[Any], name: str) -> AsyncIterator[McpSe
     )
     with socket.create_server((HOST, 0)) as listening:
         port = listening.getsockname()[1]
-        guard = _Guard(manager, f"{HOST}:{port}", token)
+        guard = _Guard(manager, f"{HOST}:{port}", token, answered)
         try:
             async with manager.run(), _listening(guard, listening):
                 header = HttpHeader("Authorization", f"Bearer {token}")
@@ -199,8 +208,11 @@ async def serve_over_http(server: Server[Any], name: str) -> AsyncIterator[McpSe
 class _Guard:
     """Passes only requests that name this server's host and have its token."""
 
-    def __init__(self, manager: StreamableHTTPSessionManager, host: str, token: str) -> None:
+    def __init__(
+        self, manager: StreamableHTTPSessionManager, host: str, token: str, answered: Callable[[], None]
+    ) -> None:
         self._manager = manager
+        self._answered = answered
         self._host = host.encode()
         self._authorization = f"Bearer {token}".encode()
 
@@ -210,6 +222,7 @@ class _Guard:
             await respond_with_keep_alive(
                 lambda send: self._manager.handle_request(scope, receive, send), send
             )
+            self._answered()
             return
         await _discard_request(receive)
         status, message = refusal
@@ -335,7 +348,7 @@ class ShimListener:
     """A loopback socket for all shims of a session: a token leads to what it is for."""
 
     def __init__(self) -> None:
-        self._handlers: dict[str, ConnectionHandler] = {}
+        self._handlers: dict[str, tuple[ConnectionHandler, Callable[[], None]]] = {}
         self._connections: set[asyncio.Task[Any]] = set()
         self._port = 0
 
@@ -351,10 +364,15 @@ class ShimListener:
             await self._disconnect_all()
             await server.wait_closed()
 
-    def admit(self, name: str, serve: ConnectionHandler) -> McpServerStdio:
-        """Register what a new token leads to; returns the agent's entry: the program that connects here."""
+    def admit(
+        self, name: str, serve: ConnectionHandler, answered: Callable[[], None] = lambda: None
+    ) -> McpServerStdio:
+        """Register what a new token leads to; returns the agent's entry: the program that connects here.
+
+        `answered` is called after each line to the agent.
+        """
         token = secrets.token_urlsafe(32)
-        self._handlers[token] = serve
+        self._handlers[token] = serve, answered
         # Isolated and without site packages: faster, and deaf to what the agent's directory has lying around.
         return McpServerStdio(
             name,
@@ -368,12 +386,13 @@ class ShimListener:
         assert task is not None
         self._connections.add(task)
         try:
-            serve = self._handler_of(await _token(reader))
-            if serve is None:
+            handler = self._handler_of(await _token(reader))
+            if handler is None:
                 log.warning("somebody without a token knocked at a session's tools, and was sent away")
                 return
+            serve, answered = handler
             writer.write(shim.WELCOME)
-            async with message_streams(reader, writer) as (incoming, outgoing):
+            async with message_streams(reader, writer, answered) as (incoming, outgoing):
                 await serve(incoming, outgoing)
         except asyncio.CancelledError:
             pass  # disconnected
@@ -383,12 +402,12 @@ class ShimListener:
             self._connections.discard(task)
             writer.close()
 
-    def _handler_of(self, given: bytes) -> ConnectionHandler | None:
+    def _handler_of(self, given: bytes) -> tuple[ConnectionHandler, Callable[[], None]] | None:
         """Find what a token is for; compared with all of them, so that the time tells nothing."""
         found = None
-        for token, serve in self._handlers.items():
+        for token, handler in self._handlers.items():
             if compare_digest(token.encode(), given):
-                found = serve
+                found = handler
         return found
 
     async def _disconnect_all(self) -> None:
@@ -424,17 +443,18 @@ async def _token(reader: asyncio.StreamReader) -> bytes:
 
 @asynccontextmanager
 async def message_streams(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answered: Callable[[], None]
 ) -> AsyncIterator[tuple[Incoming, Outgoing]]:
     """The messages that come in over a connection, and where to put those that go out, with back-pressure.
 
-    A line that is no message is answered with an error, and affects nothing else.
+    A line that is no message is answered with an error, and affects nothing else. `answered` is called after
+    each message that was sent.
     """
     received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
     async with received, incoming, outgoing, to_send, anyio.create_task_group() as tasks:
         tasks.start_soon(_receive, reader, writer, received)
-        tasks.start_soon(_send, writer, to_send)
+        tasks.start_soon(_send, writer, to_send, answered)
         yield incoming, outgoing
         tasks.cancel_scope.cancel()
 
@@ -459,13 +479,18 @@ async def _receive(
             return  # either side has left
 
 
-async def _send(writer: asyncio.StreamWriter, to_send: MemoryObjectReceiveStream[SessionMessage]) -> None:
+async def _send(
+    writer: asyncio.StreamWriter,
+    to_send: MemoryObjectReceiveStream[SessionMessage],
+    answered: Callable[[], None],
+) -> None:
     async with to_send:
         try:
             async for message in to_send:
                 line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 writer.write(line.encode() + b"\n")
                 await writer.drain()
+                answered()
         except OSError:
             return  # nobody reads any more; that ends what is read, too
 

@@ -468,6 +468,9 @@ class _Offered:
     async def call(self, name: str, arguments: dict[str, Any], meta: Mapping[str, Any]) -> ToolResult:
         return await self._interception.call(self._server, name, arguments, meta)
 
+    def answered(self) -> None:
+        """Do nothing: nobody waits for the agent to be told these tools."""
+
 
 def _ended(call: ToolCall, result: ToolResult) -> ToolCall:
     return replace(
