@@ -244,6 +244,39 @@ def test_late_text_of_an_agent_that_was_late_before_is_no_part_of_the_next_reply
     run(story())
 
 
+LATE = """
+    import time
+    for prompt in prompts():
+        send(say(text_of(prompt)), end(prompt))
+        time.sleep(0.01)
+        send(say(" and more"))
+"""
+
+
+def test_late_text_is_no_part_of_the_next_reply_though_nothing_was_late_before(script: Script) -> None:
+    agent = script(LATE)
+
+    async def story() -> None:
+        async with agent.connect() as remote:
+            session = await remote.new()
+            texts = [(await session.prompt(text)).text for text in ("one", "two", "three")]
+            assert texts == ["one", "two", "three"]
+
+    run(story())
+
+
+def test_late_text_is_no_part_of_the_next_round(script: Script) -> None:
+    agent = script(LATE)
+
+    async def story() -> None:
+        async with agent.connect() as remote:
+            session = await remote.new()
+            reply = await session.prompt("one", until=lambda reply: reply.rounds > 1 or "two")
+            assert reply.text == "two"
+
+    run(story())
+
+
 def test_an_agent_that_never_falls_silent_is_prompted_all_the_same(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:

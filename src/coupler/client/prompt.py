@@ -465,6 +465,7 @@ class Prompt:
         elif self.is_cancelled:  # a check may have gone on all the same
             raise asyncio.CancelledError
         else:
+            await self._session.late_text_ended()
             self._earlier, self._judging = reply, None
             self._send_round((TextContent(verdict),))
 

@@ -49,6 +49,9 @@ class Quirks(Protocol):
     0 for an agent that lists them when it needs them. One that has not asked in time is not waited for again.
     """
 
+    is_ordered: bool
+    """True if it sends everything of a turn before its answer; others are given a moment to be late."""
+
     def model_for(self, wanted: str, offered: Sequence[str]) -> str | None:
         """Return the offered model that a name means; None if there is none."""
 
@@ -65,6 +68,7 @@ class Usual:
     linger: float = 0.0
     sums_tokens: bool | None = None
     tools_wait: float = TOOLS_WAIT
+    is_ordered: bool = False
 
     def model_for(self, wanted: str, offered: Sequence[str]) -> str | None:
         return wanted if wanted in offered else None
@@ -96,9 +100,10 @@ class CountsSessions(Usual):
 
 
 class ServedByCoupler(CountsTurns):
-    """An agent of Coupler's own side: it asks for tools in the turn that uses them."""
+    """An agent of Coupler's own side: it asks for tools in the turn that uses them, and keeps the order."""
 
     tools_wait: float = 0.0
+    is_ordered: bool = True
 
 
 class AsksLateForTools(CountsTurns):

@@ -26,7 +26,7 @@ from coupler.client.files import ClientFiles, FileAccess
 from coupler.client.observation import AgentEnded, Observers, OnEvent, OpenedBy, SessionOpened
 from coupler.client.policy import Decide, PermissionResponder, Policy, PolicyName
 from coupler.client.quirks import Quirks, Usual, known_by_info
-from coupler.client.reply import Budget, refuse_no_budget
+from coupler.client.reply import Budget, TokenReports, refuse_no_budget
 from coupler.client.resources import ToolResources
 from coupler.client.session import RemoteSession
 from coupler.mcp.servers import server_name
@@ -70,6 +70,9 @@ log = logging.getLogger("coupler.client")
 
 MOST_PAGES = 1000
 """Pages of an agent's list of sessions that are read."""
+
+MOST_REPORTING = 1000
+"""Sessions whose tokens are remembered, for the case that they are opened again."""
 
 TEMPORARY = "temporary"
 """Value of a session's `cwd` for a directory that is made for the session, and removed when it ends."""
@@ -158,6 +161,8 @@ class RemoteAgent:
         self._beginning: ClientConnection | None = None
         self._is_closed = False
         self._restarting = asyncio.Lock()
+        self._token_reports: dict[str, TokenReports] = {}
+        """What the latest sessions have reported of their tokens, by id: they may be opened again."""
 
     @property
     def peer(self) -> Peer:
@@ -317,7 +322,7 @@ class RemoteAgent:
         id: str | None,
     ) -> RemoteSession:
         """Send the request. A session whose id is known receives updates before the answer."""
-        known = None if id is None else self._session(connection, id, opening)
+        known = None if id is None else self._session(connection, id, opening, is_known=True)
         if known is not None:
             connection.adopt(known)
 
@@ -336,7 +341,9 @@ class RemoteAgent:
                 connection.sessions.pop(known.id, None)
             raise
 
-    def _session(self, connection: ClientConnection, id: str, opening: SessionOpening) -> RemoteSession:
+    def _session(
+        self, connection: ClientConnection, id: str, opening: SessionOpening, *, is_known: bool = False
+    ) -> RemoteSession:
         return RemoteSession(
             connection,
             id,
@@ -349,7 +356,18 @@ class RemoteAgent:
             profile=self._profile,
             preface=opening.preface,
             budget=opening.budget,
+            token_reports=self._reports_of(id, is_known=is_known),
         )
+
+    def _reports_of(self, id: str, *, is_known: bool) -> TokenReports:
+        """Return what a session has reported of its tokens, if it was open before."""
+        reports = self._token_reports.pop(id, None) if is_known else None
+        if reports is None:
+            reports = TokenReports(self._quirks.sums_tokens, has_history=is_known)
+        self._token_reports[id] = reports
+        if len(self._token_reports) > MOST_REPORTING:
+            del self._token_reports[next(iter(self._token_reports))]
+        return reports
 
     async def _ask(self, request: Any, type: type[T], *, is_hurried: bool = True) -> T:
         connection = await self._running()

@@ -229,10 +229,10 @@ class ReplyBuilder:
     def finished(self, stop: Stop) -> Reply:
         """Return the reply of a turn that is over."""
         told = tokens_in_meta(stop.meta) if stop.usage is None else _counted(stop.usage)
-        if told is None:
-            usage = self._turn_usage(self._streamed_tokens)
-        else:
-            usage = self._turn_usage(self._reports.of_turn(told, estimated_tokens(self._written)))
+        usage = self._turn_usage(self._streamed_tokens)
+        if told is not None:
+            tokens, is_sure = self._reports.of_turn(told, estimated_tokens(self._written))
+            usage = replace(self._turn_usage(tokens), is_estimated=not is_sure)
         return Reply(
             self._text.joined(),
             stop.reason,
@@ -348,26 +348,32 @@ class TokenReports:
     Some agents report the sum since the session's beginning. `sums` is what is known of this one. If nothing
     is, a report is taken for a sum if all its numbers have grown since the one before, and its input contains
     that of another first turn: what an agent sends to its model only gets longer. One report that is no sum
-    settles it.
+    settles it; until then the difference is an estimate. So is the first turn of a session that was opened
+    before, if the agent is known to sum: nobody knows what its sum was.
     """
 
-    def __init__(self, sums: bool | None = None) -> None:
+    def __init__(self, sums: bool | None = None, *, has_history: bool = False) -> None:
         self._sums = sums
+        self._has_history = has_history
         self._first: TokenCounts | None = None
         self._last: TokenCounts | None = None
 
-    def of_turn(self, told: TokenCounts, written: int) -> TokenCounts:
-        """Return the tokens of the turn whose answer told this; it wrote about `written` tokens."""
+    def of_turn(self, told: TokenCounts, written: int) -> tuple[TokenCounts | None, bool]:
+        """Return the tokens of the turn whose answer told this, and whether they are sure.
+
+        It wrote about `written` tokens. None if what it told says nothing of the turn.
+        """
         first, last = self._first, self._last
         self._first, self._last = first or told, told
         if first is None or last is None or self._sums is False:
-            return told
+            is_unknown_sum = self._has_history and self._sums is True
+            return (None, False) if is_unknown_sum else (told, True)
         grown = {name: told[name] - last[name] for name in told}
         if self._sums is None:
             self._sums = None if _is_a_turns(grown, first, written) else False
         if self._sums is False or any(grown[name] < 0 for name in ("input", "output", "total")):
-            return told  # an agent that sums has begun to count anew
-        return {name: max(value, 0) for name, value in grown.items()}
+            return told, True  # an agent that sums has begun to count anew
+        return {name: max(value, 0) for name, value in grown.items()}, self._sums is True
 
 
 def _is_a_turns(grown: TokenCounts, first: TokenCounts, written: int) -> bool:

@@ -104,8 +104,12 @@ class RemoteSession:
         profile: AgentProfile | None = None,
         preface: str | None = None,
         budget: Budget | None = None,
+        token_reports: TokenReports | None = None,
     ) -> None:
-        """Prepare a session; `preface` is the text of the profile that goes before its first prompt."""
+        """Prepare a session; `preface` is the text of the profile that goes before its first prompt.
+
+        `token_reports` are those of the same session before, or that it had one.
+        """
         self._profile = profile
         self._preface = preface
         self.id = id
@@ -132,9 +136,9 @@ class RemoteSession:
         self._quirks = quirks
         self._observers = observers
         self._record = EventRecord(id)
-        self._late_events = LateEvents()
+        self._late_events = LateEvents(is_ordered=quirks.is_ordered)
         self._unnamed_calls = UnnamedCalls()
-        self.token_reports = TokenReports(quirks.sums_tokens)
+        self.token_reports = token_reports or TokenReports(quirks.sums_tokens)
         self._prompt: Prompt | None = None
         self._span: TurnSpan | None = None
         self._is_closed = False
@@ -364,6 +368,7 @@ class RemoteSession:
 
     def turn_ended(self, outcome: PromptOutcome) -> None:
         """Tell observers that a round of the prompt is over."""
+        self._late_events.round_ended()
         if isinstance(outcome, Reply):
             self._observers.notice(TurnFinished(self.id, outcome))
         else:
@@ -522,7 +527,7 @@ class RemoteSession:
 
 
 LATE_SILENCE = 0.05
-"""Seconds of silence before the next prompt to an agent whose text has come late before."""
+"""Seconds of silence before the second prompt, and before each one once text has come late."""
 
 LONGEST_SILENCE_WAIT = 2.0
 """Seconds after which the next prompt is sent though such an agent goes on speaking."""
@@ -741,14 +746,17 @@ class LateEvents:
     """Tells which events came after the answer to their prompt, before the next prompt.
 
     What comes while a turn is open belongs to it. The ids of messages say nothing about that: some agents
-    pass on those of their model, which may count from one in each turn.
+    pass on those of their model, which may count from one in each turn. So the prompt after a turn waits for
+    a moment of silence: the second of a session, and every one once text has come late.
     """
 
-    def __init__(self) -> None:
-        self._were_there = False
-        """True if text has come late: such an agent may still be speaking when it answers."""
+    def __init__(self, *, is_ordered: bool = False) -> None:
+        """Prepare; `is_ordered` says that this agent sends nothing after its answers."""
+        self._is_doubtful = not is_ordered
+        """True if it may still be speaking when it answers: its text has come late, or nobody knows yet."""
         self._last = 0.0
         """The time of the last turn's end, or of the last text after it."""
+        self._was_late = False
         self._has_turns = False
         self._is_in_turn = False
         self._heard: asyncio.Event | None = None
@@ -757,18 +765,24 @@ class LateEvents:
         """Begin a turn."""
         self._has_turns = self._is_in_turn = True
 
+    def round_ended(self) -> None:
+        """Note the agent's answer; what else comes of the prompt is still shown with it."""
+        self._last = time.monotonic()
+
     def turn_ended(self) -> None:
         """End the turn: content that comes from now on is late."""
         self._is_in_turn = False
         self._last = time.monotonic()
 
     async def ended(self) -> None:
-        """Wait until an agent that was late before has been silent for a moment after its last answer."""
-        if not self._were_there or (left := self._last + LATE_SILENCE - time.monotonic()) <= 0:
+        """Wait until an agent that may be late has been silent for a moment after its last answer."""
+        if not self._has_turns or not self._is_doubtful:
             return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LONGEST_SILENCE_WAIT):
-                await self.silence(left)
+        if (left := self._last + LATE_SILENCE - time.monotonic()) > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_SILENCE_WAIT):
+                    await self.silence(left)
+        self._is_doubtful = self._was_late
 
     def is_late_text(self, event: Text | Thought) -> bool:
         """Return whether a chunk of text is late. Most events are text."""
@@ -777,7 +791,7 @@ class LateEvents:
         if self._is_in_turn or not self._has_turns:
             return False
         if event.text:
-            self._were_there = True
+            self._was_late = self._is_doubtful = True
             self._last = time.monotonic()
         return True
 
