@@ -28,7 +28,7 @@ for word in [*sys.argv[1:], *os.environ.values()]:
             files[path] = {{"text": open(path).read(), "mode": oct(os.stat(path).st_mode & 0o777)}}
 home = os.path.join(os.environ.get("GEMINI_CLI_HOME", ""), ".gemini")
 kept = {{}}
-for entry in os.listdir(home) if os.path.isdir(home) else ():
+for entry in os.listdir(home) if os.path.isdir(home) and not any("blind" in step for step in script) else ():
     path = os.path.join(home, entry)
     text = open(path).read() if os.path.isfile(path) else None
     kept[entry] = {{"text": text, "mode": oct(os.stat(path).st_mode & 0o777)}}

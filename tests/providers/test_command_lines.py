@@ -14,10 +14,11 @@ from client.stage import run
 from coupler import AgentError, connect
 from coupler.agent.agent import Agent
 from coupler.client.reply import Reply
+from coupler.events import Notice
 from coupler.providers import Claude, Codex, Copilot, Gemini, OpenCode, provider
 from coupler.providers.claude import CHANGING_TOOLS
 from coupler.schema.v1 import EnvVariable, HttpHeader, McpServerHttp, McpServerSse, McpServerStdio
-from providers.stub import Stub
+from providers.stub import Stub, recorded
 from tables import table
 
 MakeStub = Callable[[str], Stub]
@@ -323,6 +324,23 @@ def test_gemini_gets_mcp_servers_by_settings_that_only_this_turn_sees(
     assert {"oauth_creds.json", "extensions", "tmp", "history"} <= ran["home"].keys()
     assert settings.read_text().startswith('{"theme"') and "docs" not in settings.read_text()
     assert (home / ".gemini" / "oauth_creds.json").exists()  # what stands behind a link stays
+
+
+@pytest.mark.parametrize(("is_blind", "servers"), [(True, [DOCS]), (False, [DOCS]), (True, [])])
+def test_gemini_tells_if_the_program_has_not_read_the_settings_with_the_servers(
+    stub: MakeStub, project: Path, tmp_path: Path, is_blind: bool, servers: list[McpServerStdio]
+) -> None:
+    stub("gemini").says([*([{"blind": True}] if is_blind else []), *recorded("gemini-read")])
+    agent = Gemini(env={"GEMINI_CLI_HOME": str(tmp_path / "own")})
+
+    async def story() -> list[Notice]:
+        async with connect(agent, cwd=project) as remote:
+            session = await remote.new(mcp_servers=servers)
+            return [event async for event in session.prompt("hello") if isinstance(event, Notice)]
+
+    told = [notice.title for notice in run(story())]
+    is_ignored = is_blind and bool(servers)
+    assert told == (["The MCP servers of the session were not used"] if is_ignored else [])
 
 
 def test_gemini_says_which_settings_it_cannot_add_servers_to(

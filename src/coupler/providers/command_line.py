@@ -199,6 +199,10 @@ class CommandLineAgent(Agent):
         """Return a parser for one turn's stream."""
         raise NotImplementedError
 
+    def notices(self, request: TurnRequest) -> Iterable[Notice]:
+        """Return what the user should know after a turn that the program does not say itself."""
+        return ()
+
     async def prompt(self, turn: Turn) -> StopReason | None:
         """Run the program for one prompt."""
         if not turn.text.strip():
@@ -232,6 +236,9 @@ class CommandLineAgent(Agent):
         if outcome.structured is not UNSET:
             await turn.say_apart(msgspec.json.encode(outcome.structured).decode())
             presenter.has_answer = True
+        if program_exit.returncode == 0:
+            for notice in self.notices(request):
+                await presenter.show(notice)
         await self._account(turn, outcome, provider_state, presenter)
         self._note_what_was_dropped(parser, program_exit)
         return self._verdict(outcome, program_exit, request, has_answer=presenter.has_answer)
@@ -663,6 +670,21 @@ class ScratchDirectory:
     def write_json(self, name: str, value: Any) -> str:
         """Write a value as JSON to a new file and return its path."""
         return self.write(name, msgspec.json.encode(value).decode())
+
+    def begin_watching(self, name: str) -> None:
+        """Watch a file that was written, so that `was_ignored` tells whether anybody has read it."""
+        path = self._own() / name
+        os.utime(path, (0, path.stat().st_mtime))
+
+    def was_ignored(self, name: str) -> bool:
+        """Return whether a watched file was never read; False if the file system does not tell."""
+        if (self._own() / name).stat().st_atime != 0:
+            return False
+        probe = f"{name}.probe"
+        self.write(probe, "read")
+        self.begin_watching(probe)
+        (self._own() / probe).read_bytes()
+        return (self._own() / probe).stat().st_atime != 0
 
     def _own(self) -> Path:
         if self._directory is None:

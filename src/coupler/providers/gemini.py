@@ -44,6 +44,14 @@ KEPT_DIRECTORIES = ("tmp", "history")
 OUTSIDE = (".env", ".agents")
 """Files and directories beside `.gemini` that it reads."""
 
+SETTINGS = "home/.gemini/settings.json"
+"""The settings of one turn, in its scratch directory."""
+
+SERVERS_IGNORED = (
+    f"This version of Gemini CLI does not know {HOME_VARIABLE}, by which it is given servers: update it, or "
+    "use its ACP form, gemini:acp."
+)
+
 TURN_LIMIT_REACHED = 53
 
 
@@ -77,6 +85,11 @@ class Gemini(CommandLineAgent):
     def parser(self) -> StreamParser:
         return GeminiStream()
 
+    def notices(self, request: TurnRequest) -> Iterable[Notice]:
+        """Tell that the MCP servers were ignored: versions without the variable say nothing of it."""
+        if request.mcp_servers and request.scratch.was_ignored(SETTINGS):
+            yield Notice("warning", "The MCP servers of the session were not used", SERVERS_IGNORED)
+
     def _verdict(
         self, outcome: TurnOutcome, program_exit: ProgramExit, request: TurnRequest, *, has_answer: bool
     ) -> StopReason | None:
@@ -108,7 +121,8 @@ def _home_with_servers(
                 (ours.parent / name).symlink_to(home / name)
     except OSError as error:
         raise ProviderError(f"MCP servers cannot be added to Gemini's settings: {error}.") from None
-    scratch.write_json(f"home/.gemini/{settings.name}", _with_servers(_read_settings(settings), servers))
+    scratch.write_json(SETTINGS, _with_servers(_read_settings(settings), servers))
+    scratch.begin_watching(SETTINGS)
     return str(ours.parent)
 
 
