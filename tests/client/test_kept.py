@@ -73,6 +73,46 @@ def test_a_name_is_gone_on_with_the_next_time(script: Script, store: Store, agen
     run(story())
 
 
+SUMS = """
+    import pathlib
+    TURNS = pathlib.Path(sys.argv[1]).with_suffix(".turns")
+    while True:
+        frame = read()
+        method = frame.get("method")
+        if method == "initialize":
+            info = {"name": "hermes-agent", "version": "0.19.0"}
+            capabilities = {"loadSession": True}
+            send(result(frame, {"protocolVersion": 1, "agentInfo": info, "agentCapabilities": capabilities}))
+        elif method == "session/new":
+            send(result(frame, {"sessionId": "s1"}))
+        elif method == "session/load":
+            send(result(frame, {}))
+        elif method == "session/prompt":
+            turns = len(TURNS.read_text()) + 1 if TURNS.exists() else 1
+            TURNS.write_text("." * turns)
+            counts = {"inputTokens": 20 * turns, "outputTokens": 5 * turns, "totalTokens": 25 * turns}
+            send(say("ok"), end(frame, usage=counts))
+"""
+
+
+def test_each_run_is_charged_its_own_turns_by_an_agent_that_reports_the_sum_of_all(
+    script: Script, store: Store
+) -> None:
+    agent = script(SUMS)
+
+    async def one_run(turns: int) -> list[tuple[int, bool]]:
+        async with agent.connect() as remote:
+            session = await kept_sessions.open_kept(remote, "review", "same", store=store, cwd="/")
+            usages = [(await session.prompt("go")).usage for _ in range(turns)]
+            return [(usage.total, usage.is_estimated) for usage in usages]
+
+    async def story() -> list[list[tuple[int, bool]]]:
+        return [await one_run(turns) for turns in (2, 0, 1, 2)]
+
+    told = (25, False)
+    assert run(story()) == [[told, told], [], [told], [told, told]]
+
+
 def test_a_name_belongs_to_its_directory(script: Script, store: Store, tmp_path: Path) -> None:
     keeper = script(LOADS)
 

@@ -13,6 +13,7 @@ A caller that uses a session locks its name meanwhile, so that no two talk to it
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -21,18 +22,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
+from msgspec.structs import replace
 
 from coupler.client.errors import AgentError
 from coupler.config.lookup import project_files
 from coupler.schema.v1 import McpServer, McpServerHttp, McpServerSse, McpServerStdio
-from coupler.store.errors import HeldError
+from coupler.store.errors import HeldError, StoreError
 from coupler.store.sessions import KeptSession
 
 if TYPE_CHECKING:
     from coupler.client.remote import OpeningOptions, RemoteAgent
+    from coupler.client.reply import TokenReports
     from coupler.client.session import RemoteSession
     from coupler.store.store import Store
 
+
+log = logging.getLogger("coupler.client")
 
 RESUME_CAPABILITY = "sessionCapabilities.resume"
 LOAD_CAPABILITY = "loadSession"
@@ -76,10 +81,24 @@ async def open_kept(
             if error.kind != "session":
                 raise
             reason = f"the session {name!r} could not be opened again: {error.message}"
+    tokens = None if session is None or earlier is None else earlier.tokens
     if session is None:
         session = await agent.new(**_with_reason(options, reason))
-    await store.keep_session(KeptSession(name, directory, session.id, session.cwd, fingerprint))
+    session.token_reports.go_on_from(tokens)
+    kept = KeptSession(name, directory, session.id, session.cwd, fingerprint, tokens=tokens)
+    await store.keep_session(kept)
+    session.at_end(lambda: _keep_sum(session.token_reports, kept, store))
     return session
+
+
+async def _keep_sum(reports: TokenReports, kept: KeptSession, store: Store) -> None:
+    """Keep the sum of tokens of a session that ends, so that the next run is charged what comes later."""
+    if reports.sum in (None, kept.tokens):
+        return
+    try:
+        await store.keep_session(replace(kept, tokens=reports.sum))
+    except StoreError as error:
+        log.warning("the tokens of the session %r were not kept: %s", kept.name, error)
 
 
 async def forget(agent: RemoteAgent, name: str, *, store: Store, cwd: str | os.PathLike[str]) -> bool:

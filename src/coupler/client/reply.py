@@ -358,6 +358,16 @@ class TokenReports:
         self._first: TokenCounts | None = None
         self._last: TokenCounts | None = None
 
+    @property
+    def sum(self) -> TokenCounts | None:
+        """The sum that was reported last; None if there is none, or the agent is not known to sum."""
+        return self._last if self._sums is True else None
+
+    def go_on_from(self, sum: TokenCounts | None) -> None:
+        """Take the sum that the session had when it was left, unless a later one is known."""
+        if self._sums is True and self._last is None and sum is not None and sum.keys() == _META_NAMES.keys():
+            self._first = self._last = sum
+
     def of_turn(self, told: TokenCounts, written: int) -> tuple[TokenCounts | None, bool]:
         """Return the tokens of the turn whose answer told this, and whether they are sure.
 

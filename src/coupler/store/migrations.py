@@ -190,6 +190,11 @@ def _add_deleted_runs(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE TABLE deleted_runs (number INTEGER PRIMARY KEY)")
 
 
+def _add_reported_tokens(connection: sqlite3.Connection) -> None:
+    # Of sessions whose agents report the sum of all their turns: the sum when it was left.
+    connection.execute("ALTER TABLE kept_sessions ADD COLUMN tokens TEXT")
+
+
 MIGRATIONS: Sequence[Migration] = (
     _create_tables,
     _add_choices,
@@ -199,6 +204,7 @@ MIGRATIONS: Sequence[Migration] = (
     _add_runs,
     _add_checkpoints,
     _add_deleted_runs,
+    _add_reported_tokens,
 )
 """The steps to the present schema. A later version appends one function.
 

@@ -305,13 +305,15 @@ class KeptSession(msgspec.Struct, frozen=True):
     cwd: str
     fingerprint: str
     kept_at: int = 0
+    tokens: dict[str, int] | None = None
+    """The tokens that the agent has reported last, of agents that report sums."""
 
 
 def keep_session(connection: sqlite3.Connection, kept: KeptSession) -> None:
     """Keep a session; it replaces the one that had its name in that directory. A date of 0 becomes now."""
     connection.execute(
-        "INSERT OR REPLACE INTO kept_sessions (directory, name, session_id, cwd, fingerprint, kept_at) "
-        "VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO kept_sessions (directory, name, session_id, cwd, fingerprint, kept_at, "
+        "tokens) VALUES (?, ?, ?, ?, ?, ?, ?)",
         [
             os.fsencode(kept.directory),
             kept.name,
@@ -319,6 +321,7 @@ def keep_session(connection: sqlite3.Connection, kept: KeptSession) -> None:
             os.fsencode(kept.cwd),
             kept.fingerprint,
             kept.kept_at or int(time.time() * 1000),
+            None if kept.tokens is None else msgspec.json.encode(kept.tokens).decode(),
         ],
     )
 
@@ -326,13 +329,15 @@ def keep_session(connection: sqlite3.Connection, kept: KeptSession) -> None:
 def find_kept(connection: sqlite3.Connection, name: str, directory: str) -> KeptSession | None:
     """The session that has this name in this directory."""
     row = connection.execute(
-        "SELECT session_id, cwd, fingerprint, kept_at FROM kept_sessions WHERE directory = ? AND name = ?",
+        "SELECT session_id, cwd, fingerprint, kept_at, tokens FROM kept_sessions "
+        "WHERE directory = ? AND name = ?",
         [os.fsencode(directory), name],
     ).fetchone()
     if row is None:
         return None
-    session_id, cwd, fingerprint, kept_at = row
-    return KeptSession(name, directory, session_id, os.fsdecode(cwd), fingerprint, kept_at)
+    session_id, cwd, fingerprint, kept_at, tokens = row
+    reported = None if tokens is None else msgspec.json.decode(tokens, type=dict[str, int])
+    return KeptSession(name, directory, session_id, os.fsdecode(cwd), fingerprint, kept_at, reported)
 
 
 def forget_kept(connection: sqlite3.Connection, name: str, directory: str) -> bool:
