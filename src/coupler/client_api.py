@@ -212,6 +212,7 @@ def _connected(
         on_event=on_event,
         confinement=confinement,
         profile=profile,
+        is_in_process=not _is_command(agent),
     )
 
 

@@ -312,6 +312,16 @@ class TestConnecting:
         known = {line: known_by_command(line.split()) for line in lines}
         assert {line: each and each.files for line, each in known.items()} == lines
 
+    def test_what_coupler_serves_is_known_as_that_but_for_agents_behind_a_relay(self):
+        lines = {
+            "coupler serve agent.py": True,
+            "/usr/bin/python3 -m coupler serve --agent coder": True,
+            "coupler serve -- qwen --acp": False,
+            "python agent.py": False,
+        }
+        known = {line: known_by_command(line.split()) for line in lines}
+        assert {line: each is not None for line, each in known.items()} == lines
+
     def test_what_is_known_of_some_versions_alone_holds_for_these(self):
         told = {
             version: known_by_info(Implementation("qwen-code", version)).quirks.tools_wait > TOOLS_WAIT

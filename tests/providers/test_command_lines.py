@@ -13,6 +13,7 @@ import pytest
 from client.stage import run
 from coupler import AgentError, connect
 from coupler.agent.agent import Agent
+from coupler.client.quirks import Usual
 from coupler.client.reply import Reply
 from coupler.events import Notice
 from coupler.providers import Claude, Codex, Copilot, Gemini, OpenCode, provider
@@ -341,6 +342,20 @@ def test_gemini_tells_if_the_program_has_not_read_the_settings_with_the_servers(
     told = [notice.title for notice in run(story())]
     is_ignored = is_blind and bool(servers)
     assert told == (["The MCP servers of the session were not used"] if is_ignored else [])
+
+
+def test_no_native_agent_is_waited_for_to_ask_for_tools(
+    stub: MakeStub, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Usual, "tools_wait", 1000.0)  # for programs that open their servers with the session
+    stub("gemini").streams("gemini-read")
+
+    def price(item: str) -> int:
+        return 3
+
+    [reply] = ask(Gemini(env={"GEMINI_CLI_HOME": str(project)}), "hello", cwd=project, tools=[price])
+
+    assert reply.stop_reason == "end_turn"
 
 
 def test_gemini_says_which_settings_it_cannot_add_servers_to(

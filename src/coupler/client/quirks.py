@@ -147,6 +147,7 @@ class KnownAgent(NamedTuple):
 
 
 KNOWN_AGENTS = (
+    KnownAgent(("coupler",), ServedByCoupler()),
     # An error of the model's server ends its turn well, and without a word.
     KnownAgent(("claude-agent-acp", "claude-code-acp"), CountsTurnsAndFailsEmpty()),
     KnownAgent(("codex-acp",), CountsTurns()),
@@ -184,6 +185,8 @@ def known_by_command(words: Sequence[str]) -> KnownAgent | None:
     """Return what is known of an agent by its command line, before it has said anything."""
     program, *rest = words
     name = PurePath(program).stem
+    if "--" in rest and "coupler" in words:
+        return None  # `coupler serve -- agent` is as that agent, and says its name
     if name in LAUNCHERS:
         name = next((word for word in rest if not word.startswith("-")), "")
         if not name.startswith("@"):

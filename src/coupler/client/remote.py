@@ -133,9 +133,11 @@ class RemoteAgent:
         on_event: OnEvent | None = None,
         confinement: Confinement | None = None,
         profile: AgentProfile | None = None,
+        is_in_process: bool = False,
     ) -> None:
         """Prepare an agent; `link` returns a new link to it for each start.
 
+        One that is `is_in_process` is served by Coupler, whatever its name, and asks for tools in its turns.
         `quirks` are its user's. Without them those hold that are known of the agent by what it says it is,
         and `assumed_quirks` if nothing is known by that.
         """
@@ -150,6 +152,7 @@ class RemoteAgent:
         self.confinement = confinement
         """The modes that enforce policies, for an agent that sends no permission requests."""
         self._profile = profile
+        self._is_in_process = is_in_process
         self._startup_timeout = startup_timeout
         self._frame_limit = frame_limit
         self._offer = offer or ClientOffer()
@@ -410,6 +413,7 @@ class RemoteAgent:
         finally:
             self._beginning = None
         self._connection = connection
+        connection.asks_for_tools = not self._is_in_process
         self.capabilities = response.agent_capabilities
         self.info = response.agent_info or None
         if self._given_quirks is None:
