@@ -18,7 +18,10 @@ from python_source import Described, Member, described
 GROUPS = {
     "serving": ("serve", "serve_async", "Agent", "Turn", "BlockingTurn", "Session"),
     "declaring": ("Mode", "Select", "Toggle", "Group", "Choice", "Command", "Login"),
-    "driving": ("connect", "ask", "Pool", "Reply", "Budget", "Environment", "Policy", "PermissionRequest"),
+    "driving": (
+        *("connect", "ask", "Pool", "Reply", "Budget", "Limits"),
+        *("Environment", "Policy", "PermissionRequest"),
+    ),
     "answering": ("ToolContext", "FormRequest", "UrlRequest", "Finished"),
     "errors": (
         *("AgentError", "EndTurn", "RpcError", "AuthRequiredError", "EditorError", "NotPermittedError"),
@@ -45,6 +48,7 @@ HELD_BY_CLIENTS = (
     ("coupler.client.prompt", "Prompt"),
     ("coupler.client.policy", "Decision"),
     ("coupler.client.reply", "TurnUsage"),
+    ("coupler.client.limits", "Cut"),
 )
 """What one gets from the public names, and never makes."""
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from coupler.agent.turn import Turn, TurnEndedError
     from coupler.client.elicitation import FormRequest, UrlRequest
     from coupler.client.errors import AgentError, EndTurn
+    from coupler.client.limits import Limits
     from coupler.client.policy import PermissionRequest, Policy
     from coupler.client.reply import Budget, Reply
     from coupler.client.tools import ToolContext
@@ -41,6 +42,7 @@ __all__ = [
     "Finished",
     "FormRequest",
     "Group",
+    "Limits",
     "Login",
     "McpError",
     "Mode",
@@ -83,6 +85,7 @@ _HOMES = {
     "Finished": "coupler.agent.terminal",
     "FormRequest": "coupler.client.elicitation",
     "Group": "coupler.agent.agent",
+    "Limits": "coupler.client.limits",
     "Login": "coupler.agent.auth",
     "McpError": "coupler.mcp.tools",
     "Mode": "coupler.agent.agent",

@@ -24,6 +24,7 @@ from coupler.client.connection import FRAME_LIMIT, ExitDetails, Link, ProcessLin
 from coupler.client.elicitation import OnForm, OnUrl
 from coupler.client.errors import AgentError
 from coupler.client.files import FileAccess
+from coupler.client.limits import Limits
 from coupler.client.observation import OnEvent
 from coupler.client.policy import Confinement
 from coupler.client.pool import IDLE_SECONDS, MOST_AGENTS, SessionPool
@@ -71,6 +72,7 @@ class AskOptions(SessionOptions, total=False):
     env: Environment | Mapping[str, str | None]
     startup_timeout: float
     frame_limit: int
+    limits: Limits
     quirks: Quirks
     on_event: OnEvent
     files: FileAccess
@@ -101,6 +103,7 @@ def connect(
     env: Environment | Mapping[str, str | None] | None = None,
     startup_timeout: float | None = None,
     frame_limit: int = FRAME_LIMIT,
+    limits: Limits | None = None,
     quirks: Quirks | None = None,
     on_event: OnEvent | None = None,
     files: FileAccess | None = None,
@@ -114,9 +117,9 @@ def connect(
     `agent` is a command line, a list of its words, a name of the catalogue such as "claude", what `coupler
     serve` takes, such as "agent.py" or "app:agent", or a turn function or `Agent`, which runs in this
     process. `env` is added to our environment; `Environment.exact` replaces it. Lines of the agent over
-    `frame_limit` bytes are dropped. `quirks` override what the catalogue knows of this agent; `on_event` sees
-    all that happens. `record` is a file for all messages, without secrets, as `coupler record` writes it;
-    each start has a file of its own.
+    `frame_limit` bytes are dropped. What a turn has over its `limits` is cut, and the reply's `cut` says so.
+    `quirks` override what the catalogue knows of this agent; `on_event` sees all that happens. `record` is a
+    file for all messages, without secrets, as `coupler record` writes it; each start has a file of its own.
 
     The agent may read the files in a session's directories through us; with `files="write"` it may also write
     them, with "none" neither. Agents that cannot use these methods are offered what the catalogue says. With
@@ -129,6 +132,7 @@ def connect(
         env=env,
         startup_timeout=startup_timeout,
         frame_limit=frame_limit,
+        limits=limits,
         quirks=quirks,
         on_event=on_event,
         files=files,
@@ -169,6 +173,7 @@ def _connected(
     files: FileAccess | None,
     startup_timeout: float | None = None,
     frame_limit: int = FRAME_LIMIT,
+    limits: Limits | None = None,
     quirks: Quirks | None = None,
     on_event: OnEvent | None = None,
     terminals: bool = False,
@@ -206,6 +211,7 @@ def _connected(
         cwd=cwd,
         startup_timeout=timeout,
         frame_limit=frame_limit,
+        limits=limits,
         offer=ClientOffer(files=files, terminals=terminals, on_form=on_form, on_url=on_url),
         quirks=quirks,
         assumed_quirks=meant.quirks,

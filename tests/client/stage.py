@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import sys
@@ -119,6 +120,29 @@ class Scripted:
                 answered.add(frame["id"])
         for pid in self.noted("pid"):
             assert not is_running(pid), f"the agent's process {pid} is still there"
+
+
+def flooding(kind: str, directory: Path, count: int = 0) -> list[str]:
+    """The command of an agent that floods its client: with so many, or without end, deaf to every cancel."""
+    return [sys.executable, "-I", "-S", "-B", str(BARE / "flooding.py"), kind, str(count), str(directory)]
+
+
+def wait_until_prompted(directory: Path) -> None:
+    """Wait until such an agent was prompted."""
+    deadline = time.monotonic() + PATIENCE
+    while not (directory / "prompted").exists():
+        assert time.monotonic() < deadline, f"not prompted within {PATIENCE} s"
+        time.sleep(0.005)
+
+
+def memory_until(is_over: Callable[[], bool], pid: int, seconds: float = PATIENCE) -> int:
+    """The most memory, in bytes, that a process takes until something is the case, or the time is up."""
+    most, process, deadline = 0, psutil.Process(pid), time.monotonic() + seconds
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while not is_over() and time.monotonic() < deadline:
+            most = max(most, process.memory_info().rss)
+            time.sleep(0.01)
+    return most
 
 
 def is_running(pid: int) -> bool:

@@ -78,7 +78,7 @@ def test_reading_between_arrivals_changes_nothing_about_that(
         lane.end()
         read += await drain(lane)
         assert essence(read) == essence(sequence)
-        assert lane._unread == 0
+        assert lane.unread == 0
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lane_module, "MERGE_ABOVE", threshold)

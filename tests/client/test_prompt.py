@@ -14,7 +14,6 @@ from client.stage import Scripted, run, until
 from coupler import AgentError
 from coupler.client import connection as connection_module
 from coupler.client import prompt as lane_module
-from coupler.client import prompt as prompt_module
 from coupler.client.reply import Reply
 from coupler.events import Event, Plan, Stop, Text, Thought, ToolCall, Usage
 from coupler.schema.v1 import EmbeddedResource, ImageContent, ResourceLink, TextContent, TextResourceContents
@@ -609,16 +608,13 @@ def test_a_cancel_that_crosses_the_answer_changes_nothing(script: Script) -> Non
     run(story())
 
 
-def test_an_agent_that_never_answers_the_cancel_is_given_up(
-    script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prompt_module, "CANCEL_TIMEOUT", 0.2)
+def test_an_agent_that_never_answers_the_cancel_is_given_up(script: Script) -> None:
     agent = script(DEAF)
 
     async def story() -> None:
         async with agent.connect() as remote:
             session = await remote.new()
-            async with session.prompt("work") as turn:
+            async with session.prompt("work", grace=0.2) as turn:
                 assert await anext(aiter(turn)) == Text("working")
             with pytest.raises(AgentError, match=r"did not end the turn within 0\.2 s") as caught:
                 await turn
@@ -636,14 +632,12 @@ def test_an_agent_that_never_answers_the_cancel_is_given_up(
 
 
 def test_a_turn_that_was_left_and_never_ends_holds_up_the_next_for_the_patience_only(
-    script: Script, monkeypatch: pytest.MonkeyPatch
+    script: Script,
 ) -> None:
-    monkeypatch.setattr(prompt_module, "CANCEL_TIMEOUT", 0.2)
-
     async def story() -> None:
         async with script(DEAF).connect() as remote:
             session = await remote.new()
-            async for _ in session.prompt("work"):
+            async for _ in session.prompt("work", grace=0.2):
                 break
             assert (await session.prompt("again")).text == "again"
 

@@ -9,8 +9,8 @@ import pytest
 
 from client.stage import Scripted, run, until
 from coupler import AgentError
+from coupler.client.limits import EventRecord
 from coupler.client.observation import Observation, SessionOpened
-from coupler.client.session import EventRecord
 from coupler.events import Text, ToolCall
 from coupler.events.events import plain_text_of
 
@@ -362,16 +362,16 @@ def test_a_prompt_for_an_agent_that_is_gone_says_so(script: Script) -> None:
 
 
 def test_the_record_of_a_message_that_goes_on_stays_one_entry() -> None:
-    record = EventRecord("s1")
+    record = EventRecord(1_000_000)
     record.add_text(Text("a"), False)
     record.add_text(Text("b"), False)
-    assert [entry.event for entry in record.entries()] == [Text("ab")]
+    assert record.entries() == ((Text("ab"), False),)
     record.add_text(Text("c"), False)
-    record.add(ToolCall(id="t"), False)
+    record.add(ToolCall(id="t"), False, 10)
     record.add_text(Text("d"), True)
-    record.add(ToolCall(id="t", status="completed"), True)
-    assert [(entry.event, entry.late) for entry in record.entries()] == [
+    record.add(ToolCall(id="t", status="completed"), True, 20)
+    assert record.entries() == (
         (Text("abc"), False),
         (ToolCall(id="t", status="completed"), True),
         (Text("d"), True),
-    ]
+    )

@@ -488,3 +488,33 @@ def test_a_wakeup_without_bytes_is_harmless(far: Far) -> None:
         await peer.close()
 
     run(test())
+
+
+@both_modes
+def test_a_transport_that_does_not_read_lets_the_writer_wait_and_loses_nothing(threaded: bool) -> None:
+    async def test() -> None:
+        far, listener = Far(), Listener()
+        transport = PipeTransport(far.near_read, far.near_write, threaded=threaded)
+        peer = Peer(transport, listener)
+        peer.open()
+        try:
+            far.write(request_line(1, "first"))
+            await until(lambda: len(listener.requests) == 1)
+            peer.pause_reading()
+            far.write(request_line(2, "second"))  # a thread may have begun to read before the pause
+            far.write(request_line(3, "third"))
+            await ticks()
+            assert len(listener.requests) <= 3
+            peer.resume_reading()
+            peer.resume_reading()
+            await until(lambda: len(listener.requests) == 3)
+            peer.pause_reading()
+            peer.resume_reading()
+            far.end_input()
+            await until(lambda: peer.closed_because is not None)
+            peer.resume_reading()  # nothing is left to read
+        finally:
+            await peer.close()
+            far.stop_reading()
+
+    run(test())

@@ -167,3 +167,23 @@ def test_a_frame_larger_than_a_chunk_arrives_whole() -> None:
         await far.close()
 
     run(test())
+
+
+def test_an_end_that_does_not_read_lets_the_other_wait_and_loses_nothing() -> None:
+    async def test() -> None:
+        one, other = MemoryTransport.pair()
+        near, far = Ear(), Ear()
+        one.open(near)
+        other.open(far)
+        other.pause_reading()
+        assert one.write(b"first") == 5
+        await ticks()
+        assert (one.write(b"second"), near.told, far.told) == (0, [], [])
+        one.end_output()
+        await ticks()
+        assert far.told == []
+        other.resume_reading()
+        await ticks()
+        assert far.told == [b"first", None]
+
+    run(test())

@@ -20,7 +20,13 @@ from msgspec import json as msgspec_json
 from msgspec.structs import replace
 
 from coupler.__about__ import __version__
-from coupler.client.errors import AgentError, AgentErrorKind, NotificationListener, Responder
+from coupler.client.errors import (
+    TOO_MANY_REQUESTS,
+    AgentError,
+    AgentErrorKind,
+    NotificationListener,
+    Responder,
+)
 from coupler.client.observation import Telemetry
 from coupler.client.resources import ServerNames
 from coupler.redaction.sources import Secret
@@ -65,8 +71,11 @@ STDOUT_EOF_TIMEOUT = 0.5
 UNSENT_SOFT_LIMIT = 16 * 1024 * 1024
 """Unsent bytes over which long answers wait until the agent has read the earlier ones."""
 
-UNSENT_HARD_LIMIT = 256 * 1024 * 1024
+UNSENT_HARD_LIMIT = 64 * 1024 * 1024
 """Unsent bytes over which an agent that asks for still more is ended: it does not read."""
+
+MOST_OPEN_REQUESTS = 200
+"""Unanswered requests of the agent at which it is not read on; twice as many are refused."""
 
 MOST_UPDATES = 1000
 MOST_BYTES = 4 * 1024 * 1024
@@ -129,6 +138,8 @@ class ClientConnection:
         self.asks_for_tools = True
         """False once the agent has not asked for a session's tools in time: it is not waited for again."""
         self.telemetry = Telemetry()
+        self.has_ignored_cancel = False
+        """True if the agent had its grace to end a turn and did not: it gets no other to end itself."""
         self._responders = responders
         self.capabilities = AgentCapabilities()
         self._link = link
@@ -143,6 +154,10 @@ class ClientConnection:
         self._killing: asyncio.Task[None] | None = None
         self._ended_because = ""
         self._is_echo = False
+        self._held_back: dict[object, RemoteSession | None] = {}
+        self._asking = 0
+        self._open_requests = 0
+        self._is_paused = False
 
     @property
     def is_over(self) -> bool:
@@ -197,7 +212,7 @@ class ClientConnection:
         finally:
             if self._killing is not None:
                 await self._killing
-            await self._link.close(grace)
+            await self._link.close(0.0 if self.has_ignored_cancel else grace)
 
     def refuse_if_over(self) -> None:
         """Raise if nothing can be sent any more."""
@@ -258,11 +273,16 @@ class ClientConnection:
 
         with self.telemetry.request(method, params) as traced:
             request = self.peer.ask(method, traced, deliver)
+            self._asking += 1
+            self.update_reading()
             try:
                 return await self._in_time(kind, method, answered, started)
             except BaseException:
                 self.peer.give_up(request)
                 raise
+            finally:
+                self._asking -= 1
+                self.update_reading()
 
     def adopt(self, session: RemoteSession) -> None:
         """Route a session's messages to it from now on, and hand over the updates that came before."""
@@ -272,6 +292,34 @@ class ClientConnection:
         self.sessions[session.id] = session
         for notification, size in self._provisional.take(session.id):
             session.update_received(notification.update, size)
+
+    def hold_back(self, holder: object, session: RemoteSession | None = None) -> None:
+        """Stop reading the agent until `holder` lets it go on: it says more than is read.
+
+        With a session, only while no other session has a running prompt that reads what comes.
+        """
+        self._held_back[holder] = session
+        self.update_reading()
+
+    def let_go_on(self, holder: object) -> None:
+        """Read the agent again, as far as `holder` is concerned."""
+        if self._held_back.pop(holder, holder) is not holder:
+            self.update_reading()
+
+    def update_reading(self) -> None:
+        """Stop or continue reading the agent; whoever waits for an answer of it must get it."""
+        is_paused = bool(self._held_back) and not self._asking and self._may_all_wait()
+        if is_paused != self._is_paused and not self.is_over:
+            self._is_paused = is_paused
+            self.peer.pause_reading() if is_paused else self.peer.resume_reading()
+
+    def _may_all_wait(self) -> bool:
+        if any(session.is_cancelled for session in self.sessions.values()):
+            return False  # the end of the turn is to be read
+        holding = [*self._held_back.values()]
+        return None in holding or all(
+            session in holding for session in self.sessions.values() if session.is_prompted
+        )
 
     async def room(self) -> None:
         """Wait until the agent has read enough for a long answer to be sent."""
@@ -286,6 +334,7 @@ class ClientConnection:
         if responder is None or isinstance(responder, NotificationListener):
             message = f"this client has no method {request.method!r}"
             raise RpcError.because(METHOD_NOT_FOUND, message, method=request.method)
+        self._count_request(request)
         try:
             params = decode(responder.params, request.params, "client")
         except DecodingError as error:
@@ -293,6 +342,21 @@ class ClientConnection:
         session = self._session_of(params)
         self.telemetry.asked(request, params, None if session is None else session.span)
         responder.requested(request, params, session)
+
+    def _count_request(self, request: Request) -> None:
+        """Count a request until it is answered; an agent that asks more than is answered has to wait."""
+        if self._open_requests >= 2 * MOST_OPEN_REQUESTS:
+            message = f"{self._open_requests} requests are not answered yet: wait for some of them"
+            raise RpcError.because(TOO_MANY_REQUESTS, message)
+        self._open_requests += 1
+        request.when_answered(self._request_answered)
+        if self._open_requests >= MOST_OPEN_REQUESTS:
+            self.hold_back(self)
+
+    def _request_answered(self) -> None:
+        self._open_requests -= 1
+        if self._open_requests <= MOST_OPEN_REQUESTS // 2:
+            self.let_go_on(self)
 
     def notification_received(self, method: str, params: Raw) -> None:
         if method != "session/update":
@@ -429,6 +493,8 @@ class ClientConnection:
 
     async def _watch_for_death(self) -> None:
         await self._link.wait()
+        self._held_back.clear()
+        self.update_reading()  # what it wrote at last is to be read
         try:
             async with asyncio.timeout(STDOUT_EOF_TIMEOUT):
                 await self._ended.wait()

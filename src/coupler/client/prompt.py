@@ -35,14 +35,11 @@ if TYPE_CHECKING:
     from coupler.client.session import RemoteSession
 
 
-CANCEL_TIMEOUT = 10.0
-"""Seconds that an agent has to answer a prompt that was cancelled."""
+GRACE = 5.0
+"""Seconds that an agent has to end a turn that was cancelled, or is over its time."""
 
 RESULT_DELIVERY_TIMEOUT = 0.5
 """Seconds that an agent has to receive the result of the tool that ends its turn."""
-
-GRACE = 5.0
-"""Seconds that an agent has to end its turn after a deadline, before its process is ended."""
 
 MOST_ROUNDS = 5
 
@@ -256,12 +253,16 @@ class Prompt:
             await asyncio.wait([self._answered])
 
     def leave(self) -> None:
-        """Cancel the turn without waiting for it, because nobody reads on. Can be called in any thread."""
-        if self._is_entered or self._answered is None or self._answered.done():
+        """Cancel the turn without waiting for it, because nobody reads on. Can be called in any thread.
+
+        A prompt that was entered goes on until it is left.
+        """
+        if self._answered is None or self._answered.done():
             return
-        self._is_left = True
+        self._is_left = not self._is_entered
+        then = self.reading_ended if self._is_entered else self._begin_cancel
         with contextlib.suppress(RuntimeError):  # the loop is closed, and with it the connection
-            self._answered.get_loop().call_soon_threadsafe(self._begin_cancel)
+            self._answered.get_loop().call_soon_threadsafe(then)
 
     async def listen(self) -> EventQueue:
         """Send the prompt, unless that was done, and return the queue of its events since the first call."""
@@ -270,6 +271,16 @@ class Prompt:
         await self._send()
         return queue
 
+    def event_read(self, queue: EventQueue) -> None:
+        """Let the agent go on, if enough of what it said has been read."""
+        if queue.unread <= self._session.limits.unread_bytes // 2:
+            self._session.let_go_on(self)
+
+    def reading_ended(self) -> None:
+        """Let the agent go on, because nobody iterates any more."""
+        self._is_iterated = False
+        self._session.let_go_on(self)
+
     async def explain(self, error: AgentError) -> AgentError:
         """Return a copy of the error with what is known of the agent's process by now."""
         return await self._session.with_exit_details(error)
@@ -277,14 +288,21 @@ class Prompt:
     def accept(self, event: Event, size: int) -> None:
         """Take an event of this turn, which took `size` bytes."""
         self._progress.add(event)
-        if self._queue is not None and not self._queue.put(event, size) and self._is_iterated:
-            self._begin_cancel()
+        if self._queue is not None:
+            if not self._queue.put(event, size) and self._is_iterated:
+                self._begin_cancel()
+            elif self._is_iterated and self._queue.unread > self._session.limits.unread_bytes:
+                self._session.hold_back(self)
         if self._charge is not None:
             self._watch_budget(self._charge)
 
-    def decided(self, decision: Decision) -> None:
-        """Note the decision about a permission request of this turn."""
-        self._progress.decided(decision)
+    def forget_call(self, id: str) -> bool:
+        """Drop a tool call that the session holds no longer; returns whether it was one of this turn."""
+        return self._progress.forget_call(id)
+
+    def decided(self, decision: Decision) -> int:
+        """Note a decision about a permission request of this turn; returns how many are held no longer."""
+        return self._progress.decided(decision, self._session.limits.held_bytes)
 
     def end_with(self, failure: Exception, *, after_call: str | None = None) -> None:
         """End the turn: the prompt raises `failure`, after everything was received.
@@ -332,12 +350,14 @@ class Prompt:
 
     def _finished(self, stop: Stop) -> Reply:
         self._session.fail_rejected(self._progress.rejected)
-        return self._progress.finished(stop)
+        return self._progress.finished(stop, self._session.cut)
 
     async def _complete(self) -> Reply:
         try:
+            answered = await self._send()
+            self.reading_ended()  # whoever waits for the reply does not read the events
             # Shielded, because the answer is still wanted when this wait is cancelled.
-            return await asyncio.shield(await self._send())
+            return await asyncio.shield(answered)
         except asyncio.CancelledError:
             await self.cancel()
             raise
@@ -418,17 +438,18 @@ class Prompt:
             self._failure = AgentError("budget", excess)
 
     def _begin_cancel(self, grace: float | None = None) -> None:
-        seconds = CANCEL_TIMEOUT if grace is None else grace
+        seconds = self._options.grace if grace is None else grace
         if self._answered is None or self._answered.done() or self._cancel_timer is not None:
             return
         self._cancel_timer = self._answered.get_loop().call_later(seconds, self._give_up, seconds)
+        self._session.let_go_on(self)  # its answer is to be read
         if self._judging is not None:
             self._judging.cancel()
         else:
             self._session.send_cancel()
 
     def _give_up(self, seconds: float) -> None:
-        """Stop waiting for an agent that ignores the cancel; it cannot be used any more."""
+        """Stop waiting for an agent that ignores the cancel; one that still speaks is ended."""
         self._session.give_up(self._request, kill=self._failure is not None)
         self._end_turn(AgentError("prompt", f"the agent did not end the turn within {seconds:g} s"))
 
@@ -510,7 +531,8 @@ class Prompt:
         """Return the partial reply, if anything was received."""
         if isinstance(error, AgentError) and error.reply is not None:
             return error.reply
-        partial = self._progress.finished(Stop("cancelled" if self.is_cancelled else "failed"))
+        stop = Stop("cancelled" if self.is_cancelled else "failed")
+        partial = self._progress.finished(stop, self._session.cut)
         return partial if self._earlier is None else merge_rounds(self._earlier, partial)
 
     def _open_queue(self) -> EventQueue:
@@ -537,6 +559,7 @@ class PromptEvents:
             if self._queue is None:
                 self._queue = await self._prompt.listen()
             event = await self._queue.next()
+            self._prompt.event_read(self._queue)
         except asyncio.CancelledError:
             await self._prompt.cancel()
             raise
@@ -595,7 +618,8 @@ class EventQueue:
 
     def __init__(self) -> None:
         self._items: deque[_Item] = deque()
-        self._unread = 0
+        self.unread = 0
+        """Bytes of the events in it."""
         self._ended = False
         self._failure: BaseException | None = None
         self._arrival: asyncio.Future[None] | None = None
@@ -604,8 +628,8 @@ class EventQueue:
         """Add an event that took `size` bytes on the wire; False if too much is unread."""
         if self._ended:
             return False
-        self._unread += size
-        if self._unread > MOST_UNREAD_BYTES:
+        self.unread += size
+        if self.unread > MOST_UNREAD_BYTES:
             message = f"more than {MOST_UNREAD_BYTES} bytes of events were not read"
             self.end(AgentError("overflow", message))
             return False
@@ -639,7 +663,7 @@ class EventQueue:
         if not self._items:
             return None
         item, size = self._items.popleft()
-        self._unread -= size
+        self.unread -= size
         return item.event() if isinstance(item, _Joined) else item
 
     def _merge(self, event: Event, size: int) -> bool:

@@ -23,6 +23,7 @@ from msgspec import UNSET, Raw, UnsetType
 from coupler.client.connection import FRAME_LIMIT, ClientConnection, Link
 from coupler.client.errors import AgentError, NotificationListener, Responder
 from coupler.client.files import ClientFiles, FileAccess
+from coupler.client.limits import Limits
 from coupler.client.observation import AgentEnded, Observers, OnEvent, OpenedBy, SessionOpened
 from coupler.client.policy import Decide, PermissionResponder, Policy, PolicyName
 from coupler.client.quirks import Quirks, Usual, known_by_info
@@ -127,6 +128,7 @@ class RemoteAgent:
         cwd: Directory,
         startup_timeout: float,
         frame_limit: int = FRAME_LIMIT,
+        limits: Limits | None = None,
         offer: ClientOffer | None = None,
         quirks: Quirks | None = None,
         assumed_quirks: Quirks | None = None,
@@ -155,6 +157,9 @@ class RemoteAgent:
         self._is_in_process = is_in_process
         self._startup_timeout = startup_timeout
         self._frame_limit = frame_limit
+        if limits is not None and not isinstance(limits, Limits):
+            raise TypeError(f"limits= is a Limits, as in `Limits(characters=1_000_000)`, not {limits!r}")
+        self._limits = limits or Limits()
         self._offer = offer or ClientOffer()
         self._given_quirks = quirks
         self._assumed_quirks = assumed_quirks
@@ -360,6 +365,7 @@ class RemoteAgent:
             preface=opening.preface,
             budget=opening.budget,
             token_reports=self._reports_of(id, is_known=is_known),
+            limits=self._limits,
         )
 
     def _reports_of(self, id: str, *, is_known: bool) -> TokenReports:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from msgspec import Struct, UnsetType
+from msgspec import Struct, UnsetType, json
 from msgspec.structs import replace
 
 from coupler.client.errors import AgentError, AgentErrorKind
+from coupler.client.limits import ITEM_BYTES, Cut, TextPieces
 from coupler.events import Content, Event, Plan, Stop, Text, Thought, ToolCall, Usage
 from coupler.events.events import plain_text_of
 from coupler.schema.v1 import Diff, PlanEntry
@@ -82,7 +84,8 @@ class Reply(Struct, frozen=True):
 
     `content` holds blocks besides text, such as images. `permissions` are the agent's permission requests
     with their decisions. `output` is set if the prompt asked for one. `rounds` counts the turns that a prompt
-    took; text, thoughts, stop reason and `meta`, the `_meta` of the answer, are those of the last.
+    took; text, thoughts, stop reason and `meta`, the `_meta` of the answer, are those of the last. `cut` is
+    set if a turn was over one of the `limits` of `connect`: it counts what is missing.
     """
 
     text: str
@@ -97,11 +100,20 @@ class Reply(Struct, frozen=True):
     output_way: OutputWay | None = None
     rounds: int = 1
     meta: dict[str, Any] | None = None
+    cut: Cut | None = None
 
     @property
     def is_complete(self) -> bool:
-        """True if the stop reason is `end_turn`; a refusal, limit, cancel or failed run is no success."""
-        return self.stop_reason == "end_turn" and self.failure is None
+        """True if the stop reason is `end_turn` and no text is cut off.
+
+        A refusal, limit, cancel or failed run is no success.
+        """
+        return self.stop_reason == "end_turn" and self.failure is None and not self.is_text_cut
+
+    @property
+    def is_text_cut(self) -> bool:
+        """True if text of the agent is missing, because it was over a limit."""
+        return self.cut is not None and self.cut.characters > 0
 
     @property
     def failure(self) -> str | None:
@@ -141,8 +153,10 @@ class Reply(Struct, frozen=True):
         """Return the reply if it is complete, or raise an `AgentError` of the kind for its stop reason."""
         if self.is_complete:
             return self
-        if self.stop_reason == "end_turn":
+        if self.stop_reason == "end_turn" and self.failure is not None:
             raise AgentError("refused", f"the workflow failed: {self.failure}", reply=self)
+        if self.stop_reason == "end_turn":
+            raise AgentError("limit", f"the answer is not whole: {self.cut}", reply=self)
         kind, message = _FAILED_STOPS.get(
             self.stop_reason, ("prompt", f"the turn ended for a reason of its own: {self.stop_reason!r}")
         )
@@ -172,7 +186,8 @@ class ReplyBuilder:
         """The calls that the agent has only asked about so far."""
         self._plan: tuple[PlanEntry, ...] = ()
         self._content: list[Content] = []
-        self._permissions: list[Decision] = []
+        self._permissions: deque[tuple[Decision, int]] = deque()
+        self._permission_bytes = 0
 
     def add(self, event: Event) -> None:
         """Add an event."""
@@ -199,21 +214,37 @@ class ReplyBuilder:
             case Usage():
                 self._usage = event
 
-    def decided(self, decision: Decision) -> None:
+    def decided(self, decision: Decision, most: int) -> int:
         """Add a decision about a permission request, and its call if the agent has not reported that.
 
-        Some agents report a call only once it is allowed, and one that was denied never.
+        Some agents report a call only once it is allowed, and one that was denied never. Holds the latest
+        decisions, of `most` bytes at most; returns how many were dropped.
         """
-        self._permissions.append(decision)
         call = decision.tool_call
         if call.id not in self._tool_calls or call.id in self._unreported:
             status = call.status if decision.is_allowed else "failed"
             self._unreported[call.id] = self._tool_calls[call.id] = replace(call, status=status)
+        size = len(json.encode(call)) + ITEM_BYTES
+        self._permissions.append((decision, size))
+        self._permission_bytes += size
+        dropped = 0
+        while self._permission_bytes > most and len(self._permissions) > 1:
+            oldest, size = self._permissions.popleft()
+            self._permission_bytes -= size
+            if oldest.tool_call.id in self._unreported:
+                self.forget_call(oldest.tool_call.id)
+            dropped += 1
+        return dropped
+
+    def forget_call(self, id: str) -> bool:
+        """Drop a call that is held no longer; returns whether it was one of this turn."""
+        self._unreported.pop(id, None)
+        return self._tool_calls.pop(id, None) is not None
 
     @property
     def rejected(self) -> list[Decision]:
         """The decisions by which calls were not permitted; of several about one call, the last counts."""
-        last = {decision.tool_call.id: decision for decision in self._permissions}
+        last = {decision.tool_call.id: decision for decision, _ in self._permissions}
         return [decision for decision in last.values() if not decision.is_allowed]
 
     @property
@@ -226,8 +257,8 @@ class ReplyBuilder:
         """A cheap estimate of the tokens so far, for every event."""
         return estimated_tokens(self._asked + self._written)
 
-    def finished(self, stop: Stop) -> Reply:
-        """Return the reply of a turn that is over."""
+    def finished(self, stop: Stop, cut: Cut | None = None) -> Reply:
+        """Return the reply of a turn that is over; `cut` counts what was left out of it."""
         told = tokens_in_meta(stop.meta) if stop.usage is None else _counted(stop.usage)
         usage = self._turn_usage(self._streamed_tokens)
         if told is not None:
@@ -241,8 +272,9 @@ class ReplyBuilder:
             self._plan,
             usage,
             tuple(self._content),
-            tuple(self._permissions),
+            tuple(decision for decision, _ in self._permissions),
             meta=stop.meta,
+            cut=cut,
         )
 
     def _calls(self) -> Iterator[ToolCall]:
@@ -277,16 +309,17 @@ class _Messages:
     """Chunks of text, split into messages."""
 
     def __init__(self) -> None:
-        self._messages: list[list[str]] = []
+        self._messages: list[TextPieces] = []
         self._current_id: str | None = None
         self._interrupted = True
 
     def add(self, piece: Text | Thought) -> None:
         begins = self._interrupted if piece.message_id is None else piece.message_id != self._current_id
         if begins or not self._messages:
-            self._messages.append([])
+            self._messages.append(TextPieces(piece.text))
             self._current_id = piece.message_id
-        self._messages[-1].append(piece.text)
+        else:
+            self._messages[-1].append(piece.text)
         self._interrupted = False
 
     def interrupt(self) -> None:
@@ -294,7 +327,7 @@ class _Messages:
         self._interrupted = True
 
     def joined(self) -> str:
-        return "\n\n".join("".join(pieces) for pieces in self._messages)
+        return "\n\n".join(message.joined() for message in self._messages)
 
 
 def merge_rounds(earlier: Reply, later: Reply) -> Reply:
@@ -308,6 +341,11 @@ def merge_rounds(earlier: Reply, later: Reply) -> Reply:
         content=(*earlier.content, *later.content),
         permissions=(*earlier.permissions, *later.permissions),
         rounds=earlier.rounds + 1,
+        cut=later.cut
+        if earlier.cut is None
+        else earlier.cut
+        if later.cut is None
+        else earlier.cut + later.cut,
     )
 
 

@@ -1,8 +1,8 @@
 """Holds one session with an agent: sends its prompts and folds its updates into state.
 
-`RemoteSettings` are its modes, options and model, `EventRecord` all that was received; `LateEvents` tells
-which updates came after their turn, `UnnamedCalls` gives ids to tool calls that have none, and
-`FinishedCalls` makes sure that the end of a tool call is told once.
+`RemoteSettings` are its modes, options and model; `LateEvents` tells which updates came after their turn,
+`UnnamedCalls` gives ids to tool calls that have none, and `FinishedCalls` makes sure that the end of a tool
+call is told once.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 
 from coupler.client.actions import input_of
 from coupler.client.errors import NOT_PERMITTED, AgentError, AgentErrorKind
+from coupler.client.limits import Cut, EventRecord, HeldCalls, Limits, TurnIntake
 from coupler.client.observation import (
     Observers,
     OnEvent,
@@ -42,7 +44,20 @@ from coupler.client.prompt import (
     Until,
 )
 from coupler.client.reply import Budget, Reply, TokenReports
-from coupler.events import Commands, Content, Event, Info, Mode, Options, Plan, Text, Thought, ToolCall, Usage
+from coupler.events import (
+    Commands,
+    Content,
+    Event,
+    Info,
+    Mode,
+    Notice,
+    Options,
+    Plan,
+    Text,
+    Thought,
+    ToolCall,
+    Usage,
+)
 from coupler.events.events import OPEN_STATUSES
 from coupler.events.v1_codec import from_update, tool_update_of
 from coupler.mcp.tool_names import OWN_SERVER, GivenTools, name_in_id, names_in
@@ -105,6 +120,7 @@ class RemoteSession:
         preface: str | None = None,
         budget: Budget | None = None,
         token_reports: TokenReports | None = None,
+        limits: Limits | None = None,
     ) -> None:
         """Prepare a session; `preface` is the text of the profile that goes before its first prompt.
 
@@ -135,7 +151,11 @@ class RemoteSession:
         self._connection = connection
         self._quirks = quirks
         self._observers = observers
-        self._record = EventRecord(id)
+        self.limits = limits or Limits()
+        """The limits on what the agent can make us hold of the session."""
+        self._intake = TurnIntake(self.limits)
+        self._held_calls = HeldCalls(self.limits.held_bytes)
+        self._record = EventRecord(self.limits.held_bytes)
         self._late_events = LateEvents(is_ordered=quirks.is_ordered)
         self._unnamed_calls = UnnamedCalls()
         self.token_reports = token_reports or TokenReports(quirks.sums_tokens)
@@ -143,6 +163,7 @@ class RemoteSession:
         self._span: TurnSpan | None = None
         self._is_closed = False
         self._has_ended = False
+        self._awaits_room: asyncio.Task[None] | None = None
         self._finished_calls = FinishedCalls()
         self._at_end: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
@@ -163,8 +184,13 @@ class RemoteSession:
 
     @property
     def record(self) -> tuple[Received, ...]:
-        """All events since the session was opened, including those that came late."""
-        return self._record.entries()
+        """The events since the session was opened, including late ones: the newest `limits.held_bytes`."""
+        return tuple(Received(self.id, event, late) for event, late in self._record.entries())
+
+    @property
+    def cut(self) -> Cut | None:
+        """Counts what was left out of the last turn because it was over a limit; None if nothing was."""
+        return self._intake.cut
 
     @property
     def given_tools(self) -> GivenTools:
@@ -186,6 +212,11 @@ class RemoteSession:
     def has_ended(self) -> bool:
         """True if the session's resources are being closed: nothing more can be opened for it."""
         return self._has_ended
+
+    @property
+    def is_prompted(self) -> bool:
+        """True if a prompt runs."""
+        return self._prompt is not None
 
     @property
     def is_cancelled(self) -> bool:
@@ -214,7 +245,8 @@ class RemoteSession:
 
         `until` checks each reply and may send the agent back to work, at most `rounds` times in all. After
         `timeout` seconds, or when the `budget` is spent, the turn is cancelled; an agent that has not ended
-        it after `grace` more seconds is ended itself. The error then has the partial reply. Without a
+        it after `grace` more seconds is ended itself. One that ignores another cancel for so long is given
+        up, and ended if it still speaks. The error then has the partial reply. Without a
         `budget` the session's holds. `output` is the type of the answer, or its JSON Schema: the reply's
         `output` is a value of it. An answer that does not fit is sent back, at most `repairs` times (2 by
         default). `meta` is the `_meta` of the request, for agents that know more than the protocol.
@@ -327,12 +359,14 @@ class RemoteSession:
         if self._prompt is not None:
             raise AgentError("busy", "this session has a running prompt: await or cancel it first")
         self._prompt = prompt
+        self._connection.update_reading()
 
     def send_prompt(
         self, prompt: Prompt, blocks: tuple[ContentBlock, ...], meta: Mapping[str, Any] | None
     ) -> bytes:
         """Send a round of the prompt, and return the request's id."""
         self._connection.refuse_unaccepted(blocks)
+        self._intake.begin_turn()
         self._late_events.turn_began()
         self._finished_calls.turn_began()
         self._record.close_text()
@@ -345,22 +379,49 @@ class RemoteSession:
 
     def send_cancel(self) -> None:
         """Tell the agent to stop, and withdraw the dialogs that are open."""
+        self._connection.update_reading()
         self._connection.peer.notify("session/cancel", CancelNotification(self.id))
         self.questions.withdraw()
+        if self._awaits_room is not None:
+            self._awaits_room.cancel()
         if self.tools is not None:
             self.tools.cancel_calls()
 
     def give_up(self, request: bytes, *, kill: bool) -> None:
-        """Stop waiting for a prompt's answer; with `kill`, end the agent if no other session needs it."""
+        """Stop waiting for a prompt's answer.
+
+        With `kill`, or if the agent did not stop to speak, it is ended, if no other session needs it.
+        """
         self._connection.peer.give_up(request)
+        self._connection.has_ignored_cancel = True
         others = (session for session in self._connection.sessions.values() if session is not self)
-        if kill and not any(session._prompt for session in others):
+        if (kill or self._intake.ignores_cancel) and not any(session.is_prompted for session in others):
             self._connection.kill_soon()
+
+    def hold_back(self, prompt: Prompt) -> None:
+        """Let the agent wait: too much of what it said in this prompt's turn is not read."""
+        self._connection.hold_back(prompt, self)
+
+    def hold_back_until(self, room: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Let the agent wait until there is room for what it says, or its turn is cancelled."""
+        if self._awaits_room is None and not self.is_cancelled and not self.is_over:
+            self._awaits_room = self.start(room())
+            self._connection.hold_back(self)
+            self._awaits_room.add_done_callback(self._has_room)
+
+    def _has_room(self, awaited: asyncio.Task[None]) -> None:
+        self._awaits_room = None
+        self._connection.let_go_on(self)
+
+    def let_go_on(self, prompt: Prompt) -> None:
+        """Let the agent go on, as far as this prompt is concerned."""
+        self._connection.let_go_on(prompt)
 
     def prompt_ended(self, prompt: Prompt) -> None:
         """Make room for the next prompt."""
         if self._prompt is prompt:
             self._prompt = self._span = None
+            self._connection.let_go_on(prompt)
             self.grants.clear()
             self._late_events.turn_ended()
             if self.tools is not None:
@@ -424,17 +485,32 @@ class RemoteSession:
         return self._connection.peer.start(work)
 
     def update_received(self, update: SessionUpdate, size: int) -> None:
-        """Fold an update into the state and hand it to the running prompt."""
+        """Fold an update of `size` bytes into the state and hand it to the running prompt, within limits."""
+        if self.is_cancelled and not self._intake.takes_after_cancel(size):
+            return
         event = from_update(update, self.tool_calls)
+        if isinstance(event, ToolCall) and not event.id:
+            if self._intake.has_no_room:
+                self._intake.leave_out("items", updates=1)
+                return
+            event = self._unnamed_calls.named(update, self.tool_calls)
+        was_endless = self._intake.is_endless
+        is_known = isinstance(event, ToolCall) and event.id in self.tool_calls
+        taken = self._intake.taken(event, size, is_known=is_known)
+        if taken is not None:
+            self._take(taken, size)
+        if self._intake.is_endless and not was_endless:
+            self._tell_cut()
+
+    def _take(self, event: Event, size: int) -> None:
         if isinstance(event, Text | Thought):  # nearly all of a stream
             late = self._late_events.is_late_text(event)
             self._record.add_text(event, late)
         else:
-            if isinstance(event, ToolCall) and not event.id:
-                event = self._unnamed_calls.named(update, self.tool_calls)
             late = self._late_events.is_late(event)
             self._fold(event)
-            self._record.add(event, late)
+            weight = self._hold(event, size) if isinstance(event, ToolCall) else size
+            self._record.add(event, late, weight)
         if self._prompt is not None and not late:
             self._prompt.accept(event, size)
             if self._span is not None:
@@ -443,6 +519,25 @@ class RemoteSession:
             self._observers.notice(Received(self.id, event, late))
         if isinstance(event, ToolCall):
             self._call_received(event)
+
+    def _hold(self, call: ToolCall, size: int) -> int:
+        """Hold a tool call, and drop the oldest for it if all are too much; returns what it weighs."""
+        weight = self._held_calls.weigh(call, size)
+        for dropped in self._held_calls.excess():
+            self.tool_calls.pop(dropped, None)
+            self._finished_calls.forget(dropped)
+            if self._prompt is not None and self._prompt.forget_call(dropped):
+                self._intake.leave_out("held_bytes", tool_calls=1)
+        return weight
+
+    def _tell_cut(self) -> None:
+        """Tell everybody who looks on that what follows of the turn is not whole."""
+        limit = ", ".join(self.cut.limits) if self.cut is not None else ""
+        notice = Notice("warning", f"This turn is over a limit ({limit}): what is over it is left out.")
+        self._record.add(notice, late=False, size=0)
+        if self._prompt is not None:
+            self._prompt.accept(notice, 0)
+        self._observers.notice(Received(self.id, notice))
 
     def _call_received(self, call: ToolCall) -> None:
         if self._finished_calls.is_news(call):
@@ -457,8 +552,8 @@ class RemoteSession:
 
     def permission_answered(self, decision: Decision) -> None:
         """Note the decision about a permission request."""
-        if self._prompt is not None:
-            self._prompt.decided(decision)
+        if self._prompt is not None and (dropped := self._prompt.decided(decision)):
+            self._intake.leave_out("held_bytes", permissions=dropped)
         self._observers.notice(PermissionDecided(self.id, decision))
 
     def fail_rejected(self, rejected: Sequence[Decision]) -> None:
@@ -531,6 +626,9 @@ LATE_SILENCE = 0.05
 
 LONGEST_SILENCE_WAIT = 2.0
 """Seconds after which the next prompt is sent though such an agent goes on speaking."""
+
+MOST_UNPAIRED = 1000
+"""Reported calls of a turn that the end of a Python tool's call is compared with."""
 
 TRUE_WORDS = frozenset({"true", "on", "yes"})
 FALSE_WORDS = frozenset({"false", "off", "no"})
@@ -689,55 +787,6 @@ def _not_offered(what: str, wanted: Any, offered: Sequence[str]) -> AgentError:
     return AgentError("session", f"the agent does not offer the {what} {str(wanted)!r}: {choices}")
 
 
-class EventRecord:
-    """Keeps all events of a session in order: one entry a message, one a tool call, in its latest state."""
-
-    def __init__(self, session_id: str) -> None:
-        self._session_id = session_id
-        self._entries: list[tuple[Event, bool]] = []
-        self._calls: dict[str, int] = {}
-        self._open: tuple[type[Event], str | None, bool] | None = None
-        self._pieces: list[str] = []
-
-    def add_text(self, event: Text | Thought, late: bool) -> None:
-        """Add a chunk of text; `late` says that its turn was over."""
-        key = (event.__class__, event.message_id, late)
-        if key == self._open and event.meta is None and self._entries[-1][0].meta is None:  # type: ignore[union-attr]
-            self._pieces.append(event.text)
-            return
-        self.close_text()
-        self._entries.append((event, late))
-        self._open, self._pieces = key, [event.text]
-
-    def add(self, event: Event, late: bool) -> None:
-        """Add any other event."""
-        self.close_text()
-        if isinstance(event, ToolCall) and event.id in self._calls:
-            place = self._calls[event.id]
-            self._entries[place] = (event, self._entries[place][1] or late)
-            return
-        if isinstance(event, ToolCall):
-            self._calls[event.id] = len(self._entries)
-        self._entries.append((event, late))
-
-    def entries(self) -> tuple[Received, ...]:
-        """Return all events so far."""
-        self._join_text()
-        return tuple(Received(self._session_id, event, late) for event, late in self._entries)
-
-    def close_text(self) -> None:
-        """Let the next text begin a new entry, as at the beginning of a turn, whatever its message id."""
-        self._join_text()
-        self._open, self._pieces = None, []
-
-    def _join_text(self) -> None:
-        if len(self._pieces) > 1:
-            last, late = self._entries[-1]
-            assert isinstance(last, Text | Thought)
-            self._pieces = ["".join(self._pieces)]
-            self._entries[-1] = (type(last)(self._pieces[0], last.message_id), late)
-
-
 _OF_A_TURN = (Content, ToolCall, Plan)
 """Events besides text that belong to a turn; the others report the session's state at any time."""
 
@@ -855,8 +904,13 @@ class FinishedCalls:
         """The ids of our own calls, by each id that the agent may know them by."""
         self._unpaired: list[ToolCall] = []
         """Our own calls of this turn that the agent has not reported yet, oldest first."""
-        self._unpaired_reports: list[ToolCall] = []
+        self._unpaired_reports: deque[ToolCall] = deque(maxlen=MOST_UNPAIRED)
         self._server = OWN_SERVER
+
+    def forget(self, id: str) -> None:
+        """Forget a call that is held no longer."""
+        self._reported.discard(id)
+        self._ours.pop(id, None)
 
     def turn_began(self) -> None:
         """Forget unpaired calls: those of an earlier turn are never paired."""
@@ -879,7 +933,8 @@ class FinishedCalls:
                 self._unpaired.remove(own)
                 self._ours[call.id] = own.id
                 return False
-        self._unpaired_reports.append(call)
+        # Only who called what is compared: what it has shown is not to be held by this.
+        self._unpaired_reports.append(replace(call, content=(), raw_output=None))
         return True
 
     def is_news_of_ours(self, call: ToolCall, ids: frozenset[str], server: str) -> bool:

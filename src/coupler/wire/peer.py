@@ -182,6 +182,14 @@ class Peer:
         while self.outbox.unsent or self._unwritten:
             await self._wait_among(self._await_drained)
 
+    def pause_reading(self) -> None:
+        """Stop reading, so that the other side has to wait; also its answers then wait."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        self._transport.resume_reading()
+
     async def close(self, grace: float = 1.0) -> None:
         """End the connection and all running requests; what ignores that is left behind."""
         running = self._tasks - {asyncio.current_task()}

@@ -38,6 +38,7 @@ class PipeTransport:
         self._reader_thread: _ReaderThread | None = None
         self._writer_thread: _WriterThread | None = None
         self._is_reading = False
+        self._is_paused = False
         self._awaits_room = False
         self._output_ended = False
         self._closed = False
@@ -59,6 +60,21 @@ class PipeTransport:
             self._output.set_blocking(False)
         if self._already_read:
             receiver.data_received(self._already_read)
+
+    def pause_reading(self) -> None:
+        if self._reader_thread is not None:
+            self._reader_thread.pause()
+        elif self._is_reading:
+            self._stop_reading()
+            self._is_paused = True
+
+    def resume_reading(self) -> None:
+        if self._reader_thread is not None:
+            self._reader_thread.resume()
+        elif self._is_paused and not self._closed:
+            self._loop.add_reader(self._input.fd, self._read)
+            self._is_reading = True
+        self._is_paused = False
 
     def write(self, data: bytes | memoryview) -> int:
         if self._output_ended:
@@ -171,11 +187,24 @@ class _ReaderThread:
         self._accept = accept
         self._handled = threading.Semaphore()
         self._stopped = False
+        self._is_paused = False
+        self._waits = False
         threading.Thread(target=self._run, name="coupler-reader", daemon=True).start()
 
     def stop(self) -> None:
         self._stopped = True
         self._handled.release()
+
+    def pause(self) -> None:
+        """Read no more after the piece that is being read."""
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """Read again."""
+        self._is_paused = False
+        if self._waits:
+            self._waits = False
+            self._handled.release()
 
     def _run(self) -> None:
         while self._may_read():
@@ -195,7 +224,9 @@ class _ReaderThread:
         if self._stopped:
             return
         self._accept(data)
-        if data:
+        if data and self._is_paused:
+            self._waits = True
+        elif data:
             self._handled.release()
 
 

@@ -26,6 +26,12 @@ class Transport(Protocol):
     def open(self, receiver: Receiver) -> None:
         """Begin to deliver."""
 
+    def pause_reading(self) -> None:
+        """Deliver nothing until `resume_reading`, so that the other side has to wait."""
+
+    def resume_reading(self) -> None:
+        """Deliver again."""
+
     def write(self, data: bytes | memoryview) -> int:
         """Take as many bytes as go out now; `output_ready` follows when there were more."""
 
@@ -43,9 +49,12 @@ class MemoryTransport:
         self._partner: MemoryTransport | None = None
         self._receiver: Receiver | None = None
         self._in_flight = False
-        self._unopened: bytes = b""
+        self._undelivered: bytes = b""
+        """Bytes that wait until the other end is opened, or reads again."""
         self._output_ended = False
         self._closed = False
+        self._is_paused = False
+        self._end_waits = False
 
     @classmethod
     def pair(cls) -> tuple[MemoryTransport, MemoryTransport]:
@@ -56,9 +65,20 @@ class MemoryTransport:
 
     def open(self, receiver: Receiver) -> None:
         self._receiver = receiver
-        if self._partner is not None and self._partner._unopened:
-            self._later(self._partner._deliver, self._partner._unopened)
+        self.resume_reading()
         if self._partner is not None and self._partner._output_ended:
+            self._later(self._end)
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+
+    def resume_reading(self) -> None:
+        self._is_paused = False
+        if self._partner is not None and self._partner._undelivered:
+            data, self._partner._undelivered = self._partner._undelivered, b""
+            self._later(self._partner._deliver, data)
+        if self._end_waits:
+            self._end_waits = False
             self._later(self._end)
 
     def write(self, data: bytes | memoryview) -> int:
@@ -83,8 +103,8 @@ class MemoryTransport:
 
     def _deliver(self, data: bytes) -> None:
         partner = self._partner
-        if partner is not None and partner._receiver is None and not partner._closed:
-            self._unopened = data
+        if partner is not None and not partner._closed and (partner._receiver is None or partner._is_paused):
+            self._undelivered = data
             return
         self._in_flight = False
         if partner is not None and partner._receiver is not None:
@@ -93,7 +113,9 @@ class MemoryTransport:
             self._receiver.output_ready()
 
     def _end(self) -> None:
-        if self._receiver is not None:
+        if self._is_paused:
+            self._end_waits = True
+        elif self._receiver is not None:
             self._receiver.input_ended(None)
 
     def _later(self, callback: Callable[..., None], *arguments: bytes) -> None:
@@ -126,6 +148,12 @@ class TappedTransport:
 
     def open(self, receiver: Receiver) -> None:
         self._transport.open(_TappedReceiver(receiver, self._observer))
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
 
     def write(self, data: bytes | memoryview) -> int:
         # Only what was taken has passed; the rest comes again.

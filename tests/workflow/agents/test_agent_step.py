@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from client.stage import is_running
+from coupler.client.limits import Limits
 from coupler.workflow.engine.front import Approval, PermissionQuestion, QuestionAnswer
 from coupler.workflow.engine.run import Engine
 from coupler.workflow.errors import Parked
@@ -856,7 +857,7 @@ def test_what_an_agent_says_is_text_wherever_it_goes(script: Script, tmp_path: P
 def test_an_agent_that_goes_on_and_on_is_stopped(
     script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coupler.workflow.agents.agent_events.MOST_SAID", 10_000)
+    monkeypatch.setattr("coupler.client.remote.Limits", lambda: Limits(characters=10_000))
     agent = script(
         """
         for prompt in prompts():
@@ -871,7 +872,7 @@ def test_an_agent_that_goes_on_and_on_is_stopped(
 
     assert finished.error is not None
     assert (finished.error.kind, "was stopped" in finished.error.message) == ("provider", True)
-    assert len(stage.said) == len(stage.result("x").text or "") == 11_000
+    assert len(stage.said) == len(stage.result("x").text or "") == 10_000
 
 
 def test_what_an_agent_names_is_told_in_bounds(script: Script, tmp_path: Path) -> None:

@@ -55,14 +55,13 @@ LONGEST_LINE = 1000
 MOST_LISTED = 100
 """Paths of a call, and entries of a plan."""
 
-MOST_SAID = 64 * 1024 * 1024
-"""Most characters that an agent may say and think in one prompt; one that says more is stopped."""
-
 MOST_DONE = 256 * 1024 * 1024
 """Most characters of all tool calls and plans in one prompt, shown or not: the session holds them."""
 
 UPDATE_COST = 100
 """Characters that each update counts for besides its text, as even the shortest takes memory."""
+
+TOO_MUCH = "the agent's messages, tool calls and plans were too many, and it was stopped"
 
 LEFT_OPEN = "it was not ended when the agent's turn was over"
 
@@ -91,14 +90,7 @@ class Telling:
     @property
     def is_too_much(self) -> bool:
         """True if the agent's output is over its limit, so that it must be stopped."""
-        return self._text.length + self._thoughts.length > MOST_SAID or self._done > MOST_DONE
-
-    @property
-    def excess(self) -> str:
-        """Message about the limit that was exceeded."""
-        if self._done > MOST_DONE:
-            return "the agent's messages, tool calls and plans were too many, and it was stopped"
-        return f"the agent said more than {MOST_SAID:,} characters, and was stopped"
+        return self._done > MOST_DONE
 
     def notice(self, observation: Observation) -> None:
         """Record something that happened in the agent's session; what comes late is left out."""
@@ -240,7 +232,6 @@ class _Messages:
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
-        self.length = 0
         self._current: str | None = None
         self._is_interrupted = True
 
@@ -251,7 +242,6 @@ class _Messages:
         told = f"\n\n{piece.text}" if begins and self.pieces else piece.text
         self._current, self._is_interrupted = piece.message_id, False
         self.pieces.append(told)
-        self.length += len(told)
         return told
 
     def interrupt(self) -> None:

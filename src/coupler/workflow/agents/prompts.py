@@ -16,7 +16,7 @@ from coupler.client.observation import Observation, PromptSent, Received, TurnFi
 from coupler.client.policy import Policy
 from coupler.client.reply import Reply, TurnUsage
 from coupler.relay.session import marked
-from coupler.workflow.agents.agent_events import Telling, step_error, usage_of
+from coupler.workflow.agents.agent_events import TOO_MUCH, Telling, step_error, usage_of
 from coupler.workflow.agents.agent_setup import AgentSetup, set_up_agent
 from coupler.workflow.agents.agent_start import login_argument
 from coupler.workflow.agents.agents import (
@@ -376,7 +376,10 @@ class PromptExchange:
         if not self.telling.is_too_much:
             self.telling.notice(observation)
         elif isinstance(observation, Received):
-            self._session.end_turn(AgentError("limit", self.telling.excess))
+            self._session.end_turn(AgentError("limit", TOO_MUCH))
+        cut = self._session.cut
+        if cut is not None and cut.is_endless and isinstance(observation, Received):
+            self._session.end_turn(AgentError("limit", f"the agent said too much, and was stopped: {cut}"))
         match observation:
             case PromptSent():
                 self.judging.is_in_turn = True
