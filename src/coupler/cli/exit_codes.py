@@ -58,7 +58,9 @@ EXIT_CODES = (
     ExitCode(FAILED, "the agent answered with an error, or anything not told below"),
     ExitCode(WRONG_USAGE, "wrong usage"),
     ExitCode(REFUSED, "the agent refused (refusal)"),
-    ExitCode(LIMIT, "the agent reached a limit of its own (max_tokens, max_turn_requests)"),
+    ExitCode(
+        LIMIT, "the agent reached a limit (max_tokens, max_turn_requests), or was cut: it said too much"
+    ),
     ExitCode(DENIED, "the agent is done, but something was denied, and --fail-on-denial was given"),
     ExitCode(NO_OUTPUT, "the answer does not fit --schema"),
     ExitCode(BUDGET, "the --budget is spent"),

@@ -12,6 +12,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
@@ -258,21 +259,61 @@ def _exit_for_write_error(error: OSError, program: str) -> NoReturn:
     refuse(f"the output cannot be written: {(error.strerror or str(error)).lower()}", program, FAILED)
 
 
+BLOCKED_LIMIT = 4.0
+"""Seconds that an interrupted program may stand still, such as in a write that nobody reads."""
+
+
+def _watch_loop(loop: asyncio.AbstractEventLoop, is_over: threading.Event, end: Callable[[], None]) -> None:
+    """Calls `end` when the loop has not run for `BLOCKED_LIMIT` seconds, until `is_over` is set."""
+    while not is_over.wait(BLOCKED_LIMIT / 10):
+        has_run = threading.Event()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the program ends
+            loop.call_soon_threadsafe(has_run.set)
+        if not has_run.wait(BLOCKED_LIMIT) and not is_over.is_set():
+            end()
+            return
+
+
+def _interrupt_main_thread() -> None:
+    """Sends SIGINT to the main thread itself, so that it leaves the call that blocks it."""
+    from coupler.cli.exec.exec_output import silence_stdout
+
+    silence_stdout()  # or its end would be the next write that nobody reads
+    if sys.platform == "win32":
+        import _thread
+
+        _thread.interrupt_main()
+    else:
+        main = threading.main_thread().ident
+        assert main is not None
+        signal.pthread_kill(main, signal.SIGINT)
+
+
 @contextlib.contextmanager
 def handle_signals(hear: Callable[[int], object], *, most: int | None = None) -> Iterator[None]:
     """Handles Ctrl-C, SIGTERM and SIGHUP in the event loop; SIGHUP not under nohup.
 
-    From the `most`-th on they raise KeyboardInterrupt wherever the program stands: one that does not get to
-    its loop any more ends all the same.
+    From the `most`-th on they raise KeyboardInterrupt wherever the program stands. So does the first once the
+    loop has not run for `BLOCKED_LIMIT` seconds: a program that does not get there, because nobody reads what
+    it writes, ends all the same.
     """
     from coupler.agent.startup.shutdown import ending_signals
 
     loop = asyncio.get_running_loop()
     seen = 0
+    is_over = threading.Event()
+
+    def end() -> None:
+        nonlocal seen
+        seen = most or 0
+        _interrupt_main_thread()
 
     def count(number: int, frame: FrameType | None) -> None:
         nonlocal seen
         seen += 1
+        if most is not None and seen == 1:
+            watch = threading.Thread(target=_watch_loop, args=(loop, is_over, end), daemon=True)
+            watch.start()
         if most is not None and seen >= most:
             # What breaks off now does so because it was told to: nobody wants to read where.
             loop.set_exception_handler(lambda loop, context: None)
@@ -289,6 +330,7 @@ def handle_signals(hear: Callable[[int], object], *, most: int | None = None) ->
     try:
         yield
     finally:
+        is_over.set()
         for number, receiver in before.items():
             if sys.platform != "win32":
                 loop.remove_signal_handler(number)

@@ -62,6 +62,7 @@ from coupler.cli.store_access import tidying
 from coupler.cli.terminal import clean, one_line
 from coupler.client.errors import AgentError
 from coupler.client.observation import AgentEnded, Observation, Received
+from coupler.client.prompt import GRACE
 from coupler.client.remote import RemoteAgent, SessionOptions
 from coupler.client.session import RemoteSession
 from coupler.events import ToolCall
@@ -232,7 +233,7 @@ async def _talk(options: ChatOptions, opened: Callable[[], None]) -> int:
         raise click.UsageError(str(error)) from None
     chat_sessions = ChatSessions(agent, front, _session_options(options, policy), cwd)
     conversation = ChatConversation(agent, chat_sessions, front, options.agent, opened)
-    with handle_signals(_signal_handler(front)), _showing_logs(front):
+    with handle_signals(_signal_handler(front, agent)), _showing_logs(front):
         try:
             code = await conversation.hold(options.resume, options.latest)
         except asyncio.CancelledError:
@@ -279,11 +280,16 @@ def _session_options(options: ChatOptions, policy: Policy) -> SessionOptions:
     return wanted
 
 
-def _signal_handler(front: PlainFront | TerminalFront) -> Callable[[int], object]:
-    """Handles SIGINT by interrupting what goes on; SIGTERM and a closed terminal end it in order."""
+def _signal_handler(front: PlainFront | TerminalFront, agent: RemoteAgent) -> Callable[[int], object]:
+    """Handles SIGINT by interrupting what goes on; SIGTERM and a closed terminal end it, within `GRACE`."""
     task = asyncio.current_task()
     assert task is not None
-    return lambda number: front.signalled() if number == signal.SIGINT else task.cancel()
+
+    def end() -> None:
+        asyncio.get_running_loop().call_later(GRACE, agent.kill)
+        task.cancel()
+
+    return lambda number: front.signalled() if number == signal.SIGINT else end()
 
 
 @contextlib.contextmanager

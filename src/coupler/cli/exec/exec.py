@@ -46,6 +46,7 @@ from coupler.cli.exit_codes import (
     DONE,
     FAILED,
     INTERRUPTED,
+    LIMIT,
     TERMINATED,
     TIMEOUT,
     code_of_error,
@@ -73,6 +74,7 @@ from coupler.cli.main import (
 from coupler.cli.store_access import tidying
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, PromptSent, Received, SessionOpened
+from coupler.client.prompt import GRACE
 from coupler.client.remote import OpeningOptions, RemoteAgent
 from coupler.client.reply import Reply
 from coupler.client.session import RemoteSession
@@ -310,6 +312,9 @@ class ExecRun:
     def _interrupted(self, number: int) -> None:
         """Cancels the turn the first time, keeping what came; the second time ends the agent."""
         self._interrupts.append(number)
+        if self._agent is not None:
+            # Whatever it is that does not end: the turn, or the agent that was told to leave.
+            asyncio.get_running_loop().call_later(GRACE, self._agent.kill)
         if self._task is None:
             return
         is_alone = number not in (signal.SIGINT, signal.SIGTERM)  # the terminal was closed
@@ -346,6 +351,8 @@ class ExecRun:
         except OSError as error:
             silence_stdout()
             return _exit_code_for_write_error(error)
+        if reply is not None and reply.cut is not None:
+            print_error(f"the answer was cut: {reply.cut}", PROGRAM)
         if is_cancelled:
             print_error("cancelled", PROGRAM)
         elif failure is not None:
@@ -356,7 +363,7 @@ class ExecRun:
                 what = decision.tool_call.title or decision.tool_call.kind
                 denied = "; ".join(filter(None, [f"denied: {what}", decision.remedy]))
                 print_error(self._redactor.mask(denied), PROGRAM)
-        elif reply is not None and code not in (DONE, DENIED):
+        elif reply is not None and code not in (DONE, DENIED) and not reply.is_text_cut:
             print_error(
                 self._redactor.mask(reply.failure or f"the turn ended with {reply.stop_reason}"), PROGRAM
             )
@@ -370,6 +377,8 @@ class ExecRun:
         if reply is None:
             return INTERRUPTED
         code = code_of_stop("refusal" if reply.failure is not None else reply.stop_reason)
+        if code == DONE and reply.is_text_cut:
+            return LIMIT
         return DENIED if code == DONE and reply.denied and self._options.fail_on_denial else code
 
     def _in_words_of_options(self, error: AgentError) -> AgentError:

@@ -400,6 +400,7 @@ def result_object(
         "content": [] if reply is None else [piece.block for piece in reply.content],
         "usage": None if reply is None else usage_object(reply),
         "rounds": 0 if reply is None else reply.rounds,
+        "cut": None if reply is None else reply.cut,
         "session_id": session_id,
         "session_reason": session_reason,
         "error": None if error is None else error_object(error),
