@@ -32,6 +32,7 @@ from coupler.events import (
 from coupler.events.events import UPDATABLE_FIELDS
 from coupler.events.records import (
     JOINED,
+    OUTPUT,
     STOP,
     TEXT,
     USER,
@@ -45,7 +46,7 @@ from coupler.events.records import (
 )
 from coupler.events.v1_codec import EmittedEvent
 from coupler.store.errors import StoreError
-from coupler.store.journal import join_text
+from coupler.store.journal import ROW_COST, join_text
 from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
@@ -57,6 +58,14 @@ INTERRUPTED = "interrupted"
 
 ReplayedEvent = Text | Thought | Content | UserMessage | ToolUpdate | Compaction
 """An event of an earlier turn that a client is shown again."""
+
+STORED_TURN_BYTES = 64 * 1024 * 1024
+"""Bytes of tool calls, plans and images of one turn that are stored whole; then only what is small is."""
+
+SMALL_ENTRY = 1024
+"""Bytes of an entry that is stored of a turn beyond that, such as the end of a tool call."""
+
+NOT_STORED = "{count:,} updates of this turn ({size:,} bytes) were not stored: it is over {limit:,} bytes."
 
 TEXT_WAS_LOST = "a part of what was said could not be kept: the disk took nothing for too long"
 
@@ -84,6 +93,7 @@ class EventJournal:
         """To be called before so many bytes are sent to the client: prompts that wait are made durable."""
         self._journal = journal
         self._saved_state = state
+        self._turn_bytes = self._unstored = self._unstored_bytes = 0
 
     def keep(self, event: EmittedEvent | ToolOutput) -> None:
         """Journal an event that the client is sent."""
@@ -95,9 +105,31 @@ class EventJournal:
             case Commands() | Mode() | Options():
                 pass  # what is offered is declared anew each time, what is chosen is kept with the settings
             case _ if (text := text_piece(event)) is not None:
-                self._journal.text(*text)
+                if text[0] != OUTPUT or self._is_stored(len(text[2])):
+                    self._journal.text(*text)
             case _:
-                self._journal.add(*to_record(event))
+                record = to_record(event)
+                if self._is_stored(len(record[2])):
+                    self._journal.add(*record)
+
+    def _is_stored(self, size: int) -> bool:
+        """Count an entry of its turn, and return whether there is room for it."""
+        stored = self._turn_bytes + size + ROW_COST
+        if stored <= STORED_TURN_BYTES or (size <= SMALL_ENTRY and stored <= 2 * STORED_TURN_BYTES):
+            self._turn_bytes = stored
+            return True
+        self._unstored += 1
+        self._unstored_bytes += size
+        return False
+
+    def _note_unstored(self) -> None:
+        """Journal how much of the turn was not stored, if anything was not."""
+        if self._unstored:
+            sentence = NOT_STORED.format(
+                count=self._unstored, size=self._unstored_bytes, limit=STORED_TURN_BYTES
+            )
+            self._journal.add(*to_record(Notice("warning", sentence)))
+        self._turn_bytes = self._unstored = self._unstored_bytes = 0
 
     def stream_text(
         self, text: str, message_id: str | None, closed: Callable[[], None]
@@ -136,6 +168,7 @@ class EventJournal:
 
         `done` gets the error to answer with if the turn cannot be kept after all.
         """
+        self._note_unstored()
         failure: RpcError | None = None
         try:
             self.keep_state(state)

@@ -68,6 +68,9 @@ STOP_REASONS: tuple[str, ...] = get_args(StopReason)
 
 FORGOTTEN = "The agent was started again and does not remember the conversation so far."
 
+CANCEL_PATIENCE = 10.0
+"""Seconds an agent has to end a cancelled turn. The editor is answered before, its next prompt waits."""
+
 MOST_CHARACTERS = 64 * 1024
 """Characters of the conversation that a new remote session is given, at most."""
 
@@ -186,7 +189,7 @@ class RelayedSession(Agent):
             earlier_messages=self._earlier_messages,
         )
         try:
-            reply = await self._remote.prompt(blocks, meta=turn.prompt_meta or None)
+            reply = await self._remote.prompt(blocks, meta=turn.prompt_meta or None, grace=CANCEL_PATIENCE)
         except AgentError as error:
             raise as_answer(error, self._relay.words) from None
         finally:
@@ -196,6 +199,8 @@ class RelayedSession(Agent):
             await mirror.finish()
             if is_last:
                 self.guard.end_turn()
+        if reply.cut is not None and reply.cut.is_endless:
+            await turn.notice(f"The agent's turn was cut: {reply.cut}.", severity="warning")
         await _count(turn, reply)
         turn.meta = self.session.secrets.covered(reply.meta)
         return self._reason(reply)
@@ -321,6 +326,9 @@ class RelayedSession(Agent):
     def _notice(self, observation: Observation) -> None:
         if isinstance(observation, Received):
             self._received(observation.event, late=observation.late)
+            outlet = self.session.outlet
+            if not outlet.has_room():
+                self._remote.hold_back_until(outlet.wait_for_room)
 
     def _received(self, event: Event, *, late: bool) -> None:
         """Handle an event of the remote session: its state is ours, what it says belongs to the turn."""
