@@ -263,3 +263,17 @@ def test_a_line_of_no_kind_is_refused_with_its_number(line: str, tmp_path: Path)
     (tmp_path / "t.ndjson").write_text('{"format": "coupler.trace", "version": 1}\n' + line + "\n")
     with pytest.raises(TraceError, match=r"t\.ndjson:2 is no line of a trace"):
         Trace.load(tmp_path / "t.ndjson")
+
+
+def test_a_recording_that_is_too_long_says_how_many_lines_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coupler.recording.writer.MOST_RECORDED", 10_000)
+    with (tmp_path / "trace.jsonl").open("wb") as target:
+        file = RecordingFile(target.fileno())
+        file.write(0.0, [b"x" * 1_999 + b"\n" for _ in range(20)])
+        file.write(1.0, [b"the end\n"])
+        file.finish(2.0)
+    lines = (tmp_path / "trace.jsonl").read_bytes().splitlines()
+    assert (len(lines), lines[5], file.has_lost) == (7, b"the end", True)
+    assert b"15" in lines[6] and b"the recording is over 10,000 bytes" in lines[6]

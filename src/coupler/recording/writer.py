@@ -36,6 +36,12 @@ NICENESS = 5
 LINE_LIMIT = 96 * 1024 * 1024
 """Bytes of the longest line that is recorded."""
 
+MOST_RECORDED = 1024 * 1024 * 1024
+"""Bytes of one recording; then only short lines are written, up to as much again."""
+
+SHORT_LINE = 1024
+"""Bytes of a line that is written beyond that, such as the answer that ends a turn."""
+
 STDERR_LIMIT = 64 * 1024
 """Bytes of stderr without a line end after which they are written as they are."""
 
@@ -136,16 +142,26 @@ class RecordingFile:
         self.has_lost = False
         self._descriptor = descriptor
         self._begun = b""
+        self._size = 0
+        self._over = 0
+        """Lines that were left out, because the recording is too long."""
 
     def write(self, at: float, lines: Iterable[bytes]) -> None:
         for line in lines:
+            size = self._size + len(line)
+            if size > (2 * MOST_RECORDED if len(line) <= SHORT_LINE else MOST_RECORDED):
+                self._over += 1
+                self.has_lost = True
+                continue
+            self._size = size
             if not (self._end_begun() and self._tell_lost(at) and self._append(line)):
                 self.lost += 1
                 self.has_lost = True
 
     def finish(self, at: float) -> None:
-        if self._end_begun():
-            self._tell_lost(at)
+        if self._end_begun() and self._tell_lost(at) and self._over:
+            reason = f"the recording is over {MOST_RECORDED:,} bytes"
+            self._append(missing_line(at, self._over, reason).encode())
 
     def _end_begun(self) -> bool:
         """Finish a line that was written in part; returns whether none is left."""
