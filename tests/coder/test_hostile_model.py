@@ -99,7 +99,7 @@ PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n
     ("answer", "kind"),
     [
         (PAGE, "garbled"),
-        (STREAM, "garbled"),
+        (STREAM, "cut_off"),
         (STREAM + b"data: not JSON\n\n", "garbled"),
         (STREAM + b'data: {"id": "\xff"}\n\n', "garbled"),
         (STREAM + f'data: {{"error": {{"message": "busy, {KEY}"}}}}\n\n'.encode(), "unavailable"),
@@ -111,7 +111,7 @@ def test_a_server_that_sends_anything_else_is_named_and_the_session_goes_on(
     coder: Coder, project: Path, answer: bytes, kind: str
 ) -> None:
     with answering(answer) as address:
-        served = coder.served(env={"COUPLER_BASE_URL": address})
+        served = coder.served(env={"COUPLER_BASE_URL": address}, config="[coder]\nretry_seconds = 0\n")
         editor = served.opened(project)
         turns = [editor.prompt("Hello"), editor.prompt("Again")]
 

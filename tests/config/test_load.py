@@ -71,7 +71,18 @@ class TestPrecedence:
         of_coder = [key for key in SCHEMA.keys if key.name.startswith("coder.")]
         others = [key for key in SCHEMA.keys if key not in of_coder]
         assert [config[key] for key in others] == [(), (), (), (), (), (), None, "normal", None, None]
-        assert [config[key] for key in of_coder] == [None, None, None, (), "interactive", "off", (), ()]
+        limits = [300, 60]
+        assert [config[key] for key in of_coder] == [
+            None,
+            None,
+            None,
+            (),
+            *limits,
+            "interactive",
+            "off",
+            (),
+            (),
+        ]
         assert config.settings == {}
 
     @pytest.mark.parametrize(

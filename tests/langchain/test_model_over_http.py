@@ -160,15 +160,15 @@ def test_a_prompt_that_the_model_cannot_read_is_no_end_of_the_conversation(talk,
 
 
 @pytest.mark.parametrize(
-    ("reply", "kind", "retryable"),
+    ("reply", "kind", "retryable", "kept"),
     [
-        (breaks_off(type="server_error", code=None), "unavailable", True),
-        (breaks_off("half", type="tokens", code="rate_limit_exceeded"), "rate_limit", True),
-        (breaks_off("half", type="insufficient_quota", code="insufficient_quota"), "quota", False),
+        (breaks_off(type="server_error", code=None), "unavailable", True, []),
+        (breaks_off("half", type="tokens", code="rate_limit_exceeded"), "rate_limit", True, ["half"]),
+        (breaks_off("half", type="insufficient_quota", code="insufficient_quota"), "quota", False, ["half"]),
     ],
 )
-def test_a_provider_that_fails_in_the_middle_of_its_answer_is_told_like_any_other(
-    talk, reply, kind, retryable
+def test_a_provider_that_fails_in_the_middle_of_its_answer_is_told_and_what_was_read_is_kept(
+    talk, reply, kind, retryable, kept
 ):
     server, client, session = talk(reply, says("again"))
 
@@ -176,7 +176,8 @@ def test_a_provider_that_fails_in_the_middle_of_its_answer_is_told_like_any_othe
     client.prompt(session, "and now?")
 
     assert (data["kind"], data["retryable"]) == (kind, retryable)
-    assert [message["content"] for message in server.asked[-1]["messages"]] == ["hi", "and now?"]
+    said = [message["content"] for message in server.asked[-1]["messages"]]
+    assert said == ["hi", *kept, "and now?"]
 
 
 def test_how_long_to_wait_is_told_as_a_number(talk):

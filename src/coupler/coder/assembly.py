@@ -1,8 +1,8 @@
 """Puts the LangChain agent of a session together from its parts.
 
-The order of middleware is what each of them sees. Hooks come first, so that nobody is asked about what one
-forbids. What writes the system prompt and offers tools comes before what shortens the conversation, which
-counts all that the model gets.
+The order of middleware is what each of them sees. Hooks come before permissions, so that nobody is asked
+about what one forbids. What writes the system prompt and offers tools comes before what shortens the
+conversation, which counts all that the model gets.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from coupler.coder.model.chat_model import chat_models, model_middleware
 from coupler.coder.model.choice import chosen_model
 from coupler.coder.model.credentials import Keyring
 from coupler.coder.model.middleware import KeyRedactingAgent
+from coupler.coder.model.repair import RefusedRequests
+from coupler.coder.model.retries import ModelRetries
 from coupler.coder.modes import mode_middleware
 from coupler.coder.profiles import CODER, CoderProfile
 from coupler.coder.prompt import PromptMiddleware
@@ -32,6 +34,7 @@ from coupler.coder.sub_agents import delegate_tools
 from coupler.coder.tools.questions import ask_tools, plan_tools
 from coupler.coder.tools.shell import shell_tools
 from coupler.coder.tools.web import fetch_tools
+from coupler.coder.turn_limits import TurnLimits
 from coupler.langchain.editor_tools.tools import file_tools
 from coupler.langchain.messages import DisplayOptions
 from coupler.langchain.middleware import M, with_text
@@ -142,6 +145,8 @@ class _Assembly:
     ) -> Graph:
         model = next(iter(models.values()))
         middleware = [
+            # Sees the results of tools as they are stored.
+            TurnLimits(profile.max_model_calls or self._setup.max_model_calls),
             HooksMiddleware(profile.hooks),
             *own,
             TodoListMiddleware(),
@@ -152,7 +157,10 @@ class _Assembly:
             # Behind what adds tools: a mode says which of them there are.
             self._modes,
             *model_middleware(models, self._keyring),
-            CompactionMiddleware(model),
+            # Before compaction, which counts what is sent and may find a conversation too long.
+            RefusedRequests(),
+            CompactionMiddleware(model, self._setup.retry_seconds),
+            ModelRetries(self._setup.retry_seconds),
             *last,
         ]
         return create_agent(

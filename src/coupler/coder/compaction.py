@@ -26,6 +26,7 @@ from langchain.agents.middleware.types import (
 )
 from langchain_core.messages import (
     AIMessage,
+    AIMessageChunk,
     AnyMessage,
     BaseMessage,
     HumanMessage,
@@ -41,6 +42,7 @@ from typing_extensions import TypedDict
 from coupler.agent.agent import Command, find_invocation
 from coupler.agent.errors import describe
 from coupler.coder.model.choice import window_of
+from coupler.coder.model.retries import asked_with_retries
 from coupler.coder.tools.outputs import fenced, one_line, without_middle
 from coupler.langchain.current import Current, current
 from coupler.langchain.errors import CONTEXT, failure_kind_of
@@ -129,14 +131,16 @@ class CompactedState(AgentState[Any]):
 class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
     """Keeps one session's conversation within the window of its model.
 
-    `model` writes summaries that are asked for by hand before the first model call.
+    `model` writes summaries that are asked for by hand before the first model call; it is asked again for
+    `retry_seconds` if it fails for a moment.
     """
 
     state_schema = CompactedState
 
-    def __init__(self, model: BaseChatModel) -> None:
+    def __init__(self, model: BaseChatModel, retry_seconds: float = 0) -> None:
         super().__init__()
         self._model = model
+        self._retry_seconds = retry_seconds
         self._learnt: tuple[BaseChatModel, int] | None = None
         self._failed_in: ref[Turn] | None = None
         self._tokens = PerMessage(_tokens)
@@ -149,7 +153,7 @@ class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """Call the model with what it is to see, shortened before if that is too long."""
         self._model = request.model
-        conversation = _VisibleConversation(request.state, request, self._window(), self._tokens, self._shown)
+        conversation = self._conversation(request.state, request)
         if conversation.is_full and not self._has_failed:
             await self._shorten_in_time(conversation)
         try:
@@ -172,12 +176,19 @@ class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
         messages = state["messages"]
         gone = [RemoveMessage(str(messages[-1].id))] if isinstance(messages[-1], HumanMessage) else []
         before = {**state, "messages": messages[:-1] if gone else messages}
-        conversation = _VisibleConversation(before, None, self._window(), self._tokens, self._shown)
+        conversation = self._conversation(before, None)
         if len(conversation.messages) < 2:
             await served.turn.say(NOTHING)
             return {"messages": gone, "jump_to": "end"}
         await conversation.shorten(self._model, 0, remark=typed)
         return {"messages": gone, COMPACTED: conversation.change, "jump_to": "end"}
+
+    def _conversation(
+        self, state: Mapping[str, Any], request: ModelRequest[Any] | None
+    ) -> _VisibleConversation:
+        return _VisibleConversation(
+            state, request, self._window(), self._tokens, self._shown, self._retry_seconds
+        )
 
     def _window(self) -> int:
         """The context window in tokens, or less if its provider has refused as much."""
@@ -226,8 +237,10 @@ class _VisibleConversation:
         window: int,
         tokens: PerMessage[int],
         shown: WithinWindow,
+        retry_seconds: float,
     ) -> None:
         self.window = window
+        self._retry_seconds = retry_seconds
         self._tokens = tokens
         self._shown = shown
         self.change: Compacted | None = None
@@ -292,7 +305,7 @@ class _VisibleConversation:
 
     async def _shown_summary(self, model: BaseChatModel, earlier: list[AnyMessage], remark: str) -> str:
         served = current()
-        written = write_summary(model, earlier, self.window, remark)
+        written = write_summary(model, earlier, self.window, remark, self._retry_seconds)
         if served is None or served.call_id is not None:
             # What an agent in a tool call does with its own conversation is no news for the user.
             return _checked("".join([piece async for piece in written]))
@@ -472,29 +485,38 @@ def _shortened_part(part: Any, longest: int) -> Any:
 
 
 async def write_summary(
-    model: BaseChatModel, messages: Sequence[AnyMessage], window: int, remark: str
+    model: BaseChatModel, messages: Sequence[AnyMessage], window: int, remark: str, retry_seconds: float
 ) -> AsyncIterator[str]:
     """Stream the model's summary of what happened. The user's remark says what matters to them."""
     history = get_buffer_string([_bounded(message) for message in messages], format="xml")
     wish = f"\n\nThe user asks to heed this: {remark}" if remark else ""
     room = int(window * LARGEST_HISTORY) * CHARACTERS_PER_TOKEN
+    task = f"{SUMMARY_PROMPT}{wish}"
     try:
-        async for piece in _answer(model, f"{SUMMARY_PROMPT}{wish}", history, room):
+        async for piece in _answer(model, task, without_middle(history, room), retry_seconds):
             yield piece
     except Exception as error:
         if failure_kind_of(error) is not CONTEXT:
             raise
         # The window is smaller than it was said to be; a refusal comes before the first word.
-        async for piece in _answer(model, f"{SUMMARY_PROMPT}{wish}", history, min(room, len(history)) // 4):
+        shorter = without_middle(history, min(room, len(history)) // 4)
+        async for piece in _answer(model, task, shorter, retry_seconds):
             yield piece
 
 
-async def _answer(model: BaseChatModel, task: str, history: str, room: int) -> AsyncIterator[str]:
-    prompt = f"{task}\n\n{fenced('conversation', without_middle(history, room))}"
-    # Shown as a compaction, and so not as an answer.
-    async for piece in model.astream([HumanMessage(prompt)], {"tags": [NOT_STREAMED]}):
+async def _answer(model: BaseChatModel, task: str, history: str, retry_seconds: float) -> AsyncIterator[str]:
+    prompt = HumanMessage(f"{task}\n\n{fenced('conversation', history)}")
+
+    async def begin() -> tuple[AsyncIterator[AIMessageChunk], AIMessageChunk | None]:
+        # Shown as a compaction, and so not as an answer.
+        stream = model.astream([prompt], {"tags": [NOT_STREAMED]})
+        return stream, await anext(stream, None)
+
+    stream, piece = await asked_with_retries(begin, retry_seconds)
+    while piece is not None:
         if text := str(piece.text):
             yield text
+        piece = await anext(stream, None)
 
 
 def compacted(

@@ -53,6 +53,7 @@ class CoderProfile(Struct, frozen=True, kw_only=True):
     system: str | None = None
     model: str | None = None
     base_url: str | None = None
+    max_model_calls: int | None = None
     mode: str | None = None
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
@@ -86,6 +87,7 @@ def profile_of(name: str, config: Config) -> CoderProfile:
         system=table.system,
         model=table.model,
         base_url=table.base_url,
+        max_model_calls=table.max_model_calls,
         mode=table.mode,
         allow=table.allow,
         deny=table.deny,

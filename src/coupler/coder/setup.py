@@ -50,6 +50,10 @@ class CoderSetup(Struct, frozen=True, kw_only=True):
     """Models that the user can choose instead; none whose key is missing."""
     mode: str
     """The mode that sessions begin in."""
+    max_model_calls: int = keys.CODER_MAX_MODEL_CALLS.default
+    """How often one prompt asks the model at most, if the profile does not say."""
+    retry_seconds: int = keys.CODER_RETRY_SECONDS.default
+    """Seconds for which a model is asked again that fails for a moment."""
     sandbox: Literal["off", "auto", "on"] = "off"
     is_sandbox_set: bool = True
     """True if the user has said whether commands run in a sandbox."""
@@ -89,6 +93,8 @@ def _setup(config: Config, profile: CoderProfile, model: str | None) -> CoderSet
         choice=chosen_model(config, profile, model),
         others=tuple(filter(Keyring().has_what_is_needed, others)),
         mode=first_mode(profile) or config[keys.CODER_MODE],
+        max_model_calls=config[keys.CODER_MAX_MODEL_CALLS],
+        retry_seconds=config[keys.CODER_RETRY_SECONDS],
         sandbox=config[keys.CODER_SANDBOX],
         is_sandbox_set=keys.CODER_SANDBOX.name in config.settings,
         environment=tuple(entry.text for entry in config[keys.CODER_ENVIRONMENT]),

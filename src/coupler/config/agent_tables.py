@@ -38,6 +38,10 @@ AGENT_KEYS: Mapping[str, TableKey] = {
     "system": TableKey("a text", "Instructions, which it is given before the first prompt."),
     "model": TableKey("a text", "The model that its new sessions are set to."),
     "base_url": TableKey("an address", "Of an agent that stands on `coder`: the server that has the model."),
+    "max_model_calls": TableKey(
+        "a number",
+        "Of an agent that stands on `coder`: how often one prompt asks the model at most.",
+    ),
     "mode": TableKey("a text", "The mode that its new sessions are set to."),
     "options": TableKey(
         "a table",
@@ -63,6 +67,9 @@ AGENT_KEYS: Mapping[str, TableKey] = {
 
 HookEvent = Literal["session_start", "before_tool", "after_tool", "turn_end"]
 """Events that the commands of `hooks` run at."""
+
+MOST_MODEL_CALLS = 100_000
+"""Largest limit on the model calls of one prompt."""
 
 _FILES = ("none", "read", "write")
 _TOOLS = ("allow", "deny")
@@ -96,6 +103,7 @@ class AgentTable(msgspec.Struct, frozen=True):
     skills: tuple[str, ...] = ()
     """Files with instructions, as absolute paths."""
     base_url: str | None = None
+    max_model_calls: int | None = None
     mcp: tuple[str, ...] | None = None
     """Names of servers of `[mcp]`; None if nothing is said about them, so that all of them are meant."""
     hooks: Mapping[HookEvent, tuple[str, ...]] = {}
@@ -148,6 +156,7 @@ def _agent(name: str, table: object, source: ValueSource) -> AgentTable:
         context=_paths(name, "context", table.get("context", []), source),
         skills=_paths(name, "skills", table.get("skills", []), source),
         base_url=_address(name, table["base_url"]) if "base_url" in table else None,
+        max_model_calls=_calls(name, table["max_model_calls"]) if "max_model_calls" in table else None,
         mcp=_servers(name, table["mcp"]) if "mcp" in table else None,
         hooks=_hooks(name, table.get("hooks", {})),
     )
@@ -255,6 +264,13 @@ def _address(name: str, value: object) -> str:
     return address
 
 
+def _calls(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_MODEL_CALLS:
+        message = f"must be a number of model calls from 1 to {MOST_MODEL_CALLS:,}"
+        raise WrongValueError(message, name, "max_model_calls")
+    return value
+
+
 def _servers(name: str, value: object) -> tuple[str, ...]:
     if isinstance(value, dict):
         raise WrongValueError("must be a list of names: the servers are tables [mcp.NAME]", name, "mcp")
@@ -321,6 +337,7 @@ def whole_table(name: str, tables: Mapping[str, AgentTable]) -> AgentTable | Non
         system=_first(table.system for table in chain),
         model=_first(table.model for table in chain),
         base_url=_first(table.base_url for table in chain),
+        max_model_calls=_first(table.max_model_calls for table in chain),
         mode=_first(table.mode for table in chain),
         mcp=_first(table.mcp for table in chain),
         allow=_added_up(table.allow for table in below_first),

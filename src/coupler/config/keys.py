@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from coupler.config.agent_tables import AgentTable, AgentTables, ServerTables
+from coupler.config.agent_tables import MOST_MODEL_CALLS, AgentTable, AgentTables, ServerTables
 from coupler.config.files import ConfigFile, KeyPath, Layer, ListItem, Origin
 from coupler.config.lookup import MOST_PROBLEMS, ConfigError, printable_key, suggestion
 from coupler.config.value_kinds import (
@@ -41,6 +41,9 @@ CoderMode = Literal["interactive", "accept-edits", "read-only", "planning", "age
 
 SMALLEST_WINDOW, LARGEST_WINDOW = 4_000, 100_000_000
 """Tokens that a model takes in: with less than that its instructions do not fit."""
+
+LONGEST_RETRY = 3600
+"""Seconds for which a model is asked again at most."""
 
 ALLOW: ConfigKey[Entries] = ConfigKey(
     "permissions.allow",
@@ -112,6 +115,20 @@ CODER_MODELS: ConfigKey[Entries] = ConfigKey(
     (),
     "trusted project",
     "Models that can be chosen in the editor, besides the one that is set.",
+)
+CODER_MAX_MODEL_CALLS: ConfigKey[int] = ConfigKey(
+    "coder.max_model_calls",
+    CountKind(1, MOST_MODEL_CALLS, "model calls"),
+    300,
+    "trusted project",
+    "How often one prompt asks the model at most; then the turn ends, and says so.",
+)
+CODER_RETRY_SECONDS: ConfigKey[int] = ConfigKey(
+    "coder.retry_seconds",
+    CountKind(0, LONGEST_RETRY, "seconds"),
+    60,
+    "trusted project",
+    "How long a model is asked again whose provider is busy, fails or cannot be reached; 0 for not at all.",
 )
 CODER_MODE: ConfigKey[CoderMode] = ConfigKey(
     "coder.mode",
@@ -185,6 +202,7 @@ KEEP_RUNS: ConfigKey[KeepRule | None] = ConfigKey(
 
 _CODER = (
     *(CODER_MODEL, CODER_BASE_URL, CODER_CONTEXT_WINDOW, CODER_MODELS),
+    *(CODER_MAX_MODEL_CALLS, CODER_RETRY_SECONDS),
     *(CODER_MODE, CODER_SANDBOX, CODER_ENVIRONMENT, CODER_PROFILES),
 )
 

@@ -42,6 +42,12 @@ HANDLED_ELSEWHERE = frozenset(
 )
 """Blocks that are shown in other ways than as content."""
 
+MEDIA_BLOCKS = frozenset(
+    {"image", "image_url", "audio", "input_audio", "video", "file", "document", "media"}
+    | {"input_image", "input_file"}
+)
+"""Types of blocks with images, sounds and files, in LangChain's and in providers' own words."""
+
 _BEGINNINGS = (
     ("iVBORw0KGgo", "image/png"),
     ("/9j/", "image/jpeg"),

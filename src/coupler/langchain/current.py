@@ -98,8 +98,8 @@ class Current:
         """Reviews that the user will decide about in the chat, by the ids of their interrupts."""
         self.unanswered: set[str] = set()
         """The ids of interrupts whose questions the user has left without an answer."""
-        self.when_retried: Callable[[float], None] | None = None
-        """Called when a provider's client asks a model again after so many seconds, unknown to LangChain."""
+        self.when_retried: Callable[[float | None, BaseException | None, str], None] | None = None
+        """Called when a model is asked again: after so many seconds, because of an error, with a remark."""
         self.loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._asked_in_vain: threading.Event | None = None

@@ -80,6 +80,12 @@ NETWORK = FailureKind(
 )
 TIMEOUT = FailureKind("timeout", "The model did not answer in time", "try again", True)
 OVERLOADED = FailureKind("unavailable", "The model's provider has failed", "try again later", True)
+CUT_OFF = FailureKind(
+    "cut_off",
+    "The model's answer broke off before its end",
+    "prompt again, and it goes on from what it had said, which is kept",
+    True,
+)
 GARBLED = FailureKind(
     "garbled",
     "What answers in the model's place cannot be understood",
@@ -93,7 +99,13 @@ NO_MODEL = FailureKind(
     "no_model", "The provider has no such model", "check the name of the agent's model", False
 )
 
+
+class AnswerCutOffError(Exception):
+    """The stream of a model's answer ended before the answer did."""
+
+
 _BY_TYPE: tuple[tuple[type[BaseException], FailureKind], ...] = (
+    (AnswerCutOffError, CUT_OFF),
     (ContextOverflowError, CONTEXT),
     (ModelRateLimitError, RATE_LIMIT),
     (ModelAuthenticationError, AUTH),
@@ -165,6 +177,7 @@ _STOPS: dict[str, StopReason] = {
     "blocklist": "refusal",
     "recitation": "refusal",
     "guardrail_intervened": "refusal",
+    "max_turn_requests": "max_turn_requests",
 }
 
 
@@ -268,6 +281,13 @@ def _until(date: str) -> float:
     return parsedate_to_datetime(date).timestamp() - time.time()
 
 
+def is_refused_request(error: BaseException) -> bool:
+    """True if a model's provider refused what it was sent, so that something else may be accepted."""
+    if stop_of_error(error) is not None:
+        return False
+    return failure_kind_of(error, error) in (REFUSED, CONTEXT)
+
+
 def _is_garbled(error: BaseException) -> bool:
     """True if a model failed because its server sent something invalid or nothing."""
     if isinstance(error, JSONDecodeError | UnicodeDecodeError):
@@ -287,7 +307,8 @@ def _is_filtered(error: BaseException) -> bool:
 
 
 def _status(error: BaseException) -> int | None:
-    status = getattr(error, "status_code", None)
+    is_google = type(error).__module__.partition(".")[0] == "google"
+    status = getattr(error, "code" if is_google else "status_code", None)
     return status if isinstance(status, int) else None
 
 
@@ -343,5 +364,5 @@ class _RetryFilter(logging.Filter):
         if prompt is not None and prompt.when_retried is not None:
             retry = _RETRY.search(record.getMessage())
             if retry is not None:
-                prompt.call_on_loop(prompt.when_retried, float(retry[1]))
+                prompt.call_on_loop(prompt.when_retried, float(retry[1]), None, "")
         return record.levelno >= self._level

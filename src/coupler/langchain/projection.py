@@ -291,6 +291,8 @@ class TurnProjection:
         self._last_id: UUID | None = None
         self._deduplicator = MessageDeduplicator()
         self._failed: BaseException | None = None
+        self._broken_off = ""
+        """The text of the last answer at the top, if it has failed after it began."""
         self._errors: dict[str, BaseException] = {}
         self._heard: dict[int, ToolMessage] = {}
         self._places: set[tuple[str, ...]] = set()
@@ -317,12 +319,14 @@ class TurnProjection:
 
     def unfinished(self) -> str:
         """Return the text of answers that broke off."""
-        return "".join(text for run in self._runs.values() if not run.is_nested for text in run.said)
+        said = "".join(text for run in self._runs.values() if not run.is_nested for text in run.said)
+        return said or self._broken_off
 
     def begin_model(self, run_id: UUID, parent: str | None, model: str | None) -> None:
         """Begin to show the answer of a model, which may be asked inside of a tool call."""
         if parent is None:
             self._usage.begin(model)
+            self._broken_off = ""
         if self._failed is not None:
             error, self._failed = self._failed, None
             self._tell_trouble(error, "It is asked again now.")
@@ -361,14 +365,20 @@ class TurnProjection:
         run, self._last_id = self._runs.pop(run_id, None), None
         if run is not None:
             run.fail(describe(error))
+            if not run.is_nested:
+                self._broken_off = "".join(run.said)
             self.model_error = self._failed = error
             asyncio.get_running_loop().call_later(RETRY_GRACE, self._tell_wait, error)
 
-    def retry_model(self, seconds: float | None, error: BaseException | None = None) -> None:
+    def retry_model(
+        self, seconds: float | None, error: BaseException | None = None, remark: str = ""
+    ) -> None:
         """Tell the user that a model is asked again."""
+        if error is not None:
+            self._failed = None  # nobody has to tell that it has failed
         whole = round(seconds or 0)
         when = "now" if whole == 0 else "in a second" if whole == 1 else f"in {whole} seconds"
-        self._tell_trouble(error, f"It is asked again {when}.")
+        self._tell_trouble(error, f"{remark} It is asked again {when}.".lstrip())
 
     def _tell_wait(self, error: BaseException) -> None:
         """Tell the user of a model's failure if it was neither asked again nor given up by now."""
@@ -522,6 +532,7 @@ class TurnProjection:
             shown = shown.model_copy(update={"id": self._turn.session.outlet.new_message_id()})
         run.take_whole(shown)
         run.end(message)
+        self.stop = stop_of_message(message) or self.stop
         self.has_spoken = self.has_spoken or bool(run.said or run.called)
 
     def _settle(self, key: str, message: ToolMessage) -> None:

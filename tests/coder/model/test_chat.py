@@ -12,7 +12,6 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 
-from coupler.coder.model import chat_model as module
 from coupler.coder.model.chat_model import chat_model, chat_models, model_middleware
 from coupler.coder.model.choice import ModelChoice, resolved_model
 from coupler.coder.model.credentials import Keyring, ModelError
@@ -22,12 +21,6 @@ from labs.langchain.model_server import RATE_LIMITED, TOO_LONG, ModelServer, Rep
 from tables import table
 
 KEY = "sk-of-this-test-0123456789"
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits before a request is made again."""
-    monkeypatch.setattr(module, "RETRIES", 0)
 
 
 def a_model(text: str, base_url: str | None = None, **environ: str) -> BaseChatModel:

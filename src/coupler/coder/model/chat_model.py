@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from enum import Enum
 from importlib.util import find_spec
@@ -35,6 +35,7 @@ from coupler.coder.model.middleware import (
     UnreadableCalls,
     WholeCharacters,
 )
+from coupler.coder.model.retries import AnswerProgressCallback, with_complete_answers
 from coupler.runtime.extras import MissingExtraError, import_extra
 
 if TYPE_CHECKING:
@@ -44,8 +45,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coupler.coder")
 
-RETRIES = 2
-"""Times that a request is made again if the provider is busy or cannot be reached."""
+CLIENT_RETRIES: Mapping[str, int] = {"google_genai": 1}
+"""Value of `max_retries` by which a provider's client tries once; 0 for all others.
+
+`ModelRetries` tries again, so that users see it and one place decides how long.
+"""
+
+COMPLETE_ANSWERS = frozenset({"google_genai", "google_vertexai"})
+"""Providers besides OpenAI and Anthropic whose last chunk always says why the answer has ended."""
 
 TIMEOUT = 600.0
 """Seconds for a whole answer."""
@@ -74,7 +81,7 @@ def chat_model(choice: ModelChoice, keyring: Keyring | None = None) -> BaseChatM
     known = model.profile or {}
     model.profile = {**known, "max_input_tokens": _window(choice, known)}
     concealing = [] if key is None else [KeyRedactingCallback({key.name: key.value})]
-    model.callbacks = [ToolCallRecorder(), *concealing]
+    model.callbacks = [ToolCallRecorder(), AnswerProgressCallback(), *concealing]
     return model
 
 
@@ -152,7 +159,7 @@ def openai_arguments(choice: ModelChoice, key: str | None, address: str | None) 
         "api_key": key or NO_KEY,
         "base_url": address,
         "timeout": TIMEOUT,
-        "max_retries": RETRIES,
+        "max_retries": 0,
         "stream_usage": True,
         "stream_chunk_timeout": LOCAL_CHUNK_TIMEOUT if _is_own_machine(choice) else CHUNK_TIMEOUT,
     }
@@ -169,11 +176,11 @@ def _anthropic(choice: ModelChoice, key: str | None) -> BaseChatModel:
         model=choice.model,
         api_key=key or NO_KEY,
         timeout=TIMEOUT,
-        max_retries=RETRIES,
+        max_retries=0,
         stream_usage=True,
         **arguments,
     )
-    return model
+    return with_complete_answers(model)
 
 
 def _by_langchain(provider: str, choice: ModelChoice, key: str | None) -> BaseChatModel:
@@ -187,12 +194,23 @@ def _by_langchain(provider: str, choice: ModelChoice, key: str | None) -> BaseCh
     if choice.base_url is not None:
         arguments["base_url"] = choice.base_url
     try:
-        model: BaseChatModel = init_chat_model(choice.model, model_provider=provider, **arguments)
+        model = _without_retries(
+            provider,
+            lambda **more: init_chat_model(choice.model, model_provider=provider, **arguments, **more),
+        )
     except ImportError as error:
         raise MissingExtraError(f"The model {choice.name} cannot be used: {error}") from None
     except ValueError as error:
         raise ModelError(_complaint(provider, choice, error)) from None
-    return model
+    return with_complete_answers(model) if provider in COMPLETE_ANSWERS else model
+
+
+def _without_retries(provider: str, make: Callable[..., BaseChatModel]) -> BaseChatModel:
+    """Make a client that does not try again by itself, as far as its class has that setting."""
+    model = make()
+    if "max_retries" not in type(model).model_fields:
+        return model
+    return make(max_retries=CLIENT_RETRIES.get(provider, 0))
 
 
 def _complaint(provider: str, choice: ModelChoice, error: ValueError) -> str:

@@ -7,6 +7,7 @@ for another's. Imports no LangChain: a session asks this before it is opened.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -39,6 +40,11 @@ _LAYERS: tuple[Layer, ...] = ("user", "project", "environment", "command line")
 
 USUAL_WINDOW, SMALL_WINDOW = 128_000, 32_000
 """Tokens that a model takes in of which nothing else is known; the smaller one on machines of one's own."""
+
+NO_TOOLS = re.compile(
+    r"\b(tools?|functions?)\b.*\bsupport|\bsupport\w*\b.*\b(tools?|functions?)\b", re.IGNORECASE
+)
+"""Words of a provider about a model that cannot use tools."""
 
 _WAYS = """\
 No model is set, so I can only run workflows. To work with one, do one of these:
@@ -266,14 +272,14 @@ def _found(environ: Mapping[str, str]) -> str:
 def with_remedy(error: TurnFailedError, choice: ModelChoice) -> TurnFailedError:
     """Return the error with what the user can do about it: which model, where, and with whose key."""
     data: dict[str, Any] = {**error.data}
-    remedy = _remedy(data.get("kind"), choice)
+    remedy = _remedy(data.get("kind"), error.message, choice)
     if remedy is None:
         return error
     del data["reason"]
     return TurnFailedError(f"{error.message} {remedy}", **data)
 
 
-def _remedy(kind: object, choice: ModelChoice) -> str | None:
+def _remedy(kind: object, said: str, choice: ModelChoice) -> str | None:
     place = choice.name if choice.base_url is None else f"{choice.name} at {choice.base_url}"
     match kind:
         case "auth":
@@ -282,9 +288,11 @@ def _remedy(kind: object, choice: ModelChoice) -> str | None:
             return f"{place} was asked {used}: correct it, or run `coupler login coder` in a terminal."
         case "network" if choice.provider == OLLAMA:
             return f"{place} was asked: start Ollama, with `ollama serve` if not otherwise."
-        case "refused":
+        case "refused" if NO_TOOLS.search(said):
             return f"{place} was asked. It has to be a model that can use tools."
-        case "network" | "garbled" if choice.provider != LOCAL:
+        case "refused":
+            return f"{place} was asked."
+        case "network" | "garbled" | "cut_off" if choice.provider != LOCAL:
             return f"{place} was asked."
         case "no_model" if choice.provider == OLLAMA:
             return f"{place} was asked: `ollama pull {choice.model}` gets it."

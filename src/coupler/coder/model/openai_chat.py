@@ -1,20 +1,30 @@
-"""The client of OpenAI-compatible servers: a long conversation costs little more than a short one."""
+"""The client of OpenAI-compatible servers.
+
+A long conversation costs little more than a short one. Images that tools return go where such servers take
+them: into a message of the user. A stream that stops before the answer has ended is an error.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast, get_args
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, AsyncStream
 from pydantic import PrivateAttr, model_validator
 
+from coupler.langchain.content import MEDIA_BLOCKS
+from coupler.langchain.errors import AnswerCutOffError
 from coupler.langchain.messages import PerMessage
 
 if TYPE_CHECKING:
     from openai._models import FinalRequestOptions
+    from openai._streaming import ServerSentEvent
+
+T = TypeVar("T")
 
 AS_IT_IS = "extra_body"
 """The argument of the openai package for what goes into the request without a look at it."""
@@ -23,6 +33,14 @@ AS_IT_IS = "extra_body"
 _PRIVATE = ("_convert_input", "_default_params", "_get_request_payload", "_use_responses_api")
 IS_KNOWN_VERSION = all(hasattr(ChatOpenAI, name) for name in _PRIVATE)
 """False if LangChain's client is made otherwise: then it converts all messages for every request."""
+IMAGES_FOLLOW = "(What the tool returned besides text follows in the next message of the user.)"
+"""Text of a tool's result whose images are in another message."""
+
+IMAGES_LEAD = "(Returned by the tools, not sent by the user:)"
+"""Text before the images of tools in a message of the user."""
+
+_END = re.compile(r'^\[DONE\]|"finish_reason"\s*:\s*"|"type"\s*:\s*"response\.(completed|incomplete|failed)"')
+"""The last events of an answer, in chat completions and in responses."""
 
 
 class _ConvertedMessage(NamedTuple):
@@ -30,6 +48,8 @@ class _ConvertedMessage(NamedTuple):
 
     value: dict[str, Any]
     encoded: bytes
+    media: tuple[dict[str, Any], bytes] | None = None
+    """The message of the user with the images of a tool's result, and the JSON of its blocks."""
 
 
 class _ConvertedMessages(list[dict[str, Any]]):
@@ -43,6 +63,14 @@ class _ConvertedMessages(list[dict[str, Any]]):
 class _EncodedClient(AsyncOpenAI):
     """A client of the openai package that does not encode again what is encoded."""
 
+    async def request(
+        self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None
+    ) -> Any:
+        """Make a request; a streamed answer is checked for its end."""
+        if stream_cls is not None:
+            stream_cls = CompleteStream[get_args(stream_cls)[0]]  # type: ignore[misc]
+        return await super().request(cast_to, options, stream=stream, stream_cls=stream_cls)
+
     async def _prepare_options(self, options: FinalRequestOptions) -> FinalRequestOptions:
         options = await super()._prepare_options(options)
         body = getattr(options, "json_data", None)
@@ -55,6 +83,23 @@ class _EncodedClient(AsyncOpenAI):
             parts[-1] += b"]}"
             options.json_data, options.extra_json = b",".join(parts), None
         return options
+
+
+class CompleteStream(AsyncStream[T]):
+    """A stream of the openai package that raises an error if it stops before the answer has ended.
+
+    A proxy that closes a connection in good order would make half an answer look like a whole one.
+    """
+
+    async def _iter_events(self) -> AsyncIterator[ServerSentEvent]:
+        # What is no stream, such as a page, cannot break off: that nothing came of it is told by others.
+        is_stream = self.response.headers.get("content-type", "").startswith("text/event-stream")
+        has_ended = False
+        async for event in super()._iter_events():
+            has_ended = has_ended or _END.search(event.data) is not None
+            yield event
+        if is_stream and not has_ended:
+            raise AnswerCutOffError("the stream stopped without a finish reason")
 
 
 class OpenAIChat(ChatOpenAI):
@@ -81,12 +126,12 @@ class OpenAIChat(ChatOpenAI):
         if not IS_KNOWN_VERSION:
             return super()._get_request_payload(input_, stop=stop, **kwargs)
         if self._use_responses_api({**self._default_params, **kwargs}) or "response_format" in kwargs:
-            return super()._get_request_payload(input_, stop=stop, **kwargs)
+            return self._usual_payload(input_, stop, kwargs)
         if self._converted is None:
             self._converted = PerMessage(self._convert)
         # Messages of LangChain's are what all its own requests come with.
         messages = input_ if isinstance(input_, list) else self._convert_input(input_).to_messages()
-        converted = _ConvertedMessages(self._converted(messages))
+        converted = _ConvertedMessages([*_with_media_after_results(self._converted(messages))])
         payload = super()._get_request_payload([], stop=stop, **kwargs)
         as_it_is = {
             "messages": converted,
@@ -94,9 +139,62 @@ class OpenAIChat(ChatOpenAI):
         }
         return {**payload, AS_IT_IS: {**as_it_is, **(payload.get(AS_IT_IS) or {})}}
 
+    def _usual_payload(self, input_: Any, stop: list[str] | None, options: dict[str, Any]) -> dict[str, Any]:
+        """Return the payload as LangChain makes it; OpenAI's responses take images of tools as they are."""
+        return super()._get_request_payload(input_, stop=stop, **options)
+
     def _convert(self, message: BaseMessage) -> _ConvertedMessage:
+        media: list[Any] = []
+        if isinstance(message, ToolMessage) and isinstance(message.content, list):
+            media = [part for part in message.content if _is_media(part)]
+            message = message.model_copy(update={"content": _text_of_result(message.content)})
         [converted] = super()._get_request_payload([message])["messages"]
-        return _ConvertedMessage(dict(converted), _encoded(converted))
+        if not media:
+            return _ConvertedMessage(dict(converted), _encoded(converted))
+        [said] = super()._get_request_payload([HumanMessage(media)])["messages"]
+        blocks = _encoded(said["content"])[1:-1]
+        return _ConvertedMessage(dict(converted), _encoded(converted), (dict(said), blocks))
+
+
+def _is_media(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") in MEDIA_BLOCKS
+
+
+def _text_of_result(content: Sequence[Any]) -> str:
+    """Return the text of a tool's result, which is all that servers take in its message."""
+    texts = []
+    for part in content:
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(part, dict) and isinstance(part.get("text"), str):
+            texts.append(part["text"])
+        elif not _is_media(part):
+            texts.append(json.dumps(part, ensure_ascii=False, default=str))
+    if any(map(_is_media, content)):
+        texts.append(IMAGES_FOLLOW)
+    return "\n\n".join(text for text in texts if text)
+
+
+def _with_media_after_results(messages: Iterable[_ConvertedMessage]) -> Iterator[_ConvertedMessage]:
+    """Yield the messages, and the images of all results of a step in one message behind these."""
+    waiting: list[tuple[dict[str, Any], bytes]] = []
+    for message in messages:
+        if waiting and message.value.get("role") != "tool":
+            yield _media_message(waiting)
+            waiting = []
+        yield message
+        if message.media is not None:
+            waiting.append(message.media)
+    if waiting:
+        yield _media_message(waiting)
+
+
+def _media_message(parts: Sequence[tuple[dict[str, Any], bytes]]) -> _ConvertedMessage:
+    lead = {"type": "text", "text": IMAGES_LEAD}
+    value = {"role": "user", "content": [lead, *(block for said, _ in parts for block in said["content"])]}
+    # Images may be megabytes: their JSON is not made again for each request.
+    blocks = b",".join([_encoded(lead), *(encoded for _, encoded in parts)])
+    return _ConvertedMessage(value, b'{"role":"user","content":[' + blocks + b"]}")
 
 
 def _encoded(value: Any) -> bytes:
