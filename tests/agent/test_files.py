@@ -653,6 +653,21 @@ class TestWritingTheDisk:
         assert [update["content"] for update in updates if update.get("content")] == [[change]]
         assert "Edit a" in [update.get("title") for update in updates]
 
+    def test_a_file_is_deleted_unless_it_has_changed_since_it_was_read(self, local, tmp_path):
+        client, session = local
+        (tmp_path / "a").write_text("old")
+        (tmp_path / "b").write_text("old")
+
+        updates, _ = client.prompt(session, "await turn.files.read('a')\nawait turn.files.remove('a')\n")
+        client.prompt(session, "await turn.files.read('b')\n")
+        (tmp_path / "b").write_text("mine")
+        _, refused = client.prompt(session, "await turn.files.remove('b')\n")
+
+        assert "Delete a" in [update.get("title") for update in updates]
+        assert not (tmp_path / "a").exists()
+        assert "has changed since it was read" in str(refused["error"])
+        assert (tmp_path / "b").read_text() == "mine"
+
     def test_it_shows_in_the_open_call_and_what_was_shown_to_ask_is_not_shown_twice(self, local, tmp_path):
         client, session = local
         (tmp_path / "a").write_text("old")

@@ -25,7 +25,7 @@ from coupler.agent.session import configuration_of, pack_state, unpack_state
 from coupler.agent.turn import COMPACTION, NOTICES, compaction_text, notice_text
 from coupler.events import Compaction, Content, Info, Notice, Options, Text, Thought, ToolUpdate, Usage
 from coupler.events import Mode as ModeChange
-from coupler.events.records import STOP, TOOL, UserMessage
+from coupler.events.records import HIDDEN, STOP, TOOL, UserMessage, hidden_turns
 from coupler.schema.decoding import DecodingError, decode
 from coupler.schema.v1 import ListSessionsResponse, SessionInfo
 from coupler.store.database import now
@@ -149,6 +149,11 @@ class Archive:
         """The ids of all tool calls that the session ever had."""
         with _told_to_clients():
             return await self._store.keys(id, TOOL)
+
+    async def hidden_turns(self, id: str) -> frozenset[int]:
+        """The turns of a session that its user has taken back."""
+        with _told_to_clients():
+            return hidden_turns(await self._store.keys(id, HIDDEN))
 
     async def entries(self, id: str, after: int) -> list[JournalEntry]:
         """The next entries of a session, at least one if there are any."""
@@ -280,7 +285,7 @@ def _listed(record: SessionRecord) -> SessionInfo:
 
 async def replay(session: Session, archive: Archive) -> None:
     """Send a session's history to its client again, before its `session/load` is answered."""
-    history = HistoryReplay()
+    history = HistoryReplay(await archive.hidden_turns(session.id))
     last = 0
     while entries := await archive.entries(session.id, after=last):
         last = entries[-1].seq

@@ -330,6 +330,9 @@ class BlockingFiles(BlockingProxy):
     def write(self, path: str | os.PathLike[str], text: str, *, overwrite: bool = False) -> None:
         self._wait(self._files.write(path, text, overwrite=overwrite))
 
+    def remove(self, path: str | os.PathLike[str]) -> None:
+        self._wait(self._files.remove(path))
+
     def exists(self, path: str | os.PathLike[str]) -> bool:
         return self._wait(self._files.exists(path))
 

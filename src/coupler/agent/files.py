@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextvars import ContextVar
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
@@ -63,6 +64,18 @@ UNEXPLAINED = ("", "internal error")
 _writing: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
 
 
+class WrittenFile(NamedTuple):
+    """A file that was written, with its text before, None if there was none, and after."""
+
+    path: str
+    before: str | None
+    after: str
+
+
+written_files: ContextVar[list[WrittenFile] | None] = ContextVar("written_files", default=None)
+"""Collects what the running code writes, for whoever may have to take it back."""
+
+
 class Files:
     """Reads and writes files for a turn. Paths may be relative to the session's directory."""
 
@@ -96,6 +109,10 @@ class Files:
         has changed since then is left alone: FileChangedError.
         """
         await self._own(self._write(path, plain_text(text, "a file's new text"), overwrite))
+
+    async def remove(self, path: str | os.PathLike[str]) -> None:
+        """Delete a file; one that has changed since the session saw it is left alone: FileChangedError."""
+        await self._own(self._remove(path))
 
     async def exists(self, path: str | os.PathLike[str]) -> bool:
         """Return whether there is such a file or directory, or an unsaved text in the editor."""
@@ -151,7 +168,23 @@ class Files:
                 self._check_known(place, before, saved, overwrite)
                 await self._put(place, text, content, before)
                 self._known.note(place.real, self._comparable(text), saved)
+                if (written := written_files.get()) is not None:
+                    written.append(WrittenFile(place.shown, before, text))
                 await self._show_change(call, place, before, text)
+
+    async def _remove(self, path: str | os.PathLike[str]) -> None:
+        place = await self._find(path)
+        async with writing(place.real), self._in_call("Delete", "delete", place):
+            before = await self._text_if_there(place)
+            on_disk = await self._disk_text_if_there(place)
+            self._check_known(place, before, await self._saved(place), overwrite=True)
+            if on_disk is None or not _same_lines(on_disk, before):
+                message = (
+                    f"{place.shown!r} has changes in the editor that are not saved: have them saved first"
+                )
+                raise FileChangedError(message)
+            await asyncio.to_thread(files.remove, place, on_disk.encode(), self._condition())
+            self._known.forget(place.real)
 
     async def _exists(self, path: str | os.PathLike[str]) -> bool:
         place = await self._find(path)

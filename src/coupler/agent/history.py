@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
@@ -38,9 +38,11 @@ from coupler.events.records import (
     USER,
     RecordedEvent,
     TurnEnd,
+    TurnsHidden,
     UserMessage,
     end_record,
     from_record,
+    hidden_record,
     text_piece,
     to_record,
 )
@@ -163,6 +165,15 @@ class EventJournal:
             self._journal.take_back_turn(USER)
             raise
 
+    @property
+    def turn(self) -> int:
+        """The number of the turn that is journaled; 0 before the first."""
+        return self._journal.turn
+
+    def change_hidden(self, change: TurnsHidden) -> None:
+        """Journal which turns are not replayed any more, or are again."""
+        self._journal.add(*hidden_record(self.turn, change))
+
     def end_turn(self, end: TurnEnd, state: Any, done: Callable[[RpcError | None], None]) -> None:
         """Make the turn's end and the agent's state durable, then call `done`.
 
@@ -235,16 +246,19 @@ class HistoryReplay:
 
     Messages come as they were said, tool calls once and in their final state, and of plans the last. A turn
     that has no end was cut off by a crash: what it left open is shown as failed. Dialogs and notices were for
-    that moment only. Of output it holds what is shown.
+    that moment only. Of output it holds what is shown. Turns that the user has taken back are left out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: Container[int] = ()) -> None:
+        self._hidden = hidden
         self.plan: Plan | None = None
         self._number: int | None = None
         self._turn = _ReplayedTurn()
 
     def take(self, entry: JournalEntry) -> Iterator[ReplayedEvent]:
         """Take the next entry; yields the events of the turn before it if this one begins another."""
+        if entry.turn in self._hidden:
+            return
         if entry.turn != self._number:
             yield from self.rest()
             self._number = entry.turn
@@ -268,7 +282,7 @@ class _ReplayedTurn:
         self._compactions: dict[str, Compaction] = {}
         self._order: list[ReplayedEvent | str] = []
 
-    def add(self, event: RecordedEvent | UserMessage | TurnEnd) -> None:
+    def add(self, event: RecordedEvent | UserMessage | TurnEnd | TurnsHidden) -> None:
         match event:
             case ToolUpdate(id=id):
                 call, shown = self._calls.get(id) or self._begin(id)
@@ -409,6 +423,8 @@ class _TranscriptBuilder:
                 self.prompt += blocks
             case TurnEnd() as end:
                 self.end = end
+            case TurnsHidden():
+                pass  # a transcript has all that happened
             case ToolUpdate() as update:
                 self._update(entry.at, update)
             case ToolOutput() as output:
@@ -470,7 +486,7 @@ def _whole(pieces: list[str | ToolCallContent]) -> Iterator[ToolCallContent]:
         yield text_content("".join(texts))
 
 
-def _read(entry: JournalEntry) -> RecordedEvent | UserMessage | TurnEnd | UnreadableEntry:
+def _read(entry: JournalEntry) -> RecordedEvent | UserMessage | TurnEnd | TurnsHidden | UnreadableEntry:
     try:
         event = from_record(entry.kind, entry.key, entry.body)
     except (RecursionError, ValueError):

@@ -38,7 +38,7 @@ from coupler.agent.output import Outlet, SessionRedactor
 from coupler.agent.turn import Prompting, Turn
 from coupler.events import Commands, Info, Options
 from coupler.events import Mode as ModeChange
-from coupler.events.records import TurnEnd
+from coupler.events.records import TurnEnd, TurnsHidden
 from coupler.events.v1_codec import EmittedEvent
 from coupler.schema import v1
 from coupler.schema.base import Unknown
@@ -402,6 +402,16 @@ class Session:
         """Wait until everything that happened so far is durable."""
         if self.outlet.journal is not None:
             await self.outlet.journal.until_stored()
+
+    @property
+    def turn_number(self) -> int | None:
+        """The number of the turn that runs or has ended last; None if the session is not journaled."""
+        return None if self.outlet.journal is None else self.outlet.journal.turn
+
+    def change_hidden_turns(self, *, hidden: Iterable[int] = (), shown: Iterable[int] = ()) -> None:
+        """Leave turns out when the session is replayed, or have them replayed again."""
+        if self.outlet.journal is not None:
+            self.outlet.journal.change_hidden(TurnsHidden(tuple(hidden), tuple(shown)))
 
     def end_turn(self, end: TurnEnd, done: Callable[[RpcError | None], None]) -> None:
         """Make the turn's end durable, then call `done`: nothing that was answered may be lost."""

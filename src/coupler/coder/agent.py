@@ -249,10 +249,12 @@ class AgentBuild:
         import_extra("langchain", extra="coder", feature="The coder")
         from coupler.coder.compaction import COMMAND
         from coupler.coder.skills import Skills
+        from coupler.coder.undo import REDO, UNDO
 
+        own = [COMMAND, UNDO, REDO]
         skills = Skills(self._resources.session, self.setup.profile.skills)
         await in_thread(skills.look)
-        self._offer([COMMAND, *skills.commands(taken=(COMMAND.name,))])
+        self._offer([*own, *skills.commands(taken=[command.name for command in own])])
         return skills
 
     async def _make(self) -> GraphAgent:
@@ -285,7 +287,8 @@ class SessionResources:
 
     def remember(self) -> None:
         """Store digests of the files that were seen, for when the session goes on in another process."""
-        if files := self.session.known_files.saved(MOST_FILES):
+        files = self.session.known_files.saved(MOST_FILES)
+        if files != (state_value(self.session, FILES_KEY) or {}):
             set_state_value(self.session, FILES_KEY, files)
 
     async def close(self) -> None:

@@ -35,6 +35,7 @@ from coupler.coder.tools.questions import ask_tools, plan_tools
 from coupler.coder.tools.shell import shell_tools
 from coupler.coder.tools.web import fetch_tools
 from coupler.coder.turn_limits import TurnLimits
+from coupler.coder.undo import UndoMiddleware
 from coupler.langchain.editor_tools.tools import file_tools
 from coupler.langchain.messages import DisplayOptions
 from coupler.langchain.middleware import M, with_text
@@ -114,7 +115,7 @@ class _Assembly:
         delegating = delegate_tools(self._for_sub_agent, session, self._setup.profile)
         tools = [*self._tools(), *talking, *delegating]
         news = JobNews(self._resources.jobs)
-        own = [SkillCommands(self._skills), news, acp.plan(), acp.models(self._models)]
+        own = [UndoMiddleware(), SkillCommands(self._skills), news, acp.plan(), acp.models(self._models)]
         return self._made(self._setup.profile, self._models, tools, own)
 
     def _for_sub_agent(self, sub_agent: SubAgent) -> Graph:

@@ -192,8 +192,8 @@ class SkillCommands(AgentMiddleware[Any, Any, Any]):
         text = f"{COMMAND_LEAD}\n\n{body.replace(ARGUMENTS, typed.arguments.strip())}"
         content: Any = prompt.content
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        whole = HumanMessage([*blocks, {"type": "text", "text": text}], id=prompt.id)
-        return {"messages": [whole]}
+        whole = [*blocks, {"type": "text", "text": text}]
+        return {"messages": [prompt.model_copy(update={"content": whole})]}
 
 
 async def skill_text(skill: Skill, reader: InstructionReader) -> str:

@@ -6,6 +6,7 @@ JSON. What the user sent is kept byte for byte, because it is replayed as it was
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,6 +32,7 @@ THOUGHT = "thought"
 OUTPUT = "output"
 USER = "user"
 STOP = "stop"
+HIDDEN = "hidden"
 TOOL = "tool"
 
 JOINED = frozenset({TEXT, THOUGHT, OUTPUT})
@@ -59,6 +61,13 @@ class TurnEnd(Struct, frozen=True):
     error: str | None = None
 
 
+class TurnsHidden(Struct, frozen=True):
+    """Turns that the user has taken back, which are not replayed, or has asked for again."""
+
+    hidden: tuple[int, ...] = ()
+    shown: tuple[int, ...] = ()
+
+
 RecordedEvent = (
     Text | Thought | Content | Plan | ToolUpdate | ToolOutput | Notice | Compaction | CompactionSummary
 )
@@ -75,6 +84,7 @@ _KINDS: dict[type, str] = {
 _TYPES: dict[str, type[Struct]] = {
     **{kind: event for event, kind in _KINDS.items()},
     STOP: TurnEnd,
+    HIDDEN: TurnsHidden,
 }
 
 
@@ -100,6 +110,21 @@ def end_record(end: TurnEnd) -> StoredEvent:
     return StoredEvent(STOP, "", msgspec.json.encode(end))
 
 
+def hidden_record(number: int, change: TurnsHidden) -> StoredEvent:
+    """Convert a change of what is replayed, made in a turn; its key has all of it, for `hidden_turns`."""
+    hidden, shown = (",".join(map(str, turns)) for turns in (change.hidden, change.shown))
+    return StoredEvent(HIDDEN, f"{number}/{hidden}/{shown}", encode(change))
+
+
+def hidden_turns(keys: Iterable[str]) -> frozenset[int]:
+    """Return the turns that are hidden, by the keys of all changes."""
+    hidden: set[int] = set()
+    changes = [[[int(each) for each in part.split(",") if each] for part in key.split("/")] for key in keys]
+    for _, gone, back in sorted(changes):
+        hidden = hidden.union(gone).difference(back)
+    return frozenset(hidden)
+
+
 def _key(event: Any) -> str:
     for name in ("id", "message_id"):
         value = getattr(event, name, UNSET)
@@ -108,7 +133,9 @@ def _key(event: Any) -> str:
     return ""
 
 
-def from_record(kind: str, key: str, body: bytes) -> RecordedEvent | UserMessage | TurnEnd | None:
+def from_record(
+    kind: str, key: str, body: bytes
+) -> RecordedEvent | UserMessage | TurnEnd | TurnsHidden | None:
     """Convert a record back; None for what a newer version wrote, or a broken disk."""
     try:
         if kind in JOINED:

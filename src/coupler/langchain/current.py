@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +19,7 @@ from coupler.events import Notice, Thought
 from coupler.langchain.plan import PlanBoard
 
 if TYPE_CHECKING:
+    from langchain_core.messages import BaseMessage
     from langchain_core.tools import BaseTool
 
     from coupler.agent.elicitation import Answer
@@ -100,6 +101,8 @@ class Current:
         """The ids of interrupts whose questions the user has left without an answer."""
         self.when_retried: Callable[[float | None, BaseException | None, str], None] | None = None
         """Called when a model is asked again: after so many seconds, because of an error, with a remark."""
+        self.when_restored: Callable[[Iterable[BaseMessage]], None] | None = None
+        """Called with messages of before that come back into the conversation: they are not said again."""
         self.loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._asked_in_vain: threading.Event | None = None

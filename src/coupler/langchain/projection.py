@@ -280,6 +280,7 @@ class TurnProjection:
         """The last error of a model."""
         self._current = current
         current.when_retried = self.retry_model
+        current.when_restored = self.know
         self._calls = current.calls
         self._turn = current.turn
         self._look = look

@@ -182,6 +182,18 @@ def overwrite(path: SessionPath, content: bytes, may_go_on: Callable[[], bool]) 
                 os.unlink(temporary, dir_fd=parent)
 
 
+def remove(path: SessionPath, expected: bytes, may_go_on: Callable[[], bool]) -> None:
+    """Delete a file that holds `expected`; `may_go_on` is asked last."""
+    with _explained(path), _parent(path) as parent:
+        before = _status_if_unchanged(parent, path, expected)
+        with _putting:
+            if not may_go_on():
+                raise InterruptedError(f"{path.shown!r} was not deleted: the turn was cancelled")
+            assert before is not None, "a file that is expected and missing is an error"
+            _check_unchanged(parent, path, expected, before)
+            os.unlink(_name(parent, path), dir_fd=parent)
+
+
 def decode_text(content: bytes, place: SessionPath, advice: str) -> str:
     """A file's bytes as text; `advice` tells the user what to do with a file that is not text."""
     try:
