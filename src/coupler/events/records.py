@@ -6,6 +6,7 @@ JSON. What the user sent is kept byte for byte, because it is replayed as it was
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -34,6 +35,9 @@ USER = "user"
 STOP = "stop"
 HIDDEN = "hidden"
 TOOL = "tool"
+
+_HIDDEN_KEY = re.compile(r"\d+/[\d,]*/[\d,]*")
+"""Keys of changes of what is replayed: the turn of the change, turns that it hides, turns that it shows."""
 
 JOINED = frozenset({TEXT, THOUGHT, OUTPUT})
 """Kinds whose bodies are text; neighbours with one key are pieces of one."""
@@ -119,7 +123,8 @@ def hidden_record(number: int, change: TurnsHidden) -> StoredEvent:
 def hidden_turns(keys: Iterable[str]) -> frozenset[int]:
     """Return the turns that are hidden, by the keys of all changes."""
     hidden: set[int] = set()
-    changes = [[[int(each) for each in part.split(",") if each] for part in key.split("/")] for key in keys]
+    known = (key for key in keys if _HIDDEN_KEY.fullmatch(key))  # any other is a newer version's
+    changes = [[[int(each) for each in part.split(",") if each] for part in key.split("/")] for key in known]
     for _, gone, back in sorted(changes):
         hidden = hidden.union(gone).difference(back)
     return frozenset(hidden)
