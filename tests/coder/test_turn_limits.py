@@ -45,6 +45,16 @@ def test_the_same_command_with_another_result_is_no_loop(coder: Coder, project: 
     assert editor.prompt("Go").reason == "end_turn"
 
 
+def test_a_long_result_that_is_kept_in_another_file_each_time_is_the_same(
+    coder: Coder, project: Path
+) -> None:
+    command = use("run_command", command="seq 1 20000")
+    editor = coder(project, [command] * 4)
+    editor.set_mode("agentic")
+
+    assert editor.prompt("Go").reason == "max_turn_requests"
+
+
 def test_several_calls_together_are_a_loop_as_well(coder: Coder, project: Path) -> None:
     write(project, {"a.py": "one\n"})
     both = (use("read_file", path="a.py"), use("list_directory"))

@@ -147,7 +147,9 @@ class _Assembly:
         model = next(iter(models.values()))
         middleware = [
             # Sees the results of tools as they are stored.
-            TurnLimits(profile.max_model_calls or self._setup.max_model_calls),
+            TurnLimits(
+                profile.max_model_calls or self._setup.max_model_calls, self._resources.outputs.directory
+            ),
             HooksMiddleware(profile.hooks),
             *own,
             TodoListMiddleware(),

@@ -6,8 +6,10 @@ is judged in the same way.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain.agents.middleware.types import AgentMiddleware, hook_config
@@ -37,11 +39,15 @@ NOT_MADE = "The call was not made: the same one has had the same result {times} 
 
 
 class TurnLimits(AgentMiddleware[Any, Any, Any]):
-    """Ends a turn after the same call too many times in a row, or after too many model calls."""
+    """Ends a turn after the same call too many times in a row, or after too many model calls.
 
-    def __init__(self, most_calls: int) -> None:
+    `outputs` is where long results are kept, each in a file of its own: its name makes no new result.
+    """
+
+    def __init__(self, most_calls: int, outputs: Path) -> None:
         super().__init__()
         self._most_calls = most_calls
+        self._output_file = re.compile(rf"{re.escape(str(outputs))}\S*?\.txt")
 
     @hook_config(can_jump_to=["end"])
     async def abefore_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
@@ -91,10 +97,14 @@ class TurnLimits(AgentMiddleware[Any, Any, Any]):
             return result
         places = [call["id"] for call in steps[-1].message.tool_calls]
         at = places.index(result.tool_call_id) if result.tool_call_id in places else -1
-        if at < 0 or any(step.result(at) != result.content for step in steps[:-1]):
+        now = self._comparable(result.content)
+        if at < 0 or any(self._comparable(step.result(at)) != now for step in steps[:-1]):
             return result
         told = with_text(result, NOTE.format(times=MOST_REPEATS))
         return told.model_copy(update={"response_metadata": {**told.response_metadata, REPEATED_KEY: True}})
+
+    def _comparable(self, content: Any) -> str:
+        return self._output_file.sub("", str(content))
 
 
 def _end(sentence: str, before: Sequence[ToolMessage] = ()) -> dict[str, Any]:
