@@ -457,6 +457,10 @@ class TestBadServers:
         kind, message = edit(plain()).fails("await turn.mcp.call('plain', 'large')")
         assert (kind, message.rpartition(": ")[2]) == ("lost", "it sent a message of more than 10 MiB")
 
+    def test_a_message_of_too_many_values_is_refused(self, edit):
+        kind, message = edit(plain()).fails("await turn.mcp.call('plain', 'crowded')")
+        assert (kind, "the JSON has more than 250000 values" in message) == ("lost", True)
+
     @pytest.mark.parametrize(
         ("tool", "reason"),
         [("nothing", "no tool nothing"), ("wrong", "its answer is not what MCP prescribes")],

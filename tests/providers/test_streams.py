@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, to_builtins
 
 from coupler.events import Notice, Plan, Text, Thought, ToolOutput, ToolUpdate, Usage
-from coupler.providers.streams import LooseObject
+from coupler.providers.streams import LooseObject, parse_object
 from coupler.schema.v1 import Diff
 from providers.rendering import PARSERS, rendered, rendered_outcome
 from providers.stub import STREAMS, Stub, lines_of
@@ -29,6 +29,11 @@ AGENTS = {
     "copilot": "Copilot",
     "opencode": "OpenCode",
 }
+
+
+def test_a_line_of_very_many_values_is_not_read() -> None:
+    assert parse_object(b'{"a":[' + b"1," * 200_000 + b"1]}") is not None
+    assert parse_object(b'{"a":[' + b"1," * 300_000 + b"1]}") is None
 
 
 def provider_of(name: str) -> str:

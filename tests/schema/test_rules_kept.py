@@ -488,8 +488,8 @@ def test_every_dropped_item_is_a_warning_and_every_default_a_debug_line(
     damaged = new_session(mcpServers=[7, {"name": "x"}], additionalDirectories=None, _meta=1)
     read(v1.NewSessionRequest, damaged, role)
     assert [(line.levelname, line.getMessage()) for line in caplog.records] == [
-        ("WARNING", "mcpServers[0]: expected an object, got a number; the item is dropped"),
-        ("WARNING", "mcpServers[1].command: is required; the item is dropped"),
         ("DEBUG", "additionalDirectories: got null; the default is used"),
         ("DEBUG", "_meta: expected an object, got a number; the default is used"),
+        ("WARNING", "mcpServers[0]: expected an object, got a number; the item is dropped"),
+        ("WARNING", "mcpServers[1].command: is required; the item is dropped"),
     ]

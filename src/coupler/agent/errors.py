@@ -14,6 +14,9 @@ from coupler.wire.messages import ErrorReason, RpcError
 
 NOT_INITIALIZED = ErrorReason("not_initialized", -32600, "Something was called before `initialize`.")
 ALREADY_INITIALIZED = ErrorReason("already_initialized", -32600, "`initialize` was called a second time.")
+TOO_MANY_SESSIONS = ErrorReason(
+    "too_many_sessions", -32600, "The client has too many sessions open; close some."
+)
 SESSION_BUSY = ErrorReason("session_busy", -32600, "The session has a running turn; cancel it or wait.")
 SESSION_HELD = ErrorReason(
     "session_held", -32600, "Another process has the session open; `data.pid` names it."
@@ -53,6 +56,7 @@ REASONS = (
     *wire.REASONS,
     NOT_INITIALIZED,
     ALREADY_INITIALIZED,
+    TOO_MANY_SESSIONS,
     SESSION_BUSY,
     SESSION_HELD,
     UNKNOWN_SESSION,

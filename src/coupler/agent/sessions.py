@@ -19,6 +19,7 @@ from coupler.agent.editor import Editor
 from coupler.agent.errors import (
     SHUTTING_DOWN,
     TARGET_FAILED,
+    TOO_MANY_SESSIONS,
     agent_failed,
     describe_making,
     session_busy,
@@ -51,6 +52,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coupler.agent")
 
+MAX_MCP_SERVERS = 256
+"""MCP servers that a client may give a session: each may become a process."""
+
+MAX_DIRECTORIES = 1000
+"""Additional directories that a client may give a session: each is looked at."""
+
+MAX_OPEN_SESSIONS = 5000
+"""Sessions that a client may have open at once."""
+
 SetupRequest = v1.NewSessionRequest | v1.LoadSessionRequest | v1.ResumeSessionRequest | ForkSessionRequest
 
 
@@ -81,6 +91,7 @@ class Sessions:
 
     async def new(self, place: SessionParams, editor: Editor) -> Session:
         """Begin a session."""
+        self._refuse_too_many()
         factory = await self._ready_factory()
         session = Session(_new_id(), place, editor, self._peer)
         await self._give_agent(session, factory)
@@ -102,6 +113,7 @@ class Sessions:
 
     async def announce(self, place: SessionParams, editor: Editor, cached: CachedSessionAnswer) -> Session:
         """Begin a session before its agent is loaded: it is stored, and `complete` gives it the agent."""
+        self._refuse_too_many()
         self._open_archive(cached.store, cached.identity)
         session = Session(_new_id(), place, editor, self._peer)
         if self._archive is not None:
@@ -202,6 +214,11 @@ class Sessions:
         if self._archive is not None:
             self._archive.close()
 
+    def _refuse_too_many(self) -> None:
+        if len(self._open) + len(self._coming) >= MAX_OPEN_SESSIONS:
+            message = f"{MAX_OPEN_SESSIONS} sessions are open on this connection: close some first"
+            raise RpcError.because(TOO_MANY_SESSIONS, message)
+
     async def _factory(self) -> AgentFactory:
         """Return the agent's factory as soon as it is loaded, and open the archive of its sessions."""
         factory = await self._load_factory()
@@ -229,6 +246,7 @@ class Sessions:
         return factory
 
     async def _take_up(self, id: str, place: SessionParams, editor: Editor, factory: AgentFactory) -> Session:
+        self._refuse_too_many()
         if self._archive is None:
             raise unknown_session(id)
         try:
@@ -567,12 +585,16 @@ def _left_out(request: Request, params: SetupRequest) -> tuple[str, ...]:
         return ()
     from coupler.schema.lenient import dropped_items
 
-    problems = dropped_items(type(params), given)
-    return tuple(f"An MCP server of this session is left out: {problem}" for problem in problems)
+    problems, untold = dropped_items(type(params), given)
+    told = [f"An MCP server of this session is left out: {problem}" for problem in problems]
+    return (*told, f"{untold} more MCP servers of this session are left out.") if untold else tuple(told)
 
 
 def _reachable(servers: Sequence[v1.McpServer]) -> tuple[v1.McpServer, ...]:
-    """Return the MCP servers; raises if one is of a kind that was not advertised."""
+    """Return the MCP servers; raises if there are too many, or one is of a kind that was not advertised."""
+    if len(servers) > MAX_MCP_SERVERS:
+        problem = f"mcpServers: expected at most {MAX_MCP_SERVERS} servers, got {len(servers)}"
+        refuse_param("mcpServers", problem)
     for index, server in enumerate(servers):
         if isinstance(server, v1.McpServerHttp | v1.McpServerSse):
             from coupler.mcp.package import is_installed
@@ -605,6 +627,9 @@ def check_additional_directories(directories: Sequence[str] | UnsetType) -> tupl
     """Check and normalize the additional directories of a session."""
     if directories is UNSET:
         return ()
+    if len(directories) > MAX_DIRECTORIES:
+        problem = f"expected at most {MAX_DIRECTORIES} directories, got {len(directories)}"
+        refuse_param("additionalDirectories", f"additionalDirectories: {problem}")
     return tuple(
         _checked(f"additionalDirectories[{index}]", directory) for index, directory in enumerate(directories)
     )

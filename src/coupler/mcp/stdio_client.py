@@ -25,7 +25,7 @@ from coupler.runtime.environment import Environment
 from coupler.runtime.process import Child
 from coupler.schema.v1 import McpServerStdio
 from coupler.wire.frames import FrameBuffer, Oversized
-from coupler.wire.messages import replace_lone_surrogates
+from coupler.wire.messages import replace_lone_surrogates, structure_problem
 
 log = logging.getLogger("coupler.mcp")
 
@@ -102,7 +102,7 @@ class StdioServer:
         try:
             while self._complaint is None and (chunk := await pipes.read()):
                 for frame in frames.feed(chunk):
-                    message = _parsed(frame)
+                    message = None if self._is_refused(frame) else _parsed(frame)
                     if message is not None:
                         await received.send(message)
                         continue
@@ -112,10 +112,18 @@ class StdioServer:
             await received.aclose()
             self._ended.set()
 
-    def _complain(self, frame: bytes | Oversized, count: int) -> None:
+    def _is_refused(self, frame: bytes | Oversized) -> bool:
+        """Tell whether a message is too large to be read; the server that sent it is given up."""
         if isinstance(frame, Oversized):
             self._complaint = "it sent a message of more than 10 MiB"
-        elif count > MOST_GARBAGE:
+        elif frame.startswith(b"{") and (problem := structure_problem(frame)) is not None:
+            self._complaint = f"it sent a message that is refused: {problem.message}"
+        return self._complaint is not None
+
+    def _complain(self, frame: bytes | Oversized, count: int) -> None:
+        if isinstance(frame, Oversized) or self._complaint is not None:
+            return
+        if count > MOST_GARBAGE:
             self._complaint = "it writes to stdout what is no message"
         elif count == 1:
             text = printable(frame.decode("utf-8", "replace"))

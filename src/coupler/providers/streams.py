@@ -18,6 +18,7 @@ from coupler.agent.errors import TurnFailedError
 from coupler.events import Notice, Plan, Text, Thought, ToolOutput, ToolUpdate, Usage
 from coupler.runtime.process import last_lines
 from coupler.schema.v1 import Content, Diff, PlanEntry, TextContent, ToolCallLocation, ToolKind
+from coupler.wire.messages import structure_problem
 
 MOST_TOKENS = 2**53
 
@@ -121,6 +122,8 @@ def parse_text(text: str) -> Any:
 
 
 def _parsed(line: bytes) -> Any:
+    if structure_problem(line) is not None:
+        return None
     try:
         return msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -27,6 +27,9 @@ _JSON_WORDS: dict[type, str] = {
 }
 _SHOWN = 60
 
+MAX_ITEMS = 10_000
+"""Items of a list, and members of a map, in the typed part of a message."""
+
 
 class Message(Struct, frozen=True, rename="camel"):
     """The base of all types: snake_case here, camelCase on the wire."""
@@ -113,6 +116,10 @@ class DecodingError(ValueError):
         return cls(path, f'expected one of {choices}, got "{shown}"')
 
     @classmethod
+    def too_many(cls, count: int, path: str) -> DecodingError:
+        return cls(path, f"expected at most {MAX_ITEMS} items, got {count}")
+
+    @classmethod
     def missing(cls, path: str) -> DecodingError:
         return cls(path, "is required")
 
@@ -122,4 +129,6 @@ class DecodingError(ValueError):
 
 
 def join_path(path: str, name: str) -> str:
+    if len(name) > _SHOWN:  # a key that a peer has chosen
+        name = f"{name[:_SHOWN]}…"
     return f"{path}.{name}" if path and name else path or name

@@ -1,7 +1,7 @@
 """Decodes JSON into typed messages: strictly if it can be done, else by ACP's rules of leniency.
 
-Nearly every message passes the strict decoder, in about a microsecond. What does not is read again by
-`coupler.schema.lenient`, which is imported only then.
+Nearly every message passes the strict decoder, in about a microsecond. What does not, and what is so long
+that its lists have to be counted, is read by `coupler.schema.lenient`, which is imported only then.
 
 msgspec picks a variant of a union by its tag and refuses an untagged Struct beside tagged ones. Unions with
 untagged or open variants are mixin classes instead, and `_CHOOSERS` picks their Struct. A known tag binds:
@@ -18,7 +18,7 @@ from msgspec.json import Decoder
 from msgspec.json import decode as decode_plain
 
 from coupler.schema import unstable, v1
-from coupler.schema.base import DecodingError, Unknown
+from coupler.schema.base import MAX_ITEMS, DecodingError, Unknown
 
 __all__ = ["DecodingError", "Role", "decode"]
 
@@ -39,13 +39,20 @@ def decode(kind: type[T], raw: bytes | Raw, role: Role) -> T:
     An agent is strict where the schema is. A client keeps what a newer agent may send: unknown strings of an
     enumeration stay as they are, unknown variants become `Unknown`.
     """
-    try:
-        return cast(T, _decoders[kind](raw))
-    except _FAILURES:
-        pass  # read again below, so that the error raised there has no second one in its context
+    if not _may_have_long_lists(raw):
+        try:
+            return cast(T, _decoders[kind](raw))
+        except _FAILURES:
+            pass  # read again below, so that the error raised there has no second one in its context
     from coupler.schema.lenient import read_leniently
 
     return read_leniently(kind, _parse(raw), role)
+
+
+def _may_have_long_lists(raw: bytes | Raw) -> bool:
+    """Tell whether the lenient reader is needed, which counts items and bounds the work."""
+    written = memoryview(raw)
+    return len(written) > 2 * MAX_ITEMS and bytes(written).count(b",") >= MAX_ITEMS
 
 
 def _parse(raw: bytes | Raw) -> Any:

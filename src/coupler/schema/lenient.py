@@ -2,7 +2,8 @@
 
 One walk over the types applies the schema's markers (`coupler.schema.markers`) and the overrides below. It
 works from the inside out: a bad leaf that may be replaced leaves its siblings alone. Whatever is replaced or
-dropped is logged.
+dropped is logged. The walk is many times slower than the strict decoder, so that it is bounded: a list has
+at most `MAX_ITEMS` items, and a message at most `MAX_READS` values that have a type.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from coupler.schema.base import (
     DEFAULT_ON_ERROR,
     DEFAULT_ON_NULL,
     KEEP_UNKNOWN_STRING,
+    MAX_ITEMS,
     SKIP_INVALID_ITEMS,
     STRICT,
     DecodingError,
@@ -42,6 +44,12 @@ OVERRIDES = {
     ("StringPropertySchema", "format"): KEEP_UNKNOWN_STRING,
 }
 
+MAX_READS = 100_000
+"""Values of a message that are read one by one; one with more is refused."""
+
+MAX_PROBLEMS = 10
+"""Dropped items of a message that are told one by one; of the others it is said how many they are."""
+
 _INT64 = 2**63 - 1
 _UINT64 = 2**64 - 1
 
@@ -51,14 +59,21 @@ def read_leniently(kind: type[T], value: object, role: Literal["agent", "client"
     described = _describe(cast(Hashable, kind))
     if value is None and isinstance(described, inspect.StructType):
         value = None if any(field.required for field in described.fields) else {}
-    return cast(T, _Reader(open_world=role == "client").read(described, value, "", STRICT))
+    reader = _Reader(open_world=role == "client")
+    try:
+        return cast(T, reader.read_whole(described, value))
+    finally:
+        for problem in reader.problems:
+            log.warning("%s; the item is dropped", problem)
+        if reader.untold:
+            log.warning("%d more items of the same message are dropped", reader.untold)
 
 
-def dropped_items(kind: type[Any], value: object) -> list[str]:
-    """Return why items of what an agent has read as `kind` were dropped, a sentence each."""
+def dropped_items(kind: type[Any], value: object) -> tuple[list[str], int]:
+    """Return why items of what an agent has read as `kind` were dropped, and how many more were."""
     reader = _Reader(open_world=False)
-    reader.read(_describe(cast(Hashable, kind)), value, "", STRICT)
-    return reader.dropped
+    reader.read_whole(_describe(cast(Hashable, kind)), value)
+    return reader.problems, reader.untold
 
 
 @cache
@@ -77,15 +92,32 @@ def _leniency(struct: type, name: str) -> Leniency:
     return STRICT
 
 
+class _TooManyReads(Exception):  # noqa: N818
+    """The message has too many values; no rule of leniency applies to that."""
+
+
 class _Reader:
     """Reads plain JSON data as a type; in an open world, what a newer peer may send is kept."""
 
     def __init__(self, *, open_world: bool) -> None:
         self._open_world = open_world
-        self.dropped: list[str] = []
-        """Why items of lists were dropped."""
+        self._reads = 0
+        self.problems: list[str] = []
+        """Why items of lists were dropped; those beyond MAX_PROBLEMS are counted only."""
+        self.untold = 0
+
+    def read_whole(self, kind: inspect.Type, value: Any) -> Any:
+        """Read a whole message; raises DecodingError, also if it has too many values."""
+        try:
+            return self.read(kind, value, "", STRICT)
+        except _TooManyReads:
+            message = f"more than {MAX_READS} values would have to be read one by one: send less at once"
+            raise DecodingError("", message) from None
 
     def read(self, kind: inspect.Type, value: Any, path: str, leniency: Leniency) -> Any:
+        self._reads += 1
+        if self._reads > MAX_READS:
+            raise _TooManyReads
         return _READ[type(kind)](self, kind, value, path, leniency)
 
     def _any(self, kind: inspect.AnyType, value: Any, path: str, leniency: Leniency) -> Any:
@@ -131,20 +163,36 @@ class _Reader:
     def _array(self, kind: inspect.ListType, value: Any, path: str, leniency: Leniency) -> list[Any]:
         if not isinstance(value, list):
             raise DecodingError.expected("an array", value, path)
+        if SKIP_INVALID_ITEMS in leniency:
+            return self._valid_items(kind, value, path)
+        if len(value) > MAX_ITEMS:
+            raise DecodingError.too_many(len(value), path)
+        return [
+            self.read(kind.item_type, item, f"{path}[{index}]", STRICT) for index, item in enumerate(value)
+        ]
+
+    def _valid_items(self, kind: inspect.ListType, value: list[Any], path: str) -> list[Any]:
         items = []
-        for index, item in enumerate(value):
+        for index, item in enumerate(value[:MAX_ITEMS]):
             try:
                 items.append(self.read(kind.item_type, item, f"{path}[{index}]", STRICT))
             except DecodingError as error:
-                if SKIP_INVALID_ITEMS not in leniency:
-                    raise
-                log.warning("%s; the item is dropped", error)
-                self.dropped.append(str(error))
+                self._drop(error)
+        if len(value) > MAX_ITEMS:
+            self._drop(DecodingError.too_many(len(value), path), len(value) - MAX_ITEMS)
         return items
+
+    def _drop(self, error: DecodingError, count: int = 1) -> None:
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(str(error))
+            count -= 1
+        self.untold += count
 
     def _map(self, kind: inspect.DictType, value: Any, path: str, leniency: Leniency) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise DecodingError.expected("an object", value, path)
+        if len(value) > MAX_ITEMS:
+            raise DecodingError.too_many(len(value), path)
         return {
             key: self.read(kind.value_type, item, join_path(path, key), STRICT) for key, item in value.items()
         }

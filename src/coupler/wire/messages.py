@@ -9,6 +9,7 @@ open.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple
@@ -20,6 +21,15 @@ from coupler.wire.frames import KEPT_BYTES, Frame, Oversized
 
 MAX_DEPTH = 200
 """Levels of nested objects and arrays; a deeper message is refused before anything recurses into it."""
+
+MAX_VALUES = 250_000
+"""JSON values in a message; one with more is refused before any of them is decoded."""
+
+MAX_REPAIRED_SURROGATES = 100_000
+"""Escaped surrogates in a line that is repaired because one of them has no partner."""
+
+MAX_ERROR_TEXT = 16 * 1024
+"""Characters of a text in an error that Coupler sends: what is quoted there may come from the peer."""
 
 ABSENT = Raw(b"")
 NULL = Raw(b"null")
@@ -56,28 +66,42 @@ class ErrorReason(NamedTuple):
 
 PARSE_ERROR = ErrorReason("parse_error", -32700, "The line is not JSON in UTF-8.")
 FRAME_TOO_LONG = ErrorReason("frame_too_long", -32600, "The line is longer than the limit and was dropped.")
+TOO_MANY_VALUES = ErrorReason("too_many_values", -32600, "The JSON has more values than the limit.")
 INVALID_REQUEST = ErrorReason("invalid_request", -32600, "The JSON is not a JSON-RPC 2.0 message.")
 BATCH_UNSUPPORTED = ErrorReason("batch_unsupported", -32600, "A batch was sent; messages go one a line.")
 METHOD_NOT_FOUND = ErrorReason("method_not_found", -32601, "The method is unknown or was not advertised.")
 INVALID_PARAMS = ErrorReason(
     "invalid_params", -32602, "The params do not fit the method; `data.path` names the field."
 )
+TOO_MANY_REQUESTS = ErrorReason(
+    "too_many_requests",
+    -32603,
+    "Too many requests wait for their answers; send it again when some have come.",
+)
 INTERNAL_ERROR = ErrorReason("internal_error", -32603, "Coupler itself failed; its log on stderr says where.")
 CANCELLED = ErrorReason("cancelled", -32800, "The request was cancelled by `$/cancel_request`.")
 TIMED_OUT = ErrorReason("timed_out", -32603, "The peer did not answer within the request's deadline.")
 CONNECTION_CLOSED = ErrorReason("connection_closed", -32603, "The connection ended before the answer came.")
+ANSWERS_UNREAD = ErrorReason(
+    "answers_unread",
+    -32603,
+    "The other side left too many answers unread for too long; the connection ended.",
+)
 
 REASONS = (
     PARSE_ERROR,
     FRAME_TOO_LONG,
+    TOO_MANY_VALUES,
     INVALID_REQUEST,
     BATCH_UNSUPPORTED,
     METHOD_NOT_FOUND,
     INVALID_PARAMS,
+    TOO_MANY_REQUESTS,
     INTERNAL_ERROR,
     CANCELLED,
     TIMED_OUT,
     CONNECTION_CLOSED,
+    ANSWERS_UNREAD,
 )
 
 
@@ -92,8 +116,9 @@ class RpcError(Exception):
 
     @classmethod
     def because(cls, reason: ErrorReason, message: str, **data: Any) -> RpcError:
-        """The error for a row of the table, with what else `data` should say."""
-        return cls(reason.code, message, {"reason": reason.name, **data})
+        """The error for a row of the table, with what else `data` should say; long texts are cut."""
+        told = {key: _cut(value) if isinstance(value, str) else value for key, value in data.items()}
+        return cls(reason.code, _cut(message), {"reason": reason.name, **told})
 
     @property
     def reason(self) -> str | None:
@@ -132,10 +157,11 @@ _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]:,]|[^\s{}\[
 _ID_AT_THE_END = re.compile(
     rb'[{,]\s*+"id"\s*+:\s*+("[^"\\]*+(?:\\.[^"\\]*+)*+"|-?\d++|null)\s*+\}\s*+\Z', re.DOTALL
 )
-_NO_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))
+_NO_STRUCTURE = bytes(set(range(256)) - set(b'[]{},"'))
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _DEPTH_CHANGE = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-_SCANNED = 256 * 1024
-"""Bytes of a broken line that are searched for its id, besides its last ones."""
+_SCANNED = 64 * 1024
+"""Bytes of a broken line that are searched for its id, besides its last ones; and of one step of a scan."""
 
 
 def parse(frame: Frame, limit: int) -> Envelope | Malformed:
@@ -143,9 +169,9 @@ def parse(frame: Frame, limit: int) -> Envelope | Malformed:
     if isinstance(frame, Oversized):
         message = f"the line is longer than {limit} bytes and was dropped"
         return _malformed(frame, RpcError.because(FRAME_TOO_LONG, message, limit=limit))
-    problem = _forbidden(frame)
+    problem = _encoding_problem(frame) or structure_problem(frame)
     if problem is not None:
-        return _malformed(frame, RpcError.because(PARSE_ERROR, problem))
+        return _malformed(frame, problem)
     try:
         envelope = _decoder.decode(frame)
     except _FAILURES:
@@ -172,12 +198,37 @@ def is_id(raw: Raw) -> bool:
     return text.isdigit() or text.startswith(b'"') or text == b"null" or _INTEGER.fullmatch(text) is not None
 
 
+def structure_problem(line: bytes) -> RpcError | None:
+    """Refuse a line that nests too deep or has too many values, before anything decodes it."""
+    # A short line can neither have so many values nor nest so deep, and nearly all lines are short.
+    if len(line) <= 2 * MAX_DEPTH:
+        return None
+    opened = line.count(b"[") + line.count(b"{")
+    may_be_long = len(line) > MAX_VALUES and opened + line.count(b",") > MAX_VALUES
+    if opened <= MAX_DEPTH and not may_be_long:
+        return None
+    brackets: list[bytes] = []
+    values = 1
+    for part in _structure(line):
+        # A value is the first one in its brackets, or has a comma before it.
+        values += part.count(b",") + part.count(b"[") + part.count(b"{")
+        if values > MAX_VALUES:
+            message = f"the JSON has more than {MAX_VALUES} values: send less at once"
+            return RpcError.because(TOO_MANY_VALUES, message, limit=MAX_VALUES)
+        brackets.append(part.translate(None, _NO_BRACKETS))
+    changes = memoryview(b"".join(brackets).translate(_DEPTH_CHANGE)).cast("b")
+    if max(accumulate(changes), default=0) > MAX_DEPTH:
+        return RpcError.because(PARSE_ERROR, f"the JSON nests deeper than {MAX_DEPTH} levels")
+    return None
+
+
 def replace_lone_surrogates(line: bytes) -> bytes:
     """The line with every `\\ud8xx` that has no partner as U+FFFD.
 
-    Node writes one when a stream cuts an emoji in two. The text is damaged, the message is not.
+    Node writes one when a stream cuts an emoji in two. The text is damaged, the message is not. A line with
+    very many of them is left as it is.
     """
-    if rb"\ud" not in line and rb"\uD" not in line:
+    if not 0 < line.count(rb"\ud") + line.count(rb"\uD") <= MAX_REPAIRED_SURROGATES:
         return line
     return _SURROGATE.sub(lambda match: match[0] if match[2] else match[1] + rb"\ufffd", line)
 
@@ -229,26 +280,25 @@ def error_response(id: Raw, error: RpcError) -> bytes:
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (bytes(id), encode(member))
 
 
-def _forbidden(line: bytes) -> str | None:
-    """Find what is wrong with a line that JSON decoding alone would let pass or choke on."""
+def _encoding_problem(line: bytes) -> RpcError | None:
     if not line.isascii():
         try:
             line.decode()
         except UnicodeDecodeError as error:
-            return f"the line is not UTF-8 (byte {error.start})"
-    # A short line cannot nest that deep and be JSON, and nearly all lines are short.
-    if len(line) > 2 * MAX_DEPTH and line.count(b"[") + line.count(b"{") > MAX_DEPTH and _is_too_deep(line):
-        return f"the JSON nests deeper than {MAX_DEPTH} levels"
+            return RpcError.because(PARSE_ERROR, f"the line is not UTF-8 (byte {error.start})")
     return None
 
 
-def _is_too_deep(line: bytes) -> bool:
+def _structure(line: bytes) -> Iterator[bytes]:
+    """The brackets and commas of a line outside of its strings, in parts."""
     unescaped = line.replace(rb"\\", b"").replace(rb"\"", b"")
     # Two quotes with nothing left between them change nothing about what is inside a string and what is not.
     structure = unescaped.translate(None, _NO_STRUCTURE).replace(b'""', b"")
-    brackets = b"".join(structure.split(b'"')[::2])
-    changes = memoryview(brackets.translate(_DEPTH_CHANGE)).cast("b")
-    return max(accumulate(changes), default=0) > MAX_DEPTH
+    is_inside = False
+    for start in range(0, len(structure), _SCANNED):
+        pieces = structure[start : start + _SCANNED].split(b'"')
+        yield b"".join(pieces[is_inside::2])
+        is_inside ^= len(pieces) % 2 == 0
 
 
 def _with_exact_id(envelope: Envelope, frame: bytes) -> Envelope:
@@ -346,6 +396,10 @@ def _top_level_members(line: bytes, is_cut: bool) -> dict[bytes, bytes]:
         elif depth == 1 and not awaits_value:
             key = token
     return members
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_ERROR_TEXT else f"{text[:MAX_ERROR_TEXT]}…"
 
 
 def _decode_raw(value: Any) -> Any:

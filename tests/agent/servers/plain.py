@@ -63,6 +63,8 @@ def call(params):
             time.sleep(60)
         case "large":
             return {"content": [{"type": "text", "text": "x" * (11 * 1024 * 1024)}]}
+        case "crowded":
+            return {"content": [], "structuredContent": {"numbers": [1] * 300_000}}
         case "half":
             return {"content": [{"type": "text", "text": "half \ud83d"}]}
         case "structured":
