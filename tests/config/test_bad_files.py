@@ -186,6 +186,21 @@ def test_a_file_of_the_largest_size_is_read_and_a_larger_one_is_not(place):
     assert str(caught.value).startswith(str(path))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = [" + "1," * 400_000 + "]",
+        "\n".join(f"k{number} = 1" for number in range(50_000)),
+        "[[a]]\n" * 50_000,
+    ],
+)
+def test_a_file_of_very_many_values_is_refused_before_it_is_parsed(place, text):
+    path = place.project_says(text)
+    with pytest.raises(ConfigError, match="there are more than 20000 keys and items") as caught:
+        place.load()
+    assert str(caught.value).startswith(f"{path} line ")
+
+
 class TestWhatIsNoFile:
     @pytest.mark.parametrize("whose", ["user", "project"])
     def test_a_directory(self, place, whose):

@@ -35,6 +35,9 @@ KeyPath = tuple[str | int, ...]
 MOST_PARTS = 16
 """Parts of a dotted key, at most."""
 
+MOST_KEYS = 20_000
+"""Keys and items of lists in a file, at most."""
+
 DEEPEST = 32
 """Levels of nested lists and tables, at most."""
 
@@ -260,8 +263,10 @@ class TextPositions:
         return TextPosition(line, place - self._line_starts[line - 1] + 1)
 
     def note(self, path: KeyPath, place: int) -> None:
-        """Remember where a path is written, unless it was before."""
+        """Remember where a path is written, unless it was before; raises TooComplexError."""
         self._places.setdefault(path, place)
+        if len(self._places) > MOST_KEYS:
+            raise TooComplexError(f"there are more than {MOST_KEYS} keys and items", self.at(place))
 
 
 class _Scanner:
