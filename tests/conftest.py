@@ -15,6 +15,7 @@ from hypothesis import settings
 
 import forked
 from coupler.redaction.sources import secret_variables
+from coupler.runtime import logs
 
 pytest_plugins = ["pytester"]
 
@@ -60,6 +61,12 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def _keep_out_of_collections() -> None:
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def logs_are_counted_anew() -> None:
+    """No test's log is short because an earlier one has logged the same."""
+    logs.limit_logs().start_anew()
 
 
 @pytest.fixture(scope="session")

@@ -11,12 +11,12 @@ import pytest
 
 from client.stage import Scripted, is_running, run, until
 from coupler import AgentError, connect
-from coupler.client import connection as connection_module
 from coupler.client.observation import Observation, Received, TurnFinished
 from coupler.client.pool import SessionPool
 from coupler.client.quirks import Usual
 from coupler.client.remote import RemoteAgent
 from coupler.client.reply import Budget, Reply
+from coupler.wire import peer as peer_module
 
 Script = Callable[[str], Scripted]
 
@@ -192,7 +192,7 @@ def test_an_agent_that_asks_and_never_reads_does_not_fill_our_memory(script: Scr
 def test_an_agent_that_sends_small_questions_and_never_reads_is_ended(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_module, "UNSENT_HARD_LIMIT", 1_000_000)
+    monkeypatch.setattr(peer_module, "UNREAD_TIMEOUT", 0.5)
     agent = script("""
         for prompt in prompts():
             while True:
@@ -202,7 +202,7 @@ def test_an_agent_that_sends_small_questions_and_never_reads_is_ended(
     async def story() -> None:
         async with agent.connect() as remote:
             session = await remote.new()
-            with pytest.raises(AgentError, match="1000000 bytes unread") as caught:
+            with pytest.raises(AgentError, match=r"100\d\d answers \(\d+ bytes\) unread for 0.5 s") as caught:
                 await session.prompt("go")
             assert caught.value.kind == "died"
 

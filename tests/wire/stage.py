@@ -55,9 +55,16 @@ class Tape:
         self.writes: list[bytes] = []
         self.room: int | None = None
         self.closed = False
+        self.is_paused = False
 
     def open(self, receiver: Receiver) -> None:
         self.receiver = receiver
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
 
     def write(self, data: bytes | memoryview) -> int:
         taken = len(data) if self.room is None else min(self.room, len(data))

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from coupler.wire import peer as peer_module
 from coupler.wire.messages import RpcError
 from coupler.wire.outbox import BUDGET, CHUNK
 from coupler.wire.peer import Peer, Request
@@ -202,8 +201,8 @@ class TestReceiving:
             assert len(tape.messages) == 5000
 
         run(test())
-        assert 100 <= len(caplog.records) <= 110
-        assert "4096 so far" in caplog.text
+        assert 50 <= len(caplog.records) <= 60
+        assert "4096 like this by now" in caplog.text
 
     @table("line", [b"hello", b"[]", b"{}", b'{"jsonrpc":"2.0","id":7}', b"x" * 2000])
     def test_a_client_answers_no_garbage(self, line: bytes) -> None:
@@ -214,22 +213,6 @@ class TestReceiving:
             assert [(message["id"], *error_of(message)) for message in tape.messages] == [
                 (8, -32600, "invalid_request")
             ]
-
-        run(test())
-
-    def test_garbage_that_nobody_reads_the_answers_to_is_no_longer_answered(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(peer_module, "UNREAD_ANSWERS", 10_000)
-
-        async def test() -> None:
-            peer, tape = peer_on_tape()
-            tape.room = 0
-            tape.receiver.data_received(b"x\n" * 5000 + request_line("real"))
-            assert 10_000 < peer.outbox.unsent < 11_000
-            tape.make_room()
-            await peer.drain()
-            assert tape.messages[-1]["id"] == "real"
 
         run(test())
 

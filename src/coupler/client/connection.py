@@ -21,7 +21,6 @@ from msgspec.structs import replace
 
 from coupler.__about__ import __version__
 from coupler.client.errors import (
-    TOO_MANY_REQUESTS,
     AgentError,
     AgentErrorKind,
     NotificationListener,
@@ -47,7 +46,14 @@ from coupler.schema.v1 import (
     SessionNotification,
     TextContent,
 )
-from coupler.wire.messages import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
+from coupler.wire.messages import (
+    ANSWERS_UNREAD,
+    CONNECTION_CLOSED,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    TOO_MANY_REQUESTS,
+    RpcError,
+)
 from coupler.wire.peer import Peer, Request, Response
 from coupler.wire.pipe_transport import PipeTransport
 from coupler.wire.tap import RecordingFeed, RecordingFileError, open_recording
@@ -70,9 +76,6 @@ STDOUT_EOF_TIMEOUT = 0.5
 
 UNSENT_SOFT_LIMIT = 16 * 1024 * 1024
 """Unsent bytes over which long answers wait until the agent has read the earlier ones."""
-
-UNSENT_HARD_LIMIT = 64 * 1024 * 1024
-"""Unsent bytes over which an agent that asks for still more is ended: it does not read."""
 
 MOST_OPEN_REQUESTS = 200
 """Unanswered requests of the agent at which it is not read on; twice as many are refused."""
@@ -152,7 +155,6 @@ class ClientConnection:
         self._ended = asyncio.Event()
         self._is_closed = False
         self._killing: asyncio.Task[None] | None = None
-        self._ended_because = ""
         self._is_echo = False
         self._held_back: dict[object, RemoteSession | None] = {}
         self._asking = 0
@@ -327,8 +329,6 @@ class ClientConnection:
             await self.peer.drain()
 
     def request_received(self, request: Request) -> None:
-        if self.peer.outbox.unsent > UNSENT_HARD_LIMIT:
-            self._end_unread()
         self._is_echo = self._is_echo or request.method == "initialize"
         responder = self._responders.get(request.method)
         if responder is None or isinstance(responder, NotificationListener):
@@ -389,6 +389,8 @@ class ClientConnection:
             log.warning("the notification %s was dropped: %s", method, error)
 
     def disconnected(self, error: RpcError) -> None:
+        if error.reason == ANSWERS_UNREAD.name:
+            self.kill_soon()
         self._ended.set()
         for session in self.sessions.values():
             session.disconnected()
@@ -400,7 +402,9 @@ class ClientConnection:
         if error is self.peer.closed_because:
             if self._is_closed:
                 return AgentError("closed", f"the connection was closed before the agent answered {what}")
-            message = f"the agent ended before it answered {what}{self._ended_because}"
+            is_unread = error.reason == ANSWERS_UNREAD.name
+            because = f": it was ended, because {error.message}" if is_unread else ""
+            message = f"the agent ended before it answered {what}{because}"
             # One that never spoke has not died: it cannot be started, or is no agent.
             return AgentError(kind if kind == "initialize" else "died", message)
         message = f"the agent refused {what}: {error.message} ({error.code}){_details(error.data)}"
@@ -482,14 +486,6 @@ class ClientConnection:
             message = f"sessionId: this client has no session {named!r}"
             raise RpcError.because(INVALID_PARAMS, message, path="sessionId")
         return session
-
-    def _end_unread(self) -> None:
-        if self._killing is None:
-            self._ended_because = (
-                f": it was ended, for it left {UNSENT_HARD_LIMIT} bytes unread and asked for more"
-            )
-            self.kill_soon()
-            self.peer.input_ended(RpcError.because(CONNECTION_CLOSED, "the agent does not read"))
 
     async def _watch_for_death(self) -> None:
         await self._link.wait()

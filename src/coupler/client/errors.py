@@ -105,7 +105,6 @@ UNSUITABLE_FILE = ErrorReason(
 FILE_FAILED = ErrorReason("file_failed", -32603, "The system could not read or write the file.")
 SPAWN_FAILED = ErrorReason("spawn_failed", -32603, "The command could not be started.")
 TOO_MANY_TERMINALS = ErrorReason("too_many_terminals", -32603, "The session must release a terminal first.")
-TOO_MANY_REQUESTS = ErrorReason("too_many_requests", -32603, "Too many requests wait for an answer.")
 SESSION_ENDED = ErrorReason("session_ended", -32600, "The session is being closed: it gets nothing more.")
 
 NOT_PERMITTED = ErrorReason(
@@ -120,7 +119,6 @@ REASONS = (
     FILE_FAILED,
     SPAWN_FAILED,
     TOO_MANY_TERMINALS,
-    TOO_MANY_REQUESTS,
     SESSION_ENDED,
 )
 

@@ -1,6 +1,8 @@
 """Sends logs to stderr from the first line on, or to a file that only its owner can read.
 
-`logging` is imported on use, because the settings are checked before an editor's first answer.
+Coupler's own loggers write a limited number of lines of a kind, and none that is very long: a peer can cause
+nearly all that they say, as often as it likes. `logging` is imported on use, because the settings are
+checked before an editor's first answer.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +19,39 @@ if TYPE_CHECKING:
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 VARIABLE = "COUPLER_LOG"
+LOGGERS = (
+    "coupler.agent",
+    "coupler.cli",
+    "coupler.client",
+    "coupler.coder",
+    "coupler.doctor",
+    "coupler.langchain",
+    "coupler.mcp",
+    "coupler.permission",
+    "coupler.providers",
+    "coupler.relay",
+    "coupler.schema",
+    "coupler.store",
+    "coupler.wire",
+    "coupler.workflow",
+)
+"""The loggers of Coupler, all of which are limited."""
+
+LINES_OF_A_KIND = 50
+"""Lines of a kind that are logged within a period; then only those whose number is a power of two."""
+
+PERIOD = 60.0
+"""Seconds after which the lines of a kind are counted anew."""
+
+MAX_KINDS = 1000
+"""Kinds of lines that are counted; with more, all are counted anew."""
+
+MAX_MESSAGE = 4096
+"""Characters of a message in a log."""
+
+MAX_TRACEBACK = 32 * 1024
+"""Characters of a traceback in a log."""
+
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -79,3 +115,64 @@ def _file_handler(file: str) -> logging.Handler:
 
     check_log_file(file)
     return PrivateFileHandler(file, encoding="utf-8")
+
+
+def limit_logs() -> LogLimit:
+    """Limit how much Coupler's loggers write, whatever handles their records; may be called again."""
+    import logging
+
+    for name in LOGGERS:
+        logging.getLogger(name).addFilter(_limit)
+    return _limit
+
+
+class LogLimit:
+    """A filter for loggers: counts the records of a kind, lets some of them pass, and shortens those."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, int, object], int] = {}
+        self._since = time.monotonic()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether the record is logged; the text of one that stands for others says so."""
+        now = time.monotonic()
+        if now - self._since >= PERIOD or len(self._counts) > MAX_KINDS:
+            self.start_anew()
+        kind = (record.name, record.levelno, record.msg if isinstance(record.msg, str) else record.lineno)
+        count = self._counts[kind] = self._counts.get(kind, 0) + 1
+        if count > LINES_OF_A_KIND and count & (count - 1):
+            return False
+        _shorten(
+            record, f" ({count} like this by now, most are not logged)" if count > LINES_OF_A_KIND else ""
+        )
+        return True
+
+    def start_anew(self) -> None:
+        """Forget what was counted: a new period begins."""
+        self._counts.clear()
+        self._since = time.monotonic()
+
+
+_limit = LogLimit()
+
+
+def _shorten(record: logging.LogRecord, note: str) -> None:
+    try:
+        text = record.getMessage()
+    except Exception:  # whatever the arguments raise: the handler reports it in its own way
+        return
+    if len(text) > MAX_MESSAGE or note:
+        record.msg, record.args = _cut(text, MAX_MESSAGE) + note, ()
+    if record.exc_info and not record.exc_text:
+        import traceback
+
+        told = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
+        if len(told) > MAX_TRACEBACK:
+            record.exc_text = _cut(told, MAX_TRACEBACK)
+
+
+def _cut(text: str, limit: int) -> str:
+    """Keep both ends of a long text: a traceback has its cause at the end."""
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit // 2]} … {len(text) - limit} characters are left out … {text[-limit // 2 :]}"

@@ -26,14 +26,21 @@ LEAST_SHARE = 4 * 1024
 """Unsent bytes that any single lane may have, however many lanes there are."""
 
 
-class _Queue:
-    """The frames that wait in one lane, and how many bytes they have."""
+class Answer(bytes):
+    """The frame of an answer: unlike other frames it was asked for, and the other side has to read it."""
 
-    __slots__ = ("frames", "size")
+    __slots__ = ()
+
+
+class _Queue:
+    """The frames that wait in one lane, how many bytes they have, and how many are answers."""
+
+    __slots__ = ("answers", "frames", "size")
 
     def __init__(self) -> None:
         self.frames: deque[bytes] = deque()
         self.size = 0
+        self.answers = 0
 
 
 class Outbox:
@@ -41,6 +48,9 @@ class Outbox:
 
     def __init__(self) -> None:
         self.unsent = 0
+        self.answers = 0
+        """Answers among what is unsent, in the control queue and in lanes."""
+        self.answer_bytes = 0
         self._control: deque[bytes] = deque()
         self._lanes: dict[Hashable, _Queue] = {}
         self._rotation: deque[Hashable] = deque()
@@ -52,6 +62,10 @@ class Outbox:
         """Queue a frame. Never blocks. Returns True if a writer of this lane may go on without waiting."""
         size = len(frame)
         self.unsent += size
+        is_answer = type(frame) is Answer
+        if is_answer:
+            self.answers += 1
+            self.answer_bytes += size
         if lane is None:
             self._control.append(frame)
             return True
@@ -60,6 +74,7 @@ class Outbox:
             queue = self._add(lane)
         queue.frames.append(frame)
         queue.size += size
+        queue.answers += is_answer
         return queue.size < self._share
 
     @property
@@ -75,6 +90,8 @@ class Outbox:
             frame = self._control.popleft()
             taken.append(frame)
             size += len(frame)
+            if type(frame) is Answer:
+                self._count_sent(frame)
         while self._rotation and size < CHUNK and not only_control:
             size += self._take_turn(self._rotation.popleft(), taken)
         self.unsent -= size
@@ -94,7 +111,7 @@ class Outbox:
 
     def clear(self) -> None:
         """Drop everything, because nobody will read it; release all writers."""
-        self.unsent = 0
+        self.unsent = self.answers = self.answer_bytes = 0
         self._control.clear()
         self._rotation.clear()
         for lane in [*self._lanes]:
@@ -107,6 +124,9 @@ class Outbox:
             frame = queue.frames.popleft()
             taken.append(frame)
             size += len(frame)
+            if queue.answers and type(frame) is Answer:
+                queue.answers -= 1
+                self._count_sent(frame)
         if queue.frames:
             queue.size -= size
             self._rotation.append(lane)
@@ -115,6 +135,10 @@ class Outbox:
         else:
             self._drop(lane)
         return size
+
+    def _count_sent(self, answer: Answer) -> None:
+        self.answers -= 1
+        self.answer_bytes -= len(answer)
 
     def _add(self, lane: Hashable) -> _Queue:
         queue = self._lanes[lane] = _Queue()

@@ -3,6 +3,10 @@
 `data_received` is synchronous and awaits nothing: messages are handled in the order in which they came,
 and whatever takes time runs in a task of its own. So a running request, a dialog or a slow consumer never
 stops the next message from being read. Sending never blocks either; see `Outbox` for who goes first.
+
+Two things are bounded. Requests that wait for their answers: those beyond the limit are answered with an
+error. And answers that wait to be read: beyond the limit nothing is read until the other side has taken some.
+The reasons are in docs/decisions/flow-control.md.
 """
 
 from __future__ import annotations
@@ -10,24 +14,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from msgspec import UNSET, DecodeError, Raw, Struct, json
 
+from coupler.runtime import logs
 from coupler.runtime.exceptions import exception_text
 from coupler.wire import messages
 from coupler.wire.frames import DEFAULT_LIMIT, Frame, FrameBuffer
 from coupler.wire.messages import (
+    ANSWERS_UNREAD,
     CANCELLED,
     CONNECTION_CLOSED,
     INTERNAL_ERROR,
     TIMED_OUT,
+    TOO_MANY_REQUESTS,
     Envelope,
     Malformed,
     RpcError,
 )
-from coupler.wire.outbox import LaneKey, Outbox
+from coupler.wire.outbox import Answer, LaneKey, Outbox
 from coupler.wire.transport import Transport
 
 if sys.version_info < (3, 11, 4):
@@ -37,13 +45,30 @@ if sys.version_info < (3, 11, 4):
 
 log = logging.getLogger("coupler.wire")
 
+logs.limit_logs()
+
 CANCEL_REQUEST = "$/cancel_request"
 
-UNREAD_ANSWERS = 64 * 1024 * 1024
-"""Unsent bytes over which malformed messages get no more answers: nobody reads them."""
+MAX_REQUESTS_IN_FLIGHT = 4096
+"""Requests of the other side that wait for their answers; one more is answered with an error."""
 
-MALFORMED_LOGGED = 100
-"""Messages that cannot be read and are each logged."""
+FRAMES_IN_FLIGHT = 4
+"""How many frames of the greatest length the requests in flight may have in all."""
+
+MAX_UNREAD_ANSWERS = 10_000
+"""Answers that wait to be written; with more nothing is read, until the other side has taken half of them."""
+
+MAX_UNREAD_BYTES = 16 * 1024 * 1024
+"""Bytes of such answers; the same holds for them."""
+
+UNREAD_TIMEOUT = 60.0
+"""Seconds in which the other side must take some of too many answers, or the connection ends."""
+
+FRAMES_AT_ONCE = 64
+"""Frames of one read that are handled without a look at the clock."""
+
+TIME_SLICE = 0.01
+"""Seconds after which the handling of many frames lets the event loop do something else."""
 
 UNREADABLE_KEPT = 100
 """Bytes kept of the first line that is no message."""
@@ -93,9 +118,20 @@ class Peer:
         self._transport = transport
         self._endpoint = endpoint
         self._answers_garbage = answers_garbage
+        self._most_bytes_in_flight = FRAMES_IN_FLIGHT * frame_limit
         self._frames = FrameBuffer(frame_limit)
+        self._held: deque[Frame] = deque()
+        """Frames that were read and are handled later, in order: nothing is read meanwhile."""
+        self._input_is_over = False
+        self._is_paused = False
+        """True while frames wait to be handled, or too many answers to be read."""
+        self._is_stopped = False
+        """True between `pause_reading` and `resume_reading`."""
+        self._resumes_soon = False
+        self._unread_timer: asyncio.TimerHandle | None = None
+        self._in_flight = 0
+        self._bytes_in_flight = 0
         self._last_id = 0
-        self._malformed = 0
         self._pending: dict[bytes, tuple[str, LaneKey, ResponseCallback]] = {}
         self._incoming: dict[bytes, Request] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -165,6 +201,10 @@ class Peer:
             self._schedule_flush()
         return self.outbox.put(frame, lane)
 
+    def send_answer(self, frame: bytes, lane: LaneKey = None) -> None:
+        """Queue the frame of an answer; with too many of them unread, nothing more is read."""
+        self.send(Answer(frame), lane)
+
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something that belongs to this connection and ends with it at the latest."""
         task = self._loop.create_task(work)
@@ -184,11 +224,14 @@ class Peer:
 
     def pause_reading(self) -> None:
         """Stop reading, so that the other side has to wait; also its answers then wait."""
+        self._is_stopped = True
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read again."""
-        self._transport.resume_reading()
+        """Read again, unless too many answers are unread."""
+        self._is_stopped = False
+        if not self._is_paused:
+            self._transport.resume_reading()
 
     async def close(self, grace: float = 1.0) -> None:
         """End the connection and all running requests; what ignores that is left behind."""
@@ -204,14 +247,27 @@ class Peer:
 
     def data_received(self, data: bytes) -> None:
         """Handle every message that these bytes complete, in order."""
-        for frame in self._frames.feed(data):
+        frames = self._frames.feed(data)
+        if self._held or len(frames) > FRAMES_AT_ONCE:
+            self._held.extend(frames)
+            if not self._is_paused:
+                self._handle_held()
+            return
+        for frame in frames:
             self._handle(frame)
+        if self._has_unread_answers():
+            self._pause()
 
     def input_ended(self, error: Exception | None) -> None:
         """Handle the end of the input; with an error the other side does not read either."""
+        if error is None and self._held:
+            self._input_is_over = True
+            return
         if error is not None:
             self._output_broken = True
             self._unwritten = b""
+            self._held.clear()
+            self._stop_unread_timer()
             self.outbox.clear()
             _wake(self._await_drained)
         if self.closed_because is not None:
@@ -237,6 +293,8 @@ class Peer:
 
     def forget_incoming(self, request: Request) -> None:
         """Note that the request was answered."""
+        self._in_flight -= 1
+        self._bytes_in_flight -= request.size
         if self._incoming.get(request.key) is request:
             del self._incoming[request.key]
         if not self._incoming:
@@ -255,6 +313,8 @@ class Peer:
             is_held = not self.before_write(self.outbox.unsent, self._schedule_flush)
         data = self._unwritten or self.outbox.take(only_control=is_held)
         sent = self._transport.write(data) if data else 0
+        if self._unread_timer is not None:
+            self._resume_if_read()
         if sent < len(data):
             self._unwritten = memoryview(data)[sent:]
             self._output_blocked = True
@@ -264,6 +324,65 @@ class Peer:
             _wake(self._await_drained)
         elif not is_held or self.outbox.has_control:
             self._schedule_flush()
+
+    def _handle_held(self) -> None:
+        """Handle frames for a while; the rest waits for the loop's next turn, or for answers to be read."""
+        self._resumes_soon = False
+        ends = self._loop.time() + TIME_SLICE
+        while self._held and not self._has_unread_answers():
+            self._handle(self._held.popleft())
+            if self._loop.time() >= ends:
+                break
+        if self._held or self._has_unread_answers():
+            self._pause()
+        elif self._is_paused:
+            self._is_paused = False
+            if not self._is_stopped:
+                self._transport.resume_reading()
+        if self._input_is_over and not self._held:
+            self.input_ended(None)
+
+    def _has_unread_answers(self) -> bool:
+        return self.outbox.answers > MAX_UNREAD_ANSWERS or self.outbox.answer_bytes > MAX_UNREAD_BYTES
+
+    def _pause(self) -> None:
+        if self._output_broken:
+            return
+        if not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+        if self._has_unread_answers():
+            if self._unread_timer is None:
+                log.info("nothing is read while the other side leaves %d answers unread", self.outbox.answers)
+                self._unread_timer = self._loop.call_later(UNREAD_TIMEOUT, self._end_unread)
+        else:
+            self._resume_soon()
+
+    def _resume_if_read(self) -> None:
+        """Go on reading if the other side has taken half of what it may leave unread; else wait for more."""
+        self._stop_unread_timer()
+        outbox = self.outbox
+        if outbox.answers > MAX_UNREAD_ANSWERS // 2 or outbox.answer_bytes > MAX_UNREAD_BYTES // 2:
+            self._unread_timer = self._loop.call_later(UNREAD_TIMEOUT, self._end_unread)
+        else:
+            self._resume_soon()
+
+    def _resume_soon(self) -> None:
+        if not self._resumes_soon:
+            self._resumes_soon = True
+            self._loop.call_soon(self._handle_held)
+
+    def _stop_unread_timer(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+
+    def _end_unread(self) -> None:
+        count, size = self.outbox.answers, self.outbox.answer_bytes
+        message = f"the other side left {count} answers ({size} bytes) unread for {UNREAD_TIMEOUT:g} s"
+        log.warning("the connection ends: %s", message)
+        self.input_ended(RpcError.because(ANSWERS_UNREAD, message))
+        self._transport.close()
 
     async def _wait_among(self, waiters: list[asyncio.Future[None]]) -> None:
         waiter: asyncio.Future[None] = self._loop.create_future()
@@ -286,7 +405,8 @@ class Peer:
             elif message.method is UNSET:
                 self._handle_answer(message.id, _answer_in(message))
             elif message.id:
-                self._handle_request(Request(self, message.id, message.method, message.params))
+                size = len(frame)
+                self._handle_request(Request(self, message.id, message.method, message.params, size))
             elif message.method == CANCEL_REQUEST:
                 self._handle_cancel(message.params)
             else:
@@ -297,13 +417,26 @@ class Peer:
 
     def _handle_request(self, request: Request) -> None:
         self._incoming[request.key] = request
+        self._in_flight += 1
+        self._bytes_in_flight += request.size
         try:
+            if self._in_flight > MAX_REQUESTS_IN_FLIGHT or self._bytes_in_flight > self._most_bytes_in_flight:
+                self._refuse_if_busy(request)
             self._endpoint.request_received(request)
         except RpcError as error:
             request.fail(error)
         except Exception as error:
             log.exception("%s failed", request.method)
             request.fail(internal_error(error))
+
+    def _refuse_if_busy(self, request: Request) -> None:
+        """Refuse a request among too many; a long one that is alone is served."""
+        if self._in_flight > 1:
+            message = (
+                f"{self._in_flight - 1} requests wait for their answers already: "
+                f"send {request.method[:100]} again when some have come"
+            )
+            raise RpcError.because(TOO_MANY_REQUESTS, message)
 
     def _handle_answer(self, id: Raw, answer: Response) -> None:
         method, _, deliver = self._pending.pop(bytes(id), (None, None, None))
@@ -329,27 +462,21 @@ class Peer:
             # JavaScript leaves a result out that is undefined.
             self._handle_answer(echo, messages.NULL)
             return
-        self._log_malformed("message" if kind == "unknown" else kind, error.message)
+        what = "message" if kind == "unknown" else kind
+        log.warning("a %s could not be read: %s", what, error.message)
         if kind == "response":
             self._handle_answer(echo, error)
-        elif kind == "request" or (kind == "unknown" and self._wants_to_know_of_garbage()):
-            self.send(messages.error_response(echo, self.screen(error, None)))
-
-    def _log_malformed(self, what: str, problem: str) -> None:
-        """Log every one at first; later ever fewer, so that a flood does not fill a disk."""
-        self._malformed += 1
-        if self._malformed <= MALFORMED_LOGGED or self._malformed & (self._malformed - 1) == 0:
-            log.warning("a %s could not be read: %s (%d so far)", what, problem, self._malformed)
-
-    def _wants_to_know_of_garbage(self) -> bool:
-        return self._answers_garbage and self.outbox.unsent < UNREAD_ANSWERS
+        elif kind == "request" or (kind == "unknown" and self._answers_garbage):
+            self.send_answer(messages.error_response(echo, self.screen(error, None)))
 
 
 class Request:
     """A request of the other side. It gets exactly one answer, however its work ends."""
 
-    def __init__(self, peer: Peer, id: Raw, method: str, params: Raw) -> None:
+    def __init__(self, peer: Peer, id: Raw, method: str, params: Raw, size: int) -> None:
+        """Note a request that was read from a frame of `size` bytes."""
         self.id = id
+        self.size = size
         self.key = bytes(id)
         self.method = method
         self.params = params
@@ -428,7 +555,7 @@ class Request:
             return
         self._answered = True
         self._peer.forget_incoming(self)
-        self._peer.send(frame, self.lane)
+        self._peer.send_answer(frame, self.lane)
         for callback in self._afterwards:
             callback()
 

@@ -40,6 +40,7 @@ class PipeTransport:
         self._is_reading = False
         self._is_paused = False
         self._awaits_room = False
+        self._input_ended = False
         self._output_ended = False
         self._closed = False
 
@@ -51,8 +52,7 @@ class PipeTransport:
             self._reader_thread = _ReaderThread(self._input, self._loop, self._accept)
         else:
             self._input.set_blocking(False)
-            self._loop.add_reader(self._input.fd, self._read)
-            self._is_reading = True
+            self._start_reading()
         if self._threaded:
             self._output.set_blocking(True)
             self._writer_thread = _WriterThread(self._output, self._loop, self._written)
@@ -60,21 +60,6 @@ class PipeTransport:
             self._output.set_blocking(False)
         if self._already_read:
             receiver.data_received(self._already_read)
-
-    def pause_reading(self) -> None:
-        if self._reader_thread is not None:
-            self._reader_thread.pause()
-        elif self._is_reading:
-            self._stop_reading()
-            self._is_paused = True
-
-    def resume_reading(self) -> None:
-        if self._reader_thread is not None:
-            self._reader_thread.resume()
-        elif self._is_paused and not self._closed:
-            self._loop.add_reader(self._input.fd, self._read)
-            self._is_reading = True
-        self._is_paused = False
 
     def write(self, data: bytes | memoryview) -> int:
         if self._output_ended:
@@ -91,6 +76,21 @@ class PipeTransport:
         if sent < len(data):
             self._wait_for_room()
         return sent
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+        if self._reader_thread is not None:
+            self._reader_thread.pause()
+        self._stop_reading()
+
+    def resume_reading(self) -> None:
+        if not self._is_paused:
+            return
+        self._is_paused = False
+        if self._reader_thread is not None:
+            self._reader_thread.resume()
+        elif not self._closed and not self._input_ended:
+            self._start_reading()
 
     def close(self) -> None:
         if self._closed:
@@ -145,8 +145,13 @@ class PipeTransport:
     def _end(self, error: Exception | None) -> None:
         if self._closed:
             return
+        self._input_ended = True
         self._stop_reading()
         self._receiver.input_ended(error)
+
+    def _start_reading(self) -> None:
+        self._loop.add_reader(self._input.fd, self._read)
+        self._is_reading = True
 
     def _stop_reading(self) -> None:
         if self._is_reading:
@@ -186,25 +191,24 @@ class _ReaderThread:
         self._loop = loop
         self._accept = accept
         self._handled = threading.Semaphore()
-        self._stopped = False
         self._is_paused = False
-        self._waits = False
+        self._owes_release = False
+        self._stopped = False
         threading.Thread(target=self._run, name="coupler-reader", daemon=True).start()
+
+    def pause(self) -> None:
+        """Read nothing after the piece that is being read."""
+        self._is_paused = True
+
+    def resume(self) -> None:
+        self._is_paused = False
+        if self._owes_release:
+            self._owes_release = False
+            self._handled.release()
 
     def stop(self) -> None:
         self._stopped = True
         self._handled.release()
-
-    def pause(self) -> None:
-        """Read no more after the piece that is being read."""
-        self._is_paused = True
-
-    def resume(self) -> None:
-        """Read again."""
-        self._is_paused = False
-        if self._waits:
-            self._waits = False
-            self._handled.release()
 
     def _run(self) -> None:
         while self._may_read():
@@ -225,7 +229,7 @@ class _ReaderThread:
             return
         self._accept(data)
         if data and self._is_paused:
-            self._waits = True
+            self._owes_release = True
         elif data:
             self._handled.release()
 

@@ -26,14 +26,14 @@ class Transport(Protocol):
     def open(self, receiver: Receiver) -> None:
         """Begin to deliver."""
 
+    def write(self, data: bytes | memoryview) -> int:
+        """Take as many bytes as go out now; `output_ready` follows when there were more."""
+
     def pause_reading(self) -> None:
-        """Deliver nothing until `resume_reading`, so that the other side has to wait."""
+        """Deliver nothing, nor the end of the input, until `resume_reading`."""
 
     def resume_reading(self) -> None:
         """Deliver again."""
-
-    def write(self, data: bytes | memoryview) -> int:
-        """Take as many bytes as go out now; `output_ready` follows when there were more."""
 
     def end_output(self) -> None:
         """Write no more, so that the other side reads an end; go on delivering."""
@@ -50,11 +50,11 @@ class MemoryTransport:
         self._receiver: Receiver | None = None
         self._in_flight = False
         self._undelivered: bytes = b""
-        """Bytes that wait until the other end is opened, or reads again."""
+        """Bytes that the partner has not taken, because it is not open yet or has paused."""
+        self._is_paused = False
+        self._end_is_due = False
         self._output_ended = False
         self._closed = False
-        self._is_paused = False
-        self._end_waits = False
 
     @classmethod
     def pair(cls) -> tuple[MemoryTransport, MemoryTransport]:
@@ -65,20 +65,8 @@ class MemoryTransport:
 
     def open(self, receiver: Receiver) -> None:
         self._receiver = receiver
-        self.resume_reading()
+        self._take_undelivered()
         if self._partner is not None and self._partner._output_ended:
-            self._later(self._end)
-
-    def pause_reading(self) -> None:
-        self._is_paused = True
-
-    def resume_reading(self) -> None:
-        self._is_paused = False
-        if self._partner is not None and self._partner._undelivered:
-            data, self._partner._undelivered = self._partner._undelivered, b""
-            self._later(self._partner._deliver, data)
-        if self._end_waits:
-            self._end_waits = False
             self._later(self._end)
 
     def write(self, data: bytes | memoryview) -> int:
@@ -88,6 +76,16 @@ class MemoryTransport:
         self._in_flight = True
         self._later(self._deliver, bytes(data))
         return len(data)
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+
+    def resume_reading(self) -> None:
+        self._is_paused = False
+        self._take_undelivered()
+        if self._end_is_due:
+            self._end_is_due = False
+            self._later(self._end)
 
     def end_output(self) -> None:
         if self._output_ended:
@@ -112,9 +110,14 @@ class MemoryTransport:
         if self._receiver is not None:
             self._receiver.output_ready()
 
+    def _take_undelivered(self) -> None:
+        if self._partner is not None and self._partner._undelivered:
+            data, self._partner._undelivered = self._partner._undelivered, b""
+            self._later(self._partner._deliver, data)
+
     def _end(self) -> None:
         if self._is_paused:
-            self._end_waits = True
+            self._end_is_due = True
         elif self._receiver is not None:
             self._receiver.input_ended(None)
 
@@ -149,18 +152,18 @@ class TappedTransport:
     def open(self, receiver: Receiver) -> None:
         self._transport.open(_TappedReceiver(receiver, self._observer))
 
-    def pause_reading(self) -> None:
-        self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._transport.resume_reading()
-
     def write(self, data: bytes | memoryview) -> int:
         # Only what was taken has passed; the rest comes again.
         taken = self._transport.write(data)
         if taken:
             self._observer.sent(bytes(data[:taken]))
         return taken
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
 
     def end_output(self) -> None:
         self._tell_end()
