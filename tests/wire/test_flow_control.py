@@ -210,7 +210,7 @@ class TestUnreadAnswers:
 def test_another_connection_is_served_while_one_is_flooded(
     flood: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A million bytes come at once, which is more than any pipe holds."""
+    """They all come at once, more than any pipe holds."""
 
     async def test() -> None:
         listener = Listener()
@@ -219,7 +219,7 @@ def test_another_connection_is_served_while_one_is_flooded(
         _, flooded = peer_on_tape(listener)
         _, other = peer_on_tape()
         slowest = 0.0
-        count = 1_000_000 // len(flood)
+        count = 300_000 // len(flood)
         flooded.receiver.data_received(flood * count + request_line("last"))
         while not flooded.writes or b'"last"' not in flooded.writes[-1]:
             began = time.monotonic()

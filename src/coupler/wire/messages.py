@@ -160,6 +160,9 @@ _ID_AT_THE_END = re.compile(
 _NO_STRUCTURE = bytes(set(range(256)) - set(b'[]{},"'))
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _DEPTH_CHANGE = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_SHORT = 2 * MAX_DEPTH
+"""Bytes of a line that can neither nest too deep nor have too many values; nearly all lines are as short."""
+
 _SCANNED = 64 * 1024
 """Bytes of a broken line that are searched for its id, besides its last ones; and of one step of a scan."""
 
@@ -169,7 +172,9 @@ def parse(frame: Frame, limit: int) -> Envelope | Malformed:
     if isinstance(frame, Oversized):
         message = f"the line is longer than {limit} bytes and was dropped"
         return _malformed(frame, RpcError.because(FRAME_TOO_LONG, message, limit=limit))
-    problem = _encoding_problem(frame) or structure_problem(frame)
+    problem = None if frame.isascii() else _encoding_problem(frame)
+    if problem is None and len(frame) > _SHORT:
+        problem = structure_problem(frame)
     if problem is not None:
         return _malformed(frame, problem)
     try:
@@ -200,8 +205,7 @@ def is_id(raw: Raw) -> bool:
 
 def structure_problem(line: bytes) -> RpcError | None:
     """Refuse a line that nests too deep or has too many values, before anything decodes it."""
-    # A short line can neither have so many values nor nest so deep, and nearly all lines are short.
-    if len(line) <= 2 * MAX_DEPTH:
+    if len(line) <= _SHORT:
         return None
     opened = line.count(b"[") + line.count(b"{")
     may_be_long = len(line) > MAX_VALUES and opened + line.count(b",") > MAX_VALUES
@@ -281,11 +285,10 @@ def error_response(id: Raw, error: RpcError) -> bytes:
 
 
 def _encoding_problem(line: bytes) -> RpcError | None:
-    if not line.isascii():
-        try:
-            line.decode()
-        except UnicodeDecodeError as error:
-            return RpcError.because(PARSE_ERROR, f"the line is not UTF-8 (byte {error.start})")
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        return RpcError.because(PARSE_ERROR, f"the line is not UTF-8 (byte {error.start})")
     return None
 
 

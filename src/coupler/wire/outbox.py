@@ -33,14 +33,13 @@ class Answer(bytes):
 
 
 class _Queue:
-    """The frames that wait in one lane, how many bytes they have, and how many are answers."""
+    """The frames that wait in one lane, and how many bytes they have."""
 
-    __slots__ = ("answers", "frames", "size")
+    __slots__ = ("frames", "size")
 
     def __init__(self) -> None:
         self.frames: deque[bytes] = deque()
         self.size = 0
-        self.answers = 0
 
 
 class Outbox:
@@ -62,8 +61,7 @@ class Outbox:
         """Queue a frame. Never blocks. Returns True if a writer of this lane may go on without waiting."""
         size = len(frame)
         self.unsent += size
-        is_answer = type(frame) is Answer
-        if is_answer:
+        if type(frame) is Answer:
             self.answers += 1
             self.answer_bytes += size
         if lane is None:
@@ -74,7 +72,6 @@ class Outbox:
             queue = self._add(lane)
         queue.frames.append(frame)
         queue.size += size
-        queue.answers += is_answer
         return queue.size < self._share
 
     @property
@@ -124,8 +121,7 @@ class Outbox:
             frame = queue.frames.popleft()
             taken.append(frame)
             size += len(frame)
-            if queue.answers and type(frame) is Answer:
-                queue.answers -= 1
+            if self.answers and type(frame) is Answer:
                 self._count_sent(frame)
         if queue.frames:
             queue.size -= size
