@@ -191,7 +191,7 @@ class Library:
             if (beside / f"{given}{suffix}").is_file():
                 return f"there is no workflow `{given}`; did you mean the file `{given}{suffix}`?"
         near = get_close_matches(given[:60], self._by_name(), n=1)
-        hint = f"; did you mean `{near[0]}`?" if near else ":"
+        hint = f"; did you mean `{printable(near[0], 100)}`?" if near else ":"
         return (
             f"there is no workflow `{printable(given, 60)}`{hint} `coupler workflows list` shows "
             "those there are"
