@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cli.typing_at import Typist
 from client.stage import PATIENCE, Scripted
-from coupler.cli.terminal import clean
+from coupler.runtime.terminal_text import clean
 
 COUPLER = [sys.executable, "-m", "coupler"]
 REFERENCE = [sys.executable, str(Path(__file__).parent.parent.parent / "examples" / "reference.py")]

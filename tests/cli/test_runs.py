@@ -19,6 +19,7 @@ from click.testing import CliRunner
 import forked
 from cli.typing_at import Typist
 from coupler.cli.main import command
+from coupler.cli.output import Output
 from coupler.cli.run.run_page import build_step_tree, write_table
 from coupler.cli.store_access import masker_for
 from coupler.cli.terminal import format_duration
@@ -162,7 +163,7 @@ class TestList:
         stream = io.StringIO()
         store = Store.open(store_file)
         try:
-            write_table(store.runs.blocking.find_all(), stream)
+            write_table(store.runs.blocking.find_all(), Output(stream))
         finally:
             store.close()
 

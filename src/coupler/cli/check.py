@@ -16,16 +16,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from coupler.cli.exit_codes import DONE, FAILED, INTERRUPTED, WRONG_USAGE, refuse
 from coupler.cli.main import interrupt_on_signals, pairs, seconds
+from coupler.cli.output import stderr, stdout
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from coupler.conformance.assertion import Assertion
     from coupler.conformance.candidate import Candidate
     from coupler.conformance.report import AssertionResult, ConformanceReport
@@ -342,14 +341,16 @@ class ReportOutput:
                 refuse(f"{file} cannot be written: {Path(file).parent} is no directory", PROGRAM)
             if file != STDOUT and Path(file).is_dir():
                 refuse(f"{file} cannot be written: Is a directory", PROGRAM)
-        self.console = _console(sys.stderr if to_stdout else sys.stdout)
+        output = stderr() if to_stdout else stdout()
+        self._is_watched = output.is_terminal
+        self.console = output.console()
 
     @contextmanager
     def progress(self, total: int) -> Iterator[Callable[[AssertionResult], None]]:
         """Shows progress in a line; only people at a terminal see it."""
         from rich.text import Text
 
-        if not self.console.file.isatty():
+        if not self._is_watched:
             yield lambda result: None
             return
         done = 0
@@ -382,29 +383,16 @@ class ReportOutput:
             self.console.print(advice, style="dim", soft_wrap=True)
 
 
-def _console(stream: IO[str]) -> Console:
-    from rich.console import Console
-
-    _escape_unencodable(stream)
-    return Console(file=stream, highlight=False)
-
-
 def _write(file: str, text: str) -> None:
     if file == STDOUT:
-        _escape_unencodable(sys.stdout)
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        output = stdout()
+        output.data(text)
+        output.flush()
         return
     try:
         Path(file).write_text(text, encoding="utf-8")
     except OSError as error:
         refuse(f"{file} cannot be written: {error.strerror}", PROGRAM)
-
-
-def _escape_unencodable(stream: IO[str]) -> None:
-    """Escapes characters that the stream cannot show, instead of ending the program."""
-    if hasattr(stream, "reconfigure"):
-        stream.reconfigure(errors="backslashreplace")
 
 
 def exit_code(report: ConformanceReport) -> int:

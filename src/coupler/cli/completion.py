@@ -8,9 +8,9 @@ calls them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -19,6 +19,7 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
 from coupler.cli.exit_codes import refuse
+from coupler.cli.output import stdout, tell
 
 PROGRAM = "coupler completion"
 
@@ -77,10 +78,11 @@ def completion(shell: str | None) -> None:
     Exit codes: 0 if the script is printed, 2 for wrong usage.
     """
     chosen = shell or _own_shell()
-    sys.stdout.write(script(chosen))
-    sys.stdout.flush()
-    if sys.stdout.isatty():
-        sys.stderr.write(f"\n{HOW_TO_INSTALL[chosen]}\n")
+    output = stdout()
+    output.data(script(chosen))
+    output.flush()
+    if output.is_terminal:
+        tell(f"\n{HOW_TO_INSTALL[chosen]}")
 
 
 def _own_shell() -> str:
@@ -112,16 +114,13 @@ def write_completions(instruction: str) -> None:
     chosen = get_completion_class(shell)
     if chosen is None or wanted != "complete":
         return
-    with open(os.devnull, "w") as nowhere:  # noqa: PTH123
-        spoken, sys.stderr = sys.stderr, nowhere
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):  # noqa: PTH123
         try:
             text = _completions(chosen, shell)
         except Exception:
             # Whatever is wrong with a file or the store is told by the commands that use it.
             text = ""
-        finally:
-            sys.stderr = spoken
-    sys.stdout.write(f"{text}\n")
+    stdout().text(text)
 
 
 def _completions(chosen: type[ShellComplete], shell: str) -> str:
@@ -252,7 +251,8 @@ def run_ids(has_help: bool) -> Iterator[DescribedName]:
 
 def session_ids(has_help: bool) -> Iterator[DescribedName]:
     """Sessions that were prompted, the newest first, by as much of their ids as people type."""
-    from coupler.cli.terminal import ago, one_line, short_agent, short_id
+    from coupler.cli.terminal import ago, short_agent, short_id
+    from coupler.runtime.terminal_text import one_line
 
     query = (
         "SELECT id, agent, title, cwd, updated_at FROM sessions WHERE deleted = 0 AND turns > 0 "

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from coupler.cli.exit_codes import FAILED, print_error, refuse
+from coupler.cli.output import confirm, say, stderr
 from coupler.cli.terminal import count, size
 from coupler.config.value_kinds import parse_age
 
@@ -58,13 +59,12 @@ def confirm_deletion(noun: str, described: Sequence[str], program: str, *, is_su
         return
     if not sys.stdin.isatty():
         refuse("there is no terminal to ask on: add --yes to delete without a question", program)
-    if hasattr(sys.stderr, "reconfigure"):
-        sys.stderr.reconfigure(errors="backslashreplace")
+    output = stderr()
     for line in described[:MOST_NAMED]:
-        click.echo(f"  {line}", err=True)
+        output.line(f"  {line}")
     if len(described) > MOST_NAMED:
-        click.echo(f"  and {len(described) - MOST_NAMED:,} more", err=True)
-    if not click.confirm(f"Delete {count(len(described), noun)} for good?", err=True):
+        output.line(f"  and {len(described) - MOST_NAMED:,} more")
+    if not confirm(f"Delete {count(len(described), noun)} for good?"):
         refuse("nothing was deleted", program, FAILED)
 
 
@@ -84,7 +84,7 @@ def delete_each(noun: str, ids: Iterable[str], delete: Callable[[str], bool], pr
                 problems += 1
     finally:
         # Also when the store fails on the way.
-        sys.stdout.write(f"{count(deleted, noun)} deleted.\n")
+        say(f"{count(deleted, noun)} deleted.")
     return problems
 
 

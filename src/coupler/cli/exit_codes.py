@@ -125,10 +125,9 @@ def refuse(sentence: str, program: str, code: int = WRONG_USAGE) -> NoReturn:
 
 def print_error(sentence: str, program: str) -> None:
     """Prints an error to stderr in the program's name; it may quote strangers, and stderr may be closed."""
-    from coupler.cli.terminal import clean
+    from coupler.cli.output import tell
 
     try:
-        sys.stderr.write(f"{program}: {clean(sentence)}\n")
-        sys.stderr.flush()
+        tell(f"{program}: {sentence}")
     except (OSError, ValueError, AttributeError):
         return

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from coupler.cli.exit_codes import FAILED, refuse
-from coupler.cli.terminal import CannotWriteError, clean, read_file, replace_file, write_new_file
+from coupler.cli.output import prompt, say, tell
+from coupler.cli.terminal import CannotWriteError, read_file, replace_file, write_new_file
 from coupler.config.lookup import FILE_NAME, project_directory
 
 if TYPE_CHECKING:
@@ -238,13 +239,13 @@ def _target(directory: str | None, *, is_users: bool) -> InitTarget:
         if own is None:
             refuse("this user has no home directory: set COUPLER_HOME to a directory", PROGRAM, FAILED)
         if not is_users:
-            _say("This is your home: the files are your own, for all projects.\n")
+            say("This is your home: the files are your own, for all projects.\n")
         return InitTarget(Path(own), is_users=True)
     if directory is not None:
         return InitTarget(here, is_users=False)
     root = Path(project_directory(str(here), os.environ))
     if os.path.realpath(root) != os.path.realpath(here):
-        _say(f"This is in the project {root}: the files go there.\n")
+        say(f"This is in the project {root}: the files go there.\n")
     return InitTarget(root, is_users=False)
 
 
@@ -389,11 +390,11 @@ def ask_missing(given: InitAnswers, found: Discovery, config: Config) -> InitAns
     """These answers, with what the person at this terminal says to two questions at most."""
     model, agent = given
     if model is None and found.model is None:
-        _explain("Coupler's own coding agent needs a model: provider:name, such as ollama:…, or none.")
+        tell("Coupler's own coding agent needs a model: provider:name, such as ollama:…, or none.")
         model = _ask("Model", found.suggested or NONE, problem_with_model)
     if agent is None:
         ready = found.ready(model)
-        _explain(f"An agent can work in the example workflow. Ready here: {', '.join((*ready, NONE))}.")
+        tell(f"An agent can work in the example workflow. Ready here: {', '.join((*ready, NONE))}.")
         agent = _ask("Agent", next(iter(ready), NONE), lambda name: problem_with_agent(name, config))
     return InitAnswers(model, agent)
 
@@ -417,12 +418,12 @@ def problem_with_agent(name: str, config: Config) -> str | None:
 
 def _ask(question: str, default: str, problem_with: Callable[[str], str | None]) -> str:
     while True:
-        answer = str(click.prompt(question, default=default, err=True)).strip()
+        answer = prompt(question, default=default)
         problem = problem_with(answer)
         if problem is None:
-            _explain("")
+            tell("")
             return answer
-        _explain(f"  {problem}")
+        tell(f"  {problem}")
 
 
 class TemplateValues(NamedTuple):
@@ -565,7 +566,7 @@ def has_untrusted(target: InitTarget) -> bool:
 
 
 def _tell_found(found: Discovery) -> None:
-    _say("Found on this machine:")
+    say("Found on this machine:")
     rows = (
         ("agents", ", ".join(found.agents) or "none is installed; `coupler agents` tells how"),
         ("keys", ", ".join(found.keys) or "none among the variables"),
@@ -573,8 +574,8 @@ def _tell_found(found: Discovery) -> None:
         ("editors", ", ".join(dict.fromkeys(title for _, title in found.editors)) or "none"),
     )
     for name, text in rows:
-        _say(f"  {name:<9}{text}")
-    _say("")
+        say(f"  {name:<9}{text}")
+    say("")
 
 
 def _without_model(found: Discovery) -> str:
@@ -582,10 +583,10 @@ def _without_model(found: Discovery) -> str:
 
 
 def _tell_outcomes(target: InitTarget, outcomes: Sequence[FileOutcome]) -> None:
-    _say(f"In {target.directory}:")
+    say(f"In {target.directory}:")
     for outcome in outcomes:
-        _say(f"  {outcome.path.relative_to(target.directory)}: {outcome.state}")
-    _say("")
+        say(f"  {outcome.path.relative_to(target.directory)}: {outcome.state}")
+    say("")
 
 
 def _tell_next(
@@ -593,11 +594,11 @@ def _tell_next(
 ) -> None:
     steps = [*_next_steps(target, found, values, outcomes)]
     width = max(len(command) for command, _ in steps)
-    _say("What you can do now:")
+    say("What you can do now:")
     if Path(target.directory).resolve() != Path.cwd() and not target.is_users:
-        _say(f"  cd {shlex.quote(str(target.directory))}")
+        say(f"  cd {shlex.quote(str(target.directory))}")
     for command, purpose in steps:
-        _say(f"  {command:<{width}}  {purpose}")
+        say(f"  {command:<{width}}  {purpose}")
 
 
 def _next_steps(
@@ -623,15 +624,3 @@ def _next_steps(
         yield f"coupler editor {name} --write", f"put Coupler into {title}"
     if not found.editors:
         yield "coupler editor", "put Coupler into an editor"
-
-
-def _say(text: str) -> None:
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    sys.stdout.write(f"{clean(text)}\n")
-    sys.stdout.flush()
-
-
-def _explain(sentence: str) -> None:
-    sys.stderr.write(f"{clean(sentence)}\n")
-    sys.stderr.flush()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
+import io
 import signal
 import sys
 import threading
@@ -26,6 +26,7 @@ from coupler.__about__ import __version__
 from coupler.cli import record as record_command
 from coupler.cli import serve as serve_command
 from coupler.cli.exit_codes import BROKEN_PIPE, DONE, FAILED, INTERRUPTED, refuse
+from coupler.cli.output import clean_reports_of_python, open_closed_streams, silence_stdout, stdout, tell
 from coupler.runtime.logs import LEVELS
 
 SECTIONS = {
@@ -208,15 +209,17 @@ def run_command(command: click.Command, arguments: list[str], program: str | Non
 
     Left to itself, click would exit with 1 for both, as for any failure.
     """
-    _open_closed_streams()
-    stdout = sys.stdout
+    open_closed_streams()
+    clean_reports_of_python()
+    # Not to be written to, but to see whether click has replaced it, as it does if nobody reads.
+    before = sys.stdout  # noqa: TID251
     try:
         code = command.main(arguments, prog_name=program, standalone_mode=False)
-        sys.stdout.flush()
+        stdout().flush()
     except SystemExit:
-        if sys.stdout is stdout:
+        if sys.stdout is before:  # noqa: TID251
             raise
-        sys.stdout = stdout  # click has replaced it, as it does if nobody reads
+        sys.stdout = before  # noqa: TID251
         _exit_for_write_error(BrokenPipeError(), program or "coupler")
     except OSError as error:
         if error.filename is not None or isinstance(error, FileNotFoundError):
@@ -224,26 +227,15 @@ def run_command(command: click.Command, arguments: list[str], program: str | Non
         _exit_for_write_error(error, program or "coupler")
     except click.Abort as abort:
         if isinstance(abort.__cause__ or abort.__context__, EOFError):  # a question that nobody answers
-            click.echo("Aborted!", file=sys.stderr)
+            tell("Aborted!")
             sys.exit(FAILED)
         sys.exit(INTERRUPTED)
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        tell(shown.getvalue())
         sys.exit(error.exit_code)
     sys.exit(code if isinstance(code, int) else DONE)
-
-
-def _open_closed_streams() -> None:
-    """Opens the standard streams that are closed, so that no command finds None there.
-
-    A closed stdin is empty, and what goes to a closed stderr is lost. Writing to a closed stdout is an error.
-    """
-    if sys.stdin is None:
-        sys.stdin = open(os.devnull)  # noqa: PTH123
-    if sys.stdout is None:
-        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: PTH123
 
 
 def _exit_for_write_error(error: OSError, program: str) -> NoReturn:
@@ -251,8 +243,6 @@ def _exit_for_write_error(error: OSError, program: str) -> NoReturn:
 
     The error names no file: it is what the command prints.
     """
-    from coupler.cli.exec.exec_output import silence_stdout
-
     silence_stdout()
     if isinstance(error, BrokenPipeError):
         sys.exit(BROKEN_PIPE)

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from coupler.cli.exit_codes import FAILED, print_error, refuse
+from coupler.cli.output import confirm, say, stderr, stdout, tell
 from coupler.cli.store_access import masker_for, store_or_exit
-from coupler.cli.terminal import count, local_time, one_line, short_directory, timestamp
+from coupler.cli.terminal import count, local_time, short_directory, timestamp
+from coupler.runtime.terminal_text import one_line
 
 if TYPE_CHECKING:
     from coupler.store.choices import ChoiceRecord
@@ -76,14 +78,14 @@ def list_choices(project: str | None, is_json: bool, store: str | None) -> None:
         chosen = _sorted(_choices(kept, project))
     if is_json:
         _write_json(chosen)
-    elif sys.stdout.isatty():
+    elif stdout().is_terminal:
         _write_groups(chosen)
     else:
         for record in chosen:
             when = timestamp(record.made_at) or "-"
-            _say("\t".join((one_line(record.project), ANSWERS[record.effect], _rule(record), when)))
+            stdout().fields(record.project, ANSWERS[record.effect], _rule(record), when)
     if not chosen:
-        sys.stderr.write(f"{_nothing(project)}\n")
+        tell(_nothing(project))
 
 
 def _nothing(project: str | None) -> str:
@@ -98,9 +100,9 @@ def _write_groups(chosen: Sequence[ChoiceRecord]) -> None:
     last: str | None = None
     for record in chosen:
         if record.project != last:
-            _say(short_directory(record.project))
+            say(short_directory(record.project))
             last = record.project
-        _say(f"  {ANSWERS[record.effect]:<6}  {_rule(record):<{width}}  {local_time(record.made_at)}")
+        say(f"  {ANSWERS[record.effect]:<6}  {_rule(record):<{width}}  {local_time(record.made_at)}")
 
 
 def _write_json(chosen: Sequence[ChoiceRecord]) -> None:
@@ -117,7 +119,7 @@ def _write_json(chosen: Sequence[ChoiceRecord]) -> None:
         }
         for record in chosen
     ]
-    _say(as_json(msgspec.json.encode(choices)))
+    stdout().json(as_json(msgspec.json.encode(choices)))
 
 
 @permissions.command(short_help="Withdraw what is remembered for a project.")
@@ -151,7 +153,7 @@ def forget(rule: str | None, project: str | None, is_all: bool, is_sure: bool, s
             _confirm(chosen, is_sure=is_sure)
         assert kept is not None
         forgotten = sum(kept.forget_choices(each.project, each.subject, each.pattern) for each in chosen)
-    _say(f"{count(forgotten, 'choice')} forgotten.")
+    say(f"{count(forgotten, 'choice')} forgotten.")
 
 
 def _is_meant(record: ChoiceRecord, rule: str) -> bool:
@@ -181,12 +183,13 @@ def _confirm(chosen: Sequence[ChoiceRecord], *, is_sure: bool) -> None:
         return
     if not sys.stdin.isatty():
         refuse("there is no terminal to ask on: add --yes to forget without a question", PROGRAM)
-    click.echo(one_line(chosen[0].project), err=True)
+    output = stderr()
+    output.line(one_line(chosen[0].project))
     for record in chosen[:MOST_NAMED]:
-        click.echo(f"  {ANSWERS[record.effect]:<6}  {_rule(record)}", err=True)
+        output.line(f"  {ANSWERS[record.effect]:<6}  {_rule(record)}")
     if len(chosen) > MOST_NAMED:
-        click.echo(f"  and {len(chosen) - MOST_NAMED:,} more", err=True)
-    if not click.confirm(f"Forget {count(len(chosen), 'choice')}?", err=True):
+        output.line(f"  and {len(chosen) - MOST_NAMED:,} more")
+    if not confirm(f"Forget {count(len(chosen), 'choice')}?"):
         refuse("nothing was forgotten", PROGRAM, FAILED)
 
 
@@ -244,10 +247,3 @@ def _open_store(path: str | None) -> Iterator[BlockingStore | None]:
     """Opens the store; None if there is none yet."""
     with store_or_exit(path, PROGRAM) as store:
         yield None if store is None else store.blocking
-
-
-def _say(line: str) -> None:
-    """Writes a line; a character that the stream cannot show is escaped, instead of ending the program."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    sys.stdout.write(f"{line}\n")

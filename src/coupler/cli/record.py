@@ -5,10 +5,9 @@ It reads its own arguments and imports next to nothing, because an editor waits 
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
-from coupler.cli.exit_codes import DONE, refuse
+from coupler.cli.exit_codes import DONE, print_error, refuse
 
 if TYPE_CHECKING:
     from coupler.wire.tap import RecordingFeed, Tap
@@ -69,12 +68,14 @@ def main(arguments: list[str]) -> None:
     _start_writer(feed, descriptor, given)
     tap = _start_tap(given.command, feed)
     if not given.is_quiet:
-        _say(f"the recording is in {path}")
+        print_error(f"the recording is in {path}", PROGRAM)
     code = tap.run()
     if tap.is_recorded is None:
-        _say(f"the end of the recording is still being written to {path}")
+        print_error(f"the end of the recording is still being written to {path}", PROGRAM)
     elif not tap.is_recorded:
-        _say(f"the recording is not complete: {path} could not be written fast enough, or not at all")
+        print_error(
+            f"the recording is not complete: {path} could not be written fast enough, or not at all", PROGRAM
+        )
     exit_at_once(code)
 
 
@@ -90,7 +91,9 @@ def parse(arguments: list[str]) -> RecordArguments:
             given.command = [word]
             break
         if word in ("-h", "--help"):
-            sys.stdout.write(HELP)
+            from coupler.cli.output import say
+
+            say(HELP)
             raise SystemExit(DONE)
         if option in ("-o", "--output"):
             given.output = (value if equals else next(rest, "")) or refuse(f"{option} needs a file", PROGRAM)
@@ -134,7 +137,7 @@ def _start_tap(command: list[str], feed: RecordingFeed) -> Tap:
     try:
         return Tap(found, feed)
     except (OSError, ValueError) as error:
-        _say(f"{command[0]!r} could not be started: {error}")
+        print_error(f"{command[0]!r} could not be started: {error}", PROGRAM)
         raise SystemExit(CANNOT_START) from None
 
 
@@ -150,7 +153,7 @@ def _full_command(command: list[str]) -> list[str]:
         program, *words = split_command(startable_command(command))
         return [str(find_program(program, cwd=Path.cwd(), environment=os.environ)), *words]
     except SpawnError as error:
-        _say(str(error))
+        print_error(str(error), PROGRAM)
         raise SystemExit(CANNOT_START) from None
 
 
@@ -170,13 +173,5 @@ def _start_writer(feed: RecordingFeed, descriptor: int, given: RecordArguments) 
     try:
         feed.start(descriptor, json.dumps(header).encode())
     except OSError as error:
-        _say(f"nothing is recorded: {error}")  # the editor and the agent go on
+        print_error(f"nothing is recorded: {error}", PROGRAM)  # the editor and the agent go on
     os.close(descriptor)
-
-
-def _say(sentence: str) -> None:
-    import contextlib
-
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stderr.write(f"{PROGRAM}: {sentence}\n")
-        sys.stderr.flush()

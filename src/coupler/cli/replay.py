@@ -12,6 +12,7 @@ import click
 
 from coupler.cli.exit_codes import DONE, FAILED, INTERRUPTED, print_error, refuse
 from coupler.cli.main import interrupt_on_signals, seconds
+from coupler.cli.output import stdout
 
 if TYPE_CHECKING:
     from coupler.recording.traces import Trace
@@ -153,18 +154,18 @@ def _play_client(trace: Trace, command: list[str], timeout: float) -> int:
         refuse(str(error), PROGRAM)
     except KeyboardInterrupt:
         return INTERRUPTED
-    is_same = True
+    output, is_same = stdout(), True
     for difference in differences(trace, client.trace):
         is_same &= difference.is_same
-        click.echo(f"{'=' if difference.is_same else '≠'} {difference.title}")
+        output.line(f"{'=' if difference.is_same else '≠'} {difference.title}")
         for line in difference.lines:
-            click.echo(f"    {line}")
+            output.line(f"    {line}")
     if client.stopped_because:
         is_same = False
-        click.echo(f"≠ {client.stopped_because}")
+        output.line(f"≠ {client.stopped_because}")
         if client.trace.stderr:
-            click.echo(f"    {last_lines(client.trace.stderr)}")
-    click.echo("the agent does what was recorded" if is_same else "the agent differs from the recording")
+            output.text(f"    {last_lines(client.trace.stderr)}")
+    output.line("the agent does what was recorded" if is_same else "the agent differs from the recording")
     return DONE if is_same else FAILED
 
 

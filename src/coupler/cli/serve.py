@@ -83,7 +83,9 @@ def main(arguments: list[str]) -> None:
     """Serves what the arguments name, until the editor closes the connection."""
     arguments, command = _split(arguments)
     if "--help" in arguments or "-h" in arguments:
-        sys.stdout.write(HELP)
+        from coupler.cli.output import say
+
+        say(HELP)
         return
     target, words, given = parse(arguments, command)
     agent = _named_agent(given, target, command)

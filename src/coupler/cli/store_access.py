@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from coupler.cli.exit_codes import FAILED, WRONG_USAGE, print_error, refuse
+from coupler.cli.output import stderr
 from coupler.cli.terminal import count, size
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def tell_deleted(store: Store, program: str) -> None:
     """Tells somebody at a terminal what their rules have deleted since they were told last."""
     from coupler.store.errors import StoreError
 
-    if sys.stderr is None or not sys.stderr.isatty():
+    if not stderr().is_terminal:
         return
     try:
         report = store.blocking.take_report()

@@ -1,9 +1,4 @@
-"""Writes safely to a terminal, asks on it, and reads and writes the user's files, for all commands.
-
-Text may come from a model, from the output of a program or from a file of somebody else. `clean` and
-`one_line` keep it from moving the cursor, changing colours or reordering a line of the terminal that it is
-shown on.
-"""
+"""Formats values for people, asks on the terminal, and reads and writes the user's files."""
 
 from __future__ import annotations
 
@@ -23,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coupler.cli.exit_codes import print_error, refuse
+from coupler.runtime.terminal_text import clean, clean_sentence, one_line
 
 if TYPE_CHECKING:
     from coupler.schema.v1 import ImageContent
@@ -32,18 +28,6 @@ SESSION_PREFIX = "sess_"
 
 SHORT_ID_LENGTH = 8
 """Characters of an id that tell sessions apart well enough."""
-
-_ESCAPE_SEQUENCES = re.compile(
-    # Strings for the terminal, such as a window's title; colours and moves of the cursor; the rest.
-    "(?:\x1b[\\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\n\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\\\|\x9c)"
-    "|(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"
-    "|\x1b[ -/]*[0-~]"
-)
-_LINE_ENDS = re.compile("\r\n|[\r\u2028\u2029]")
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
-# JSON lets these stand as they are inside strings.
-_CONTROLS_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 _UNITS = (("year", 365 * 86400), ("month", 30 * 86400), ("day", 86400), ("hour", 3600), ("minute", 60))
 
@@ -65,22 +49,6 @@ BACKUP_SUFFIX = "before-coupler"
 
 LARGEST_FILE = 10_000_000
 """Bytes of a file, at most: no settings are larger."""
-
-
-def clean(text: str) -> str:
-    """Removes everything from a text that a terminal would obey; lines and tabs stay."""
-    text = _LINE_ENDS.sub("\n", _ESCAPE_SEQUENCES.sub("", text))
-    return _SURROGATES.sub("\ufffd", _CONTROLS.sub("", text))
-
-
-def one_line(text: str) -> str:
-    """Cleans a text and puts it on one line."""
-    return " ".join(clean(text).split())
-
-
-def terminal_safe_json(text: str) -> str:
-    """Escapes everything in JSON that a terminal would obey; it means the same."""
-    return _CONTROLS_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def short_id(id: str) -> str:
@@ -194,8 +162,8 @@ class QuestionTerminal:
             yield
 
     def write(self, text: str) -> None:
-        """Shows a text."""
-        os.write(self._descriptor, text.encode(errors="replace"))
+        """Shows a text without anything that the terminal would obey."""
+        os.write(self._descriptor, clean_sentence(text).encode(errors="replace"))
 
     async def ask(self, question: str) -> str:
         """Asks for a line, returned with its end; empty if the person has left, by Ctrl-D or for good.

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING
 import click
 
 from coupler.cli.exit_codes import FAILED, refuse
+from coupler.cli.output import confirm, say, stderr, stdout, tell
 from coupler.cli.store_access import store_or_exit
-from coupler.cli.terminal import clean, count, local_time, one_line, timestamp
+from coupler.cli.terminal import count, local_time, timestamp
+from coupler.runtime.terminal_text import one_line
 
 if TYPE_CHECKING:
     from coupler.config import Config
@@ -138,11 +140,12 @@ def _say_trusted(config: Config, workflows: ProjectWorkflows) -> None:
 
 def _show(file: ConfigFile | None, settings: tuple[ConfigSetting, ...]) -> None:
     assert file is not None
-    click.echo(f"{one_line(file.path)} sets what is used only in trusted projects:", err=True)
+    output = stderr()
+    output.line(f"{one_line(file.path)} sets what is used only in trusted projects:")
     for setting in settings:
         # In ASCII: a letter that only looks like another must not pass for it where somebody decides.
         value = json.dumps(_written(file, setting), default=str)
-        click.echo(f"  line {setting.origin.line}: {setting.key.name} = {value}", err=True)
+        output.line(f"  line {setting.origin.line}: {setting.key.name} = {value}")
 
 
 def _written(file: ConfigFile, setting: ConfigSetting) -> object:
@@ -162,13 +165,13 @@ def _confirm(number: int, *, is_sure: bool) -> None:
     question = (
         "Trust this file as it is now?" if number == 1 else f"Trust these {number} files as they are now?"
     )
-    if not click.confirm(question, err=True):
+    if not confirm(question):
         refuse("the file is not trusted" if number == 1 else "the files are not trusted", PROGRAM, FAILED)
 
 
 def _tell_notes(config: Config) -> None:
     for note in config.notes:
-        say(f"Note: {clean(str(note))}.")
+        say(f"Note: {note}.")
 
 
 def _forget(directory: str) -> None:
@@ -212,12 +215,13 @@ def _list() -> None:
     with _trusted_files(is_made=False) as trusted:
         files = [] if trusted is None else trusted.files()
     if not files:
-        sys.stderr.write("No file is trusted.\n")
+        tell("No file is trusted.")
+    output = stdout()
     for file in files:
-        if sys.stdout.isatty():
-            say(f"{one_line(file.path)}  trusted {local_time(file.trusted_at)}, {_state(file)}")
+        if output.is_terminal:
+            output.line(f"{one_line(file.path)}  trusted {local_time(file.trusted_at)}, {_state(file)}")
         else:
-            say(f"{one_line(file.path)}\t{timestamp(file.trusted_at)}\t{_state(file)}")
+            output.fields(file.path, str(timestamp(file.trusted_at)), _state(file))
 
 
 def _state(file: TrustedFile) -> str:
@@ -305,7 +309,7 @@ class ProjectWorkflows:
         for found in self._library.all():
             if isinstance(found, Broken) and found.origin == "project":
                 file = os.path.relpath(found.file, self._directory)
-                click.echo(f"Note: {one_line(file)} is broken, and is left out.", err=True)
+                tell(f"Note: {one_line(file)} is broken, and is left out.")
 
 
 def untrusted_of_file(file: str, trusted: Trust | None) -> list[FileToTrust]:
@@ -321,10 +325,11 @@ def untrusted_of_file(file: str, trusted: Trust | None) -> list[FileToTrust]:
 
 def show_files(files: Sequence[FileToTrust], root: str) -> None:
     """Shows the files that the question is about."""
-    click.echo("These files are run by workflows; read them first:", err=True)
+    output = stderr()
+    output.line("These files are run by workflows; read them first:")
     for file in files:
         lines = count(len(file.content.splitlines()), "line")
-        click.echo(f"  {one_line(os.path.relpath(file.real_path, root))}  ({lines})", err=True)
+        output.line(f"  {one_line(os.path.relpath(file.real_path, root))}  ({lines})")
 
 
 def remember(files: Sequence[FileToTrust], trusted: Trust) -> None:
@@ -359,10 +364,3 @@ def forget_workflows(directory: str, trusted: Trust) -> list[str]:
     below = [file.path for file in trusted.files() if file.path.startswith(root)]
     paths = [path for path in dict.fromkeys(below) if Path(path).name != FILE_NAME]
     return [path for path in paths if trusted.distrust(path)]
-
-
-def say(line: str) -> None:
-    """Writes a line; a character that the stream cannot show is escaped, instead of ending the program."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    sys.stdout.write(f"{line}\n")

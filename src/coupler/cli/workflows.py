@@ -9,14 +9,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import click
 import msgspec
 
 from coupler.cli.exit_codes import FAILED, refuse
+from coupler.cli.output import CELL_GAP, Output, say, stdout, tell
 from coupler.cli.store_access import store_or_exit
-from coupler.cli.terminal import clean, count, one_line, terminal_safe_json
+from coupler.cli.terminal import count
+from coupler.runtime.terminal_text import clean, one_line
 
 if TYPE_CHECKING:
     from coupler.config.config import TrustedFiles
@@ -182,16 +184,16 @@ def list_workflows(is_json: bool) -> None:
     with _library() as library, store_or_exit(None, PROGRAM) as store:
         rows = rows_of(library, None if store is None else store.trust)
         hidden = library.hidden()
-    output = _escaping_stdout()
+    output = stdout()
     if is_json:
         write_json(rows, output)
-    elif not output.isatty():
+    elif not output.is_terminal:
         write_lines(rows, output)
     elif rows:
         write_table(rows, output)
     output.flush()
     for remark in remarks_on(rows, hidden):
-        sys.stderr.write(f"{remark}\n")
+        tell(remark)
 
 
 @workflows.command(short_help="Read what a workflow takes, does and gives.")
@@ -205,9 +207,9 @@ def show(name: str) -> None:
       coupler workflows show ./release.yaml
     """
     with _library() as library:
-        output = _escaping_stdout()
+        output = stdout()
         for line in workflow_lines(library.find(name), name, library.directory):
-            output.write(f"{line}\n")
+            output.line(line)
         output.flush()
 
 
@@ -352,7 +354,7 @@ def validate(names: tuple[str, ...], is_strict: bool, is_json: bool) -> None:
     """
     with _library() as library:
         names_checked, problems = check_workflows(library, names)
-        output = _escaping_stdout()
+        output = stdout()
         if is_json:
             write_problems_json(problems, output)
         else:
@@ -361,7 +363,7 @@ def validate(names: tuple[str, ...], is_strict: bool, is_json: bool) -> None:
     errors = sum(each.severity == "error" for each in problems)
     warnings = len(problems) - errors
     if not is_json:
-        sys.stderr.write(f"{_summary(names_checked, errors, warnings)}\n")
+        tell(_summary(names_checked, errors, warnings))
     if errors or (is_strict and warnings):
         sys.exit(INVALID)
 
@@ -384,10 +386,10 @@ def check_workflows(library: Library, names: Sequence[str]) -> tuple[int, list[P
     return len({*chosen}), [*problems]
 
 
-def write_problem_lines(problems: Sequence[Problem], stream: IO[str], directory: str) -> None:
+def write_problem_lines(problems: Sequence[Problem], output: Output, directory: str) -> None:
     """Writes one problem a line, as compilers do."""
     for problem in problems:
-        stream.write(f"{problem_line(problem, directory)}\n")
+        output.line(problem_line(problem, directory))
 
 
 def problem_line(problem: Problem, directory: str) -> str:
@@ -405,7 +407,7 @@ def relative_path(directory: str, file: str) -> str:
         return file
 
 
-def write_problems_json(problems: Sequence[Problem], stream: IO[str]) -> None:
+def write_problems_json(problems: Sequence[Problem], output: Output) -> None:
     """Writes one JSON array."""
     encoded = msgspec.json.encode(
         [
@@ -419,7 +421,7 @@ def write_problems_json(problems: Sequence[Problem], stream: IO[str]) -> None:
             for problem in problems
         ]
     )
-    stream.write(terminal_safe_json(msgspec.json.format(encoded, indent=2).decode()) + "\n")
+    output.json(msgspec.json.format(encoded, indent=2).decode())
 
 
 @workflows.command(short_help="Draw a workflow as a flowchart.")
@@ -438,7 +440,7 @@ def graph(name: str) -> None:
     from coupler.workflow.language.graph import mermaid
 
     with _library() as library:
-        _escaping_stdout().write(mermaid(library.find(name)))
+        stdout().text(mermaid(library.find(name)))
 
 
 @workflows.command(short_help="Begin a workflow with an example.")
@@ -465,7 +467,7 @@ def new(name: str, template: str, is_users: bool) -> None:
     with _library() as library, store_or_exit(None, PROGRAM, is_made=True) as store:
         assert store is not None
         written = write_example(library, name, template, PROGRAM, store.trust, is_users=is_users)
-    sys.stdout.write(f"{written} is a workflow now. Run it with: coupler run {name}\n")
+    say(f"{written} is a workflow now. Run it with: coupler run {name}")
 
 
 def write_example(
@@ -523,7 +525,7 @@ def schema() -> None:
     """
     from coupler.workflow.language.json_schema import workflow_schema
 
-    sys.stdout.write(json.dumps(workflow_schema(), indent=2) + "\n")
+    stdout().json(json.dumps(workflow_schema(), indent=2))
 
 
 @contextmanager
@@ -538,22 +540,14 @@ def _library() -> Iterator[Library]:
         yield Library(".")
     except InvalidWorkflowError as error:
         for problem in error.problems:
-            sys.stderr.write(f"{problem_line(problem, '.')}\n")
+            tell(problem_line(problem, "."))
         sys.exit(INVALID)
     except (WorkflowError, MissingExtraError, ConfigError) as error:
         refuse(str(error), PROGRAM, FAILED)
 
 
-def _escaping_stdout() -> IO[str]:
-    """Makes stdout escape characters that it cannot show, instead of ending the program."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    return sys.stdout
-
-
 HEADINGS = ("NAME", "ORIGIN", "STATE", "DESCRIPTION")
 STYLES = {"ready": "green", "not trusted": "yellow", "broken": "red"}
-GAP = "  "
 
 
 class Row(NamedTuple):
@@ -575,14 +569,13 @@ def rows_of(library: Library, trust: TrustedFiles | None) -> list[Row]:
 def _row(found: Found | Broken, library: Library, trust: TrustedFiles | None) -> Row:
     from coupler.workflow.language.library import Broken, untrusted_files_of
 
-    name, file = one_line(found.name), one_line(found.file)
     if isinstance(found, Broken):
         first = found.problems[0]
         place = f"{relative_path(library.directory, first.position.file)}:{first.position.line}"
-        return Row(name, found.origin, "broken", file, one_line(f"{place}: {first.message}"))
+        return Row(found.name, found.origin, "broken", found.file, f"{place}: {first.message}")
     is_trusted = found.origin == "user" or not untrusted_files_of(found, library, trust)
     state: Literal["ready", "not trusted"] = "ready" if is_trusted else "not trusted"
-    return Row(name, found.origin, state, file, one_line(found.workflow.description))
+    return Row(found.name, found.origin, state, found.file, found.workflow.description)
 
 
 def remarks_on(rows: Sequence[Row], hidden: Sequence[str]) -> Iterator[str]:
@@ -596,44 +589,47 @@ def remarks_on(rows: Sequence[Row], hidden: Sequence[str]) -> Iterator[str]:
     yield from (f"`{one_line(name)}` is the project's: your own one is not used here." for name in hidden)
     for row in rows:
         if row.state != "broken" and (reason := why_no_command(row.name)):
-            yield f"`{row.name}`: {reason}."
+            yield f"`{one_line(row.name)}`: {reason}."
 
 
-def write_table(rows: Sequence[Row], stream: IO[str]) -> None:
+def write_table(rows: Sequence[Row], output: Output) -> None:
     """Writes one workflow a line, under headings; a long description goes on below itself."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, padding=(0, len(GAP), 0, 0), header_style="bold")
+    table = Table(box=None, padding=(0, len(CELL_GAP), 0, 0), header_style="bold")
     for heading in HEADINGS[:-1]:
         table.add_column(heading, no_wrap=True)
     table.add_column(HEADINGS[-1], overflow="fold")
     for row in rows:
-        cells = (Text(row.name, "cyan"), Text(row.origin), Text(row.state, STYLES[row.state]))
-        table.add_row(*cells, Text(row.description))
-    Console(file=stream, highlight=False).print(table)
+        cells = (Text(one_line(row.name), "cyan"), Text(row.origin), Text(row.state, STYLES[row.state]))
+        table.add_row(*cells, Text(one_line(row.description)))
+    output.console().print(table)
 
 
-def write_lines(rows: Sequence[Row], stream: IO[str]) -> None:
+def write_lines(rows: Sequence[Row], output: Output) -> None:
     """Writes one workflow a line: name, origin, state, file, description."""
     for row in rows:
-        stream.write("\t".join(row) + "\n")
+        output.fields(*row)
 
 
-def write_json(rows: Sequence[Row], stream: IO[str]) -> None:
+def write_json(rows: Sequence[Row], output: Output) -> None:
     """Writes one JSON array."""
     encoded = msgspec.json.encode([_as_json(row) for row in rows])
-    stream.write(terminal_safe_json(msgspec.json.format(encoded, indent=2).decode()) + "\n")
+    output.json(msgspec.json.format(encoded, indent=2).decode())
 
 
 def _as_json(row: Row) -> dict[str, str | None]:
+    # Undecodable bytes in names of files are replaced.
+    name, file, about = (
+        each.encode("utf-8", "replace").decode() for each in (row.name, row.file, row.description)
+    )
     is_broken = row.state == "broken"
     return {
-        "name": row.name,
+        "name": name,
         "origin": row.origin,
         "state": row.state,
-        "file": row.file,
-        "description": None if is_broken else row.description,
-        "problem": row.description if is_broken else None,
+        "file": file,
+        "description": None if is_broken else about,
+        "problem": about if is_broken else None,
     }

@@ -13,12 +13,13 @@ from html import escape
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from rich.console import Console
+from rich.console import Console  # noqa: TID251 - the command makes it, by `coupler.cli.output`
 from rich.text import Text
 
 from coupler.__about__ import __version__
 from coupler.conformance.assertion import Assertion, Level
 from coupler.conformance.report import ORDER, AssertionResult, ConformanceReport, ReportFrame, Standing
+from coupler.runtime.terminal_text import CONTROLS
 
 PROTOCOL = "https://agentclientprotocol.com/protocol/v1/"
 
@@ -40,9 +41,7 @@ NARROWEST = 20
 """Columns that text is given even if the terminal has fewer."""
 
 # What could move a cursor, reorder a line or end an XML document early. Tab and line end are no danger.
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
-)
+_UNSEEN = re.compile(f"[{CONTROLS}\u2028\u2029\ufffe\uffff\ud800-\udfff]")
 
 SIGNS: dict[Standing, tuple[str, str]] = {
     "failed": ("FAIL", "bold red"),
@@ -501,4 +500,6 @@ def section_address(section: str) -> str | None:
 
 def _escape(match: re.Match[str]) -> str:
     code = ord(match[0])
+    if code > 0xFFFF:
+        return f"\\U{code:08x}"
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

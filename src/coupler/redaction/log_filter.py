@@ -14,6 +14,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from coupler.redaction.known_secrets import process_masker
+from coupler.runtime.terminal_text import clean
 
 if TYPE_CHECKING:
     from coupler.redaction.masker import Masker
@@ -133,7 +134,7 @@ def _tell(
     if sys.stderr is not None:
         told = "".join(traceback.format_exception(kind, error, trace))
         with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(process_masker().mask(where + told))
+            sys.stderr.write(process_masker().mask(clean(where + told)))
             sys.stderr.flush()
 
 

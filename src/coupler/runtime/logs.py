@@ -101,9 +101,22 @@ def send_logs_to_stderr(level: str | None = None, file: str | None = None) -> No
     if root.handlers and level is None and file is None:
         return
     handler = _file_handler(file) if file else logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter(_FORMAT))
+    handler.setFormatter(clean_formatter(_FORMAT))
     root.addHandler(handler)
     root.setLevel(chosen.upper())
+
+
+def clean_formatter(format: str) -> logging.Formatter:
+    """Make a formatter whose lines no terminal obeys: logs quote agents, programs and their files."""
+    import logging
+
+    from coupler.runtime.terminal_text import clean_sentence
+
+    class CleanFormatter(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return clean_sentence(super().format(record))
+
+    return CleanFormatter(format)
 
 
 def _file_handler(file: str) -> logging.Handler:

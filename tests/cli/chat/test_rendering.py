@@ -5,7 +5,6 @@ import re
 
 from hypothesis import given
 from hypothesis import strategies as some
-from rich.console import Console
 
 from coupler.cli.chat.plain import plain_full_text, plain_text
 from coupler.cli.chat.rendering import (
@@ -16,18 +15,19 @@ from coupler.cli.chat.rendering import (
     PermissionPart,
     PlanPart,
     Remark,
-    Sanitized,
     Tail,
     TailView,
     ThoughtPart,
     ToolCallPart,
+    TrimmedLines,
     UserText,
     render_expanded,
     render_part,
     render_parts,
 )
-from coupler.cli.terminal import clean
+from coupler.cli.output import Output
 from coupler.events import ToolCall
+from coupler.runtime.terminal_text import clean
 from coupler.schema.v1 import (
     Content,
     Diff,
@@ -65,8 +65,8 @@ OPTIONS = (
 def look(renderable, width=60, height=24, **options):
     """The lines that a terminal would show."""
     out = io.StringIO()
-    console = Console(file=out, width=width, height=height, highlight=False, markup=False, **options)
-    console.print(Sanitized(renderable))
+    console = Output(out).console(width=width, height=height, markup=False, **options)
+    console.print(TrimmedLines(renderable))
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
@@ -177,14 +177,14 @@ def test_parts_have_air_between_them_but_calls_stand_together():
 
 def test_lines_end_with_their_text():
     out = io.StringIO()
-    console = Console(file=out, width=60, highlight=False, markup=False)
+    console = Output(out).console(width=60, markup=False)
     parts = [
         AgentMarkdown("One.\n\n```\ncode\n```"),
         ToolCallPart(1, RUN),
         Remark("A", "b"),
         Listing("T", (ListingItem("a", "b"),)),
     ]
-    console.print(Sanitized(render_parts(parts, None)))
+    console.print(TrimmedLines(render_parts(parts, None)))
     assert not [line for line in out.getvalue().split("\n") if line != line.rstrip()]
 
 
@@ -205,8 +205,8 @@ def test_a_narrow_terminal_gets_narrow_lines():
 
 def test_without_colours_nothing_but_text_is_written():
     out = io.StringIO()
-    console = Console(file=out, width=60, force_terminal=True, no_color=True, highlight=False)
-    console.print(Sanitized(render_part(ToolCallPart(1, EDIT))))
+    console = Output(out).console(width=60, force_terminal=True, no_color=True)
+    console.print(TrimmedLines(render_part(ToolCallPart(1, EDIT))))
     colours = re.findall(r"\x1b\[([0-9;]*)m", out.getvalue())
     assert not any(code in ("31", "32", "36", "1;31", "1;32") for code in colours)
 
@@ -265,9 +265,7 @@ def test_nothing_that_an_agent_writes_is_obeyed_by_a_terminal(text):
         views = [render_part(part), *([render_expanded(part)] if isinstance(part, ToolCallPart) else [])]
         for view in views:
             out = io.StringIO()
-            Console(file=out, width=40, color_system=None, highlight=False, markup=False).print(
-                Sanitized(view)
-            )
+            Output(out).console(width=40, color_system=None, markup=False).print(TrimmedLines(view))
             assert out.getvalue() == clean(out.getvalue())
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from coupler.cli.chat.rendering import SMALL, StreamedMarkdown
-from coupler.cli.terminal import clean
+from coupler.runtime.terminal_text import clean
 from tables import table
 
 DOCUMENT = (

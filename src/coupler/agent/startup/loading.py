@@ -33,6 +33,7 @@ from coupler.agent.session import BOOLEAN_OPTIONS
 from coupler.agent.startup.early_answer import StartupCache, StartupRecord, is_installed
 from coupler.redaction.known_secrets import environment_masker
 from coupler.runtime.extras import MissingExtraError
+from coupler.runtime.terminal_text import clean
 from coupler.schema.decoding import DecodingError, decode
 from coupler.schema.v1 import InitializeResponse, NewSessionResponse
 from coupler.wire.messages import RpcError
@@ -187,7 +188,7 @@ class TargetLoader:
             raise
         except BaseException as error:
             # On stderr whatever the log settings are: this is what an editor's log shows the author.
-            sys.stderr.write(environment_masker().mask(_told(error)))
+            sys.stderr.write(environment_masker().mask(clean(_told(error))))
             self._outcome = _failure(words, error)
         else:
             self._outcome = factory

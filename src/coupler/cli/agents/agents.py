@@ -13,6 +13,7 @@ import click
 
 from coupler.cli.agent_options import Startable, startable_agent
 from coupler.cli.exit_codes import DONE, FAILED, INTERRUPTED, refuse
+from coupler.cli.output import say, stdout, tell
 
 if TYPE_CHECKING:
     from coupler.cli.agents.agent_doctor import Diagnosis
@@ -77,12 +78,12 @@ def _list(*, as_json: bool) -> None:
     if as_json:
         import json
 
-        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+        stdout().json(json.dumps(rows, indent=2))
     else:
         _print(rows)
     for note in config.notes:
         if note.key == "agents":
-            sys.stderr.write(f"coupler agents: {note}\n")
+            tell(f"coupler agents: {note}")
 
 
 def _row(entry: CatalogueEntry) -> dict[str, Any]:
@@ -112,30 +113,23 @@ def _row(entry: CatalogueEntry) -> dict[str, Any]:
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
-    from coupler.cli.terminal import one_line
+    from coupler.runtime.terminal_text import one_line
 
+    output = stdout()
     width = max(len(row["name"]) for row in rows)
     for row in rows:
-        command = shlex.join(row["command"]) if row["command"] else ""
+        command = one_line(shlex.join(row["command"])) if row["command"] else ""
         state = READY_WORDS[row["state"]].format(row["command"][0] if row["command"] else "")
         if row["state"] == "native":
             command = f"{row['native']}, driven without ACP"
-        line = f"{row['name']:<{width}}  {state:<13}  {command}"
-        sys.stdout.write(f"{_table_line(line)}\n")
+        output.line(f"{row['name']:<{width}}  {state:<13}  {command}".rstrip())
         beside = " " * (width + 17)
         if row["state"] == "missing" or (row["state"] == "native" and not row["native_installed"]):
-            sys.stdout.write(f"{beside}{row['install']}\n")
+            output.line(f"{beside}{row['install']}")
         if row["files"] is not None:
-            sys.stdout.write(f"{beside}{FILES_WORDS[row['files']]}; --files changes that\n")
+            output.line(f"{beside}{FILES_WORDS[row['files']]}; --files changes that")
         if row["configured_in"] is not None:
-            sys.stdout.write(f"{beside}from {one_line(row['configured_in'])}\n")
-
-
-def _table_line(line: str) -> str:
-    """Cleans a line of the table; its columns stay."""
-    from coupler.cli.terminal import clean
-
-    return clean(line).replace("\n", " ").rstrip()
+            output.line(f"{beside}from {one_line(row['configured_in'])}")
 
 
 @click.command(
@@ -178,7 +172,7 @@ def doctor(agent: str, prompt: str | None, timeout: float, as_json: bool) -> Non
     if as_json:
         import json
 
-        sys.stdout.write(json.dumps(diagnosis.as_object(), indent=2, default=str) + "\n")
+        stdout().json(json.dumps(diagnosis.as_object(), indent=2, default=str))
     else:
         _print_diagnosis(diagnosis)
     sys.exit(DONE if diagnosis.is_healthy else FAILED)
@@ -215,8 +209,8 @@ def _examine(agent: Startable, prompt: str | None, timeout: float) -> Diagnosis:
 
 
 def _print_diagnosis(diagnosis: Diagnosis) -> None:
-    from coupler.cli.terminal import clean, one_line
     from coupler.runtime.process import last_lines
+    from coupler.runtime.terminal_text import clean, one_line
 
     lines = [one_line(shlex.join(diagnosis.command)), ""]
     width = max((len(finding.about) for finding in diagnosis.findings), default=0)
@@ -229,6 +223,4 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
     problems = sum(finding.level == "problem" for finding in diagnosis.findings)
     verdict = "healthy" if not problems else f"{problems} problem{'s' if problems != 1 else ''}"
     lines += ["", f"{one_line(diagnosis.subject)}: {verdict}"]
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    sys.stdout.write("\n".join(lines) + "\n")
+    say("\n".join(lines))

@@ -12,12 +12,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import IO, TYPE_CHECKING, NamedTuple, NoReturn, cast
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import click
 
 from coupler.cli.agent_options import Startable, startable_agent
 from coupler.cli.exit_codes import AUTH_REQUIRED, FAILED, INTERRUPTED, print_error, refuse
+from coupler.cli.output import Output, prompt, prompt_number, say, stderr, stdout, tell
+from coupler.runtime.terminal_text import one_line
 
 if TYPE_CHECKING:
     from coupler.client.remote import RemoteAgent
@@ -100,17 +102,17 @@ async def _log_in(agent: Startable, method: str | None, *, is_list: bool) -> Aut
         _offer_terminal_logins(remote)
         async with remote:
             if is_list:
-                _list(remote.auth_methods)
+                _list(remote.auth_methods, stdout())
                 return None
             if method is None and await _is_logged_in(remote):
-                _say(f"{agent.name} is logged in: it opens sessions. Name a METHOD to log in again.")
+                say(f"{agent.name} is logged in: it opens sessions. Name a METHOD to log in again.")
                 return None
             chosen = _choose_method(agent, remote.auth_methods, method)
             if _is_for_terminal(chosen):
                 return chosen
-            _say(f"Asking {agent.name} to log in: {_name(chosen)}.")
+            say(f"Asking {agent.name} to log in: {_name(chosen)}.")
             await remote.authenticate(_id(chosen))
-            _say(f"{agent.name} is logged in.")
+            say(f"{agent.name} is logged in.")
     except AgentError as error:
         refuse(str(error), PROGRAM, FAILED)
     return None
@@ -159,11 +161,10 @@ def _choose_method(agent: Startable, methods: Sequence[AuthMethod], wanted: str 
 
 
 def _ask_for_method(methods: Sequence[AuthMethod]) -> AuthMethod:
-    _list(methods, sys.stderr)
+    _list(methods, stderr())
     if not sys.stdin.isatty():
         refuse("there are several ways to log in: name one of them as METHOD", PROGRAM)
-    number = click.prompt("Number", type=click.IntRange(1, len(methods)), err=True)
-    return methods[number - 1]
+    return methods[prompt_number("Number", len(methods)) - 1]
 
 
 def _run_in_terminal(agent: Startable, method: AuthMethod) -> None:
@@ -183,7 +184,7 @@ def _run_in_terminal(agent: Startable, method: AuthMethod) -> None:
         refuse(f"{agent.command[0]} cannot be started: {error.strerror}", PROGRAM, FAILED)
     if code != 0:
         refuse(f"the login of {agent.name} ended with exit code {code}", PROGRAM, FAILED)
-    _say(f"{agent.name} is logged in.")
+    say(f"{agent.name} is logged in.")
 
 
 def _is_for_terminal(method: AuthMethod) -> bool:
@@ -192,15 +193,14 @@ def _is_for_terminal(method: AuthMethod) -> bool:
     return isinstance(method, AuthMethodTerminal)
 
 
-def _list(methods: Sequence[AuthMethod], stream: object = None) -> None:
-    out = cast("IO[str]", stream or sys.stdout)
+def _list(methods: Sequence[AuthMethod], output: Output) -> None:
     if not methods:
         print_error("the agent offers no login over the protocol", PROGRAM)
     for number, method in enumerate(methods, 1):
         kind = "terminal" if _is_for_terminal(method) else "agent"
         description = getattr(method, "description", None) or ""
-        about = f": {_clean(str(description))}" if description else ""
-        out.write(f"{number}. {_clean(_id(method))} ({kind}) {_name(method)}{about}\n")
+        about = f": {description}" if description else ""
+        output.line(f"{number}. {_id(method)} ({kind}) {_name(method)}{about}")
 
 
 def _id(method: AuthMethod) -> str:
@@ -208,7 +208,7 @@ def _id(method: AuthMethod) -> str:
 
 
 def _name(method: AuthMethod) -> str:
-    return _clean(str(getattr(method, "name", "")))
+    return one_line(str(getattr(method, "name", "")))
 
 
 class CoderLoginOptions(NamedTuple):
@@ -273,12 +273,12 @@ def list_coder_logins() -> None:
     """Lists what is stored, and the model of this directory; keys are not shown."""
     stored = _stored_credentials()
     for key in stored.keys:
-        _say_cleaned(f"{key.provider}{_at(key.base_url)}: a key is stored")
+        say(f"{key.provider}{_at(key.base_url)}: a key is stored")
     if stored.model is not None:
-        _say_cleaned(f"The model to begin with is {stored.model}{_at(stored.base_url)}.")
+        say(f"The model to begin with is {stored.model}{_at(stored.base_url)}.")
     if not stored.keys and stored.model is None:
-        _say_cleaned("Nothing is stored.")
-    _say_cleaned(_model_in_effect())
+        say("Nothing is stored.")
+    say(_model_in_effect())
 
 
 def forget_coder_logins(provider: str | None) -> None:
@@ -287,7 +287,7 @@ def forget_coder_logins(provider: str | None) -> None:
     from coupler.coder.model.credentials import remove_credentials, store_credentials
 
     if provider is None:
-        _say_cleaned("Forgotten." if remove_credentials() else "Nothing was stored.")
+        say("Forgotten." if remove_credentials() else "Nothing was stored.")
         return
     stored = _stored_credentials()
     name, _ = parsed_model(f"{provider}:any")
@@ -296,7 +296,7 @@ def forget_coder_logins(provider: str | None) -> None:
     if not keys and not is_models:
         refuse(f"nothing is stored for {provider}: --list shows what is", PROGRAM, FAILED)
     store_credentials(stored.without(keys, model=is_models))
-    _say_cleaned(f"What was stored for {provider} is forgotten.")
+    say(f"What was stored for {provider} is forgotten.")
 
 
 def _model_choice(wanted: CoderLoginOptions) -> ModelChoice:
@@ -314,10 +314,8 @@ def _ask_for_model() -> str:
     at_hand = [each for each in PROVIDERS.values() if each.example and os.environ.get(each.variables[0])]
     first = (at_hand or [PROVIDERS["anthropic"]])[0]
     suggested = _stored_credentials().model or f"{first.name}:{first.example}"
-    _say_cleaned(
-        "Which model? Write PROVIDER:NAME, such as anthropic:…, openai:…, ollama:… or local:FILE.", err=True
-    )
-    return str(click.prompt("Model", default=suggested, err=True)).strip()
+    tell("Which model? Write PROVIDER:NAME, such as anthropic:…, openai:…, ollama:… or local:FILE.")
+    return prompt("Model", default=suggested)
 
 
 def _read_key(choice: ModelChoice) -> str | None:
@@ -333,7 +331,7 @@ def _read_key(choice: ModelChoice) -> str | None:
     else:
         optional = "" if is_needed else ", or nothing if it needs none"
         label = f"Key for {provider.title}{_at(choice.base_url)} (it is not shown{optional})"
-        given = click.prompt(label, default="", hide_input=True, show_default=False, err=True)
+        given = prompt(label, is_hidden=True)
     key = given.strip()
     if key:
         return checked_key(key, "what was given")
@@ -358,11 +356,11 @@ def _try_model(choice: ModelChoice, key: str | None) -> None:
 
     if choice.provider == "local":
         return
-    _say_cleaned(f"Asking {choice.name} for a word…", err=True)
+    tell(f"Asking {choice.name} for a word…")
     verdict, sentence = asyncio.run(try_model(choice, key, PATIENCE))
     match verdict:
         case TrialResult.WORKS:
-            _say_cleaned("It answers.", err=True)
+            tell("It answers.")
         case TrialResult.UNKNOWN:
             print_error(f"it could not be tried out, and is stored as it is: {sentence}", PROGRAM)
         case TrialResult.REFUSED:
@@ -377,9 +375,9 @@ def _store(choice: ModelChoice, base_url: str | None, key: str | None) -> None:
         path = store_credentials(login)
     except OSError as error:
         refuse(f"the login cannot be stored: {error.strerror or error}", PROGRAM, FAILED)
-    _say_cleaned(f"{choice.name} is stored in {path}, which only you can read.")
+    say(f"{choice.name} is stored in {path}, which only you can read.")
     if not _is_in_effect(choice):
-        _say_cleaned(_model_in_effect())
+        say(_model_in_effect())
 
 
 def _is_in_effect(choice: ModelChoice) -> bool:
@@ -438,22 +436,3 @@ def _stored_credentials() -> Credentials:
 
 def _at(base_url: str | None) -> str:
     return "" if base_url is None else f" at {base_url}"
-
-
-def _say(sentence: str) -> None:
-    sys.stdout.write(f"{sentence}\n")
-    sys.stdout.flush()
-
-
-def _say_cleaned(sentence: str, *, err: bool = False) -> None:
-    from coupler.cli.terminal import clean
-
-    stream = sys.stderr if err else sys.stdout
-    stream.write(f"{clean(sentence)}\n")
-    stream.flush()
-
-
-def _clean(text: str) -> str:
-    from coupler.cli.terminal import clean
-
-    return clean(text)

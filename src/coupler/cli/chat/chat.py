@@ -58,8 +58,8 @@ from coupler.cli.main import (
     handle_signals,
     pairs,
 )
+from coupler.cli.output import stdout, tell
 from coupler.cli.store_access import tidying
-from coupler.cli.terminal import clean, one_line
 from coupler.client.errors import AgentError
 from coupler.client.observation import AgentEnded, Observation, Received
 from coupler.client.prompt import GRACE
@@ -68,6 +68,7 @@ from coupler.client.session import RemoteSession
 from coupler.events import ToolCall
 from coupler.runtime.extras import MissingExtraError, import_extra
 from coupler.runtime.process import last_lines
+from coupler.runtime.terminal_text import clean, one_line
 from coupler.schema.methods import offers
 from coupler.schema.v1 import Content, SessionInfo, Terminal, TextContent
 
@@ -248,12 +249,12 @@ def _front(
 ) -> PlainFront | TerminalFront:
     """The front for a terminal that can do it, if its packages are installed; else plain lines."""
     transcript = Transcript(ObservationRedactor(cwd, options.env, options.mcp_servers))
-    is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    is_terminal = sys.stdin.isatty() and stdout().is_terminal and os.environ.get("TERM") != "dumb"
     if is_terminal and not options.plain:
         try:
             import_extra("prompt_toolkit", extra="chat", feature="The terminal's line editor")
         except MissingExtraError as error:
-            sys.stderr.write(f"{error}\nUntil then there are plain lines, and nobody is asked.\n")
+            tell(f"{error}\nUntil then there are plain lines, and nobody is asked.")
         else:
             from coupler.cli.chat.line_editor import InputHistory, TerminalFront
 

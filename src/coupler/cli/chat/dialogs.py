@@ -23,10 +23,10 @@ from coupler.cli.chat.rendering import (
     Remark,
     Transcript,
 )
-from coupler.cli.terminal import clean, one_line
 from coupler.client.elicitation import FormRequest, UrlRequest
 from coupler.client.policy import PermissionRequest, Verdict
 from coupler.fields.form_fields import ChoiceField, ChoicesField, Field, NumberField, Option, SwitchField
+from coupler.runtime.terminal_text import clean, one_line
 from coupler.schema.v1 import PermissionOption
 
 YES = frozenset({"y", "yes", "true", "on", "1"})

@@ -26,7 +26,7 @@ from prompt_toolkit.history import History as TypedHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.live import Live
 
 from coupler.cli.chat.dialogs import InputInterrupted, UserLeft
@@ -35,14 +35,16 @@ from coupler.cli.chat.rendering import (
     NumberedPart,
     Part,
     Remark,
-    Sanitized,
     TailView,
     Transcript,
+    TrimmedLines,
     UserText,
     render_expanded,
     render_parts,
 )
+from coupler.cli.output import stdout
 from coupler.runtime.directories import NoHomeError, data_directory
+from coupler.runtime.terminal_text import clean, one_line
 
 FRAME = 1 / 12
 """Seconds between two drawings of the tail."""
@@ -70,7 +72,7 @@ class TerminalFront:
     ) -> None:
         self.transcript = transcript
         self._cwd = cwd
-        self._console = Console(highlight=False, markup=False, emoji=False)
+        self._console = stdout().console(markup=False, emoji=False)
         self._last: Part | None = None
         self._line: PromptSession[str] = PromptSession(
             completer=_SuggestionCompleter(suggest),
@@ -78,7 +80,7 @@ class TerminalFront:
             history=_StoredHistory(history),
             multiline=True,
             key_bindings=self._keys(),
-            bottom_toolbar=status,
+            bottom_toolbar=lambda: one_line(status()),
             reserve_space_for_menu=6,
             erase_when_done=False,
         )
@@ -113,7 +115,7 @@ class TerminalFront:
                 self._print_done()
                 self._last = UserText("")
                 _discard_typed_keys()
-                return await self._prompted(self._answer, self.transcript.masked(question))
+                return await self._prompted(self._answer, clean(self.transcript.masked(question)))
         finally:
             self._questions -= 1
             self._go_on()
@@ -227,7 +229,7 @@ class TerminalFront:
         return bool(parts)
 
     def _print(self, renderable: RenderableType) -> None:
-        self._console.print(Sanitized(renderable))
+        self._console.print(TrimmedLines(renderable))
 
     def _above(self, print_it: Callable[[], object]) -> None:
         """Prints something above the line on which somebody types, if somebody does."""
@@ -274,7 +276,8 @@ class _SuggestionCompleter(Completer):
             yield Completion(
                 suggestion.text,
                 start_position=-suggestion.replaces,
-                display_meta=suggestion.meaning or None,
+                display=one_line(suggestion.text),
+                display_meta=one_line(suggestion.meaning) or None,
             )
 
 

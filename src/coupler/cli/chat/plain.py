@@ -30,10 +30,10 @@ from coupler.cli.chat.rendering import (
     Transcript,
     UserText,
 )
-from coupler.cli.exec.exec_output import silence_stdout
 from coupler.cli.exit_codes import print_error
+from coupler.cli.output import say, silence_stdout
 from coupler.cli.sessions.session_export import input_of, passages_of_output, title_of
-from coupler.cli.terminal import one_line
+from coupler.runtime.terminal_text import one_line
 
 if TYPE_CHECKING:
     from coupler.cli.terminal import QuestionTerminal
@@ -110,8 +110,7 @@ class PlainFront:
 
     def _write(self, text: str) -> None:
         try:
-            sys.stdout.write(f"{text}\n")
-            sys.stdout.flush()
+            say(text)
         except OSError as error:
             self.write_error = error
             silence_stdout()

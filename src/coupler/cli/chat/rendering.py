@@ -3,7 +3,7 @@
 A `Transcript` does no I/O and knows no terminal. Its parts come in the order in which they were done: text
 when its block is whole, a tool call when it has ended, the plan when its turn is over. Each is shown once
 and scrolls away; text in them is clean. `render_parts` prints what is done; `TailView` draws what is not,
-at the bottom while the agent works. What is printed goes through `Sanitized`: whatever was overlooked
+at the bottom while the agent works. They are printed by the console of an `Output`: whatever was overlooked
 before, no control character gets out.
 """
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeGuard
 
 import msgspec
 from msgspec import UNSET, Struct
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import ConsoleOptions, Group, RenderableType, RenderResult
 from rich.markdown import Heading, Markdown, MarkdownElement
 from rich.padding import Padding
 from rich.segment import Segment
@@ -34,7 +34,7 @@ from coupler.cli.sessions.session_export import (
     passages_of_output,
     title_of,
 )
-from coupler.cli.terminal import clean, count, one_line
+from coupler.cli.terminal import count
 from coupler.client.observation import Observation, PermissionDecided, PromptSent, Received, TurnFinished
 from coupler.client.policy import Decision
 from coupler.events import (
@@ -52,12 +52,14 @@ from coupler.events import (
 )
 from coupler.events import Text as TextEvent
 from coupler.permission.action import option_label
+from coupler.runtime.terminal_text import clean, one_line
 from coupler.schema.v1 import PermissionOption, PlanEntry, TextContent
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
     from coupler.cli.exec.exec_output import ObservationRedactor
+    from coupler.cli.output import Console
 
 
 MOST_IN_TAIL = 16_384
@@ -717,7 +719,7 @@ class TailView:
         elapsed = time.monotonic() - self._started
         foot = render_footer(elapsed, self._typed())
         room = max(console.height - 3 - len(foot), 3)
-        yield Sanitized(Group(Text(), LastLines(render_tail(self._tail(), self._cwd), room), *foot))
+        yield TrimmedLines(Group(Text(), LastLines(render_tail(self._tail(), self._cwd), room), *foot))
 
 
 def render_tail(tail: Tail, cwd: str = "") -> RenderableType:
@@ -757,10 +759,10 @@ def _window(entries: tuple[PlanEntry, ...]) -> tuple[PlanEntry, ...]:
     return entries[begin : begin + MOST_ENTRIES]
 
 
-class Sanitized:
-    """Renders something without anything in its text that a terminal would obey.
+class TrimmedLines:
+    """Renders something without spaces behind its lines.
 
-    Lines end with their text: spaces behind it would be copied along, and wrapped when a window shrinks.
+    They would be copied along, and wrapped when a window shrinks.
     """
 
     def __init__(self, renderable: RenderableType) -> None:
@@ -768,8 +770,7 @@ class Sanitized:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = (segment for segment in console.render(self._renderable, options) if not segment.control)
-        clean_ones = (Segment(clean(segment.text), segment.style) for segment in shown)
-        for line in Segment.split_lines(clean_ones):
+        for line in Segment.split_lines(shown):
             yield from _without_space_behind(line)
             yield Segment.line()
 

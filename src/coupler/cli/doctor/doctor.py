@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 import click
 
@@ -27,8 +27,10 @@ from coupler.__about__ import __version__
 from coupler.cli.doctor.services import ReadOnlyTrust, read_only_trust
 from coupler.cli.exit_codes import BROKEN_PIPE, DONE, FAILED, INTERRUPTED, TERMINATED, print_error
 from coupler.cli.main import seconds
-from coupler.cli.terminal import count, one_line, short_directory
+from coupler.cli.output import Output, stderr, stdout
+from coupler.cli.terminal import count, short_directory
 from coupler.runtime.exceptions import exception_text
+from coupler.runtime.terminal_text import one_line
 
 if TYPE_CHECKING:
     from coupler.config import Config, ConfigError
@@ -186,18 +188,17 @@ def _terminate(number: int, frame: object) -> NoReturn:
 
 
 def _report(context: DoctorContext, timeout: float, *, as_json: bool) -> bool:
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
+    output = stdout()
     if as_json:
         sections = [*examine(context, timeout)]
-        write_json(sections, context, sys.stdout)
+        write_json(sections, context, output)
     else:
-        page, sections = DoctorPage(context, sys.stdout), []
+        page, sections = DoctorPage(context, output), []
         for section in examine(context, timeout):
             sections.append(section)
             page.write(section)
         page.end(sections)
-    sys.stdout.flush()
+    output.flush()
     return all(section.is_healthy for section in sections)
 
 
@@ -221,9 +222,9 @@ def _exit_now(code: int) -> NoReturn:
     """Exits at once: a thread that hangs must not keep the process, and its children must not outlive it."""
     for number in (signal.SIGINT, *ENDING_SIGNALS):
         signal.signal(number, signal.SIG_IGN)
-    for stream in (sys.stdout, sys.stderr):
+    for output in (stdout, stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            stream.flush()
+            output().flush()
     _end_what_was_started()
     os._exit(code)
 
@@ -468,24 +469,23 @@ class DoctorSection(DoctorFindings):
 class DoctorPage:
     """Writes the page, section by section."""
 
-    def __init__(self, context: DoctorContext, stream: IO[str]) -> None:
+    def __init__(self, context: DoctorContext, output: Output) -> None:
         self._context = context
-        self._stream = stream
-        self._is_terminal = stream.isatty()
-        self._has_colours = self._is_terminal and not os.environ.get("NO_COLOR")
+        self._output = output
         where = context.directory
         place = "a directory that was deleted" if where is None else short_directory(where)
-        self._write(self._styled(f"Coupler {__version__} in {one_line(place)}", bold=True))
+        output.line(f"Coupler {__version__} in {one_line(place)}", "bold")
 
     def write(self, section: DoctorSection) -> None:
         """Writes one section, as soon as it is there."""
         masker = self._context.masker()
         findings = [*section.findings]
         width = min(MOST_INDENT, max((len(one_line(each.about)) for each in findings), default=0))
-        self._write("", self._styled(section.title, bold=True))
+        self._output.line()
+        self._output.line(section.title, "bold")
         for finding in findings:
-            self._write(*self._lines(finding, width, masker.mask))
-        self._stream.flush()
+            self._write_finding(finding, width, masker.mask)
+        self._output.flush()
 
     def end(self, sections: Sequence[DoctorSection]) -> None:
         """Writes the verdict."""
@@ -495,34 +495,31 @@ class DoctorPage:
         if notes:
             verdict += f" {count(notes, 'note')}."
         colour = COLOURS["problem" if problems else "ok"]
-        self._write("", self._styled(verdict, fg=colour, bold=True))
+        self._output.line()
+        self._output.line(verdict, f"bold {colour}")
 
-    def _lines(self, finding: DoctorFinding, width: int, mask: Any) -> list[str]:
+    def _write_finding(self, finding: DoctorFinding, width: int, mask: Any) -> None:
         about, sentence = one_line(mask(finding.about)), one_line(mask(finding.sentence))
-        level = self._styled(f"{finding.level:<{LEVEL_WIDTH}}", fg=COLOURS[finding.level])
+        level = f"{finding.level:<{LEVEL_WIDTH}}"
         indent = " " * (LEVEL_WIDTH + width + 4)
         first, *more = self._wrapped(sentence, indent)
-        lines = [f"  {level}{about:<{width}}  {first}", *(f"{indent}{each}" for each in more)]
+        self._output.pieces(("  ", ""), (level, COLOURS[finding.level]), (f"{about:<{width}}  {first}", ""))
+        lines = [f"{indent}{each}" for each in more]
         if finding.remedy is not None:
             first, *more = self._wrapped(one_line(mask(finding.remedy)), f"{indent}   ")
             lines += [f"{indent}-> {first}", *(f"{indent}   {each}" for each in more)]
-        return lines
+        for line in lines:
+            self._output.line(line)
 
     def _wrapped(self, text: str, indent: str) -> list[str]:
         """Wraps text for a terminal only: who reads it from a file may want to copy whole lines."""
-        if not self._is_terminal:
+        if not self._output.is_terminal:
             return [text]
         room = max(NARROWEST, shutil.get_terminal_size().columns) - len(indent)
         return textwrap.wrap(text, max(room, 20), break_long_words=False, break_on_hyphens=False) or [""]
 
-    def _styled(self, text: str, **style: Any) -> str:
-        return click.style(text, **style) if self._has_colours else text
 
-    def _write(self, *lines: str) -> None:
-        self._stream.write("".join(f"{line}\n" for line in lines))
-
-
-def write_json(sections: Sequence[DoctorSection], context: DoctorContext, stream: IO[str]) -> None:
+def write_json(sections: Sequence[DoctorSection], context: DoctorContext, output: Output) -> None:
     """Writes one JSON object."""
     mask = context.masker().mask
     whole = {
@@ -532,7 +529,7 @@ def write_json(sections: Sequence[DoctorSection], context: DoctorContext, stream
         "is_healthy": all(section.is_healthy for section in sections),
         "sections": [section.as_object() for section in sections],
     }
-    stream.write(json.dumps(_masked(whole, mask), indent=2, default=str) + "\n")
+    output.json(json.dumps(_masked(whole, mask), indent=2, default=str))
 
 
 def _masked(value: Any, mask: Any) -> Any:

@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coupler.__about__ import __version__
-from coupler.cli.terminal import one_line, short_directory, size
+from coupler.cli.output import has_stdout, stdout
+from coupler.cli.terminal import short_directory, size
 from coupler.runtime.guard import start_guarded
+from coupler.runtime.terminal_text import one_line
 
 if TYPE_CHECKING:
     from coupler.cli.doctor.doctor import DoctorContext, DoctorSection
@@ -464,7 +466,7 @@ def _sandbox_problem(patience: float) -> str | None:
 
 def _look_at_terminal(section: DoctorSection) -> None:
     encoding = locale.getpreferredencoding(False)
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    is_terminal = has_stdout() and stdout().is_terminal
     section.facts |= {"encoding": encoding, "is_terminal": is_terminal, "term": os.environ.get("TERM")}
     if is_terminal:
         size = shutil.get_terminal_size()

@@ -34,6 +34,7 @@ from coupler.cli.editor.editor_settings import (
     UserPlatform,
 )
 from coupler.cli.exit_codes import FAILED, print_error, refuse
+from coupler.cli.output import say, stdout, tell
 from coupler.cli.serve import is_workflow
 
 PROGRAM = "coupler editor"
@@ -170,23 +171,25 @@ def _list() -> None:
         platform = UserPlatform.of_this_user()
     except NoSettingsPathError as error:
         refuse(str(error), PROGRAM, FAILED)
+    output = stdout()
     for each in EDITORS:
         there = [place for place in each.places(platform) if place.is_there]
-        sys.stdout.write(f"{each.name:<11}{each.title}\n")
+        output.line(f"{each.name:<11}{each.title}")
         for place in there:
-            sys.stdout.write(f"{'':<11}found: {place.file}\n")
-    sys.stderr.write("\n`coupler editor NAME` prints the settings for one, and with --write writes them.\n")
+            output.line(f"{'':<11}found: {place.file}")
+    tell("\n`coupler editor NAME` prints the settings for one, and with --write writes them.")
 
 
 def _print(editor: Editor, agent: ServedCommand, variant: str | None, file: str | None) -> None:
     """Prints the settings to stdout, and what to do with them to stderr."""
     place = _settings_file(editor, variant, file, is_written=False)
-    sys.stdout.write(editor.settings.printed(agent))
-    sys.stdout.flush()
+    output = stdout()
+    output.data(editor.settings.printed(agent))
+    output.flush()
     is_whole = place is not None and editor.settings.file_of(place.file, agent) == place.file
     where = place.file if place is not None and is_whole else "your own setup"
     advice = f"Put this into {where}, or add --write. To try the agent in this terminal:"
-    _say(f"\n{advice}\n  {trial_command(agent)}", err=True)
+    tell(f"\n{advice}\n  {trial_command(agent)}")
 
 
 def _write(
@@ -203,12 +206,12 @@ def _write(
         text = None if before is None else before.decode()
         after = editor.settings.merged(text, agent, is_forced=is_forced).encode()
         if after == before:
-            _say(f"{agent.title} is in {path} already, as it should be: nothing was changed.")
+            say(f"{agent.title} is in {path} already, as it should be: nothing was changed.")
         else:
             kept = replace_file(path, after, before)
-            _say(f"{agent.title} is in {path} now.")
+            say(f"{agent.title} is in {path} now.")
             if kept is not None:
-                _say(f"What was there before is in {kept}.")
+                say(f"What was there before is in {kept}.")
     except UnicodeDecodeError:
         _refuse_unchanged(f"{path} is not UTF-8 text")
     except JsoncError as error:
@@ -216,11 +219,11 @@ def _write(
     except (NameTakenError, CannotWriteError) as error:
         _refuse_unchanged(str(error))
     if place.is_sandboxed:
-        _say(
+        say(
             f"Note: {place.title} starts programs in a sandbox. If the agent is not found there, make its "
             "command `flatpak-spawn`, with `--host` and the command that is there now before its args."
         )
-    _say(editor.settings.after_writing(path, agent))
+    say(editor.settings.after_writing(path, agent))
 
 
 def _refuse_unchanged(sentence: str) -> NoReturn:
@@ -259,16 +262,6 @@ def _tell_notes(agent: ServedCommand) -> None:
             print_error(
                 f"note: the value of {name} stands in the settings for everybody to read who can", PROGRAM
             )
-
-
-def _say(text: str, *, err: bool = False) -> None:
-    from coupler.cli.terminal import clean
-
-    stream = sys.stderr if err else sys.stdout
-    if hasattr(stream, "reconfigure"):
-        stream.reconfigure(errors="backslashreplace")
-    stream.write(f"{clean(text)}\n")
-    stream.flush()
 
 
 class UnknownEditorError(Exception):

@@ -29,8 +29,8 @@ from coupler.cli.exec.exec_output import (
     PROGRAM,
     Answers,
     ExecOptions,
+    ExecOutput,
     ObservationRedactor,
-    Output,
     RedactedOutput,
     budget_of,
     has_company,
@@ -38,7 +38,6 @@ from coupler.cli.exec.exec_output import (
     prompt_of,
     result_object,
     schema_of,
-    silence_stdout,
 )
 from coupler.cli.exit_codes import (
     BROKEN_PIPE,
@@ -71,6 +70,7 @@ from coupler.cli.main import (
     run_command,
     seconds,
 )
+from coupler.cli.output import has_stdout, silence_stdout
 from coupler.cli.store_access import tidying
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, PromptSent, Received, SessionOpened
@@ -169,7 +169,7 @@ def exec_command(prompt: tuple[str, ...], files_read: tuple[str, ...], **given: 
 
 def main(arguments: list[str]) -> None:
     """Runs the command without importing the others, because somebody waits for the answer."""
-    if sys.stdout is None:
+    if not has_stdout():
         refuse("stdout is closed, so that the answer could be written nowhere", PROGRAM)
     run_command(exec_command, arguments, PROGRAM)
 
@@ -195,7 +195,7 @@ def _refuse_unenforceable(given: dict[str, Any]) -> None:
         refuse(str(error), PROGRAM)
 
 
-def run(options: ExecOptions, output: Output) -> int:
+def run(options: ExecOptions, output: ExecOutput) -> int:
     """Runs to the end and returns the exit code."""
 
     async def work() -> int:
@@ -216,7 +216,7 @@ class ExecRun:
     def __init__(
         self,
         options: ExecOptions,
-        output: Output,
+        output: ExecOutput,
         redactor: ObservationRedactor,
         answers: Answers,
         opened: Callable[[], None],

@@ -14,22 +14,20 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 from msgspec import UNSET, json
 from msgspec.structs import replace
 
 from coupler.cli.agent_options import policy_of
 from coupler.cli.exit_codes import refuse
+from coupler.cli.output import Output, stderr, stdout
 from coupler.cli.terminal import (
     STDIN,
     QuestionTerminal,
-    clean,
-    one_line,
     read_image_argument,
     read_json_argument,
     read_text_argument,
-    terminal_safe_json,
 )
 from coupler.client.actions import action_of
 from coupler.client.observation import (
@@ -61,6 +59,7 @@ from coupler.events import (
     Usage,
 )
 from coupler.permission.action import option_label
+from coupler.runtime.terminal_text import clean, one_line
 from coupler.schema.v1 import TextContent
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ MARKS = {"completed": "x", "in_progress": ">"}
 """Marks of a plan's entries by status; others have none."""
 
 
-class Output(Protocol):
+class ExecOutput(Protocol):
     """An output format."""
 
     def notice(self, observation: Observation) -> None:
@@ -91,18 +90,16 @@ class Output(Protocol):
         """Shows a line to the person at the terminal, if there is one."""
 
 
-def output_for(format: str, *, has_schema: bool) -> Output:
+def output_for(format: str, *, has_schema: bool) -> ExecOutput:
     """The output of a format. With a schema the answer is what fits it, and not the text around."""
-    _forgive(sys.stdout)
-    _forgive(sys.stderr)
     match format:
         case "json":
-            return JsonOutput(sys.stdout)
+            return JsonOutput(stdout())
         case "ndjson":
-            return EventOutput(sys.stdout)
+            return EventOutput(stdout())
         case "quiet":
-            return QuietOutput(sys.stdout, has_schema=has_schema)
-    return TextOutput(sys.stdout, sys.stderr, has_schema=has_schema)
+            return QuietOutput(stdout(), has_schema=has_schema)
+    return TextOutput(stdout(), stderr(), has_schema=has_schema)
 
 
 class ObservationRedactor:
@@ -148,7 +145,7 @@ class ObservationRedactor:
 class RedactedOutput:
     """Redacts secrets from what another output writes."""
 
-    def __init__(self, output: Output, redactor: ObservationRedactor) -> None:
+    def __init__(self, output: ExecOutput, redactor: ObservationRedactor) -> None:
         self._output = output
         self._redactor = redactor
 
@@ -165,7 +162,7 @@ class RedactedOutput:
 class JsonOutput:
     """Writes one object, at the end."""
 
-    def __init__(self, stdout: IO[str]) -> None:
+    def __init__(self, stdout: Output) -> None:
         self._stdout = stdout
 
     def notice(self, observation: Observation) -> None:
@@ -178,8 +175,7 @@ class JsonOutput:
         return
 
     def _write(self, value: JsonObject) -> None:
-        text = json.encode(value).decode()
-        self._stdout.write(f"{terminal_safe_json(text) if self._stdout.isatty() else text}\n")
+        self._stdout.json(json.encode(value).decode())
         self._stdout.flush()
 
 
@@ -198,7 +194,7 @@ class EventOutput(JsonOutput):
 class QuietOutput:
     """Writes the answer alone, once it is whole."""
 
-    def __init__(self, stdout: IO[str], *, has_schema: bool) -> None:
+    def __init__(self, stdout: Output, *, has_schema: bool) -> None:
         self._stdout = stdout
         self._has_schema = has_schema
 
@@ -208,7 +204,7 @@ class QuietOutput:
     def finish(self, result: JsonObject) -> None:
         text = _answer(result, has_schema=self._has_schema)
         if text:
-            self._stdout.write(_ended(clean(text) if self._stdout.isatty() else text))
+            self._stdout.data(_ended(text))
             self._stdout.flush()
 
     def aside(self, line: str) -> None:
@@ -218,13 +214,12 @@ class QuietOutput:
 class TextOutput:
     """Writes the agent's text as it comes, and beside it, for people at a terminal, what the agent does."""
 
-    def __init__(self, stdout: IO[str], stderr: IO[str], *, has_schema: bool) -> None:
+    def __init__(self, stdout: Output, stderr: Output, *, has_schema: bool) -> None:
         self._stdout = stdout
         self._stderr = stderr
         self._has_schema = has_schema
-        self._is_terminal = stdout.isatty()
-        self._has_company = stderr.isatty()
-        self._is_dim = self._has_company and not os.environ.get("NO_COLOR")
+        self._is_terminal = stdout.is_terminal
+        self._has_company = stderr.is_terminal
         self._message_id: str | None = None
         self._was_interrupted = False
         self._newlines: int | None = None
@@ -257,22 +252,21 @@ class TextOutput:
             self._write("\n")
         if not self._has_company:
             for denied in result["denied"]:
-                self._stderr.write(f"{PROGRAM}: {one_line(_denial_in(denied))}\n")
+                self._stderr.line(f"{PROGRAM}: {one_line(_denial_in(denied))}")
 
     def _tell(self, line: str) -> None:
         """Writes a message that must be seen to stderr, with or without a terminal."""
         if self._has_company:
             self.aside(line)
         else:
-            self._stderr.write(f"{PROGRAM}: {one_line(line)}\n")
+            self._stderr.line(f"{PROGRAM}: {one_line(line)}")
 
     def aside(self, line: str) -> None:
         if not self._has_company:
             return
         if self._is_terminal and self._newlines == 0:
             self._write("\n")
-        words = one_line(line)
-        self._stderr.write(f"\x1b[2m{words}\x1b[0m\n" if self._is_dim else f"{words}\n")
+        self._stderr.line(one_line(line), "dim")
         self._stderr.flush()
 
     def _stream(self, piece: Text) -> None:
@@ -288,7 +282,7 @@ class TextOutput:
     def _write(self, text: str) -> None:
         if not text:
             return
-        self._stdout.write(text)
+        self._stdout.data(text)
         self._stdout.flush()
         ends = len(text) - len(text.rstrip("\n"))
         self._newlines = ends + (self._newlines or 0) if ends == len(text) else ends
@@ -308,13 +302,6 @@ class TextOutput:
         if call.status == "failed" and call.id not in self._failed:
             self._failed.add(call.id)
             self.aside(f"failed: {title}")
-
-
-def silence_stdout() -> None:
-    """Sends stdout to nowhere once nobody reads it, so that the last flush raises nothing."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)
 
 
 def _answer(result: JsonObject, *, has_schema: bool) -> str:
@@ -339,12 +326,6 @@ def _denial_in(denied: JsonObject) -> str:
 
 def _denied(what: str, remedy: str | None) -> str:
     return f"denied: {what}" if remedy is None else f"denied: {what}; {remedy}"
-
-
-def _forgive(stream: Any) -> None:
-    """Makes a stream escape characters that it cannot encode, instead of ending the program."""
-    if hasattr(stream, "reconfigure"):
-        stream.reconfigure(errors="backslashreplace")
 
 
 JsonObject = dict[str, Any]
@@ -644,8 +625,7 @@ def prompt_of(words: Sequence[str], files: Sequence[str]) -> str | list[ContentB
 def has_company(words: Sequence[str], files: Sequence[str]) -> bool:
     """True if somebody can be asked at the terminal, and stdin is not the prompt."""
     is_read = STDIN in (*words, *files) or not (words or files)
-    streams = (sys.stdin, sys.stderr)
-    return not is_read and all(stream is not None and stream.isatty() for stream in streams)
+    return not is_read and sys.stdin is not None and sys.stdin.isatty() and stderr().is_terminal
 
 
 def budget_of(text: str | None) -> Budget | None:

@@ -34,7 +34,7 @@ from coupler.cli.models.model_packages import (
     sha256_of,
     staging_directory,
 )
-from coupler.cli.terminal import one_line
+from coupler.cli.output import confirm, say, stderr, stdout
 from coupler.coder.model.credentials import ModelError
 from coupler.coder.model.local_files import (
     DEFAULT_MODEL,
@@ -48,6 +48,7 @@ from coupler.coder.model.local_files import (
 )
 from coupler.coder.model.local_server import LocalServer
 from coupler.runtime.directories import NoHomeError
+from coupler.runtime.terminal_text import one_line
 
 PROGRAM = "coupler models"
 SETTINGS: dict[str, Any] = {"max_content_width": 80, "help_option_names": ["-h", "--help"]}
@@ -125,10 +126,11 @@ def _fetchable(name: str) -> dict[str, Any]:
 
 def as_lines(found: Sequence[dict[str, Any]]) -> Iterator[str]:
     """The table for people."""
-    width = max((len(row["model"]) for row in found), default=0)
-    for row in found:
+    names = [one_line(row["model"]) for row in found]
+    width = max(map(len, names), default=0)
+    for name, row in zip(names, found, strict=True):
         size = f"{row['bytes'] / 10**6:,.0f} MB"
-        yield one_line_kept(f"{row['model']:<{width}}  {row['state']:<13}  {size:>9}  {_about(row)}")
+        yield f"{name:<{width}}  {row['state']:<13}  {size:>9}  {_about(row)}".rstrip()
     if any(row["state"] == "installed" for row in found) and not has_engine():
         yield f"\nThe package {ENGINE} is missing, which runs them: coupler models install --yes"
     yield f"\nFiles are in {models_directory()}"
@@ -142,13 +144,6 @@ def _about(row: dict[str, Any]) -> str:
         case "broken":
             return one_line(row["problem"])
     return f"{row['about']} Get it: coupler models install {row['name']}"
-
-
-def one_line_kept(line: str) -> str:
-    """Cleans a line of the table; its columns stay."""
-    from coupler.cli.terminal import clean
-
-    return clean(line).replace("\n", " ").rstrip()
 
 
 @models.command("list", short_help="List models that are here, or can be fetched.", context_settings=SETTINGS)
@@ -170,10 +165,11 @@ def _list(*, as_json: bool) -> None:
     except NoHomeError as error:
         refuse(str(error), PROGRAM, FAILED)
     if as_json:
-        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        stdout().json(json.dumps(found, indent=2))
         return
+    output = stdout()
     for line in as_lines(found):
-        sys.stdout.write(f"{line}\n")
+        output.text(line)
 
 
 @models.command(short_help="Fetch a model, and what runs it.", context_settings=SETTINGS)
@@ -234,7 +230,7 @@ def install_model(options: InstallOptions) -> None:
             else _install_fetched(options.name or DEFAULT_MODEL)
         )
         if is_engine_wanted:
-            _say(f"Installing {ENGINE}, which runs models ({ENGINE_SIZE})…")
+            say(f"Installing {ENGINE}, which runs models ({ENGINE_SIZE})…")
             install_engine()
     except (PackageError, UnpackingError, ModelError, NoHomeError) as error:
         refuse(str(error), PROGRAM, FAILED)
@@ -258,7 +254,7 @@ def _agrees_to_engine(is_agreed: bool) -> bool:
             WRONG_USAGE,
         )
     question = f"Install the package {ENGINE} ({ENGINE_SIZE}) into {sys.prefix}, to run models?"
-    return click.confirm(question, default=True, err=True)
+    return confirm(question, default=True)
 
 
 def _install_fetched(name: str) -> Path:
@@ -324,16 +320,16 @@ def _check_installed(model: KnownModel, target: Path) -> None:
             f"{target} is there, but is not {model.name} as it was published. If it is not needed: "
             f"`coupler models remove {model.name}`, and install again."
         )
-    _say(f"{model.name} is here already.")
+    say(f"{model.name} is here already.")
 
 
 def _report_trial(file: Path) -> None:
-    _say("Trying it out…")
+    say("Trying it out…")
     try:
         answer = try_model(file)
     except ModelError as error:
         refuse(f"It is installed, but does not run here. {error}", PROGRAM, FAILED)
-    _say(f"It answers, after {answer.seconds:.1f} s: {one_line(answer.text)}")
+    say(f"It answers, after {answer.seconds:.1f} s: {one_line(answer.text)}")
 
 
 class TrialAnswer(NamedTuple):
@@ -373,25 +369,25 @@ def _tell_next(file: Path) -> None:
     from importlib.util import find_spec
 
     name = f"local:{file.stem}"
-    _say(f"\n{name} is ready ({file.stat().st_size // 10**6} MB in {file}).\n")
+    say(f"\n{name} is ready ({file.stat().st_size // 10**6} MB in {file}).\n")
     if find_spec("langchain_openai") is None:
-        _say('The coder needs more packages first: pip install "coupler[coder,chat]"')
-    _say(f"Talk to it:             COUPLER_MODEL={name} coupler chat coder")
-    _say(f"Let the coder keep it:  coupler login coder --model {name}")
+        say('The coder needs more packages first: pip install "coupler[coder,chat]"')
+    say(f"Talk to it:             COUPLER_MODEL={name} coupler chat coder")
+    say(f"Let the coder keep it:  coupler login coder --model {name}")
 
 
 @contextmanager
 def _progress(what: str, size: int) -> Iterator[OnProgress]:
     """Shows a bar on a terminal; elsewhere the sentence alone."""
-    if not sys.stderr.isatty():
-        _say(f"{what}…")
+    output = stderr()
+    if not output.is_terminal:
+        say(f"{what}…")
         yield lambda seen: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with Progress(*columns, console=output.console()) as progress:
         task = progress.add_task(what, total=size)
         yield lambda seen: progress.update(task, completed=min(seen, size))
         progress.update(task, completed=size)
@@ -413,14 +409,15 @@ def remove(names: tuple[str, ...], is_agreed: bool) -> None:
     if precious and not is_agreed:
         if not sys.stdin.isatty():
             refuse(f"{', '.join(precious)} cannot be fetched again: --yes removes it all the same", PROGRAM)
-        click.confirm(f"{', '.join(precious)} cannot be fetched again. Remove?", abort=True, err=True)
+        if not confirm(f"{', '.join(precious)} cannot be fetched again. Remove?"):
+            raise click.Abort
     for file in files:
         try:
             size = file.stat().st_size
             file.unlink()
         except OSError as error:
             refuse(f"{file} cannot be removed: {error.strerror or error}", PROGRAM, FAILED)
-        sys.stdout.write(f"Removed {file.stem} ({size // 10**6:,} MB).\n")
+        say(f"Removed {file.stem} ({size // 10**6:,} MB).")
 
 
 def _installed_file(name: str) -> Path:
@@ -432,8 +429,3 @@ def _installed_file(name: str) -> Path:
         hint = f"did you mean {near[0]}?" if near else known
         refuse(f"no model {name!r} is installed: {hint}", PROGRAM, FAILED)
     return found
-
-
-def _say(sentence: str) -> None:
-    sys.stdout.write(f"{sentence}\n")
-    sys.stdout.flush()

@@ -10,18 +10,20 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from coupler.cli.exit_codes import INTERRUPTED, INVALID_WORKFLOW, SYSTEM, WRONG_INPUT, print_error
 from coupler.cli.main import handle_signals
+from coupler.cli.output import Output, open_closed_streams, silence_stdout, stderr, stdout
 from coupler.cli.run.progress import LiveDisplay, ProgressScreen, StepTree
 from coupler.cli.run.questions import CommandFront, GivenAnswers, RehearsalFront, mock_files
 from coupler.cli.run.run import output_lines, report_failure, write_outputs
 from coupler.cli.run.run_log import RunLogWriter
 from coupler.cli.store_access import UnusableStoreError
-from coupler.cli.terminal import QuestionTerminal, clean, one_line
+from coupler.cli.terminal import QuestionTerminal
 from coupler.config import ConfigError
 from coupler.runtime.extras import MissingExtraError
+from coupler.runtime.terminal_text import clean, one_line
 from coupler.store.errors import StoreError
 from coupler.workflow.errors import InputError, InvalidWorkflowError, WorkflowError
 from coupler.workflow.journal.run_events import Rehearsed, StepFinished, StepStarted
@@ -54,7 +56,7 @@ def execute(program: str, options: RunOptions, story: Callable[[RunExecution], A
         with execution, handle_signals(lambda _: execution.interrupt(task), most=MOST_INTERRUPTS):
             return await story(execution)
 
-    _prepare_streams(is_exact=options.is_quiet)
+    open_closed_streams(is_output_needed=False)
     try:
         return _flushed(asyncio.run(work()), program)
     except KeyboardInterrupt:
@@ -153,10 +155,8 @@ def _problem_lines(error: InvalidWorkflowError) -> Iterator[str]:
 
 def _flushed(code: int, program: str) -> int:
     """Flushes stdout: a closed pipe leaves the exit code as it is, a full disk does not."""
-    from coupler.cli.exec.exec_output import silence_stdout
-
     try:
-        sys.stdout.flush()
+        stdout().flush()
     except BrokenPipeError:
         silence_stdout()
     except OSError as error:
@@ -173,40 +173,21 @@ def _report_write_error(error: OSError, program: str, code: int) -> int:
 
 def _open_terminal() -> QuestionTerminal | None:
     """The terminal to ask on, if a person types there and sees what is asked."""
-    streams = (sys.stdin, sys.stderr)
-    if not all(stream is not None and stream.isatty() for stream in streams):
-        return None
-    return QuestionTerminal.opened()
+    return QuestionTerminal.opened() if sys.stdin.isatty() and stderr().is_terminal else None
 
 
 def _display(program: str, options: RunOptions, cwd: str) -> Display:
-    stream = sys.stdout
+    output = stdout()
     if options.is_json:
-        return LinesDisplay(stream, program, cwd, is_json=True)
+        return LinesDisplay(output, program, cwd, is_json=True)
     if options.is_rehearsal:
-        return PlanDisplay(stream, program, cwd)
+        return PlanDisplay(output, program, cwd)
     if options.is_quiet:
-        return QuietDisplay(stream, program)
-    if not stream.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
-        return LinesDisplay(stream, program, cwd, is_json=False)
-
-    return LiveDisplay(stream, program)
-
-
-def _prepare_streams(*, is_exact: bool) -> None:
-    """Makes streams escape what they cannot show.
-
-    What programs wrote goes as it is to those who want only that.
-    """
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: PTH123
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: PTH123
-    exact: list[IO[str]] = [sys.stdout] if is_exact else []
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            is_bytes = stream in exact and not stream.isatty()
-            stream.reconfigure(errors="surrogateescape" if is_bytes else "backslashreplace")
+        # What programs wrote goes as it is to those who want only that.
+        return QuietDisplay(output if output.is_terminal else stdout(errors="surrogateescape"), program)
+    if not output.is_terminal or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
+        return LinesDisplay(output, program, cwd, is_json=False)
+    return LiveDisplay(output, program)
 
 
 class LinesDisplay:
@@ -215,12 +196,12 @@ class LinesDisplay:
     pace: float | None = None
     shows_history = False
 
-    def __init__(self, stream: IO[str], program: str, cwd: str, *, is_json: bool) -> None:
-        self.shows_texts = stream.isatty()
-        self._stream = stream
+    def __init__(self, output: Output, program: str, cwd: str, *, is_json: bool) -> None:
+        self.shows_texts = output.is_terminal
+        self._output = output
         self._program = program
         self._is_json = is_json
-        self._writer = RunLogWriter(stream, cwd, is_json=is_json)
+        self._writer = RunLogWriter(output, cwd, is_json=is_json)
 
     def show(self, happened: Sequence[Logged]) -> None:
         for logged in happened:
@@ -236,8 +217,8 @@ class LinesDisplay:
         self._writer.end()
         if not self._is_json:
             for line in output_lines(finished.outputs):
-                self._stream.write(f"{line}\n")
-            self._stream.flush()
+                self._output.line(line)
+            self._output.flush()
         report_failure(self._program, run, finished)
 
 
@@ -248,8 +229,8 @@ class QuietDisplay:
     shows_history = False
     shows_texts = False
 
-    def __init__(self, stream: IO[str], program: str) -> None:
-        self._stream = stream
+    def __init__(self, output: Output, program: str) -> None:
+        self._output = output
         self._program = program
         self._tree = StepTree()
 
@@ -264,7 +245,7 @@ class QuietDisplay:
         print_error(hint, self._program)
 
     def finish(self, run: str, finished: RunFinished) -> None:
-        write_outputs(finished.outputs, self._stream)
+        write_outputs(finished.outputs, self._output)
         report_failure(self._program, run, finished, self._tree.last_output_of(finished.failed_step))
 
 
@@ -275,8 +256,8 @@ class PlanDisplay:
     shows_history = False
     shows_texts = False
 
-    def __init__(self, stream: IO[str], program: str, cwd: str) -> None:
-        self._stream = stream
+    def __init__(self, output: Output, program: str, cwd: str) -> None:
+        self._output = output
         self._program = program
         self._cwd = cwd
         self._tree = StepTree()
@@ -286,7 +267,7 @@ class PlanDisplay:
             step = self._tree.learn(logged)
             if step is not None:
                 self._tell(logged, step)
-        self._stream.flush()
+        self._output.flush()
 
     def clear(self) -> None:
         return
@@ -305,20 +286,20 @@ class PlanDisplay:
         match logged.happening:
             case StepStarted():
                 title = "" if step.kind in DETAILED_KINDS else f"  {one_line(step.title)}"
-                self._stream.write(f"{indent}{name}  {step.kind}{title}\n")
+                self._output.line(f"{indent}{name}  {step.kind}{title}")
             case Rehearsed() if step.kind == "stop":
-                self._stream.write(f"{indent}  ends the run there if its `if` is true\n")
+                self._output.line(f"{indent}  ends the run there if its `if` is true")
             case StepFinished(result=result) if result.status == "skipped" and not step.title:
-                self._stream.write(f"{indent}{name}  skipped: its `if` is false, as far as is known\n")
+                self._output.line(f"{indent}{name}  skipped: its `if` is false, as far as is known")
             case StepFinished(result=result) if result.error is not None:
-                self._stream.write(f"{indent}  would fail: {one_line(result.error.message)}\n")
+                self._output.line(f"{indent}  would fail: {one_line(result.error.message)}")
             case Rehearsed() as rehearsed:
                 self._tell_work(rehearsed, f"{indent}  ")
 
     def _tell_work(self, rehearsed: Rehearsed, indent: str) -> None:
         if rehearsed.cwd != self._cwd:
-            self._stream.write(f"{indent}in {one_line(rehearsed.cwd)}\n")
+            self._output.line(f"{indent}in {one_line(rehearsed.cwd)}")
         for name, value in rehearsed.env.items():
-            self._stream.write(f"{indent}with {one_line(name)}={one_line(value)}\n")
+            self._output.line(f"{indent}with {one_line(name)}={one_line(value)}")
         for line in clean(rehearsed.text).strip("\n").split("\n"):
-            self._stream.write(f"{indent}| {line}\n".rstrip() + "\n")
+            self._output.line(f"{indent}| {line}".rstrip())

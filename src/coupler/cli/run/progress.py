@@ -15,14 +15,15 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from rich.console import Console
 from rich.text import Text
 
+from coupler.cli.output import Output
 from coupler.cli.run.run import output_lines, report_failure, result_line
 from coupler.cli.run.run_page import STYLES, enclosing_name, name_below
-from coupler.cli.terminal import clean, count, format_duration, one_line
+from coupler.cli.terminal import count, format_duration
+from coupler.runtime.terminal_text import clean, one_line
 from coupler.runtime.threads import in_thread
 from coupler.workflow.journal import run_events as h
 from coupler.workflow.journal.run_events import RunResumed, RunStarted
@@ -214,11 +215,11 @@ class LiveDisplay:
     shows_history = True
     shows_texts = False
 
-    def __init__(self, stream: IO[str], program: str) -> None:
+    def __init__(self, output: Output, program: str) -> None:
         self._hint = "Ctrl-C cancels"
-        self._stream = stream
+        self._output = output
         self._program = program
-        self._console = Console(file=stream, highlight=False, emoji=False, markup=False)
+        self._console = output.console(emoji=False, markup=False)
         self._is_plain = not (self._console.encoding or "").lower().startswith("utf")
         self._tree = StepTree()
         self._run = ""
@@ -271,19 +272,14 @@ class LiveDisplay:
         return line
 
     def _write(self, lines: Sequence[Text], *, lasting: int) -> None:
-        """Writes lines in one piece, so that nothing flickers; the first stay, the others are redrawn."""
-        with self._console.capture() as captured:
-            for line in lines:
-                self._console.print(line, soft_wrap=True)
-        self._stream.write(self._erasure() + captured.get())
-        self._stream.flush()
+        """Writes lines over the drawing; the first stay, the others are redrawn."""
+        self._output.redraw(lines, self._console, over=self._height())
         self._drawn = [line.cell_len for line in lines[lasting:]]
 
-    def _erasure(self) -> str:
-        """Moves to where the drawing begins; lines are more when the window has become narrower."""
+    def _height(self) -> int:
+        """The lines of the drawing, which are more when the window has become narrower."""
         width = max(self._console.width, 1)
-        height = sum(max(-(-each // width), 1) for each in self._drawn)
-        return f"\r\x1b[{height}A\x1b[J" if height else ""
+        return sum(max(-(-each // width), 1) for each in self._drawn)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from coupler.cli.terminal import clean, one_line
+from coupler.runtime.terminal_text import clean, one_line
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import Diff
 from coupler.workflow.engine.front import Approval, FrontEnd, InterruptedAnswer, QuestionAnswer, UserMessage

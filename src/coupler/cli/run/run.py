@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 import msgspec
@@ -24,11 +24,13 @@ from coupler.cli.exit_codes import (
     print_error,
     refuse,
 )
-from coupler.cli.main import pairs, seconds
+from coupler.cli.main import pairs, run_command, seconds
+from coupler.cli.output import Output, open_closed_streams
 from coupler.cli.run.questions import ask_approval, ask_value
 from coupler.cli.run.run_log import usage_words
-from coupler.cli.terminal import clean, format_duration, one_line
+from coupler.cli.terminal import format_duration
 from coupler.cli.workflows import problem_line, relative_path
+from coupler.runtime.terminal_text import clean, one_line, terminal_safe_json
 from coupler.workflow.errors import InputError, InvalidWorkflowError, RunError, require_packages
 from coupler.workflow.journal.run_events import RunFinished, unpacked
 from coupler.workflow.journal.run_secrets import OPENING
@@ -210,7 +212,7 @@ def run(workflow: str, words: tuple[str, ...], inputs: tuple[str, ...], cwd: str
 
 def main(arguments: list[str]) -> None:
     """Runs `coupler run` without importing the other commands, because somebody waits for it."""
-    run.main(arguments, prog_name=PROGRAM)
+    _run_with_any_stdout(run, arguments, PROGRAM)
 
 
 async def _start(execution: RunExecution, given: str, words: list[str], cwd: str) -> int:
@@ -306,7 +308,13 @@ def resume(
 
 def resume_main(arguments: list[str]) -> None:
     """Runs `coupler resume` without importing the other commands, because somebody waits for it."""
-    resume.main(arguments, prog_name=RESUME_PROGRAM)
+    _run_with_any_stdout(resume, arguments, RESUME_PROGRAM)
+
+
+def _run_with_any_stdout(command: click.Command, arguments: list[str], program: str) -> NoReturn:
+    """Runs a command whose work counts, and not what it prints: a closed stdout costs only that."""
+    open_closed_streams(is_output_needed=False)
+    run_command(command, arguments, program)
 
 
 async def _resume(
@@ -494,23 +502,23 @@ async def _ask_inputs(missing: list[Input], terminal: QuestionTerminal | None, c
     return values
 
 
-def write_outputs(outputs: Mapping[str, Any], stream: IO[str]) -> None:
+def write_outputs(outputs: Mapping[str, Any], output: Output) -> None:
     """Writes outputs for programs: a single text as it is, everything else as one JSON object."""
     if not outputs:
         return
     values = [*outputs.values()]
     if len(values) == 1 and isinstance(values[0], str):
-        text = clean(values[0]) if stream.isatty() else values[0]
+        output.data(values[0] if values[0].endswith("\n") else f"{values[0]}\n")
     else:
-        text = _as_json(outputs)
-    stream.write(text if text.endswith("\n") else f"{text}\n")
-    stream.flush()
+        output.json(_as_json(outputs))
+    output.flush()
 
 
 def output_lines(outputs: Mapping[str, Any]) -> Iterator[str]:
     """Formats outputs for people: each behind its name, further lines of it indented."""
     for name, value in outputs.items():
-        first, *rest = clean(value if isinstance(value, str) else _as_json(value)).rstrip("\n").split("\n")
+        text = value if isinstance(value, str) else terminal_safe_json(_as_json(value))
+        first, *rest = clean(text).rstrip("\n").split("\n")
         yield f"  {one_line(name)}: {first}".rstrip()
         yield from (f"    {line}".rstrip() for line in rest)
 

@@ -8,19 +8,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from coupler.cli.exit_codes import print_error
+from coupler.cli.output import Output
 from coupler.cli.store_access import masker_for
-from coupler.cli.terminal import (
-    clean,
-    count,
-    format_duration,
-    one_line,
-    terminal_safe_json,
-)
+from coupler.cli.terminal import count, format_duration
+from coupler.runtime.terminal_text import clean, one_line
 from coupler.workflow.journal import run_events
 from coupler.workflow.journal.run_events import (
     Place,
@@ -83,8 +79,8 @@ def _readable(entry: RunEntry) -> Logged | None:
 class RunLogWriter:
     """Writes the events of a run as text for people or as lines of JSON."""
 
-    def __init__(self, stream: IO[str], directory: str, *, is_json: bool) -> None:
-        self._stream = stream
+    def __init__(self, output: Output, directory: str, *, is_json: bool) -> None:
+        self._output = output
         self._masker = masker_for(directory)
         self._is_json = is_json
         self._open: dict[tuple[Place | None, str], list[str]] = {}
@@ -94,16 +90,16 @@ class RunLogWriter:
         happening = masked_texts(logged.happening, self._masker)
         if self._is_json:
             shown = msgspec.structs.replace(logged, happening=happening)
-            self._stream.write(terminal_safe_json(as_line(shown)) + "\n")
+            self._output.json(as_line(shown))
         else:
             self._tell_text(logged.at, happening)
-        self._stream.flush()
+        self._output.flush()
 
     def end(self) -> None:
         """Writes the lines that are not complete."""
         for open_line in [*self._open]:
             self._end_line(*open_line)
-        self._stream.flush()
+        self._output.flush()
 
     def _tell_text(self, at: float, happening: AnyHappening) -> None:
         match happening:
@@ -118,7 +114,7 @@ class RunLogWriter:
                 if words:
                     self._end_lines_of(happening.place)
                     name = f"{one_line(str(happening.place))}: " if happening.place is not None else ""
-                    self._stream.write(f"{_clock(at)} {name}{one_line(words)}\n")
+                    self._output.line(f"{_clock(at)} {name}{one_line(words)}")
 
     def _tell_piece(self, place: Place | None, mark: str, text: str) -> None:
         """Writes the lines that a piece of text completes; it may begin and end in the midst of one."""
@@ -138,7 +134,7 @@ class RunLogWriter:
 
     def _end_line(self, place: Place | None, mark: str) -> None:
         line = "".join(self._open.pop((place, mark)))
-        self._stream.write(f"  {one_line(str(place or ''))} {mark or '|'} {line}\n")
+        self._output.line(f"  {one_line(str(place or ''))} {mark or '|'} {line}")
 
 
 def describe_event(happening: AnyHappening) -> str:

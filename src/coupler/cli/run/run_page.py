@@ -6,23 +6,15 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from coupler.cli.output import Output, StyledText
 from coupler.cli.run.run_log import read_log, usage_words
 from coupler.cli.store_access import masker_for
-from coupler.cli.terminal import (
-    ago,
-    clean,
-    count,
-    format_duration,
-    local_time,
-    one_line,
-    short_directory,
-    terminal_safe_json,
-    timestamp,
-)
+from coupler.cli.terminal import ago, count, format_duration, local_time, short_directory, timestamp
+from coupler.runtime.terminal_text import clean, one_line, terminal_safe_json
 from coupler.workflow.journal.run_events import (
     Place,
     Result,
@@ -54,13 +46,10 @@ SHOWN_KINDS = ("run_resumed", "run_finished", "step_started", "step_finished")
 _LAST = re.compile(r"(~[0-9]+)?(\[[0-9]+\])?[./][^./]*$")
 """The part of a step's path after the step around it: `[2].fix`, `.security`, `~2/lint`."""
 
-StyledLine = tuple[str, str]
-"""Text, and the style that a terminal shows it in."""
-
 Mask = Callable[[str], str]
 
 
-def run_lines(record: RunRecord, runs: BlockingRuns, *, is_full: bool) -> Iterator[StyledLine]:
+def run_lines(record: RunRecord, runs: BlockingRuns, *, is_full: bool) -> Iterator[StyledText]:
     """The page of a run."""
     mask = masker_for(record.cwd).mask
     told = [_without_texts(logged.happening) for logged in read_log(runs, record.id, kinds=SHOWN_KINDS)]
@@ -92,7 +81,7 @@ def _is_cut_off(result: Result) -> bool:
     return result.status == "cancelled"
 
 
-def _heading_lines(record: RunRecord, finished: RunFinished | None, mask: Mask) -> Iterator[StyledLine]:
+def _heading_lines(record: RunRecord, finished: RunFinished | None, mask: Mask) -> Iterator[StyledText]:
     status = status_of(record)
     yield one_line(record.workflow), "bold"
     yield one_line(record.id), "cyan"
@@ -110,14 +99,14 @@ def _heading_lines(record: RunRecord, finished: RunFinished | None, mask: Mask) 
         yield f"of the session {one_line(record.session_id)}", "dim"
 
 
-def _value_lines(title: str, values: Mapping[str, Any], mask: Mask) -> Iterator[StyledLine]:
+def _value_lines(title: str, values: Mapping[str, Any], mask: Mask) -> Iterator[StyledText]:
     """Inputs or outputs: a text as it is, everything else as JSON."""
     if not values:
         return
     yield "", ""
     yield title, "bold"
     for name, value in values.items():
-        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        text = value if isinstance(value, str) else terminal_safe_json(msgspec.json.encode(value).decode())
         first, *rest = clean(mask(text)).rstrip("\n").split("\n")
         yield f"  {one_line(name)}: {first}".rstrip(), ""
         yield from ((f"    {line}".rstrip(), "") for line in rest)
@@ -125,7 +114,7 @@ def _value_lines(title: str, values: Mapping[str, Any], mask: Mask) -> Iterator[
 
 def _steps_lines(
     nodes: Sequence[StepNode], record: RunRecord, mask: Mask, *, is_full: bool
-) -> Iterator[StyledLine]:
+) -> Iterator[StyledText]:
     yield "", ""
     if not nodes:
         yield "No step was run yet.", "dim"
@@ -142,7 +131,7 @@ def _tree_lines(
     *,
     is_full: bool,
     depth: int = 1,
-) -> Iterator[StyledLine]:
+) -> Iterator[StyledText]:
     shown = nodes if is_full else [*_steps_to_show(nodes)]
     for node in shown:
         yield _line_of(node, parent, record, mask, "  " * depth)
@@ -161,7 +150,7 @@ def _steps_to_show(nodes: Sequence[StepNode]) -> Iterable[StepNode]:
     )
 
 
-def _line_of(node: StepNode, parent: Place | None, record: RunRecord, mask: Mask, indent: str) -> StyledLine:
+def _line_of(node: StepNode, parent: Place | None, record: RunRecord, mask: Mask, indent: str) -> StyledText:
     status = node.result.status if node.result is not None else _status_of_open(record)
     parts = [status]
     if node.result is not None and node.result.status != "skipped":
@@ -180,7 +169,7 @@ def _line_of(node: StepNode, parent: Place | None, record: RunRecord, mask: Mask
     return f"{indent}{name}  {', '.join(parts)}{reason}  {title}".rstrip(), STYLES.get(status, "")
 
 
-def _written_lines(result: Result | None, mask: Mask, indent: str, *, is_full: bool) -> Iterator[StyledLine]:
+def _written_lines(result: Result | None, mask: Mask, indent: str, *, is_full: bool) -> Iterator[StyledText]:
     """The output of a step before it was cut off, with the marks of the log."""
     if result is None or not _is_cut_off(result):
         return
@@ -203,17 +192,17 @@ def _status_of_open(record: RunRecord) -> str:
             return "interrupted"
 
 
-def _next_command_lines(record: RunRecord) -> Iterator[StyledLine]:
+def _next_command_lines(record: RunRecord) -> Iterator[StyledText]:
     status = status_of(record)
     if status == "success":
         return
     yield "", ""
     if status == "running":
-        yield f"Follow it with: coupler runs logs {record.id} --follow", "bold"
+        yield f"Follow it with: coupler runs logs {one_line(record.id)} --follow", "bold"
     elif status == "failed":
-        yield f"Try again from the step that failed with: coupler resume {record.id}", "bold"
+        yield f"Try again from the step that failed with: coupler resume {one_line(record.id)}", "bold"
     else:
-        yield f"Resume it with: coupler resume {record.id}", "bold"
+        yield f"Resume it with: coupler resume {one_line(record.id)}", "bold"
 
 
 @dataclass
@@ -283,27 +272,21 @@ def _top_level(nodes: dict[Place, StepNode]) -> Iterator[StepNode]:
 
 
 HEADINGS = ("RUN", "WORKFLOW", "STATUS", "STARTED", "DURATION")
-GAP = "  "
 
 LONGEST_NAME = 40
 """Columns of a workflow's name."""
 
 
-def write_table(records: Sequence[RunRecord], stream: IO[str]) -> None:
+def write_table(records: Sequence[RunRecord], output: Output) -> None:
     """Writes one run a line, under headings."""
     from rich.cells import cell_len, set_cell_size
-    from rich.console import Console
-    from rich.text import Text
 
-    console = Console(file=stream, highlight=False)
     rows = [HEADINGS, *(_row(record) for record in records)]
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     for number, row in enumerate(rows):
         styles = ("cyan", "", STYLES.get(row[2], ""), "dim", "") if number else ("bold",) * len(row)
         cells = [set_cell_size(cell, width) for cell, width in zip(row, widths, strict=True)]
-        line = Text(GAP).join(Text(cell, style) for cell, style in zip(cells, styles, strict=True))
-        line.rstrip()
-        console.print(line, soft_wrap=True)
+        output.cells(cells, styles)
 
 
 def _row(record: RunRecord) -> tuple[str, ...]:
@@ -311,30 +294,23 @@ def _row(record: RunRecord) -> tuple[str, ...]:
     return (
         one_line(record.id),
         name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…",
-        status_of(record),
+        one_line(status_of(record)),
         ago(record.created_at),
         format_duration(seconds_of(record)),
     )
 
 
-def write_lines(records: Sequence[RunRecord], stream: IO[str]) -> None:
+def write_lines(records: Sequence[RunRecord], output: Output) -> None:
     """Writes one run a line: id, start, status, seconds, workflow, directory."""
     for record in records:
-        fields = (
-            one_line(record.id),
-            timestamp(record.created_at) or "-",
-            status_of(record),
-            f"{seconds_of(record):.3f}",
-            one_line(record.workflow),
-            one_line(record.cwd),
-        )
-        stream.write("\t".join(fields) + "\n")
+        started, seconds = timestamp(record.created_at) or "-", f"{seconds_of(record):.3f}"
+        output.fields(record.id, started, status_of(record), seconds, record.workflow, record.cwd)
 
 
-def write_json(records: Sequence[RunRecord], stream: IO[str]) -> None:
+def write_json(records: Sequence[RunRecord], output: Output) -> None:
     """Writes one JSON array."""
     encoded = msgspec.json.encode([_summary(record) for record in records])
-    stream.write(terminal_safe_json(msgspec.json.format(encoded, indent=2).decode()) + "\n")
+    output.json(msgspec.json.format(encoded, indent=2).decode())
 
 
 def _summary(record: RunRecord) -> dict[str, Any]:

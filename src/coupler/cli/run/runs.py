@@ -20,14 +20,12 @@ from coupler.cli.deletion import (
     yes_option,
 )
 from coupler.cli.exit_codes import DONE, FAILED, print_error, refuse
+from coupler.cli.output import say, stdout, tell
 from coupler.cli.run.run_log import STATUSES, RunLogWriter, read_log
 from coupler.cli.run.run_page import run_lines, status_of, write_json, write_lines, write_table
 from coupler.cli.store_access import store_or_exit
-from coupler.cli.terminal import (
-    ago,
-    count,
-    one_line,
-)
+from coupler.cli.terminal import ago, count
+from coupler.runtime.terminal_text import one_line
 
 if TYPE_CHECKING:
     from coupler.store.runs import BlockingRuns, RunRecord
@@ -99,19 +97,19 @@ def list_runs(cwd: str | None, status: str | None, limit: int, is_json: bool, st
     """
     with store_or_exit(store, PROGRAM) as kept:
         chosen = [] if kept is None else _matching(kept.runs.blocking, cwd, status)
-    output = _escaping_stdout()
+    output = stdout()
     shown = chosen[:limit]
     if is_json:
         write_json(shown, output)
-    elif not output.isatty():
+    elif not output.is_terminal:
         write_lines(shown, output)
     elif shown:
         write_table(shown, output)
     output.flush()
     if not chosen:
-        sys.stderr.write(f"{_nothing(is_filtered=bool(cwd or status))}\n")
+        tell(_nothing(is_filtered=bool(cwd or status)))
     if len(chosen) > limit:
-        sys.stderr.write(f"{count(len(chosen) - limit, 'more run')} not shown: add --limit {len(chosen)}\n")
+        tell(f"{count(len(chosen) - limit, 'more run')} not shown: add --limit {len(chosen)}")
 
 
 def _matching(kept: BlockingRuns, cwd: str | None, status: str | None) -> list[RunRecord]:
@@ -145,14 +143,11 @@ def show(id: str, full: bool, store: str | None) -> None:
       coupler runs show review-7f3k2
       coupler runs show review --full
     """
-    from coupler.cli.sessions.sessions import line_writer
-
     with store_or_exit(store, PROGRAM) as kept:
         opened, record = _find_run(kept, id)
-        output = _escaping_stdout()
-        write = line_writer(output)
+        output = stdout()
         for line in run_lines(record, opened, is_full=full):
-            write(line)
+            output.line(*line)
         output.flush()
 
 
@@ -174,8 +169,7 @@ def logs(id: str, follow: bool, step: str | None, is_json: bool, store: str | No
     """
     with store_or_exit(store, PROGRAM) as kept:
         opened, record = _find_run(kept, id)
-        output = _escaping_stdout()
-        writer = RunLogWriter(output, record.cwd, is_json=is_json)
+        writer = RunLogWriter(stdout(), record.cwd, is_json=is_json)
         found = False
         for logged in read_log(opened, record.id, is_followed=follow, step=step):
             writer.tell(logged)
@@ -206,7 +200,7 @@ def cancel(id: str, store: str | None) -> None:
         trouble = cancel_run(opened, record)
     if trouble is not None:
         refuse(trouble, PROGRAM, FAILED)
-    sys.stdout.write(f"The run {record.id} is cancelled.\n")
+    say(f"The run {one_line(record.id)} is cancelled.")
 
 
 def cancel_run(runs: BlockingRuns, record: RunRecord) -> str | None:
@@ -290,7 +284,7 @@ def delete(
 
             problems += delete_each("run", unchanged, delete_if_unchanged, PROGRAM)
         elif not ids:
-            sys.stdout.write("No run fits: nothing was deleted.\n")
+            say("No run fits: nothing was deleted.")
         if kept is not None:
             shrink_store(kept.blocking, PROGRAM)
     sys.exit(FAILED if problems else DONE)
@@ -318,7 +312,7 @@ def _unused_since(store: Store | None, seconds: int, *, with_parked: bool) -> li
     chosen = [record for record in old if with_parked or status_of(record) != "parked"]
     if len(chosen) < len(old):
         parked = count(len(old) - len(chosen), "parked run")
-        sys.stderr.write(f"{parked} left, waiting for an answer: add --parked to delete them too\n")
+        tell(f"{parked} left, waiting for an answer: add --parked to delete them too")
     return chosen
 
 
@@ -351,10 +345,3 @@ def _find_run_or_problem(store: Store | None, given: str) -> RunRecord | str:
         return str(error)
     assert store is not None
     return store.runs.blocking.find(meant) or f"the run {meant} is gone"
-
-
-def _escaping_stdout() -> Any:
-    """Makes stdout escape characters that it cannot show, instead of ending the program."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    return sys.stdout

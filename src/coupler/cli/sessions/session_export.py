@@ -26,8 +26,9 @@ from coupler.agent.history import (
     UnreadableEntry,
 )
 from coupler.agent.tool_call import CANCELLED_META
-from coupler.cli.terminal import clean, one_line, size, terminal_safe_json, timestamp, universal_time
+from coupler.cli.terminal import size, timestamp, universal_time
 from coupler.events import Compaction, Content, Notice, Plan, Text, Thought, ToolCall
+from coupler.runtime.terminal_text import clean, one_line, terminal_safe_json
 
 if TYPE_CHECKING:
     from coupler.store.sessions import SessionRecord

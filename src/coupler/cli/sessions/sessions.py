@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
@@ -29,6 +29,7 @@ from coupler.cli.deletion import (
     yes_option,
 )
 from coupler.cli.exit_codes import DONE, FAILED, print_error, refuse
+from coupler.cli.output import CELL_GAP, Output, StyledText, say, stdout, tell
 from coupler.cli.sessions import session_export
 from coupler.cli.sessions.session_export import (
     TranscriptPassage,
@@ -41,16 +42,15 @@ from coupler.cli.store_access import redacted_record, redacted_title, redacted_t
 from coupler.cli.terminal import (
     SESSION_PREFIX,
     ago,
-    clean,
     count,
     local_time,
-    one_line,
     short_agent,
     short_directory,
     short_id,
     timestamp,
 )
 from coupler.events import Compaction, Content, Notice, Plan, Text, Thought, ToolCall
+from coupler.runtime.terminal_text import clean, one_line
 
 if TYPE_CHECKING:
     from coupler.store.sessions import SessionRecord
@@ -82,9 +82,6 @@ STATUS_STYLES = {"failed": "red", "interrupted": "red", "cancelled": "yellow", "
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 SessionFilter = Callable[["SessionRecord"], bool]
-
-StyledLine = tuple[str, str]
-"""Text, and the style that a terminal shows it in."""
 
 
 def _store_option(command: CommandT) -> CommandT:
@@ -145,17 +142,17 @@ def list_sessions(
     filters += [by_directory(cwd)] if cwd is not None else []
     with open_store(store) as kept:
         chosen = [] if kept is None else _matching(kept, filters, include_empty=is_all)
-    output = _escaping_unencodable(sys.stdout)
+    output = stdout()
     shown = [redacted_record(record) for record in chosen[:limit]]
     if is_json:
         write_json(shown, output)
-    elif not output.isatty():
+    elif not output.is_terminal:
         write_lines(shown, output)
     elif shown:
         write_table(shown, output)
     output.flush()
     if not chosen:
-        sys.stderr.write(f"{_nothing(bool(filters), is_all)}\n")
+        tell(_nothing(bool(filters), is_all))
     note_rest(len(chosen) - limit, f"--limit {len(chosen)}")
 
 
@@ -189,32 +186,16 @@ def show(id: str, full: bool, store: str | None) -> None:
     with open_store(store) as kept:
         record = find(kept, id)
         assert kept is not None
-        output = _escaping_unencodable(sys.stdout)
-        write = line_writer(output)
+        output = stdout()
         turns = redacted_turns(record, read_turns(lambda after: kept.entries(record.id, after)))
         for line in session_lines(redacted_record(record), turns, kept.held_by(record.id), is_full=full):
-            write(line)
+            output.line(*line)
         output.flush()
-
-
-def line_writer(stream: IO[str]) -> Callable[[StyledLine], None]:
-    """Gives a function that writes lines: styled to a terminal, plain to everything else."""
-    if not stream.isatty():
-        return lambda line: _write_plain(stream, line)
-    from rich.console import Console
-    from rich.text import Text as RichText
-
-    console = Console(file=stream, highlight=False)
-    return lambda line: console.print(RichText(line[0], line[1]), soft_wrap=True)
-
-
-def _write_plain(stream: IO[str], line: StyledLine) -> None:
-    stream.write(f"{line[0]}\n")
 
 
 def session_lines(
     record: SessionRecord, turns: Iterable[TranscriptTurn], pid: int | None, *, is_full: bool
-) -> Iterator[StyledLine]:
+) -> Iterator[StyledText]:
     """The page of a session."""
     yield from _heading_lines(record, pid)
     is_empty = True
@@ -226,7 +207,7 @@ def session_lines(
         yield "Nothing was said yet.", "dim"
 
 
-def _heading_lines(record: SessionRecord, pid: int | None) -> Iterator[StyledLine]:
+def _heading_lines(record: SessionRecord, pid: int | None) -> Iterator[StyledText]:
     yield one_line(record.title or "") or "(no title)", "bold"
     yield f"{one_line(record.id)}", "cyan"
     yield f"{short_agent(record.agent)} in {short_directory(record.cwd)}", "dim"
@@ -238,7 +219,7 @@ def _heading_lines(record: SessionRecord, pid: int | None) -> Iterator[StyledLin
         yield f"open in the process {pid}", "yellow"
 
 
-def _turn_lines(turn: TranscriptTurn, pid: int | None, *, is_full: bool) -> Iterator[StyledLine]:
+def _turn_lines(turn: TranscriptTurn, pid: int | None, *, is_full: bool) -> Iterator[StyledText]:
     outcome = turn.outcome(is_held=pid is not None)
     yield "", ""
     yield f"--- Turn {turn.number}, {local_time(turn.started_at)} ---", "dim"
@@ -252,7 +233,7 @@ def _turn_lines(turn: TranscriptTurn, pid: int | None, *, is_full: bool) -> Iter
         yield end, "yellow" if outcome in ("cancelled", "open") else "red"
 
 
-def _event_lines(event: TranscriptEvent, outcome: TurnOutcome, *, is_full: bool) -> Iterator[StyledLine]:
+def _event_lines(event: TranscriptEvent, outcome: TurnOutcome, *, is_full: bool) -> Iterator[StyledText]:
     match event:
         case Text(text):
             yield from _message_lines("Agent", "bold green", [TranscriptPassage(text=clean(text))])
@@ -285,7 +266,7 @@ def _event_lines(event: TranscriptEvent, outcome: TurnOutcome, *, is_full: bool)
 
 def _message_lines(
     name: str, name_style: str, said: Iterable[TranscriptPassage], style: str = ""
-) -> Iterator[StyledLine]:
+) -> Iterator[StyledText]:
     yield "", ""
     yield name, name_style
     for passage in said:
@@ -296,7 +277,7 @@ def _message_lines(
                 yield f"  {line}".rstrip(), style
 
 
-def _call_lines(call: ToolCall, status: str, *, is_full: bool) -> Iterator[StyledLine]:
+def _call_lines(call: ToolCall, status: str, *, is_full: bool) -> Iterator[StyledText]:
     yield "", ""
     yield f"Tool: {session_export.title_of(call)} ({status})", STATUS_STYLES.get(status, "bold")
     given = session_export.input_of(call)
@@ -310,7 +291,7 @@ def _call_lines(call: ToolCall, status: str, *, is_full: bool) -> Iterator[Style
             yield from _output_lines(lines, is_full=is_full)
 
 
-def _output_lines(lines: list[str], *, is_full: bool) -> Iterator[StyledLine]:
+def _output_lines(lines: list[str], *, is_full: bool) -> Iterator[StyledText]:
     if is_full:
         yield from ((f"  | {line}".rstrip(), "dim") for line in lines)
         return
@@ -361,8 +342,9 @@ def export(id: str, format: str, output: str, store: str | None) -> None:
 
 def _write(pieces: Iterable[str], file: str) -> None:
     if file == STDOUT:
-        output = _escaping_unencodable(sys.stdout)
-        output.writelines(pieces)
+        output = stdout()
+        for piece in pieces:
+            output.data(piece)
         output.flush()
         return
     if Path(file).is_dir():
@@ -426,7 +408,7 @@ def delete(ids: tuple[str, ...], older_than: int | None, empty: bool, yes: bool,
             delete = partial(_delete_if_it_fits, kept, filters)
             problems += delete_each("session", [each.id for each in chosen], delete, PROGRAM)
         elif not ids:
-            sys.stdout.write("No session fits: nothing was deleted.\n")
+            say("No session fits: nothing was deleted.")
         if kept is not None:
             shrink_store(kept, PROGRAM)
     sys.exit(FAILED if problems else DONE)
@@ -568,39 +550,23 @@ def describe(record: SessionRecord) -> str:
     return f"{short_id(record.id)}  {title}  ({count(record.turns, 'turn')}, {short_agent(record.agent)})"
 
 
-def _escaping_unencodable(stream: IO[str]) -> IO[str]:
-    """Makes a stream escape characters that it cannot show, instead of ending the program."""
-    if hasattr(stream, "reconfigure"):
-        stream.reconfigure(errors="backslashreplace")
-    return stream
-
-
 NO_TITLE = "(no title)"
 
 HEADINGS = ("ID", "TITLE", "AGENT", "DIRECTORY", "TURNS", "CHANGED")
 STYLES = ("cyan", "", "", "", "", "dim")
 CUT_LEFT = (False, False, False, True, False, False)
 
-GAP = "  "
-
 NARROWEST = 36
 """Columns that title, agent and directory get together even if the terminal has fewer."""
 
 
-def write_table(records: Sequence[SessionRecord], stream: IO[str]) -> None:
+def write_table(records: Sequence[SessionRecord], output: Output) -> None:
     """Writes a table as wide as the terminal, unless that is too narrow for any."""
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(file=stream, highlight=False)
     rows = [HEADINGS, *(_row(record) for record in records)]
-    widths = _widths(rows, console.width)
+    widths = _widths(rows, output.width)
     for number, row in enumerate(rows):
         cells = [_fitted(*cell) for cell in zip(row, widths, CUT_LEFT, strict=True)]
-        styles = STYLES if number else ("bold",) * len(cells)
-        line = Text(GAP).join(Text(cell, style) for cell, style in zip(cells, styles, strict=True))
-        line.rstrip()
-        console.print(line, soft_wrap=True)
+        output.cells(cells, STYLES if number else ("bold",) * len(cells))
 
 
 def _row(record: SessionRecord) -> tuple[str, ...]:
@@ -620,7 +586,7 @@ def _widths(rows: Sequence[tuple[str, ...]], width: int) -> list[int]:
 
     needed = (max(map(cell_len, column)) for column in zip(*rows, strict=True))
     own_id, title, agent, directory, turns, changed = needed
-    room = max(width - own_id - turns - changed - len(GAP) * 5, NARROWEST)
+    room = max(width - own_id - turns - changed - len(CELL_GAP) * 5, NARROWEST)
     agent, directory = min(agent, room // 4), min(directory, room // 3)
     return [own_id, min(title, room - agent - directory), agent, directory, turns, changed]
 
@@ -638,27 +604,20 @@ def _fitted(text: str, width: int, cut_left: bool) -> str:
     return set_cell_size(f"…{text}", width)
 
 
-def write_lines(records: Sequence[SessionRecord], stream: IO[str]) -> None:
+def write_lines(records: Sequence[SessionRecord], output: Output) -> None:
     """Writes one session a line: id, time of the last change, turns, agent, directory, title."""
     for record in records:
-        fields = (
-            one_line(record.id),
-            timestamp(record.updated_at) or "-",
-            str(record.turns),
-            one_line(record.agent),
-            one_line(record.cwd),
-            one_line(record.title or ""),
-        )
-        stream.write("\t".join(fields) + "\n")
+        changed = timestamp(record.updated_at) or "-"
+        output.fields(record.id, changed, str(record.turns), record.agent, record.cwd, record.title or "")
 
 
-def write_json(records: Sequence[SessionRecord], stream: IO[str]) -> None:
+def write_json(records: Sequence[SessionRecord], output: Output) -> None:
     """Writes one JSON array."""
     sessions: list[dict[str, Any]] = [summary(record) for record in records]
-    stream.write(as_json(msgspec.json.encode(sessions)) + "\n")
+    output.json(as_json(msgspec.json.encode(sessions)))
 
 
 def note_rest(rest: int, flags: str) -> None:
     """Says how many more there are, beside the list."""
     if rest > 0:
-        sys.stderr.write(f"{count(rest, 'more session')} not shown: add {flags}\n")
+        tell(f"{count(rest, 'more session')} not shown: add {flags}")
