@@ -383,13 +383,15 @@ DRAWN = re.compile("\x1b\\[[0-9;?]*[A-IKPX@a-ln-z]|\x1b\\[[0-2]?J|\x1b\\[[0-9] q
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", ["stop", "error"])
-def test_a_conversation_draws_nothing_that_the_agent_wants(place, tmp_path, ending):
+@pytest.mark.parametrize(
+    ("ending", "end"), [("stop", "The turn ended: evil"), ("error", "refused session/prompt: evil")]
+)
+def test_a_conversation_draws_nothing_that_the_agent_wants(place, tmp_path, ending, end):
     command = [*AGENT.split(), ending, "--no-forms"]
     # So wide that the end of the line about the agent is on it.
     with Chatter(command, "--permissions", "deny-all", cwd=tmp_path, env=place.env, columns=400) as chatter:
-        for line in ("hello", "/help"):
-            chatter.says(line)
+        chatter.says("hello")
+        chatter.reads(end)
         chatter.reads(READY)
         chatter.types(CTRL_D)
         chatter.ends()
