@@ -156,6 +156,61 @@ def test_it_runs_without_our_environment_and_is_told_what_it_cannot_do(tmp_path,
     assert found == SearchResult([SearchHit(f"{tmp_path}/a.txt", 1, "x ü", True)], 1)
 
 
+@pytest.fixture
+def swapped(tmp_path):
+    """A project, and what puts a link to elsewhere in the place of its second directory."""
+    project = tmp_path / "project"
+    make(project, {"a/x": "mine\n", "b/x": "mine\n", "b/c/x": "mine\n"})
+    make(tmp_path / "elsewhere", {"x": "secret\n", "y": "secret\n", "c/x": "secret\n"})
+
+    def swap():
+        (project / "b").rename(tmp_path / "away")
+        (project / "b").symlink_to(tmp_path / "elsewhere")
+
+    return project, swap
+
+
+@pytest.mark.skipif(os.open not in os.supports_dir_fd, reason="paths are opened in one step")
+class TestALinkThatComesMeanwhile:
+    def test_no_name_behind_it_is_found(self, swapped):
+        project, swap = swapped
+        found = search_program.files_below(str(project))
+        assert next(found) == f"{project}/a/x"
+        swap()
+        assert [*found] == []
+
+    def test_no_line_behind_it_is_read(self, swapped):
+        project, swap = swapped
+        swap()
+        for path in ("b/x", "b/c/x"):
+            assert search_program.lines_in(str(project / path)) == []
+            with pytest.raises(OSError):
+                [*search_program.lines_of_any(str(project / path))]
+
+    def test_no_line_that_ripgrep_found_behind_it_is_told(self, swapped, tmp_path):
+        project, swap = swapped
+        swap()
+        hit = {"lines": {"text": "secret\n"}, "line_number": 1, "submatches": [{"start": 0}]}
+        messages = [
+            message
+            for path in ("a/x", "b/x")
+            for message in (
+                {"type": "begin", "data": {}},
+                {"type": "match", "data": {"path": {"text": f"{project}/{path}"}, **hit}},
+                {"type": "end", "data": {"binary_offset": None}},
+            )
+        ]
+        output = "\n".join(map(json.dumps, [*messages, {"type": "summary", "data": {}}]))
+        program = tmp_path / "rg"
+        program.write_text(f"#!/bin/sh\ncat <<'E'\n{output.replace('secret', 'mine', 1)}\nE\n")
+        program.chmod(0o755)
+        quest = SearchRequest(str(project), "**", "e", 10)
+
+        found = asyncio.run(searching.run_ripgrep(str(program), quest))
+
+        assert found == SearchResult([SearchHit(f"{project}/a/x", 1, "mine")], 1)
+
+
 def both(quest):
     """What the program and ripgrep find."""
 

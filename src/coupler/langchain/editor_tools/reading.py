@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple
 
 from coupler.agent.tool_call import LAST_LINE
-from coupler.langchain.editor_tools.search_program import lines_of
+from coupler.langchain.editor_tools.search_program import directory_entries, lines_of
 from coupler.langchain.editor_tools.tool_use import ToolUse, path_in_roots, permitted_use, readable_path
 from coupler.langchain.presentation import TitleArguments
 from coupler.runtime import files
@@ -284,7 +283,7 @@ def _near(place: SessionPath) -> Iterator[str]:
 
 def _names_in(directory: Path) -> list[str]:
     try:
-        with os.scandir(directory) as entries:
+        with directory_entries(str(directory)) as entries:
             return [entry.name for entry, _ in zip(entries, range(MOST_ENTRIES), strict=False)]
     except OSError:
         return []

@@ -14,6 +14,7 @@ import re
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -43,6 +44,9 @@ LONGEST_READ = 1_000_000
 
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 """Byte order marks of UTF-16."""
+
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_DIRECTORY = _NO_LINK | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_PATH", 0)
 
 SKIPPED = frozenset(
     {".git", ".hg", ".svn", ".jj", "node_modules", ".venv", "venv", "__pycache__", ".mypy_cache"}
@@ -167,9 +171,9 @@ def lines_of(text: str) -> list[str]:
 def lines_in(path: str) -> list[str]:
     """The lines of a file; none of one that is too large, no text, or gone."""
     try:
-        if os.stat(path, follow_symlinks=False).st_size > LARGEST_FILE:
-            return []
-        with open(path, "rb") as file:
+        with open(open_without_links(path), "rb") as file:
+            if os.fstat(file.fileno()).st_size > LARGEST_FILE:
+                return []
             content = file.read(LARGEST_FILE + 1)
     except OSError:
         return []
@@ -180,7 +184,7 @@ def lines_in(path: str) -> list[str]:
 
 def lines_of_any(path: str) -> Iterator[str]:
     """The lines of a file that was named itself, text or not; it need not fit in memory, nor its lines."""
-    with open(path, "rb") as file:
+    with open(open_without_links(path), "rb") as file:
         is_wide = file.read(2) in UTF_16_MARKS
         file.seek(0)
         encoding = "utf-16" if is_wide else "utf-8-sig"
@@ -215,16 +219,58 @@ def is_seen(path: str, directory: str) -> bool:
 
 def _files(directory: str, rules: GitignoreRules) -> Iterator[str]:
     try:
-        with os.scandir(directory) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
+        with directory_entries(directory) as entries:
+            found = sorted((entry.name, _kind(entry)) for entry in entries)
     except OSError:
         return
-    for entry in found:
-        if entry.is_dir(follow_symlinks=False):
-            if entry.name not in SKIPPED and (entry.path, True) not in rules:
-                yield from _files(entry.path, GitignoreRules(entry.path, _above(rules, entry.path)))
-        elif entry.is_file(follow_symlinks=False) and (entry.path, False) not in rules:
-            yield entry.path
+    for name, kind in found:
+        path = os.path.join(directory, name)
+        if kind == "directory":
+            if name not in SKIPPED and (path, True) not in rules:
+                yield from _files(path, GitignoreRules(path, _above(rules, path)))
+        elif kind == "file" and (path, False) not in rules:
+            yield path
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    if entry.is_dir(follow_symlinks=False):
+        return "directory"
+    return "file" if entry.is_file(follow_symlinks=False) else ""
+
+
+@contextmanager
+def directory_entries(directory: str) -> Iterator[Iterator[os.DirEntry[str]]]:
+    """Return what is in a directory, reached as by `open_without_links`; an entry knows its name only."""
+    if os.scandir not in os.supports_fd:
+        with os.scandir(directory) as entries:
+            yield entries
+        return
+    file = open_without_links(directory, getattr(os, "O_DIRECTORY", 0))
+    try:
+        with os.scandir(file) as entries:
+            yield entries
+    finally:
+        os.close(file)
+
+
+def open_without_links(path: str, flags: int = 0) -> int:
+    """Open a path, whose links are resolved, to be read; raises OSError if a part of it is a link by now.
+
+    Somebody may put one there at any moment, and it could lead out of the session's directories. So each part
+    is opened from the one before it. `runtime.files` does the same; this program has to do without it.
+    """
+    flags |= os.O_RDONLY | _NO_LINK | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+    if os.open not in os.supports_dir_fd:
+        return os.open(path, flags)
+    *parents, name = path.strip(os.sep).split(os.sep)
+    reached = os.open(os.sep, _DIRECTORY)
+    try:
+        for parent in parents:
+            outer, reached = reached, os.open(parent, _DIRECTORY, dir_fd=reached)
+            os.close(outer)
+        return os.open(name or os.sep, flags, dir_fd=reached)
+    finally:
+        os.close(reached)
 
 
 def _above(rules: GitignoreRules, directory: str) -> GitignoreRules | None:

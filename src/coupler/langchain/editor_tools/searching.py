@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import islice
 from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -23,8 +24,11 @@ from coupler.langchain.editor_tools.search_program import (
     LARGEST_FILE,
     SKIPPED,
     compiled,
+    directory_entries,
     expanded,
     is_in_repository,
+    lines_in,
+    lines_of_any,
     shortened,
 )
 from coupler.langchain.editor_tools.tool_use import (
@@ -321,17 +325,19 @@ class DirectoryEntry(NamedTuple):
 
 def _entries(place: SessionPath) -> list[DirectoryEntry]:
     try:
-        with os.scandir(place.real) as found:
-            return [_entry(each) for each in found if each.name.isprintable()]
+        with directory_entries(place.real) as found:
+            return [_entry(each, place.real) for each in found if each.name.isprintable()]
     except FileNotFoundError:
         raise missing_file(place, "directory") from None
     except NotADirectoryError:
+        if not Path(place.real).is_file():
+            raise OutsideRootsError(f"{place.shown!r} became a link meanwhile: look again") from None
         raise NotADirectoryError(f"{place.shown!r} is a file: read it with read_file") from None
 
 
-def _entry(found: os.DirEntry[str]) -> DirectoryEntry:
+def _entry(found: os.DirEntry[str], directory: str) -> DirectoryEntry:
     if found.is_symlink():
-        return DirectoryEntry(found.name, False, f" -> {Path(found.path).readlink()}")
+        return DirectoryEntry(found.name, False, f" -> {Path(directory, found.name).readlink()}")
     if found.is_dir(follow_symlinks=False):
         return DirectoryEntry(found.name, True)
     size = found.stat(follow_symlinks=False).st_size
@@ -532,8 +538,42 @@ async def run_ripgrep(program: str, request: SearchRequest) -> SearchResult | No
     try:
         await run_to_end(job, output.take)
     except _EnoughError:
-        return output.found
-    return output.found if output.is_whole else None
+        pass
+    else:
+        if not output.is_whole:
+            return None
+    return await asyncio.to_thread(_without_those_behind_links, output.found, request)
+
+
+def _without_those_behind_links(found: SearchResult, request: SearchRequest) -> SearchResult:
+    """Keep the lines that are in files which can be reached without a link.
+
+    Ripgrep follows none that it knows of. But a link may be put in the place of a directory between its look
+    and its next step, so the files with hits are read again, in a way that nobody can divert.
+    """
+    of_file: dict[str, set[str]] = {}
+    kept = []
+    for hit in found.hits:
+        if hit.path not in of_file:
+            of_file[hit.path] = _lines_seen(hit.path, found, request)
+        if hit.text in of_file[hit.path]:
+            kept.append(hit)
+    return found if len(kept) == len(found.hits) else SearchResult(kept, sum(hit.is_match for hit in kept))
+
+
+def _lines_seen(path: str, found: SearchResult, request: SearchRequest) -> set[str]:
+    """Those texts of the hits in a file that are really there, in their lines."""
+    wanted = {hit.line: hit.text for hit in found.hits if hit.path == path}
+    lines = lines_of_any(path) if path == request.directory else lines_in(path)
+    try:
+        numbered = islice(enumerate(lines, 1), max(wanted))
+        return {
+            wanted[number]
+            for number, line in numbered
+            if number in wanted and wanted[number].strip("…") in line.replace("\0", "\ufffd")
+        }
+    except OSError:
+        return set()
 
 
 def _arguments(request: SearchRequest) -> Iterator[str]:
