@@ -30,7 +30,7 @@ endef
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long coverage lint format bench interop docs reference lock sbom dist clean node
+.PHONY: help demo test test-long coverage lint format attack bench interop docs reference lock sbom dist clean node
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -66,6 +66,9 @@ format: $(READY) ## Format the code and fix what ruff can fix
 
 bench: $(READY) node ## Measure Coupler, both official SDKs and bridges to LangChain
 	$(BIN)/python bench $(BENCH_ARGS)
+
+attack: $(READY) ## Attack Coupler from outside for some minutes: frames, kills, floods, disguises, secrets
+	$(BIN)/python attack $(ATTACK_ARGS)
 
 interop: $(READY) ## Drive agents that others have written, and compare with docs/interop.md
 	$(BIN)/python interop $(INTEROP_ARGS)
