@@ -268,7 +268,7 @@ class _Round:
             attacker.open(_itself)
             for number in range(1, max(1, count // BATCH) + 1):
                 began = time.monotonic()
-                attacker.prompt(f"prompt {number}", lambda _, number=number: f"done {number}")
+                attacker.prompt(f"prompt {number}", _done)
                 self._outcome.worst("slowest batch", (time.monotonic() - began) * 1000, "ms")
                 self._outcome.tries += BATCH
             attacker.leave()
@@ -276,6 +276,11 @@ class _Round:
 
 def _itself(words: str) -> str:
     return words
+
+
+def _done(words: str) -> str:
+    """What the hostile agent ends a turn with."""
+    return words.replace("prompt", "done")
 
 
 class Attacker:

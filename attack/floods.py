@@ -95,7 +95,7 @@ def attack_by_floods(effort: Effort, outcome: Outcome) -> None:
     """Make each flood once, and drive an endless agent by `coupler exec` in each format."""
     seconds = SHORT_SECONDS if effort.is_short else SECONDS
     limit = ANSWER_MS_IN_TESTS if effort.is_short else ANSWER_MS
-    chosen = [*FLOODS, *EXEC_FORMATS]
+    chosen: list[Flood | str] = [*FLOODS, *EXEC_FORMATS]
     if effort.most < len(chosen):
         chosen = effort.chance("floods").sample(chosen, effort.most)
     for number, flood in enumerate(chosen):

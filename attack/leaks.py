@@ -84,10 +84,13 @@ def _leak(secret: str, chance: random.Random) -> list[Json]:
             return [_chunk(kind, piece) for piece in _pieces(text, chance)]
         case 2:
             id = f"call-{chance.getrandbits(64)}"
-            so_far, updates = (
-                "",
-                [{"sessionUpdate": "tool_call", "toolCallId": id, "title": "x", "status": "in_progress"}],
-            )
+            call: Json = {
+                "sessionUpdate": "tool_call",
+                "toolCallId": id,
+                "title": "x",
+                "status": "in_progress",
+            }
+            so_far, updates = "", [call]
             for piece in _pieces(text, chance):
                 so_far += piece
                 content = [{"type": "content", "content": {"type": "text", "text": so_far}}]

@@ -43,6 +43,7 @@ def row(attack: Attack, outcome: Outcome, command: str, seed: int) -> Row:
         "command": command,
         "seed": seed,
         "machine": machine(),
+        "load": round(os.getloadavg()[1], 1),
         "seconds": round(outcome.seconds),
         "tries": outcome.tries,
         "failures": [failure[:SHOWN_FAILURE] for failure in outcome.failures],
@@ -70,16 +71,17 @@ def page(rows: Sequence[Row], attacks: Sequence[Attack]) -> str:
         "",
         "## The last run of each attack",
         "",
-        "| attack | what must hold | tries | failures | worst | date | commit | command |",
-        "|---|---|---|---|---|---|---|---|",
+        "| attack | what must hold | tries | failures | worst | load | date | commit | command |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for attack in known:
         last = latest[attack.name]
         tried = f"{last['tries']:,} {attack.unit}"
         lines.append(
             f"| {attack.name} | {attack.promise} | {tried} | {len(last['failures'])} | {last['worst']} |"
-            f" {last['date']} | {last['commit']} | `{last['command']}` |"
+            f" {last.get('load', '–')} | {last['date']} | {last['commit']} | `{last['command']}` |"
         )
+    lines += ["", "The load is that of the machine in the last five minutes, all its users together."]
     lines += ["", *[f"{each}." for each in sorted({last["machine"] for last in latest.values()})]]
     for attack in known:
         lines += [f"\nFailed, {attack.name}: {_one_line(text)}" for text in latest[attack.name]["failures"]]
