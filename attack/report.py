@@ -81,6 +81,8 @@ def page(rows: Sequence[Row], attacks: Sequence[Attack]) -> str:
             f"| {attack.name} | {attack.promise} | {tried} | {len(last['failures'])} | {last['worst']} |"
             f" {last.get('load', '–')} | {last['date']} | {last['commit']} | `{last['command']}` |"
         )
+    if missing := [attack.name for attack in attacks if attack.name not in latest]:
+        lines += ["", f"No run is kept yet of: {', '.join(missing)}."]
     lines += ["", "The load is that of the machine in the last five minutes, all its users together."]
     lines += ["", *[f"{each}." for each in sorted({last["machine"] for last in latest.values()})]]
     for attack in known:
