@@ -266,8 +266,6 @@ def _watch_loop(loop: asyncio.AbstractEventLoop, is_over: threading.Event, end: 
 
 def _interrupt_main_thread() -> None:
     """Sends SIGINT to the main thread itself, so that it leaves the call that blocks it."""
-    from coupler.cli.exec.exec_output import silence_stdout
-
     silence_stdout()  # or its end would be the next write that nobody reads
     if sys.platform == "win32":
         import _thread
