@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,12 @@ MODES: dict[str, dict[str, list[str]]] = {
 }  # fmt: skip
 
 
+def without_policy(argv: list[str]) -> list[str]:
+    """The arguments without the file of Gemini's policy, whose name is another one every time."""
+    at = argv.index("--admin-policy") if "--admin-policy" in argv else len(argv)
+    return argv[:at] + argv[at + 2 :]
+
+
 @pytest.mark.parametrize(("name", "mode"), [(name, mode) for name, modes in MODES.items() for mode in modes])
 def test_a_mode_is_spelled_as_the_program_knows_it(
     name: str, mode: str, stub: MakeStub, project: Path, monkeypatch: pytest.MonkeyPatch
@@ -170,7 +177,7 @@ def test_a_mode_is_spelled_as_the_program_knows_it(
 
     ask(provider(name)(mode=mode), "hello", cwd=project)  # type: ignore[call-arg]
 
-    assert program.argv == [*ALWAYS[name], *MODES[name][mode], *LAST.get(name, [])]
+    assert without_policy(program.argv) == [*ALWAYS[name], *MODES[name][mode], *LAST.get(name, [])]
     if mode != "allow_all":
         assert not any(
             "dangerously" in word or "yolo" in word or "allow-all" in word for word in program.argv
@@ -236,7 +243,7 @@ def test_model_options_tools_and_system_prompt_are_passed_on(
 
     first, second = program.runs
     always = ["--prompt=Be_brief.\n\nhello", *ALWAYS[name][1:]] if name == "copilot" else ALWAYS[name]
-    assert first["argv"] == [*always, *expected.split(), *LAST.get(name, [])]
+    assert without_policy(first["argv"]) == [*always, *expected.split(), *LAST.get(name, [])]
     if name == "gemini":  # it has no place for a system prompt but the first prompt
         assert (first["stdin"], second["stdin"]) == ("Be_brief.\n\nhello", "again")
     elif name == "copilot":
@@ -358,6 +365,22 @@ def test_no_native_agent_is_waited_for_to_ask_for_tools(
     assert reply.stop_reason == "end_turn"
 
 
+@pytest.mark.parametrize("mode", MODES["gemini"])
+def test_gemini_may_not_approve_its_own_plan_and_uses_given_servers_to_read(
+    mode: str, stub: MakeStub, project: Path
+) -> None:
+    program = stub("gemini").streams("gemini-read")
+
+    ask(Gemini(mode=mode), "hello", cwd=project, mcp_servers=[DOCS, TICKETS])
+
+    policies = [file for path, file in program.runs[0]["files"].items() if path.endswith("policy.toml")]
+    rules = [rule for file in policies for rule in tomllib.loads(file["text"])["rule"]]
+    allowed = [rule["mcpName"] for rule in rules if rule["decision"] == "allow"]
+    assert allowed == (["docs", "tick.ets"] if mode == "read_only" else [])
+    denied = [rule["toolName"] for rule in rules if rule["decision"] == "deny"]
+    assert denied == ([] if mode == "allow_all" else ["exit_plan_mode"])
+
+
 def test_gemini_says_which_settings_it_cannot_add_servers_to(
     stub: MakeStub, project: Path, tmp_path: Path
 ) -> None:
@@ -387,7 +410,10 @@ def test_opencode_gets_mcp_servers_by_its_environment(stub: MakeStub, project: P
 
     ask(OpenCode, "hello", cwd=project, mcp_servers=[DOCS, TICKETS])
 
-    servers = json.loads(program.runs[0]["env"]["OPENCODE_CONFIG_CONTENT"])["mcp"]
+    settings = json.loads(program.runs[0]["env"]["OPENCODE_CONFIG_CONTENT"])
+    # Whatever the user's settings say: whoever names a server wants it used.
+    assert settings["permission"].items() >= {"docs_*": "allow", "tick_ets_*": "allow"}.items()
+    servers = settings["mcp"]
     assert servers["docs"]["command"] == ["docs-server", "--fast"]
     assert servers["docs"]["environment"] == {"DOCS_TOKEN": "s3cret-docs-token"}
     assert servers["tick.ets"]["headers"] == {"Authorization": "Bearer s3cret-key"}
@@ -440,7 +466,7 @@ def test_a_prompt_longer_than_a_command_line_arrives_whole(name: str, stub: Make
     ask(provider(name), prompt, cwd=project)
 
     assert program.runs[0]["stdin"] == prompt.replace("\0", " ")
-    assert not any("long" in word for word in program.argv)
+    assert not any("long long" in word for word in program.argv)
 
 
 def test_an_empty_prompt_starts_no_program(stub: MakeStub, project: Path) -> None:

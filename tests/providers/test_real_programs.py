@@ -109,3 +109,25 @@ def test_an_mcp_server_of_the_client_is_used_in_every_turn_of_one_session(
 
     assert all("Hello from the scripted model." in reply.text for reply in both)
     assert log.read_text().split().count("tools/list") == 2
+
+
+@pytest.mark.parametrize("make", [Gemini], indirect=True, ids=["gemini"])
+@pytest.mark.parametrize("mode", ["read_only", "deny_asks", "allow_edits"])
+def test_geminis_model_cannot_approve_its_own_plan_and_then_do_anything(
+    make: Make, mode: str, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = iter(
+        [
+            scripted_model.Call("enter_plan_mode", {"reason": "To plan"}),
+            scripted_model.Call("write_file", {"file_path": "plan.md", "content": "# Plan\nWrite a note.\n"}),
+            scripted_model.Call("exit_plan_mode", {"plan_filename": "plan.md"}),
+            scripted_model.Call("run_shell_command", {"command": "echo written > note.txt"}),
+        ]
+    )
+    monkeypatch.setattr(scripted_model, "answer", lambda question: iter([next(calls, "Done.")]))
+
+    (reply,) = replies(make(mode), project, "Look around")
+
+    statuses = {call.title: call.status for call in reply.tool_calls}
+    assert not (project / "note.txt").exists(), statuses
+    assert statuses["exit_plan_mode"] == "failed"

@@ -54,6 +54,9 @@ SERVERS_IGNORED = (
 
 TURN_LIMIT_REACHED = 53
 
+POLICY_PRIORITY = 999
+"""The highest priority that its policies have."""
+
 
 class Gemini(CommandLineAgent):
     """Gemini CLI by its command line."""
@@ -76,9 +79,12 @@ class Gemini(CommandLineAgent):
             words += ["--model", request.model]
         words += [word for tool in self._allowed_tools for word in ("--allowed-tools", tool)]
         words += [word for directory in request.directories for word in ("--include-directories", directory)]
-        if request.mcp_servers:
-            servers = mcp_configs(request.mcp_servers)
+        servers = mcp_configs(request.mcp_servers)
+        if servers:
             env[HOME_VARIABLE] = _home_with_servers(request.env, servers, request.scratch)
+        if request.mode != ALLOW_ALL:
+            policy = request.scratch.write("policy.toml", _policy(request.mode, servers))
+            words += ["--admin-policy", policy]
         prompt = self.briefed_prompt(request).encode()
         return ProgramInvocation([*words, *self._flags, *self._arguments], prompt, env)
 
@@ -96,6 +102,17 @@ class Gemini(CommandLineAgent):
         if program_exit.returncode == TURN_LIMIT_REACHED:
             return "max_turn_requests"
         return super()._verdict(outcome, program_exit, request, has_answer=has_answer)
+
+
+def _policy(mode: str, servers: Iterable[str]) -> str:
+    """Return the rules of a turn that go before the user's and its own."""
+    # Without a terminal it approves the plan of its own model, which then may do everything.
+    rules = ['toolName = "exit_plan_mode"\ndecision = "deny"\n']
+    if mode == READ_ONLY:
+        # Its plan mode takes even trusted servers from the model.
+        names = (msgspec.json.encode(name).decode() for name in servers)
+        rules += [f'mcpName = {name}\ntoolName = "*"\ndecision = "allow"\n' for name in names]
+    return "".join(f"[[rule]]\npriority = {POLICY_PRIORITY}\n{rule}" for rule in rules)
 
 
 def _home_with_servers(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -85,6 +86,9 @@ class OpenCode(CommandLineAgent):
             rules["edit"] = "allow"
         elif request.mode == READ_ONLY:
             rules |= {"edit": "deny", "bash": "deny"}
+        # A server that the client wants to be used is allowed as a whole.
+        for name in mcp_configs(request.mcp_servers):
+            rules[f"{re.sub('[^a-zA-Z0-9_-]', '_', name)}_*"] = "allow"
         return rules
 
 
