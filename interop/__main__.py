@@ -24,7 +24,6 @@ import psutil
 import report
 from agents import AGENTS, Agent
 from cells import CELLS, LIMITS, START_SECONDS, TURN_SECONDS, CellError, Seen, Subject
-from coupler import connect
 from coupler.client.errors import AgentError
 from install import PLACES, InstallError, install, path, renew, version
 from labs import others, scripted_model
@@ -112,11 +111,11 @@ def row(agent: Agent, wanted: list[str]) -> report.Row:
         return {**about, "missing": str(error)}
 
 
-async def drive(agent: Agent, place: Path, wanted: list[str]) -> dict[str, dict[str, object]]:
+async def drive(agent: Agent, place: Path, wanted: list[str]) -> dict[str, report.Row]:
     """Try the cells of an agent, in a home of its own; all its processes are gone afterwards."""
     homes = PLACES / "homes"
     homes.mkdir(parents=True, exist_ok=True)
-    root = Path(tempfile.mkdtemp(prefix=f"{agent.name}-", dir=homes))
+    root = Path(tempfile.mkdtemp(prefix=f"{agent.directory}-", dir=homes))
     home = root / "home"
     home.mkdir()
     run = uuid4().hex
@@ -124,10 +123,14 @@ async def drive(agent: Agent, place: Path, wanted: list[str]) -> dict[str, dict[
     try:
         made = agent.prepare(place, home, f"http://127.0.0.1:{model.server_address[1]}")
         env = {**environment(home), MARK: run, **made.env}
-        configure(agent, made.command, Path(env["XDG_CONFIG_HOME"]))
-        start = {"cwd": root, "env": env, "files": agent.files, "startup_timeout": START_SECONDS}
-        async with connect(made.command, **start) as shared:
-            subject = Subject(agent, made.command, env, root, shared)
+        if agent.is_native:
+            env["PATH"] = os.pathsep.join([str(Path(made.command[0]).parent), env["PATH"]])
+            # Codex wants a Git repository, which ours is; `coupler agents doctor` makes a directory here.
+            env["TMPDIR"] = str(root)
+        else:
+            configure(agent, made.command, Path(env["XDG_CONFIG_HOME"]))
+        subject = Subject(agent, made.command, env, root, model)
+        async with subject.connect() as subject.shared:
             return {name: await tried(subject, name) for name in wanted}
     finally:
         model.shutdown()
@@ -151,8 +154,11 @@ def environment(home: Path) -> dict[str, str]:
     return {**kept, "PATH": path(), "HOME": str(home), **places}
 
 
-async def tried(subject: Subject, name: str) -> dict[str, object]:
+async def tried(subject: Subject, name: str) -> report.Row:
     """Try one cell, within its time."""
+    agent = subject.agent
+    if name in agent.lacks:
+        return report.judged(Seen("none", agent.lacks[name]), name, agent)
     started = time.monotonic()
     try:
         async with asyncio.timeout(LIMITS.get(name, TURN_SECONDS) + START_SECONDS):
@@ -161,17 +167,14 @@ async def tried(subject: Subject, name: str) -> dict[str, object]:
     except (CellError, AgentError, TimeoutError) as error:
         # What an agent wrote to stderr is different every time.
         seen = Seen("fail", str(error).partition("\nstderr:")[0].strip() or "it took too long")
-    agent = subject.agent
-    why = agent.faults.get(name, "")
-    is_known = seen.failed.keys() <= agent.check_faults.keys() if seen.failed else bool(why)
-    if seen.verdict == "fail" and is_known:
-        seen = seen._replace(verdict="fault")
-    seen = report.lasting(seen, subject.root)
+    cell = report.judged(report.lasting(seen, subject.root), name, agent)
     seconds = time.monotonic() - started
-    print(f"  {name:8}{report.SIGNS[seen.verdict]:6}{seconds:6.1f} s  {seen.proof}", flush=True)
-    if why and seen.verdict == "pass":
+    print(f"  {name:8}{report.SIGNS[cell['verdict']]:6}{seconds:6.1f} s  {cell['seen']}", flush=True)
+    for each, failure in cell.get("failed", {}).items():
+        print(f"{'':10}{each}: {failure['seen']}", flush=True)
+    if name in agent.faults and cell["verdict"] == "pass":
         print(f"{'':10}it passes now: take its fault out of the table of agents", flush=True)
-    return report.entry(seen, why if seen.verdict == "fault" else "", agent.check_faults)
+    return cell
 
 
 def end_processes(run: str) -> None:

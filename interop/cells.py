@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shlex
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -17,10 +19,12 @@ from typing import Any, Literal, NamedTuple, TypedDict
 
 from agents import Agent
 from coupler import Policy, connect
+from coupler.client.prompt import Prompt
 from coupler.client.remote import RemoteAgent
 from coupler.client.session import RemoteSession
 from coupler.events import Text
-from labs.scripted_model import INPUT_TOKENS, OUTPUT_TOKENS
+from coupler.providers.catalogue import ENTRIES, provider
+from labs.scripted_model import INPUT_TOKENS, OUTPUT_TOKENS, Server
 
 GREETING = "Hello from the scripted model."
 TURN_SECONDS = 60.0
@@ -54,7 +58,8 @@ class Subject:
     command: list[str]
     env: dict[str, str]
     root: Path
-    shared: RemoteAgent
+    model: Server
+    shared: RemoteAgent = field(init=False)
     """A running one, for cells that want nothing but a session."""
     opened: list[RemoteSession] = field(default_factory=list)
     directories: int = 0
@@ -77,9 +82,20 @@ class Subject:
 
     def connect(self, command: list[str] | None = None, **options: Any) -> RemoteAgent:
         """Another process of the agent, with what is particular about this cell."""
+        start = {"cwd": self.root, "startup_timeout": START_SECONDS}
+        if self.agent.is_native:
+            # It has our environment unless it is told otherwise.
+            env = {**dict.fromkeys(os.environ), **self.env}
+            native = provider(self.agent.name.partition(":")[0])
+            return connect(native(program=self.command[0], env=env), **start, **options)
         settings: dict[str, Any] = {"files": self.agent.files, **options}
-        start = {"cwd": self.root, "env": self.env, "startup_timeout": START_SECONDS}
-        return connect(command or self.command, **start, **settings)
+        return connect(command or self.command, env=self.env, **start, **settings)
+
+    @property
+    def served(self) -> list[str]:
+        """The command by which Coupler serves a native agent."""
+        home = ENTRIES[self.agent.name.partition(":")[0]].home
+        return [sys.executable, "-m", "coupler", "serve", f"coupler.providers.{home}"]
 
     def writes(self, directory: Path) -> str:
         """The prompt that makes it write a note."""
@@ -112,6 +128,8 @@ async def allow(subject: Subject) -> Seen:
     note = directory / "note.txt"
     expect(note.exists(), "the tool was allowed and did nothing")
     expect(note.read_text().strip() == "written", f"the file holds {note.read_text()!r}")
+    if subject.agent.is_native:
+        return passed("the mode is `allow_all`, and the file is there")
     if not reply.permissions:
         return Seen("none", "it asks nobody")
     kinds = ", ".join(decision.tool_call.kind or "no kind" for decision in reply.permissions)
@@ -122,22 +140,26 @@ async def deny(subject: Subject) -> Seen:
     directory = subject.directory()
     session = await subject.session(directory, permissions=Policy.deny_all())
     reply = await session.prompt(subject.writes(directory))
-    if not reply.permissions:
+    if not reply.permissions and not subject.agent.is_native:
         return Seen("none", "it asks nobody")
     expect(not (directory / "note.txt").exists(), "the tool was denied and has written")
-    expect(bool(reply.denied), "the denial is not in the reply")
+    expect(bool(reply.denied) or subject.agent.is_native, "the denial is not in the reply")
     statuses = sorted({str(call.status) for call in reply.tool_calls})
     expect(set(statuses) <= {"failed"}, f"the denied call is {', '.join(statuses)}")
     shown = "reported as failed" if statuses else "not reported"
-    return passed(f"nothing was written, the call is {shown}, {reply.stop_reason}")
+    mode = "the mode is `read_only`, " if subject.agent.is_native else ""
+    return passed(f"{mode}nothing was written, the call is {shown}, {reply.stop_reason}")
 
 
 async def cancel(subject: Subject) -> Seen:
     session = await subject.session()
+    subject.model.is_slow.clear()
     async with session.prompt("Be slow") as running:
-        async for event in running:
-            if isinstance(event, Text):
-                break
+        if subject.agent.is_native:
+            # Some command lines show a text only when it is whole.
+            await asyncio.to_thread(subject.model.is_slow.wait, TURN_SECONDS)
+        else:
+            await first_text(running)
         await running.cancel()
         stop = (await running).stop_reason
     expect(stop == "cancelled", f"it stopped with {stop}")
@@ -146,9 +168,17 @@ async def cancel(subject: Subject) -> Seen:
     return passed("cancelled, and the next prompt is answered")
 
 
+async def first_text(running: Prompt) -> None:
+    async for event in running:
+        if isinstance(event, Text):
+            break
+
+
 async def load(subject: Subject) -> Seen:
     """Two processes: what was said in the first is there in the second."""
     directory = subject.directory()
+    if subject.agent.is_native:
+        return await resumed(subject, directory)
     async with subject.connect() as first:
         if not (first.offers("loadSession") or first.offers("sessionCapabilities.resume")):
             return Seen("none", "neither load nor resume is advertised")
@@ -164,6 +194,15 @@ async def load(subject: Subject) -> Seen:
     expect("pumpernickel" in said, f"{recalls}, but the user's words are not replayed")
     expect("Hello from" in said, f"{recalls}, but the agent's words are not replayed")
     return passed(f"both sides are replayed, {recalls}")
+
+
+async def resumed(subject: Subject, directory: Path) -> Seen:
+    """Two runs of `coupler exec` with one session, which Coupler and the program keep."""
+    words = ["exec", subject.agent.name, "--cwd", str(directory), "--session", "kept", "--format", "quiet"]
+    await run(subject, TURN_SECONDS, *words, "Remember the word pumpernickel", codes=(0,))
+    text = await run(subject, TURN_SECONDS, *words, "Please recall", codes=(0,))
+    expect("pumpernickel" in text, f"the model has forgotten: {text.strip()!r}")
+    return passed("`coupler exec --session` goes on with it, the model knows the earlier prompt")
 
 
 async def recalled(session: RemoteSession) -> str:
@@ -268,9 +307,7 @@ async def relay(subject: Subject) -> Seen:
         reply = await session.prompt(subject.writes(directory))
         expect((directory / "note.txt").exists(), f"nothing was written: {reply.text.strip()!r}")
         async with session.prompt("Be slow") as running:
-            async for event in running:
-                if isinstance(event, Text):
-                    break
+            await first_text(running)
             await running.cancel()
             stop = (await running).stop_reason
         expect(stop == "cancelled", f"a cancelled turn stopped with {stop}")
@@ -284,7 +321,9 @@ async def relay(subject: Subject) -> Seen:
 
 async def check(subject: Subject) -> Seen:
     options = ["--prompt", subject.agent.order(subject.agent.shell or subject.agent.write, Path("note.txt"))]
-    options += ["--slow-prompt", "Be slow", "--timeout", "20"]
+    options += ["--timeout", "20"]
+    if subject.agent.has_slow_turns:
+        options += ["--slow-prompt", "Be slow"]
     report = subject.root / "check.json"
     await run(subject, CHECK_SECONDS, "check", "--json", str(report), *options, "--", *subject.command)
     if not report.exists():
@@ -298,7 +337,9 @@ async def check(subject: Subject) -> Seen:
 
 
 async def doctor(subject: Subject) -> Seen:
-    found = json.loads(await run(subject, DOCTOR_SECONDS, "agents", "doctor", subject.agent.name, "--json"))
+    # A native agent is examined as an editor would get it.
+    agent = shlex.join(subject.served) if subject.agent.is_native else subject.agent.name
+    found = json.loads(await run(subject, DOCTOR_SECONDS, "agents", "doctor", agent, "--json"))
     problems = [
         f"{each['about']}: {each['sentence']}" for each in found["findings"] if each["level"] == "problem"
     ]
@@ -306,8 +347,8 @@ async def doctor(subject: Subject) -> Seen:
     return passed(f"{len(found['findings'])} findings, no problem")
 
 
-async def run(subject: Subject, seconds: float, *words: str) -> str:
-    """Run a command of Coupler's; return what it wrote."""
+async def run(subject: Subject, seconds: float, *words: str, codes: Container[int] = (0, 1)) -> str:
+    """Run a command of Coupler's, which ends with one of these exit codes; return what it wrote."""
     directory = subject.directory()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "coupler", *words,
@@ -320,7 +361,7 @@ async def run(subject: Subject, seconds: float, *words: str) -> str:
         process.terminate()
         await process.wait()
         raise CellError(f"`coupler {words[0]}` was not done after {seconds:.0f} s") from None
-    if process.returncode not in (0, 1):
+    if process.returncode not in codes:
         raise CellError(f"exit code {process.returncode}: {error.decode().strip()[-300:]}")
     return out.decode()
 

@@ -32,10 +32,10 @@ class InstallError(Exception):
 
 def install(agent: Agent) -> Path:
     """Return the directory of an agent, with what its lock pins in it."""
-    if is_shared(agent):
+    if agent.is_shared:
         done(others.install)
         return others.NODE
-    place, lock = PLACES / agent.name, lock_of(agent)
+    place, lock = PLACES / agent.directory, lock_of(agent)
     wanted = hashlib.sha256(lock.read_bytes()).hexdigest()
     stamp = place / ".installed"
     if stamp.exists() and stamp.read_text() == wanted:
@@ -57,12 +57,12 @@ def install(agent: Agent) -> Path:
 
 def renew(agent: Agent) -> None:
     """Pin the newest versions in an agent's lock."""
-    if is_shared(agent):
+    if agent.is_shared:
         return
     lock = lock_of(agent)
     lock.parent.mkdir(parents=True, exist_ok=True)
     if agent.python is None:
-        about = {"name": f"interop-{agent.name}", "private": True}
+        about = {"name": f"interop-{agent.directory}", "private": True}
         (lock.parent / "package.json").write_text(json.dumps(about, indent=2) + "\n")
         newest = [f"{package}@latest" for package in agent.packages]
         only = ["--package-lock-only", "--omit-lockfile-registry-resolved", "--save-exact"]
@@ -83,8 +83,10 @@ def renew(agent: Agent) -> None:
 def version(agent: Agent) -> str:
     """The version that is pinned."""
     package = agent.packages[0].partition("[")[0]
+    if others.PYTHON_SDK.startswith(f"{package}=="):
+        return others.PYTHON_SDK.partition("==")[2]
     if agent.python is None:
-        folder = others.NODE if is_shared(agent) else lock_of(agent).parent
+        folder = others.NODE if agent.is_shared else lock_of(agent).parent
         pinned: str = json.loads((folder / "package.json").read_text())["dependencies"][package]
         return pinned
     lines = lock_of(agent).read_text().splitlines()
@@ -92,12 +94,7 @@ def version(agent: Agent) -> str:
 
 
 def lock_of(agent: Agent) -> Path:
-    return LOCKS / agent.name / ("package-lock.json" if agent.python is None else "requirements.txt")
-
-
-def is_shared(agent: Agent) -> bool:
-    """True if other tests drive it as well."""
-    return agent.name in ("opencode", "gemini")
+    return LOCKS / agent.directory / ("package-lock.json" if agent.python is None else "requirements.txt")
 
 
 def path() -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from agents import HERE
+from agents import HERE, Agent, Fault
 from cells import CELLS, Seen
 
 PROOF_LENGTH = 300
@@ -21,7 +21,7 @@ SIGNS = {"pass": "pass", "none": "–", "fault": "fault", "fail": "FAIL"}
 RANKS = {"pass": 0, "none": 1, "fault": 1, "fail": 2}
 
 Row = dict[str, Any]
-"""An agent's `title`, `version`, and its `cells` by name, or the reason why it is `missing`."""
+"""An agent's `title`, `version`, and its `cells` by name, or the reason why it is `missing`; or a cell."""
 
 
 def read() -> dict[str, Row]:
@@ -37,36 +37,47 @@ def lasting(seen: Seen, root: Path) -> Seen:
     """What was seen, without what is different in every run: directories and ids."""
 
     def kept(text: str) -> str:
-        return VARYING.sub("…", " ".join(text.replace(str(root), "…").split()))[:PROOF_LENGTH]
+        placeless = text.replace(str(root), "…").replace(str(HERE.parent), "…")
+        return VARYING.sub("…", " ".join(placeless.split()))[:PROOF_LENGTH]
 
     return seen._replace(
         proof=kept(seen.proof), failed={each: kept(said) for each, said in seen.failed.items()}
     )
 
 
-def entry(seen: Seen, why: str, check_faults: Mapping[str, str]) -> dict[str, Any]:
-    """A cell as it is kept."""
-    kept: dict[str, Any] = {"verdict": seen.verdict, "seen": seen.proof}
-    if why:
+def judged(seen: Seen, cell: str, agent: Agent) -> Row:
+    """A cell as it is kept: what failed is the agent's fault if it has the signs of one that is recorded."""
+    kept: Row = {"verdict": seen.verdict, "seen": seen.proof}
+    if seen.verdict != "fail":
+        return kept
+    reasons = {each: reason(agent.check_faults.get(each), said) for each, said in seen.failed.items()}
+    why = reason(agent.faults.get(cell), seen.proof)
+    if all(reasons.values()) if reasons else why:
+        kept["verdict"] = "fault"
+    if why and not reasons:
         kept["why"] = why
-    if seen.failed:
-        kept["failed"] = {
-            each: {"seen": said, "why": check_faults.get(each, "")} for each, said in seen.failed.items()
-        }
+    if reasons:
+        kept["failed"] = {each: {"seen": said, "why": reasons[each]} for each, said in seen.failed.items()}
     return kept
 
 
+def reason(fault: Fault | None, seen: str) -> str:
+    """Why it is the agent's fault; nothing if it is not this one."""
+    return fault.why if fault is not None and fault.explains(seen) else ""
+
+
 def worse(before: Row, now: Row) -> Iterator[str]:
-    """The cells of an agent that were better in the repository's matrix."""
+    """The cells of an agent that fail unexplained, or were better in the repository's matrix."""
     if "missing" in now and "missing" not in before:
         yield f"it could be driven, and cannot any more: {now['missing']}"
     for name, cell in now.get("cells", {}).items():
         known = before.get("cells", {}).get(name)
-        if known is None:
-            continue
-        more = sorted(cell.get("failed", {}).keys() - known.get("failed", {}).keys())
-        if RANKS[cell["verdict"]] > RANKS[known["verdict"]] or more:
-            yield f"{name}: {cell['seen']}; before: {known['seen']}"
+        if cell["verdict"] == "fail":
+            yield f"{name}: {cell['seen']}"
+        elif known is not None:
+            more = cell.get("failed", {}).keys() - known.get("failed", {}).keys()
+            if more or RANKS[cell["verdict"]] > RANKS[known["verdict"]]:
+                yield f"{name}: {cell['seen']}; before: {known['seen']}"
 
 
 def table(rows: Mapping[str, Row]) -> str:

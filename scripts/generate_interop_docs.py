@@ -21,14 +21,23 @@ CLAUSES = {each.id: each.clause for each in catalogue("agent")}
 
 def main(arguments: list[str]) -> int:
     rows = json.loads(RESULTS.read_text(encoding="utf-8"))
-    return update({"interop.md": {"matrix": matrix(rows), "proofs": proofs(rows)}}, arguments)
+    native = {name for name in rows if name.endswith(":native")}
+    examples = {name for name in rows if "-sdk" in name}
+    parts = {
+        "matrix": matrix([row for name, row in rows.items() if name not in native | examples]),
+        "native": matrix([rows[name] for name in rows if name in native]),
+        "examples": matrix([rows[name] for name in rows if name in examples]),
+        "proofs": proofs(rows),
+    }
+    return update({"interop.md": parts}, arguments)
 
 
-def matrix(rows: dict[str, Any]) -> str:
-    """The agents, and a sign for each cell."""
-    cells = [*next(row["cells"] for row in rows.values() if "cells" in row)]
+def matrix(rows: list[dict[str, Any]]) -> str:
+    """The agents, and a sign for each cell that one of them has."""
+    tried = [cell for row in rows for cell in row.get("cells", {}).items()]
+    cells = dict.fromkeys(name for name, cell in tried if cell["verdict"] != "none")
     lines = []
-    for row in rows.values():
+    for row in rows:
         found = row.get("cells", {})
         signs = (SIGNS[found[cell]["verdict"]] if cell in found else "" for cell in cells)
         lines.append([f"[{row['title']}](#{anchor(row['title'])})", row.get("version", ""), *signs])
@@ -43,11 +52,15 @@ def proofs(rows: dict[str, Any]) -> str:
 def proof(row: dict[str, Any]) -> str:
     if "missing" in row:
         return f"It could not be driven: {plain(row['missing'])}"
-    return table(["", "", "what was seen"], lines(row["cells"]))
+    return table(["", "", "what was seen"], [*lines(row["cells"])])
 
 
 def lines(cells: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    lacking: dict[str, list[str]] = {}
     for name, cell in cells.items():
+        if cell["verdict"] == "none":
+            lacking.setdefault(cell["seen"], []).append(name)
+            continue
         why = f". {cell['why']}" if cell.get("why") else ""
         yield name, SIGNS[cell["verdict"]], f"{plain(cell['seen'])}{why}"
         for each, failure in cell.get("failed", {}).items():
@@ -57,11 +70,13 @@ def lines(cells: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
                 SIGNS["fault" if failure["why"] else "fail"],
                 f"{plain(failure['seen'])}{why} The specification: “{CLAUSES[each]}”",
             )
+    for reason, names in lacking.items():
+        yield ", ".join(names), SIGNS["none"], plain(reason)
 
 
 def plain(text: str) -> str:
-    """Words of others, without what Markdown would take for its own."""
-    return re.sub(r"([\\`*_<>\[\]])", r"\\\1", text)
+    """Words of others, without what Markdown would take for its own, except code."""
+    return re.sub(r"(`[^`]+`)|([\\`*_<>\[\]])", lambda found: found[1] or f"\\{found[2]}", text)
 
 
 def anchor(title: str) -> str:

@@ -4,8 +4,9 @@ content generation.
 
 The last line with a word that it knows counts. `slow` gets words until nobody reads them, `write` a call of
 the first tool that can write or run something, `call NAME {…}` a call of the tool of this name, or whose name
-ends so; where there is none, the arguments. `recall` gets all that was said before, and any other prompt a
-short answer. What a tool has answered is repeated. Every request takes `INPUT_TOKENS` and `OUTPUT_TOKENS`.
+ends so; where there is none, the arguments. `recall` gets all that was said before, `good morning` and any
+other prompt a short answer. What a tool has answered is repeated. Every request takes `INPUT_TOKENS` and
+`OUTPUT_TOKENS`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ CALLS: dict[str, Json] = {
 REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
 """What agents put into a user's message themselves."""
 ORDER = re.compile(r"\bcall (\w+) (\{.*\})")
-KNOWN = re.compile(rf"{ORDER.pattern}|slow|write|recall", re.IGNORECASE)
+KNOWN = re.compile(rf"{ORDER.pattern}|slow|write|recall|good morning", re.IGNORECASE)
 
 
 class Call(NamedTuple):
@@ -73,10 +74,20 @@ class Question(NamedTuple):
         return self.prompts[-1].splitlines() if self.prompts else [""]
 
 
-def serve(port: int = 0) -> ThreadingHTTPServer:
-    """A server in a thread of its own; its address is in `server_address`."""
-    server = ThreadingHTTPServer(("127.0.0.1", port), Completions)
-    server.daemon_threads = True
+class Server(ThreadingHTTPServer):
+    """The model's server; its address is in `server_address`."""
+
+    daemon_threads = True
+
+    def __init__(self, port: int) -> None:
+        super().__init__(("127.0.0.1", port), Completions)
+        self.is_slow = threading.Event()
+        """Set when a slow answer begins; whoever waits for the next one clears it."""
+
+
+def serve(port: int = 0) -> Server:
+    """A server in a thread of its own."""
+    server = Server(port)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
 
@@ -93,7 +104,7 @@ def answer(question: Question) -> Iterator[str | Call]:
         yield Call(ordered, json.JSONDecoder().raw_decode(order[2])[0])
     elif order and question.tools:
         yield from words(order[2])
-    elif "slow" in question.prompt.lower() and question.tools:
+    elif is_slow(question):
         yield from slow_words()
     elif "recall" in question.prompt.lower() and question.tools:
         yield from words(f"Before that you said: {question.before}")
@@ -102,6 +113,10 @@ def answer(question: Question) -> Iterator[str | Call]:
         yield Call(tool, CALLS[tool])
     else:
         yield from words("Hello from the scripted model.")
+
+
+def is_slow(question: Question) -> bool:
+    return "slow" in question.prompt.lower() and bool(question.tools) and question.answered is None
 
 
 def words(text: str) -> Iterator[str]:
@@ -119,6 +134,7 @@ class Completions(BaseHTTPRequestHandler):
     """POST to the address of a dialect, whole or streamed; GET …/models."""
 
     protocol_version = "HTTP/1.1"
+    server: Server
 
     def do_GET(self) -> None:
         self._send_json({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
@@ -126,6 +142,8 @@ class Completions(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
         dialect = dialect_of(self.path)
+        if is_slow(dialect.question(request)):
+            self.server.is_slow.set()
         try:
             if request.get("stream") or "stream" in self.path:
                 self._stream(dialect.stream(request))
