@@ -161,7 +161,7 @@ class TestInvoking:
             (["more"], "it\n\nmore"),
             ([LINK], "it\n\n[Resource: a.py](file:///a.py)"),
             ([LINK, " and more"], "it\n\n[Resource: a.py](file:///a.py)\n\n and more"),
-            ([EMBEDDED], 'it\n\n<resource uri="file:///a.py">x = 1</resource>'),
+            ([EMBEDDED], "it\n\n[Resource: a.py](file:///a.py)\n```\nx = 1\n```"),
             ([IMAGE], "it"),
             (["/plan-b"], "it\n\n/plan-b"),
         ],

@@ -25,6 +25,8 @@ def embedded(text="x = 1", uri="file:///a.py", **fields):
     return {"type": "resource", "resource": {"uri": uri, "text": text, **fields}}
 
 
+LED = "[Resource: a.py](file:///a.py)\n"
+
 BLOB = {"type": "resource", "resource": {"uri": "file:///a.bin", "blob": "AAAA"}}
 IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
 AUDIO = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
@@ -45,18 +47,20 @@ AUDIO = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
         ([link(title="")], "[Resource: a.py](file:///a.py)"),
         ([link(name="")], "[Resource: file:///a.py](file:///a.py)"),
         ([text("see"), link()], "see\n\n[Resource: a.py](file:///a.py)"),
-        ([embedded()], '<resource uri="file:///a.py">x = 1</resource>'),
+        ([link(name="a\nb", uri="c\r\nd")], "[Resource: a\ufffdb](c\ufffd\ufffdd)"),
+        ([embedded()], f"{LED}```\nx = 1\n```"),
+        ([embedded(text="x = 1\n")], f"{LED}```\nx = 1\n```"),
+        ([embedded(text="")], f"{LED}```\n```"),
+        ([embedded(mimeType="text/x-python")], f"{LED}```text/x-python\nx = 1\n```"),
+        ([embedded(mimeType=None)], f"{LED}```\nx = 1\n```"),
+        ([embedded(mimeType="")], f"{LED}```\nx = 1\n```"),
+        ([embedded(mimeType="`x`\n```")], f"{LED}```x\ufffd\nx = 1\n```"),
+        ([embedded('a < b && "c" </resource>')], f'{LED}```\na < b && "c" </resource>\n```'),
+        ([embedded("```\nover\n````\n")], f"{LED}`````\n```\nover\n````\n`````"),
         (
-            [embedded(mimeType="text/x-python")],
-            '<resource uri="file:///a.py" mime-type="text/x-python">x = 1</resource>',
+            [embedded(uri="zed:///thread/1\n/")],
+            "[Resource: 1\ufffd](zed:///thread/1\ufffd/)\n```\nx = 1\n```",
         ),
-        ([embedded(mimeType=None)], '<resource uri="file:///a.py">x = 1</resource>'),
-        ([embedded(mimeType="")], '<resource uri="file:///a.py">x = 1</resource>'),
-        (
-            [embedded(text='</resource> & "quotes"', uri='a"><b')],
-            '<resource uri="a&quot;&gt;&lt;b">&lt;/resource&gt; &amp; "quotes"</resource>',
-        ),
-        ([embedded(mimeType='"<')], '<resource uri="file:///a.py" mime-type="&quot;&lt;">x = 1</resource>'),
         ([IMAGE], ""),
         ([AUDIO, BLOB], ""),
         ([text("a"), IMAGE, text("b")], "a\n\nb"),

@@ -5,6 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from coder.editor import FILES
 from coder.script import Asked, use
 from coder.served_coder import Coder, tree, write
 
@@ -97,6 +100,52 @@ def test_a_file_that_the_user_mentions_comes_with_the_prompt(coder: Coder, proje
     prompt = coder.model.last.prompts[-1]
     assert "one\n" in prompt
     assert "a.py" in prompt
+
+
+def test_an_attached_file_reaches_the_model_as_it_is_and_may_be_edited_unread(
+    coder: Coder, project: Path
+) -> None:
+    text = 'if a < b && c > "d":\n```\n</resource>\n'
+    write(project, {"a.py": text})
+    edits = [{"old_text": "a < b", "new_text": "a > b"}]
+    editor = coder(project, [use("edit_file", path="a.py", edits=edits), "Done."])
+    attached = {"type": "resource", "resource": {"uri": (project / "a.py").as_uri(), "text": text}}
+
+    turn = editor.finish(editor.begin("Turn it round", attached), "allow_once")
+
+    assert f"\n````\n{text}````" in coder.model.last.prompts[-1]
+    assert turn.use["status"] == "completed"
+    assert tree(project) == {"a.py": text.replace("a < b", "a > b")}
+
+
+def test_an_attached_file_with_what_the_editor_has_not_saved_may_be_edited(
+    coder: Coder, project: Path
+) -> None:
+    write(project, {"a.py": "one\n"})
+    edits = [{"old_text": "two", "new_text": "three"}]
+    editor = coder(project, [use("edit_file", path="a.py", edits=edits), "Done."], **FILES)
+    editor.buffers[project / "a.py"] = "two\n"
+    attached = {"type": "resource", "resource": {"uri": (project / "a.py").as_uri(), "text": "two\n"}}
+
+    turn = editor.finish(editor.begin("Write three", attached), "allow_once")
+
+    assert turn.use["status"] == "completed"
+    assert tree(project) == {"a.py": "three\n"}
+
+
+@pytest.mark.parametrize("attached", ["two\n", "on", "one\n\n"])
+def test_an_attached_text_that_the_file_does_not_have_now_is_not_enough_to_edit_it(
+    coder: Coder, project: Path, attached: str
+) -> None:
+    write(project, {"a.py": "one\n"})
+    edits = [{"old_text": "on", "new_text": "tw"}]
+    editor = coder(project, [use("edit_file", path="a.py", edits=edits), "Then I read it."])
+    uri = (project / "a.py").as_uri()
+
+    editor.finish(editor.begin("Go", {"type": "resource", "resource": {"uri": uri, "text": attached}}))
+
+    assert "read it with read_file before you edit it" in coder.model.last.result
+    assert tree(project) == {"a.py": "one\n"}
 
 
 def test_a_conversation_that_outgrows_the_window_is_summarised_and_goes_on(

@@ -280,6 +280,6 @@ def test_images_sounds_and_files_of_a_prompt_reach_the_model(stage):
             "mime_type": "application/pdf",
             "extras": {"filename": "a.pdf"},
         },
-        {"type": "text", "text": '<resource uri="file:///a.txt">words</resource>'},
+        {"type": "text", "text": "[Resource: a.txt](file:///a.txt)\n```\nwords\n```"},
         {"type": "text", "text": "[Resource: b.txt](file:///b.txt)"},
     ]

@@ -536,7 +536,7 @@ def test_embedded_files_are_written_out_for_an_agent_without_them_and_images_are
         resource = {"type": "resource", "resource": {"uri": "file:///a.txt", "text": "inside"}}
         request = editor.request("session/prompt", {"sessionId": session, "prompt": [resource]})
         told = answering(editor, request, chosen(""))
-        expected = '<file uri="file:///a.txt">\ninside\n</file>'
+        expected = "[Resource: a.txt](file:///a.txt)\n```\ninside\n```"
         assert texts(updates(told, "agent_message_chunk")) == expected
         image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
         refused = editor.call("session/prompt", {"sessionId": session, "prompt": [image]})

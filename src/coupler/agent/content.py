@@ -87,21 +87,53 @@ def _text_of(block: ContentBlock) -> str | None:
             return text
         case ResourceLink(uri=uri, name=name, title=title):
             label = title if title is not UNSET and title else name or uri
-            return f"[Resource: {label}]({uri})"
-        case EmbeddedResource(resource=TextResourceContents() as resource):
-            return _embedded(resource)
+            return _link_text(label, uri)
+        case EmbeddedResource(resource=TextResourceContents(text=text, uri=uri, mime_type=mime_type)):
+            return resource_text(uri, text, mime_type or None)
         case _:
             return None
 
 
-def _embedded(resource: TextResourceContents) -> str:
-    # Imported here: an agent's first answer should not wait for it.
-    from html import escape
+def resource_text(uri: str, text: str, mime_type: str | None = None) -> str:
+    """Return a file that goes to a model within other text: a line with its address, and the fenced text."""
+    address = _one_line(uri)
+    name = address.rstrip("/").rpartition("/")[2] or address
+    return f"{_link_text(name, address)}\n{fenced(text, _one_line(mime_type or '').replace('`', ''))}"
 
-    attributes = f'uri="{escape(resource.uri)}"'
-    if resource.mime_type is not UNSET and resource.mime_type:
-        attributes += f' mime-type="{escape(resource.mime_type)}"'
-    return f"<resource {attributes}>{escape(resource.text, quote=False)}</resource>"
+
+def fenced(text: str, info: str = "") -> str:
+    """Put a text as it is into a Markdown fence that is longer than any in it: it cannot pretend to end."""
+    # Imported here: an agent's first answer should not wait for it.
+    import re
+
+    longest = max(map(len, re.findall("`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    end = "" if not text or text.endswith("\n") else "\n"
+    return f"{fence}{info}\n{text}{end}{fence}"
+
+
+def _link_text(label: str, uri: str) -> str:
+    return f"[Resource: {_one_line(label)}]({_one_line(uri)})"
+
+
+def _one_line(text: str) -> str:
+    """Replace what could begin another line, such as one that belongs to no attached file."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else "\ufffd" for each in text)
+
+
+def file_path(uri: str) -> str | None:
+    """Return the path that a `file:` address means, without the lines that an editor may name behind it."""
+    # Imported here: an agent's first answer should not wait for it.
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return None
+    path = unquote(parts.path)
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost") or "\0" in path:
+        return None
+    return path.lstrip("/") if os.name == "nt" else path
 
 
 def json_value(value: object) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextvars import ContextVar
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import UNSET
 
-from coupler.agent.content import plain_text
+from coupler.agent.content import file_path, plain_text
 from coupler.agent.errors import EditorError
 from coupler.agent.tool_call import LAST_LINE, Call, check_not_refused, innermost_call
 from coupler.runtime import files
@@ -33,7 +33,15 @@ from coupler.runtime.files import (
     find_inside,
     slice_lines,
 )
-from coupler.schema.v1 import Diff, ReadTextFileRequest, ToolKind, WriteTextFileRequest
+from coupler.schema.v1 import (
+    ContentBlock,
+    Diff,
+    EmbeddedResource,
+    ReadTextFileRequest,
+    TextResourceContents,
+    ToolKind,
+    WriteTextFileRequest,
+)
 from coupler.wire.messages import INTERNAL_ERROR, METHOD_NOT_FOUND
 
 if TYPE_CHECKING:
@@ -114,6 +122,14 @@ class Files:
         """Delete a file; one that has changed since the session saw it is left alone: FileChangedError."""
         await self._own(self._remove(path))
 
+    async def note_attached(self, blocks: Iterable[ContentBlock]) -> None:
+        """Count the session's files that are embedded in a prompt as read, while they hold the same text."""
+        for block in blocks:
+            match block:
+                case EmbeddedResource(resource=TextResourceContents(text=text, uri=uri)):
+                    if (path := file_path(uri)) is not None:
+                        await self._note_attached(path, text, is_part="#" in uri)
+
     async def exists(self, path: str | os.PathLike[str]) -> bool:
         """Return whether there is such a file or directory, or an unsaved text in the editor."""
         return await self._own(self._exists(path))
@@ -185,6 +201,19 @@ class Files:
                 raise FileChangedError(message)
             await asyncio.to_thread(files.remove, place, on_disk.encode(), self._condition())
             self._known.forget(place.real)
+
+    async def _note_attached(self, path: str, text: str, *, is_part: bool) -> None:
+        try:
+            place = await self._find(path)
+            on_disk = await self._disk_text_if_there(place)
+        except (OSError, ValueError):
+            return  # it is elsewhere, or nothing that could be edited
+        if _same_lines(on_disk, text):
+            text = on_disk or ""
+        elif is_part or not self._editor.can_read:
+            return
+        # The editor may have this text unsaved. It is asked when the file is to be changed.
+        self._known.note_attached(place.real, self._comparable(text), _plain_lines(on_disk or ""))
 
     async def _exists(self, path: str | os.PathLike[str]) -> bool:
         place = await self._find(path)
@@ -397,9 +426,11 @@ class KnownFiles:
 
     def __init__(self) -> None:
         self._files: dict[str, _Known] = {}
+        self._attached: dict[str, _Known] = {}
+        """Files that a prompt has brought since they were read or written."""
 
     def __contains__(self, path: str) -> bool:
-        return path in self._files
+        return path in self._files or path in self._attached
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -408,7 +439,7 @@ class KnownFiles:
 
     def saved(self, most: int) -> dict[str, list[str]]:
         """Return the digests of the last files, as a JSON value."""
-        last = [*self._files.items()][-most:]
+        last = [*{**self._attached, **self._files}.items()][-most:]
         return {path: [known.text.hex(), known.saved.hex()] for path, known in last}
 
     def restore(self, saved: object) -> None:
@@ -422,22 +453,28 @@ class KnownFiles:
 
     def note(self, path: str, text: str, saved: str) -> None:
         """Record the text that the session saw in a file, and what was on the disk at that time."""
-        self._files.pop(path, None)
+        self.forget(path)
         self._files[path] = _Known(_digest(text), _digest(saved))
+
+    def note_attached(self, path: str, text: str, saved: str) -> None:
+        """Record the text that a prompt has brought, besides the one that the session saw in the file."""
+        self._attached[path] = _Known(_digest(text), _digest(saved))
 
     def forget(self, path: str) -> None:
         """Record that the session has seen that the file does not exist."""
         self._files.pop(path, None)
+        self._attached.pop(path, None)
 
     def is_current(self, path: str, text: str) -> bool:
         """Return whether this is the text that the session saw last."""
-        known = self._files.get(path)
-        return known is not None and known.text == _digest(text)
+        return any(known.text == _digest(text) for known in self._seen(path))
 
     def is_saved(self, path: str, saved: str) -> bool:
         """Return whether this was on the disk, or is the text that the session saw and that is saved now."""
-        known = self._files.get(path)
-        return known is not None and _digest(saved) in known
+        return any(_digest(saved) in known for known in self._seen(path))
+
+    def _seen(self, path: str) -> list[_Known]:
+        return [known[path] for known in (self._files, self._attached) if path in known]
 
 
 def writing(path: str) -> asyncio.Lock:

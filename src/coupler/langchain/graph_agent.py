@@ -173,6 +173,7 @@ class GraphAgent(FrameworkAgent):
     async def perform(self, turn: Turn) -> StopReason | None:
         """Run the graph for one prompt, as often as it stops to ask something."""
         await set_up(self.graph)
+        await turn.files.note_attached(turn.blocks)
         filters = StreamFilters(self._filters) if self._filters else None
         presentation = Presentation(turn.session.cwd, turn.session.roots, filters)
         tools: dict[str, BaseTool] = dict(self.tools)

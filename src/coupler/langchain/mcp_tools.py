@@ -23,6 +23,7 @@ from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool, ToolException
 from pydantic import PrivateAttr
 
+from coupler.agent.content import resource_text
 from coupler.agent.mcp_servers import CALL_LIMIT, McpCallHandler
 from coupler.agent.session import configuration_of
 from coupler.agent.tool_call import Call
@@ -538,7 +539,7 @@ def _block(block: ContentBlock) -> dict[str, Any] | None:
         case AudioContent(data=data, mime_type=mime_type):
             return {"type": "file", "base64": data, "mime_type": mime_type}
         case EmbeddedResource(resource=TextResourceContents(text=text, uri=uri)):
-            return _text(f"{uri}:\n{text}")
+            return {"type": "text", "text": resource_text(uri, _cut(text))}
         case EmbeddedResource(resource=BlobResourceContents(blob=blob, mime_type=mime_type)):
             return {"type": "file", "base64": blob, "mime_type": mime_type or NO_TYPE}
         case ResourceLink(name=name, uri=uri, description=description):

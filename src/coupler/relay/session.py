@@ -455,8 +455,8 @@ def adapt_blocks(blocks: Sequence[ContentBlock], takes: PromptCapabilities) -> t
 
 def _written_out(block: EmbeddedResource) -> ContentBlock:
     match block.resource:
-        case TextResourceContents(text=text, uri=uri):
-            return TextContent(f'<file uri="{uri}">\n{text}\n</file>')
+        case TextResourceContents():
+            return TextContent(prompt_text((block,)))
         case BlobResourceContents(uri=uri, mime_type=mime_type):
             return ResourceLink(uri.rpartition("/")[2] or uri, uri, mime_type=mime_type)
         case _:

@@ -99,7 +99,7 @@ INSIDE = "src/a b.py"
         (
             REST,
             ["target=x", THREAD],
-            {"target": "x", "notes": '<resource uri="zed:///agent/thread/1">said</resource>'},
+            {"target": "x", "notes": "[Resource: 1](zed:///agent/thread/1)\n```\nsaid\n```"},
         ),
         (REST, ["a\U000f0000b", LINK], {"notes": "a\ufffdb\n\n[Resource: a.py](FILE)"}),
     ],

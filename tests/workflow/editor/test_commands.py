@@ -249,7 +249,7 @@ FILE = {"type": "resource", "resource": {"uri": "file:///a.py", "text": "who=Bob
     ("mentioned", "spelled"),
     [
         (LINK, "[Resource: a.py](file:///a.py)"),
-        (FILE, '<resource uri="file:///a.py">who=Bob loud=maybe</resource>'),
+        (FILE, "[Resource: a.py](file:///a.py)\n```\nwho=Bob loud=maybe\n```"),
     ],
 )
 def test_files_behind_a_command_are_part_of_its_text_and_never_inputs(

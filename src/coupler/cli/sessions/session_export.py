@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec import UNSET, Raw
 
+from coupler.agent.content import fenced
 from coupler.agent.history import (
     TranscriptEntry,
     TranscriptEvent,
@@ -283,9 +284,7 @@ def code_span(text: str) -> str:
 
 def code_block(text: str, language: str = "") -> str:
     """Formats a block of code, with a fence that is longer than any in it."""
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"
+    return fenced(text.rstrip("\n"), language)
 
 
 def quote_markdown(text: str) -> str:

@@ -13,11 +13,10 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from coupler.agent.content import prompt_text
+from coupler.agent.content import file_path, prompt_text
 from coupler.schema.v1 import (
     AudioContent,
     BlobResourceContents,
@@ -216,14 +215,7 @@ def _path_of(block: ContentBlock) -> str | None:
             pass
         case _:
             return None
-    try:
-        parts = urlsplit(uri)
-    except ValueError:
-        return None
-    path = unquote(parts.path)
-    if parts.scheme != "file" or parts.netloc not in ("", "localhost") or "\0" in path:
-        return None
-    return path.lstrip("/") if os.name == "nt" else path
+    return file_path(uri)
 
 
 def _in_text(block: ContentBlock) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from coupler.agent.content import fenced
 from coupler.config.lookup import printable
 from coupler.workflow.engine.front import has_generic_title
 from coupler.workflow.errors import InputError
@@ -306,11 +307,4 @@ def _outputs_text(outputs: Mapping[str, Json]) -> str:
 def _output(name: str, value: Json) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     text = text.rstrip("\n")
-    return f"- **{name}**: {text}" if "\n" not in text else f"- **{name}**:\n\n{_fenced(text)}\n"
-
-
-def _fenced(text: str) -> str:
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}text\n{text}\n{fence}"
+    return f"- **{name}**: {text}" if "\n" not in text else f"- **{name}**:\n\n{fenced(text, 'text')}\n"
