@@ -166,7 +166,8 @@ class TestRunning:
         finished, updates = ended(client, session, statement)
 
         assert finished == (7, None, "ready\nbye\n", False, True)
-        assert text_of(final_call(tool_updates(updates))) == "ready\nbye\n"
+        call = final_call(tool_updates(updates))
+        assert (call["status"], text_of(call)) == ("failed", "ready\nbye\n\nit was ended after its time")
 
     def test_a_command_that_closes_its_output_is_waited_for(self, share):
         client, session = share(OBEDIENT)

@@ -35,7 +35,8 @@ def test_a_command_is_asked_about_by_its_very_words_and_its_output_and_exit_code
     assert tree(project) == {"src/a.txt": "x\n", "src/b.txt": "x\n"}
     [question] = editor.asked
     assert command in str(question["toolCall"]["rawInput"])
-    assert turn.use["kind"] == "execute"
+    assert (turn.use["kind"], turn.use["status"]) == ("execute", "failed")
+    assert turn.use["rawOutput"] == {"exitCode": 7, "signal": None, "timedOut": False}
     told = coder.model.last.result
     assert str(project / "src") in told
     assert "wrong" in told
@@ -100,7 +101,7 @@ def test_a_command_over_its_time_is_ended_with_all_that_it_started(coder: Coder,
 
     assert "begun" in coder.model.last.result
     assert "1 s" in coder.model.last.result
-    assert turn.reason == "end_turn"
+    assert (turn.reason, turn.use["status"]) == ("end_turn", "failed")
     assert is_gone(pid_in(project / "child"))
 
 

@@ -68,6 +68,15 @@ class Finished(NamedTuple):
     """True if the beginning of the output is missing."""
     timed_out: bool
 
+    @property
+    def failure(self) -> str | None:
+        """Words for how it has failed: by a timeout, a signal, or an exit code other than 0."""
+        if self.timed_out:
+            return "it was ended after its time"
+        if self.signal is not None:
+            return f"ended by {self.signal}"
+        return None if self.exit_code == 0 else f"exit code {self.exit_code}"
+
 
 class Terminal:
     """Runs commands for a turn."""
@@ -114,6 +123,8 @@ class Terminal:
         async with self._turn.tool(line, kind="execute", input={"command": line}) as call:
             finished = await self._turn.own(self._run(command, call, timeout, output_limit, heard))
             await call.result({"exitCode": finished.exit_code, "signal": finished.signal})
+            if finished.failure is not None:
+                call.fail(finished.failure)
             return finished
 
     async def _run(

@@ -98,6 +98,8 @@ class ToolCalls:
         """Calls that the user has approved, so that another question about them is not asked."""
         self.edited: dict[str, EditedCall] = {}
         """Calls that the user has changed; when they run again after an interrupt, nobody is asked again."""
+        self.failures: dict[str, str] = {}
+        """Reasons why calls end as failed although their tools have returned something, by key."""
         self.refused: dict[str, str] = {}
         """Reasons of calls that must not run although nobody else stops them, by key."""
 
@@ -347,6 +349,9 @@ class ToolCalls:
         self.approved.discard(id)
         self.refused.pop(id, None)
         self.edited.pop(id, None)
+        failure = self.failures.pop(id, None)
+        if status == "completed" and failure is not None:
+            status, reason = "failed", failure
         call = self._calls[id]
         if call.is_over:
             return
@@ -547,6 +552,8 @@ class JoinedCall(Call):
     ) -> None:
         step_out_of(self)
         self._is_open = False
+        if self._failure is not None:
+            self._calls.failures[self._key] = self._failure
 
     async def permitted(self, *, deadline: float | None = None) -> bool:
         """True if the call may go on; asks at most once in each call."""

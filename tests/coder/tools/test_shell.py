@@ -28,17 +28,17 @@ def test_a_command_is_asked_about_and_shown_by_its_very_words(desk, project):
     call = final_call(at.updates)
     assert (call["kind"], call["status"], call["title"]) == (
         "execute",
-        "completed",
+        "failed",
         "Run echo out; echo err >&2; exit 3",
     )
-    assert text_of(call) == "out\nerr\n(exit code 3)\n"
+    assert text_of(call) == "out\nerr\n\nexit code 3"
     assert call["rawOutput"] == {"exitCode": 3, "signal": None, "timedOut": False}
 
 
 def test_the_user_sees_that_a_command_took_too_long(desk):
     at = desk()
     run(at, "printf begun; exec sleep 600", timeout=0.5)
-    assert text_of(final_call(at.updates)).startswith("begun\n(it was ended after 0.5 s")
+    assert text_of(final_call(at.updates)).startswith("begun\nit was ended after 0.5 s")
 
 
 def test_it_is_bash_where_there_is_bash(desk):
@@ -148,7 +148,9 @@ class TestInTheEditor:
         assert (created["command"], created["args"]) == ("bash", ["-c", "make test"])
         assert created["cwd"] == str(project)
         assert {"name": "GIT_TERMINAL_PROMPT", "value": "0"} in created["env"]
-        assert final_call(at.updates)["content"] == [{"type": "terminal", "terminalId": "t1"}]
+        terminal, ending = final_call(at.updates)["content"]
+        assert terminal == {"type": "terminal", "terminalId": "t1"}
+        assert ending["content"]["text"] == "exit code 2"
 
     def test_what_its_terminal_has_forgotten_is_not_passed_off_as_the_whole(self, desk):
         at = desk(terminal=True)

@@ -21,7 +21,11 @@ class TestCommands:
         (question,) = at.asked
         assert question["params"]["toolCall"]["rawInput"]["command"] == "echo out; echo err >&2; exit 3"
         call = final_call(at.updates)
-        assert (call["kind"], call["status"], text_of(call)) == ("execute", "completed", "out\nerr\n")
+        assert (call["kind"], call["status"], text_of(call)) == (
+            "execute",
+            "failed",
+            "out\nerr\n\nexit code 3",
+        )
 
     def test_a_command_that_takes_too_long_is_ended(self, desk):
         command = {"command": "echo begun; sleep 60", "timeout": 0.5}

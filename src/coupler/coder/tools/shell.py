@@ -108,7 +108,7 @@ class ShellTools:
             if (suggestion := await self._sandbox.take_suggestion()) is not None:
                 await call.prompt.turn.notice("Commands run without a sandbox", suggestion)
             if background:
-                return await self._begin(command, words, place)
+                return await self._begin(call, command, words, place)
             return await self._run(call, words, place, timeout)
 
     async def command_output(
@@ -149,8 +149,9 @@ class ShellTools:
                 written.append(finished.output.encode("utf-8", "replace"))
         finally:
             written.close()
-        await self._show_ending(call, finished, seconds)
         call.has_shown()
+        if finished.failure is not None:
+            call.block.fail(_ending(finished, seconds))
         text = written.take()
         if finished.truncated and written.size <= EDITOR_OUTPUT:
             text = f"… (the editor's terminal has forgotten the beginning)\n{text}"
@@ -162,16 +163,9 @@ class ShellTools:
         told = f"{text}\n({_ending(finished, seconds)})".lstrip("\n")
         return f"{told}{self._withheld_from(finished.exit_code)}", outcome
 
-    async def _show_ending(self, call: ToolUse, finished: Finished, seconds: float) -> None:
-        """Show that a command has failed; an editor's terminal shows everything but a timeout."""
-        has_terminal = call.prompt.turn.editor.has_terminals
-        if finished.timed_out or (finished.exit_code != 0 and not has_terminal):
-            end_of_line = (
-                "" if has_terminal or finished.output.endswith("\n") or not finished.output else "\n"
-            )
-            await call.block.output(f"{end_of_line}({_ending(finished, seconds)})\n")
-
-    async def _begin(self, command: str, words: list[str], place: str) -> tuple[str, dict[str, Any]]:
+    async def _begin(
+        self, call: ToolUse, command: str, words: list[str], place: str
+    ) -> tuple[str, dict[str, Any]]:
         job = self._jobs.start(command, words, place)
         try:
             await job.wait(FIRST_MOMENT)
@@ -180,6 +174,8 @@ class ShellTools:
             await job.stop(0)
             raise
         if not job.is_running:
+            if job.outcome["exitCode"] != 0:
+                call.block.fail(f"{job.id} {job.state}")
             return f"It did not stay in the background.\n{self._looked_at(job)}", job.outcome
         how = (
             f'It runs in the background as {job.id}: command_output("{job.id}") gives what it writes'
@@ -216,4 +212,4 @@ class ShellTools:
 def _ending(finished: Finished, limit: float) -> str:
     if finished.timed_out:
         return f"it was ended after {limit:g} s: give it more, or let it run in the background"
-    return f"ended by {finished.signal}" if finished.signal else f"exit code {finished.exit_code}"
+    return finished.failure or "exit code 0"

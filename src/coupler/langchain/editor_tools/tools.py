@@ -8,7 +8,7 @@ with an error that the model can act on.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from langchain_core.tools import BaseTool
 
@@ -28,6 +28,7 @@ from coupler.runtime.files import find_inside
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
+    from coupler.agent.terminal import Finished
 
 LONGEST_OUTPUT = 100_000
 """Most characters of an output that a model gets at once."""
@@ -79,6 +80,8 @@ async def run_command(
             *_shell(command), cwd=place, timeout=timeout, output_limit=LONGEST_OUTPUT
         )
         call.has_shown()
+        if finished.failure is not None:
+            call.block.fail(_ending(finished, timeout))
         beginning = "… (the beginning was left out)\n" if finished.truncated else ""
         return f"{beginning}{finished.output.rstrip()}\n({_ending(finished, timeout)})".lstrip()
 
@@ -87,7 +90,7 @@ def _shell(command: str) -> tuple[str, ...]:
     return ("cmd", "/c", command) if sys.platform == "win32" else ("sh", "-c", command)
 
 
-def _ending(finished: Any, limit: float) -> str:
+def _ending(finished: Finished, limit: float) -> str:
     if finished.timed_out:
         return f"it was ended after {limit:g} s"
-    return f"signal {finished.signal}" if finished.signal else f"exit code {finished.exit_code}"
+    return finished.failure or "exit code 0"
