@@ -94,6 +94,24 @@ def test_if_one_of_several_edits_does_not_fit_none_is_made_and_nobody_is_asked(
     assert turn.reason == "end_turn"
 
 
+def test_an_edit_that_misses_by_a_look_alike_is_not_made_but_told_with_the_exact_text(
+    coder: Coder, project: Path
+) -> None:
+    text = "one\nsay(\u2018it\u2019s\u2019)\n"
+    write(project, {"a.py": text})
+    edits = [{"old_text": "say('it's')", "new_text": "done"}]
+    editor = coder(
+        project, [use("read_file", path="a.py"), use("edit_file", path="a.py", edits=edits), "I see."]
+    )
+
+    turn = editor.prompt("Change it")
+
+    assert (tree(project), turn.use["status"], editor.asked) == ({"a.py": text}, "failed", [])
+    told = coder.model.last.result
+    assert "line 2 has \u2018" in told
+    assert '"say(\u2018it\u2019s\u2019)"' in told
+
+
 def test_a_no_leaves_the_file_alone_is_told_to_the_model_and_the_turn_goes_on(
     coder: Coder, project: Path
 ) -> None:

@@ -10,8 +10,10 @@ import asyncio
 import difflib
 import json
 import re
+import unicodedata
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import zip_longest
 from typing import Annotated, Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -39,6 +41,27 @@ BYTE_ORDER_MARK = "\ufeff"
 
 LINE_NUMBER = re.compile(r"^ *\d+\t", re.MULTILINE)
 """Matches the line number that `read_file` puts before a line."""
+
+MOST_FOLDED = 1_000_000
+"""Characters of a file in which look-alikes are looked for, which takes time."""
+
+LONGEST_OFFERED = 2000
+"""Characters of an exact text that a model is offered."""
+
+LOOK_ALIKES = {
+    **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\u00b4`", "'"),
+    **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", '"'),
+    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
+    **dict.fromkeys("\t\u00a0\u1680\u202f\u205f\u3000", " "),
+    **dict.fromkeys(map(chr, range(0x2000, 0x200B)), " "),
+    **dict.fromkeys("\r\u00ad\u200b\u200c\u200d\u2060\ufeff", ""),
+}
+"""Signs that models write in the place of others: quotes, dashes, blanks, and some that cannot be seen."""
+
+BLANK_NAMES = {" ": "a space", "\t": "a tab", "\n": "the end of the line", "\u00a0": "a no-break space"}
+
+HIDDEN = frozenset({"Zs", "Mn", "Cf"})
+"""Categories of Unicode: blanks, combining marks, and signs that cannot be seen."""
 
 NOTHING_NEAR = "read the file, and copy the text exactly"
 
@@ -263,6 +286,8 @@ def explain_mismatch(text: str, wanted: str) -> str:
     """Return what to do about a text in which `wanted` does not occur: what was probably meant, and where."""
     if LINE_NUMBER.match(wanted) and LINE_NUMBER.sub("", wanted).strip("\n") in text:
         return "it begins its lines with the numbers that read_file shows: leave those out"
+    if (near := _near_miss(text, wanted)) is not None:
+        return near
     lines, old = text.split("\n"), wanted.strip("\n").split("\n")
     place, alike = _longest_alike(lines, old)
     if alike == len(old):
@@ -270,6 +295,65 @@ def explain_mismatch(text: str, wanted: str) -> str:
     if alike > 0:
         return _different_later(lines, old, place, alike)
     return _nearest(lines, old)
+
+
+def _near_miss(text: str, wanted: str) -> str | None:
+    """Name the first sign that differs, if only look-alikes and blanks do, and offer the exact text.
+
+    It is not replaced without being asked for: which of the two is meant, nobody but the model knows.
+    """
+    if len(text) > MOST_FOLDED:
+        return None
+    (folded, origins), (sought, _) = _folded(text), _folded(wanted)
+    place = folded.find(sought) if sought.strip() else -1
+    if place < 0:
+        return None
+    start, end = origins[place], origins[place + len(sought)]
+    there, wanted = text[start:end].replace("\r\n", "\n").rstrip("\r"), wanted.replace("\r\n", "\n")
+    if there == wanted:
+        return None
+    signs = enumerate(zip_longest(there, wanted, fillvalue=""))
+    at, (has, wrote) = next((at, pair) for at, pair in signs if pair[0] != pair[1])
+    line = text.count("\n", 0, start) + there.count("\n", 0, at) + 1
+    if has and wrote and _folded(has)[0] == _folded(wrote)[0]:
+        what = f"line {line} has {_named(has)} where you wrote {_named(wrote)}"
+    elif unicodedata.normalize("NFC", there) == unicodedata.normalize("NFC", wanted):
+        what = f"line {line} has letters and their marks as other signs of Unicode than you (NFC, NFD)"
+    else:
+        what = f"from line {line} on it differs only in spaces, tabs or signs that cannot be seen"
+    more = ", and so have other places" if folded.find(sought, place + 1) >= 0 else ""
+    if len(there) > LONGEST_OFFERED:
+        return f"{what}{more}: read those lines again, and copy them exactly"
+    return f"{what}{more}. If you mean that place, the exact old_text is, as JSON, {_as_visible_json(there)}"
+
+
+def _folded(text: str) -> tuple[str, list[int]]:
+    """Return a text with look-alikes as one sign and blanks as one, and where each sign comes from."""
+    signs: list[str] = []
+    origins: list[int] = []
+    for index, each in enumerate(text):
+        for sign in each if each.isascii() else unicodedata.normalize("NFD", each):
+            sign = LOOK_ALIKES.get(sign, sign)
+            if sign == "\n":
+                while signs and signs[-1] == " ":
+                    signs.pop()
+                    origins.pop()
+            if sign and not (sign == " " and signs and signs[-1] == " "):
+                signs.append(sign)
+                origins.append(index)
+    return "".join(signs), [*origins, len(text)]
+
+
+def _named(sign: str) -> str:
+    return BLANK_NAMES.get(sign) or f"{sign} ({unicodedata.name(sign, f'U+{ord(sign):04X}').lower()})"
+
+
+def _as_visible_json(text: str) -> str:
+    """Return the text as JSON, with an escape for each sign that cannot be told from another by its look."""
+    return "".join(
+        f"\\u{ord(each):04x}" if unicodedata.category(each) in HIDDEN and each != " " else each
+        for each in json.dumps(text, ensure_ascii=False)
+    )
 
 
 def _longest_alike(lines: list[str], old: list[str]) -> tuple[int, int]:
