@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from coder.script import use
-from coder.served_coder import Coder, tree, write
+from coder.served_coder import Coder, clerk, tree, write
 
 APP = "def add(a, b):\n    return a - b\n\n\nprint(add(1, 2))\n"
 
@@ -110,6 +110,28 @@ def test_an_edit_that_misses_by_a_look_alike_is_not_made_but_told_with_the_exact
     told = coder.model.last.result
     assert "line 2 has \u2018" in told
     assert '"say(\u2018it\u2019s\u2019)"' in told
+
+
+def test_null_for_what_may_be_left_out_is_no_argument(coder: Coder, project: Path) -> None:
+    write(project, {"a.py": "one\n"})
+    edits = [{"old_text": "one", "new_text": "two", "replace_all": None}]
+    editor = coder(
+        project,
+        [
+            use("read_file", path="a.py", offset=None, limit=None),
+            use("edit_file", path="a.py", edits=edits),
+            use("run_command", command="cat a.py", directory=None, timeout=None, background=None),
+            use("self", self=None, config=None),
+            "Done.",
+        ],
+        clerk(),
+    )
+
+    turn = editor.prompt("Change it", "allow_once", "allow_once", "allow_once")
+
+    assert [each["status"] for each in turn.uses] == ["completed"] * 4
+    assert tree(project) == {"a.py": "two\n"}
+    assert coder.model.last.result == '{"config": null}'
 
 
 def test_a_no_leaves_the_file_alone_is_told_to_the_model_and_the_turn_goes_on(

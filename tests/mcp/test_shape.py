@@ -10,7 +10,7 @@ import pydantic
 import pytest
 from jsonschema import Draft202012Validator
 
-from coupler.mcp.shape import Field, ShapeError, shape_of, shape_of_object
+from coupler.mcp.shape import Field, ShapeError, shape_of, shape_of_object, without_nulls
 from tables import table
 
 
@@ -152,3 +152,44 @@ def test_what_is_nested_without_end_is_an_error_like_any_other():
     recursive = {"$defs": {"l": {"type": "array", "items": {"$ref": "#/$defs/l"}}}, "$ref": "#/$defs/l"}
     with pytest.raises(ShapeError, match="nested too deeply"):
         shape_of(recursive).read(value)
+
+
+SCHEMA = {
+    "type": "object",
+    "required": ["needed"],
+    "properties": {
+        "needed": {"type": "string"},
+        "plain": {"type": "integer"},
+        "any": {},
+        "nullable": {"type": ["integer", "null"]},
+        "either": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "word": {"enum": ["a", "b"]},
+        "referred": {"$ref": "#/$defs/inner"},
+        "list": {"type": "array", "items": {"$ref": "#/$defs/inner"}},
+        "loop": {"$ref": "#/$defs/loop"},
+        "both": {"allOf": [{"type": "string"}, {}]},
+    },
+    "$defs": {
+        "inner": {"type": "object", "properties": {"x": {"type": "boolean"}, "y": {"type": "null"}}},
+        "loop": {"$ref": "#/$defs/loop"},
+    },
+}
+
+
+@table(
+    ("given", "expected"),
+    [
+        ({"needed": None, "plain": None}, {"needed": None}),
+        ({"any": None, "nullable": None, "either": None}, {"any": None, "nullable": None, "either": None}),
+        ({"word": None, "both": None, "referred": None, "list": None}, {}),
+        ({"unknown": None, "plain": 0}, {"unknown": None, "plain": 0}),
+        ({"referred": {"x": None, "y": None}}, {"referred": {"y": None}}),
+        ({"list": [{"x": None}, {"x": True}, None]}, {"list": [{}, {"x": True}, None]}),
+        ({"loop": None}, {"loop": None}),
+        ("text", "text"),
+        (None, None),
+    ],
+)
+def test_null_is_left_out_where_it_means_nothing(given, expected):
+    assert without_nulls(given, SCHEMA) == expected
+    assert without_nulls(given, {}) == given

@@ -34,6 +34,7 @@ from coupler.config.value_kinds import ValueSource, WrongValueError
 from coupler.langchain.current import Current, HeldUpError, current, send_warning
 from coupler.langchain.tool_calls import JoinedCall
 from coupler.mcp.servers import ServerEnvironment, SessionServers, merge_servers
+from coupler.mcp.shape import without_nulls
 from coupler.mcp.tools import McpError, Tool, ToolResult, printable, server_label
 from coupler.runtime.extras import MissingExtraError, require_methods
 from coupler.schema.v1 import (
@@ -354,7 +355,7 @@ class McpTool(BaseTool):
         """Pass the arguments as one dictionary: as keywords, their names could clash with LangChain's own."""
         if isinstance(tool_input, str):
             raise ToolException(f"{self.name} takes its arguments by name, not one text")
-        return (dict(tool_input), tool_call_id), {}
+        return (dict(without_nulls(tool_input, self._tool.input_schema)), tool_call_id), {}
 
     def _run(self, arguments: dict[str, Any], call_id: str | None) -> Any:
         """Run the tool for agents that a plain function of a served graph runs: its thread can wait."""

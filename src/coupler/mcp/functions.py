@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from coupler.mcp.shape import Field, Shape, shape_of_object
+from coupler.mcp.shape import Field, Shape, shape_of_object, without_nulls
 from coupler.mcp.tools import ToolResult
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import (
@@ -48,6 +48,7 @@ class ToolFunction(NamedTuple):
 
     def arguments(self, given: Any) -> dict[str, Any]:
         """Convert what a model gave to the types of the signature; raises ShapeError."""
+        given = without_nulls(given, self.schema)
         read = self.shape.read(given)
         return {name: getattr(read, name) for name in given}
 

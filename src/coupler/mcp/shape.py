@@ -18,6 +18,9 @@ from coupler.runtime.extras import import_extra
 LONGEST_PROBLEM = 1000
 """Characters of what is wrong with a value; values themselves may be quoted in it."""
 
+MAX_DEPTH = 20
+"""References and alternatives of a JSON Schema that are followed within each other."""
+
 _ROOT = "#/$defs/"
 
 
@@ -185,3 +188,57 @@ def _is_plain(value: Any) -> bool:
 
 def _json_path(places: Sequence[int | str]) -> str:
     return "$" + "".join(f"[{place}]" if isinstance(place, int) else f".{place}" for place in places)
+
+
+def without_nulls(value: Any, schema: Any) -> Any:
+    """Return what a model gave without null for what may be left out and may not be null.
+
+    Some models spell out every argument. Null is kept where the JSON Schema allows it, or says nothing.
+    """
+    return _without_nulls(value, schema, schema)
+
+
+def _without_nulls(value: Any, schema: Any, root: Any) -> Any:
+    schema = _resolved(schema, root)
+    if isinstance(value, list):
+        return [_without_nulls(each, schema.get("items"), root) for each in value]
+    properties = schema.get("properties")
+    if not isinstance(value, dict) or not isinstance(properties, Mapping):
+        return value
+    required = schema.get("required") or ()
+    return {
+        name: _without_nulls(each, properties.get(name), root)
+        for name, each in value.items()
+        if each is not None
+        or name not in properties
+        or name in required
+        or _allows_null(properties[name], root)
+    }
+
+
+def _allows_null(schema: Any, root: Any, depth: int = 0) -> bool:
+    schema = _resolved(schema, root)
+    if depth > MAX_DEPTH or schema.get("nullable") is True:
+        return True
+    kinds = schema.get("type", "null")
+    some = [each for key in ("anyOf", "oneOf") if isinstance(each := schema.get(key), list)]
+    whole = schema.get("allOf")
+    return (
+        "null" in (kinds if isinstance(kinds, list) else [kinds])
+        and None in schema.get("enum", [None])
+        and schema.get("const") is None
+        and all(any(_allows_null(each, root, depth + 1) for each in choices) for choices in some)
+        and all(_allows_null(each, root, depth + 1) for each in (whole if isinstance(whole, list) else ()))
+    )
+
+
+def _resolved(schema: Any, root: Any) -> Mapping[str, Any]:
+    """Return the schema that a reference leads to, within the same document; an empty one for no schema."""
+    for _ in range(MAX_DEPTH):
+        reference = schema.get("$ref") if isinstance(schema, Mapping) else None
+        if not isinstance(reference, str) or not reference.startswith("#/"):
+            break
+        schema = root
+        for part in reference[2:].split("/"):
+            schema = schema.get(part) if isinstance(schema, Mapping) else None
+    return schema if isinstance(schema, Mapping) else {}

@@ -21,6 +21,7 @@ from coupler.agent.content import json_value
 from coupler.agent.errors import describe
 from coupler.events import Text, Thought
 from coupler.mcp.functions import ToolFunction, tool_functions, tool_result
+from coupler.mcp.shape import without_nulls
 from coupler.providers.catalogue import ENTRIES
 from coupler.providers.command_line import TurnPresenter
 from coupler.providers.streams import (
@@ -336,7 +337,9 @@ class ModelTools:
         return None if self._turn.session.outlet.ledger.knows(id) else id
 
     async def _use_server(self, tool: Tool, arguments: Any) -> str:
-        result = await self._turn.mcp.call(tool.server, tool.name, arguments)
+        result = await self._turn.mcp.call(
+            tool.server, tool.name, without_nulls(arguments, tool.input_schema)
+        )
         return f"Error: {result.text}" if result.is_error else result.text
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from msgspec import UNSET
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from coupler.agent.errors import EditorError, NotPermittedError
 from coupler.agent.tool_call import Call
@@ -26,6 +26,7 @@ from coupler.langchain.current import Current, HeldUpError, current
 from coupler.langchain.presentation import TitleArguments, TitleMaker
 from coupler.langchain.tool_arguments import absolute, relative
 from coupler.langchain.tool_calls import JoinedCall
+from coupler.mcp.shape import without_nulls
 from coupler.runtime.environment import SpawnError
 from coupler.runtime.extras import require_methods
 from coupler.runtime.files import FileChangedError, SessionPath, UnsuitableFileError, find_inside
@@ -62,6 +63,8 @@ class SessionTool(StructuredTool):
     title_of: Callable[[TitleArguments], str | None] | None = Field(default=None, exclude=True)
     """Makes a title for a call from the arguments that are known so far."""
 
+    _schema: dict[str, Any] | None = PrivateAttr(default=None)
+
     def _parse_input(self, tool_input: str | dict[str, Any], tool_call_id: str | None) -> Any:
         # What is left out unseen is not what the model means, and not what its user was shown.
         given = tool_input.items() if isinstance(tool_input, dict) else ()
@@ -70,7 +73,9 @@ class SessionTool(StructuredTool):
             raise ToolException(
                 f"{self.name} was not run: it has no argument {', '.join(unknown)}; it has {', '.join(known)}"
             )
-        return super()._parse_input(tool_input, tool_call_id)
+        if self._schema is None:
+            self._schema = self.get_input_jsonschema()
+        return super()._parse_input(without_nulls(tool_input, self._schema), tool_call_id)
 
     def _run(self, *arguments: Any, config: RunnableConfig, **keywords: Any) -> Any:
         """Run the tool from a plain function, whose thread waits for it."""
