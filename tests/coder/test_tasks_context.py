@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import subprocess
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from coder.editor import FILES
 from coder.script import Asked, use
-from coder.served_coder import Coder, tree, write
+from coder.served_coder import Coder, clerk, tree, write
 
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 
@@ -87,6 +88,58 @@ def test_a_picture_in_the_prompt_reaches_the_model(coder: Coder, project: Path) 
 
     assert DOT in str(coder.model.last.messages[-1])
     assert turn.last_message == "It is a dot."
+
+
+def test_an_image_that_is_read_reaches_the_model(coder: Coder, project: Path) -> None:
+    write(project, {"dot.png": base64.b64decode(DOT)})
+    editor = coder(project, [use("read_file", path="dot.png"), "It is a dot."])
+
+    turn = editor.prompt("Look at dot.png")
+
+    assert turn.use["status"] == "completed"
+    assert DOT in str(coder.model.last.messages)
+    assert "dot.png is this image" in coder.model.last.text
+
+
+def test_a_model_that_takes_no_images_gets_words(coder: Coder, project: Path) -> None:
+    write(project, {"dot.png": base64.b64decode(DOT)})
+    served = coder.served(env={"COUPLER_MODEL": "openai:gpt-3.5-turbo"})
+    coder.model.plays(use("read_file", path="dot.png"), "I see nothing.")
+
+    served.opened(project).prompt("Look at dot.png")
+
+    assert "[An image was left out: this model takes no images.]" in coder.model.last.text
+    assert DOT not in str(coder.model.last.messages)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        ("aW1hZ2U=", "it is no PNG, JPEG, GIF or WebP"),
+        ("no base64!", "its data is not base64"),
+        (DOT[:64] * 110_000, "it has more than 5 MiB"),
+    ],
+)
+def test_an_image_that_is_none_or_too_large_is_told_in_words_and_the_session_goes_on(
+    coder: Coder, project: Path, data: str, why: str
+) -> None:
+    editor = coder(project, ["I cannot see it.", "Still here."])
+
+    editor.finish(editor.begin("What is this?", {"type": "image", "mimeType": "image/png", "data": data}))
+    turn = editor.prompt("And now?")
+
+    assert f"[An image was left out: {why}.]" in coder.model.asked[0].prompts[-1]
+    assert data not in str(coder.model.last.messages)
+    assert turn.last_message == "Still here."
+
+
+def test_an_image_of_a_tool_that_is_none_is_told_in_words(coder: Coder, project: Path) -> None:
+    editor = coder(project, [use("show"), "I cannot see it."], clerk())
+
+    editor.prompt("Show it", "allow_once")
+
+    assert "[An image was left out: it is no PNG, JPEG, GIF or WebP.]" in coder.model.last.text
+    assert "aW1hZ2U=" not in str(coder.model.last.messages)
 
 
 def test_a_file_that_the_user_mentions_comes_with_the_prompt(coder: Coder, project: Path) -> None:

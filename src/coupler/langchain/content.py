@@ -6,6 +6,7 @@ streamed; neither do tool calls.
 
 from __future__ import annotations
 
+import base64
 import mimetypes
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -47,6 +48,12 @@ MEDIA_BLOCKS = frozenset(
     | {"input_image", "input_file"}
 )
 """Types of blocks with images, sounds and files, in LangChain's and in providers' own words."""
+
+LARGEST_IMAGE = 5 * 1024 * 1024
+"""Bytes of an image that a model is shown."""
+
+IMAGE_HEAD = 16
+"""Bytes that tell the format of an image."""
 
 _BEGINNINGS = (
     ("iVBORw0KGgo", "image/png"),
@@ -90,6 +97,28 @@ def _blob(resource: BlobResourceContents) -> dict[str, Any]:
     block = {"type": kind if kind in ("image", "audio", "video") else "file", "base64": resource.blob}
     name = _path_in(resource.uri).rpartition("/")[2] or resource.uri
     return {**block, "mime_type": mime, "extras": {"filename": name}}
+
+
+def image_type(head: bytes) -> str | None:
+    """Return the MIME type of an image that models take, by its first bytes; None for anything else."""
+    if head.startswith(b"\x89PNG\r\n\x1a\n") and head[12:16] == b"IHDR":
+        return "image/png"
+    if head.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if head.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    return "image/webp" if head.startswith(b"RIFF") and head[8:12] == b"WEBP" else None
+
+
+def checked_image(data: str) -> tuple[str | None, str | None]:
+    """Return the MIME type of an image in base64, or in words why a model cannot be shown it."""
+    if len(data) * 3 // 4 > LARGEST_IMAGE:
+        return None, f"it has more than {LARGEST_IMAGE // 2**20} MiB"
+    try:
+        kind = image_type(base64.b64decode(data, validate=True)[:IMAGE_HEAD])
+    except ValueError:
+        return None, "its data is not base64"
+    return (kind, None) if kind is not None else (None, "it is no PNG, JPEG, GIF or WebP")
 
 
 def client_block(block: Mapping[str, Any]) -> ContentBlock | None:

@@ -155,7 +155,8 @@ def test_text_that_is_not_utf_8_is_shown_and_said_to_be_not_editable(desk, tmp_p
         ({"path": "a.txt", "limit": 0}, "numbers from 1 on"),
         ({"path": "sub"}, "is a directory: list_directory shows what is in it"),
         ({"path": "bytes"}, "is a binary file of 3 bytes, and no text: run a command"),
-        ({"path": "a.png"}, "is an image of 9 bytes, and no text: ask the user to attach it"),
+        ({"path": "a.bmp"}, "is an image of 3 bytes, and no text: convert it to PNG"),
+        ({"path": "a.png"}, "is an image of more than 5 MiB: make a smaller one of it"),
         ({"path": "a.pdf"}, "pdftotext"),
         ({"path": "a.zip"}, "unzip -l"),
         ({"path": "pipe"}, "is a device, a pipe or a socket"),
@@ -165,7 +166,8 @@ def test_what_goes_wrong_is_an_error_that_the_model_reads(desk, tmp_path, argume
     (tmp_path / "a.txt").write_text("one")
     (tmp_path / "large.txt").write_text("x" * 11_000_000 + "\nend")
     (tmp_path / "bytes").write_bytes(b"\xff\x80\x00")
-    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n\0")
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(6_000_000))
+    (tmp_path / "a.bmp").write_bytes(b"BM\0")
     (tmp_path / "a.pdf").write_bytes(b"%PDF-1.7 text")
     (tmp_path / "a.zip").write_bytes(b"PK\x03\x04\0")
     (tmp_path / "sub").mkdir()

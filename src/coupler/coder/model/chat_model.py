@@ -27,6 +27,7 @@ from coupler.coder.model.credentials import (
     missing_key,
     provider_of,
 )
+from coupler.coder.model.images import CheckedImages
 from coupler.coder.model.middleware import (
     CutCalls,
     KeyConcealment,
@@ -105,9 +106,15 @@ def model_middleware(
 ) -> list[AgentMiddleware[Any, Any]]:
     """Return the middleware around the models.
 
-    It redacts keys, removes lone surrogates, refuses truncated tool calls, and uses Anthropic's prompt cache.
+    It redacts keys, removes lone surrogates and images that cannot be used, refuses truncated tool calls, and
+    uses Anthropic's prompt cache.
     """
-    around: list[AgentMiddleware[Any, Any]] = [WholeCharacters(), UnreadableCalls(), CutCalls()]
+    around: list[AgentMiddleware[Any, Any]] = [
+        WholeCharacters(),
+        CheckedImages(),
+        UnreadableCalls(),
+        CutCalls(),
+    ]
     if keyring is not None and keyring.concealed:
         around.append(KeyConcealment(keyring.concealed))
     if any(type(model).__name__ == "ChatAnthropic" for model in models.values()):

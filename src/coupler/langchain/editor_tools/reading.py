@@ -7,6 +7,7 @@ are copied with the text. Why a file cannot be read as text is told in words tha
 from __future__ import annotations
 
 import asyncio
+import base64
 import difflib
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -14,8 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple
 
 from coupler.agent.tool_call import LAST_LINE
+from coupler.langchain.content import IMAGE_HEAD, LARGEST_IMAGE, image_type
 from coupler.langchain.editor_tools.search_program import directory_entries, lines_of
-from coupler.langchain.editor_tools.tool_use import ToolUse, path_in_roots, permitted_use, readable_path
+from coupler.langchain.editor_tools.tool_use import (
+    ToolContent,
+    ToolUse,
+    path_in_roots,
+    permitted_use,
+    readable_path,
+)
 from coupler.langchain.presentation import TitleArguments
 from coupler.runtime import files
 from coupler.runtime.files import OutsideRootsError, SessionPath, UnsuitableFileError, decode_text
@@ -68,8 +76,10 @@ async def read_file(
     path: FileArgument,
     offset: Annotated[int, "The first line to read, counted from 1."] = 1,
     limit: Annotated[int, f"How many lines to read; at most {MOST_LINES}."] = MOST_LINES,
-) -> tuple[str, dict[str, Any]]:
+) -> tuple[ToolContent, dict[str, Any]]:
     """Read a text file, with unsaved changes of the editor. Each line begins with its number and a tab.
+
+    Images (PNG, JPEG, GIF, WebP) are shown to you.
 
     Long files are read in parts: the end of the answer says at which line to go on. Files of any size can be
     read; to find the place in a large one, use search.
@@ -79,6 +89,9 @@ async def read_file(
     limit = min(limit, MOST_LINES)
     async with permitted_use("Read", "read", path, offset if offset > 1 else None) as use:
         use.works_in((path, offset if offset > 1 else None))
+        place = await asyncio.to_thread(readable_path, path, use.prompt.session)
+        if (image := await asyncio.to_thread(_image_in, place)) is not None:
+            return [{"type": "text", "text": f"{path} is this image:"}, image], {"path": path}
         part, total, note = await _part(use, path, offset, limit)
         outcome = {"path": path, "first": part.first, "last": part.last, "lines": total}
         return f"{part.text}{_ending(part, total)}{note}".strip("\n"), outcome
@@ -113,6 +126,23 @@ async def _part(use: ToolUse, path: str, offset: int, limit: int) -> tuple[Excer
         raise ValueError(f"the file has only {len(lines)} lines")
     some = (shown_line(line, len(line)) for line in lines[offset - 1 : offset + limit])
     return excerpt(some, offset, limit), len(lines), note
+
+
+def _image_in(place: SessionPath) -> dict[str, Any] | None:
+    """Return the block of an image; None if the file is none. Raises if it is too large for a model."""
+    if not size_of(place):
+        return None
+    with files.opened(place) as file:
+        kind = image_type(file.read(IMAGE_HEAD))
+        if kind is None:
+            return None
+        file.seek(0)
+        content = file.read(LARGEST_IMAGE + 1)
+    if len(content) > LARGEST_IMAGE:
+        raise UnsuitableFileError(
+            f"{place.shown!r} is an image of more than {LARGEST_IMAGE // 2**20} MiB: make a smaller one of it"
+        )
+    return {"type": "image", "base64": base64.b64encode(content).decode(), "mime_type": kind}
 
 
 def _is_inside(place: SessionPath, session: Session) -> bool:
@@ -292,7 +322,7 @@ def _names_in(directory: Path) -> list[str]:
 def _kind_and_advice(head: bytes) -> tuple[str, str]:
     """Return what a file is that begins so, and what to do with it instead."""
     if head.startswith(IMAGES) or (head.startswith(b"RIFF") and head[8:12] == b"WEBP"):
-        return "an image", "ask the user to attach it to a prompt, or look at it with a command, as `file`"
+        return "an image", "convert it to PNG with a command, and read that"
     if head.startswith(PDF):
         return "a PDF document", "run a command that extracts its text, as `pdftotext FILE -`"
     if head.startswith(ARCHIVES):

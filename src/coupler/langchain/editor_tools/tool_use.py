@@ -49,8 +49,9 @@ ERRORS_FOR_MODEL = (
 FILE_READING_KINDS = frozenset({"read", "search"})
 """Kinds of tools that may also use the session's additional readable places."""
 
-ToolAnswer: TypeAlias = str | tuple[str, Any]
-"""Result of a tool: text for the model, and optionally a JSON value for programs."""
+ToolContent: TypeAlias = str | list[dict[str, Any]]
+ToolAnswer: TypeAlias = str | tuple[ToolContent, Any]
+"""Result of a tool: text or blocks for the model, and optionally a JSON value for programs."""
 
 
 # Without it a tool would run without the arguments that it does not know.
@@ -221,11 +222,11 @@ def running_prompt() -> Current:
 
 def _with_model_errors(
     function: Callable[..., Coroutine[Any, Any, ToolAnswer]], session: Session | None
-) -> Callable[..., Awaitable[tuple[str, Any]]]:
+) -> Callable[..., Awaitable[tuple[ToolContent, Any]]]:
     """Wrap a tool's function: errors that a model can do something about are told to it."""
 
     @wraps(function)
-    async def called(*arguments: Any, **keywords: Any) -> tuple[str, Any]:
+    async def called(*arguments: Any, **keywords: Any) -> tuple[ToolContent, Any]:
         if session is not None and running_prompt().session is not session:
             raise ToolException("this tool belongs to another session")
         try:
