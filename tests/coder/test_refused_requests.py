@@ -11,6 +11,8 @@ from coder.served_coder import Coder, clerk
 from labs.langchain.model_server import Reply, refuses, strictly
 
 EMPTY = Reply([{"content": ""}])
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+"""An image of one pixel."""
 NO_RETRIES = "[coder]\nretry_seconds = 0\n"
 
 
@@ -48,7 +50,7 @@ def test_images_of_tools_follow_all_results_of_the_step_in_a_message_of_the_user
 ) -> None:
     editor = coder(
         project,
-        [(use("show"), use("read_memo")), strict("I see a picture."), strict("Still here.")],
+        [(use("show", text=DOT), use("read_memo")), strict("I see a picture."), strict("Still here.")],
         clerk(),
     )
     editor.set_mode("agentic")
@@ -62,7 +64,7 @@ def test_images_of_tools_follow_all_results_of_the_step_in_a_message_of_the_user
     shown, read, followed = coder.model.asked[1].messages[-3:]
     assert "some words" in shown["content"]
     assert "image" not in read["content"]
-    assert "data:image/png;base64,aW1hZ2U=" in str(followed["content"])
+    assert f"data:image/png;base64,{DOT}" in str(followed["content"])
     assert not first.of("agent_thought_chunk")
 
 
@@ -82,7 +84,7 @@ def test_a_stored_session_with_what_its_server_refuses_goes_on(coder: Coder, pro
     first = coder.served()
     editor = first.opened(project, clerk())
     editor.set_mode("agentic")
-    coder.model.plays(use("show"), EMPTY)
+    coder.model.plays(use("show", text=DOT), EMPTY)
     editor.prompt("Show me")
     first.client.process.kill()
 
@@ -106,7 +108,7 @@ def test_an_image_in_a_prompt_that_is_refused_is_taken_out_for_good(coder: Coder
     answer = refusing(has_image, "image_url is too large: 20 MB", "I cannot see it.")
     editor = coder(project, [answer, answer, answer])
 
-    image = {"type": "image", "data": "aW1hZ2U=", "mimeType": "image/png"}
+    image = {"type": "image", "data": DOT, "mimeType": "image/png"}
     turn = editor.finish(editor.begin("What is this?", image))
     later = editor.prompt("Go on")
 

@@ -90,7 +90,7 @@ class TestUse:
             {"type": "text", "text": "some words"},
             {"type": "image", "base64": "aW1hZ2U=", "mime_type": "image/png"},
             {"type": "file", "base64": "c291bmQ=", "mime_type": "audio/wav"},
-            {"type": "text", "text": "memo://1:\na memo"},
+            {"type": "text", "text": "[Resource: 1](memo://1)\n```\na memo\n```"},
             {"type": "file", "base64": "cGRm", "mime_type": "application/pdf"},
             {"type": "text", "text": "a page: https://example.com/a"},
         ]

@@ -90,7 +90,8 @@ def call(params):
         case "pry":
             return text(json.dumps(ask(SECRET), sort_keys=True))
         case "show":
-            return {"content": BLOCKS, "structuredContent": {"answer": 42}}
+            image = {**BLOCKS[1], "data": arguments.get("text") or BLOCKS[1]["data"]}
+            return {"content": [BLOCKS[0], image, *BLOCKS[2:]], "structuredContent": {"answer": 42}}
         case "refuse":
             return text("sold out", isError=True)
         case "sleep":
