@@ -1,7 +1,7 @@
 """Connects a session's MCP servers in the background, and offers their tools to graphs.
 
-A server has ten seconds before the first model call goes on without it; its tools are there from the call on
-at which it is ready. One that fails is told to the user once, and costs only its own tools.
+A server has some seconds before a model call goes on without it, and the user is told; its tools are there
+from the call on at which it is ready. One that fails is told to the user once, and costs only its own tools.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ NamePrefix = Literal["collision", "always", "never"]
 """Condition for calling a tool `server_tool` rather than `tool`."""
 
 START_TIMEOUT = 10.0
-"""Seconds that a model call waits for servers that are still starting."""
+"""Seconds from a server's start on that model calls wait for it, unless another time is given."""
 
 REFRESH_TIMEOUT = 2.0
 """Seconds that a turn waits to hear whether a server, whose tools are known, has others by now."""
@@ -100,24 +100,32 @@ def begin_connecting(session: Session) -> None:
 
 
 async def mcp_tools(
-    session: Session, prefix: NamePrefix = "collision", *, taken: Collection[str] = ()
+    session: Session,
+    prefix: NamePrefix = "collision",
+    *,
+    taken: Collection[str] = (),
+    wait: float = START_TIMEOUT,
 ) -> list[BaseTool]:
-    """Return the tools that the session's servers have now. `taken` are names that they must not have."""
+    """Return the tools that the session's servers have now. `taken` are names that they must not have.
+
+    A server that starts is waited for until `wait` seconds after its start.
+    """
     if not session.servers.names:
         return []
     prompt = current()
     if prompt is None or prompt.session is not session:
-        return await _found(session, checked_prefix(prefix), taken, None)
-    return await prompt.on_loop(_found(session, checked_prefix(prefix), taken, prompt.turn))
+        return await _found(session, checked_prefix(prefix), taken, wait, None)
+    return await prompt.on_loop(_found(session, checked_prefix(prefix), taken, wait, prompt.turn))
 
 
 async def _found(
-    session: Session, prefix: NamePrefix, taken: Collection[str], turn: Turn | None
+    session: Session, prefix: NamePrefix, taken: Collection[str], wait: float, turn: Turn | None
 ) -> list[BaseTool]:
     listing = _tools_of(session)
     listing.is_wanted = True
-    await listing.until_ready(turn)
+    await listing.until_ready(turn, wait)
     if turn is not None:
+        await listing.tell_late(turn)
         await listing.tell_failures(turn)
     return listing.tools(prefix, taken)
 
@@ -217,6 +225,7 @@ class SessionTools:
         self._entries: dict[str, McpServer] = {}
         self._tools: dict[str, list[Tool]] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
+        self._asked_at: dict[str, float] = {}
         self._failures: dict[str, str] = {}
         self._told: dict[str, str] = {}
         self._names: dict[NamePrefix, ToolNames] = {}
@@ -226,6 +235,7 @@ class SessionTools:
         """True if anybody has asked for the tools."""
         self._is_late: set[str] = set()
         """Servers that are not waited for any more, until they have tools."""
+        self._told_late: set[str] = set()
 
     def begin(self) -> None:
         """Ask each server that is new or has changed for its tools."""
@@ -238,8 +248,8 @@ class SessionTools:
                 self._entries[name] = entry
                 self._ask(name)
 
-    async def until_ready(self, turn: Turn | None) -> None:
-        """Wait for servers that are still starting, for some time; a new turn asks all of them again."""
+    async def until_ready(self, turn: Turn | None, wait: float) -> None:
+        """Wait for servers that started less than `wait` seconds ago; a new turn asks all of them again."""
         self.begin()
         known = {name for name in self._entries if name in self._tools}
         if turn is not None and turn is not self._turn:
@@ -247,10 +257,20 @@ class SessionTools:
                 for name in self._entries:
                     self._ask(name)
             self._turn = turn
-        await self._wait([name for name in self._asking if name in known], REFRESH_TIMEOUT)
+        await self._wait([name for name in self._asking if name in known], min(REFRESH_TIMEOUT, wait))
         awaited = [name for name in self._asking if name not in known | self._is_late]
-        await self._wait(awaited, START_TIMEOUT)
+        await self._wait(awaited, wait)
         self._is_late.update(name for name in awaited if name in self._asking)
+
+    async def tell_late(self, turn: Turn) -> None:
+        """Tell the user of servers that are not waited for any more, each once."""
+        late = [name for name in self._asking if name in self._is_late - self._told_late - {*self._failures}]
+        if not late:
+            return
+        self._told_late.update(late)
+        names = ", ".join(server_label(name) for name in late)
+        their = "their tools join when they are" if len(late) > 1 else "its tools join when it is"
+        await turn.notice(f"Waiting for {names}", f"The work goes on; {their} there.")
 
     async def tell_failures(self, turn: Turn) -> None:
         """Tell the user of servers that have failed, each once for each reason."""
@@ -277,8 +297,10 @@ class SessionTools:
     def _ask(self, name: str) -> None:
         if name in self._asking:
             return
-        task = asyncio.get_running_loop().create_task(self._list(name), name=f"tools of {name}")
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._list(name), name=f"tools of {name}")
         self._asking[name] = task
+        self._asked_at[name] = loop.time()
         task.add_done_callback(lambda done: self._end_asking(name, done))
 
     def _end_asking(self, name: str, done: asyncio.Task[None]) -> None:
@@ -290,6 +312,7 @@ class SessionTools:
             self._tools[name] = await self._servers.tools_of(name)
             self._failures.pop(name, None)
             self._is_late.discard(name)
+            self._told_late.discard(name)
         except (McpError, MissingExtraError) as error:
             log.warning("%s", error)
             self._tools.pop(name, None)
@@ -297,15 +320,18 @@ class SessionTools:
             self._is_late.add(name)
 
     async def _wait(self, names: list[str], seconds: float) -> None:
-        tasks = [self._asking[name] for name in names if name in self._asking]
-        if tasks:
-            await asyncio.wait(tasks, timeout=seconds)
+        """Wait for those of the servers that were asked less than so many seconds ago."""
+        ends = {self._asking[name]: self._asked_at[name] + seconds for name in names if name in self._asking}
+        left = max(ends.values(), default=0.0) - asyncio.get_running_loop().time()
+        if left > 0:
+            await asyncio.wait([*ends], timeout=left)
 
     def _forget(self, name: str) -> None:
         self._entries.pop(name)
         self._tools.pop(name, None)
         self._failures.pop(name, None)
         self._is_late.discard(name)
+        self._told_late.discard(name)
         if name in self._asking:
             self._asking.pop(name).cancel()
 

@@ -30,7 +30,7 @@ from typing_extensions import TypedDict
 
 from coupler.agent.agent import Mode, Option
 from coupler.langchain.current import Current, HeldUpError, current
-from coupler.langchain.mcp_tools import NamePrefix, checked_prefix, mcp_tools
+from coupler.langchain.mcp_tools import START_TIMEOUT, NamePrefix, checked_prefix, mcp_tools
 from coupler.langchain.permission import RuleLike, ToolDecision, ToolRules, permit, permit_and_wait
 from coupler.langchain.plan import PLAN_SOURCES, PLANNING, PlanBuilder, PlanEntries, PlanSource
 from coupler.langchain.presentation import (
@@ -130,7 +130,8 @@ class ToolsMiddleware(AgentMiddleware[Any, Any, Any]):
     `kind`, `title`, `content` and `locations` are functions, or mappings from patterns of tool names.
     `starts` says which calls are shown while they run, `results` of which it is shown what they returned.
     With `mcp` the tools of the session's MCP servers are offered to the model; `prefix` says when the
-    server's name stands before a tool's: on "collision", "always" or "never".
+    server's name stands before a tool's: on "collision", "always" or "never". A model call waits for a server
+    until `mcp_wait` seconds after its start.
     """
 
     def __init__(
@@ -144,6 +145,7 @@ class ToolsMiddleware(AgentMiddleware[Any, Any, Any]):
         results: ToolSelection = True,
         mcp: bool = True,
         prefix: NamePrefix = "collision",
+        mcp_wait: float = START_TIMEOUT,
     ) -> None:
         super().__init__()
         self._name = own_name("acp.tools")
@@ -152,6 +154,7 @@ class ToolsMiddleware(AgentMiddleware[Any, Any, Any]):
         )
         self._offers_mcp = mcp
         self._prefix = checked_prefix(prefix)
+        self._mcp_wait = mcp_wait
 
     @property
     def name(self) -> str:
@@ -195,7 +198,8 @@ class ToolsMiddleware(AgentMiddleware[Any, Any, Any]):
         return await handler(_completed(request))
 
     async def _found(self, served: Current, request: ModelRequest[Any]) -> list[BaseTool]:
-        return await mcp_tools(served.session, self._prefix, taken=names_of(request.tools))
+        taken = names_of(request.tools)
+        return await mcp_tools(served.session, self._prefix, taken=taken, wait=self._mcp_wait)
 
     def _prepare(self, served: Current, request: ModelRequest[Any]) -> None:
         served.presentation.prefer(self._overrides)
