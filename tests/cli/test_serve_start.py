@@ -222,7 +222,7 @@ def test_a_session_in_a_directory_with_a_wrong_file_is_refused_and_no_other(
 
 
 def prompt_of(session: str) -> dict[str, object]:
-    return {"sessionId": session, "prompt": [{"type": "text", "text": "what is there?"}]}
+    return {"sessionId": session, "prompt": [{"type": "text", "text": "/what"}]}
 
 
 def test_the_manual_has_every_error_at_start() -> None:

@@ -18,6 +18,8 @@ from coupler.schema.methods import PROTOCOL_VERSION
 from coupler.schema.v1 import (
     AgentAuthCapabilities,
     AgentCapabilities,
+    AuthMethod,
+    AuthMethodAgent,
     AuthMethodTerminal,
     ClientCapabilities,
     Implementation,
@@ -34,6 +36,9 @@ from coupler.schema.v1 import (
 )
 
 UNKNOWN_VERSION = "0.0.0"
+
+TERMINAL_COMMAND = "terminal-auth"
+"""The key of `_meta` by which Zed asks for a login's whole command, and is told it; older than the type."""
 
 
 def initialize_response(agent: Agent | type[Agent], options: ServeOptions = NO_OPTIONS) -> InitializeResponse:
@@ -55,15 +60,36 @@ def initialize_response(agent: Agent | type[Agent], options: ServeOptions = NO_O
 def response_for_client(
     introduction: InitializeResponse | Raw, client: ClientCapabilities
 ) -> InitializeResponse | Raw:
-    """Leave out authentication methods for terminals if this client cannot run them."""
-    if client.auth.terminal is True or not offers_terminal_login(introduction):
+    """Leave out authentication methods that this client cannot use.
+
+    A method for terminals is for clients that run it. One of another type with the same id takes its place
+    for all others; `_meta` of that may have a command, for clients that asked for it there.
+    """
+    if not offers_terminal_login(introduction):
         return introduction
     if isinstance(introduction, Raw):
         introduction = decode(InitializeResponse, introduction, "agent")
-    methods = tuple(
-        method for method in introduction.auth_methods or () if not isinstance(method, AuthMethodTerminal)
-    )
-    return msgspec.structs.replace(introduction, auth_methods=methods)
+    methods = introduction.auth_methods or ()
+    if client.auth.terminal is True:
+        in_terminal = {method.id for method in methods if isinstance(method, AuthMethodTerminal)}
+        offered = [
+            method
+            for method in methods
+            if isinstance(method, AuthMethodTerminal) or getattr(method, "id", None) not in in_terminal
+        ]
+    else:
+        others = [method for method in methods if not isinstance(method, AuthMethodTerminal)]
+        is_told_command = (client.meta or {}).get(TERMINAL_COMMAND) is True
+        offered = others if is_told_command else [_without_command(method) for method in others]
+    return msgspec.structs.replace(introduction, auth_methods=tuple(offered))
+
+
+def _without_command(method: AuthMethod) -> AuthMethod:
+    """Return a method without the command in its `_meta`."""
+    if not isinstance(method, AuthMethodAgent) or not method.meta:
+        return method
+    left = {name: value for name, value in method.meta.items() if name != TERMINAL_COMMAND}
+    return msgspec.structs.replace(method, meta=left or UNSET)
 
 
 def offers_terminal_login(introduction: InitializeResponse | Raw) -> bool:

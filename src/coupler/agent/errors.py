@@ -73,8 +73,8 @@ REASONS = (
 class AuthRequiredError(RpcError):
     """Raised by an agent's code that cannot go on before the user has logged in; say how in the message."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(AUTH_REQUIRED.code, message, {"reason": AUTH_REQUIRED.name})
+    def __init__(self, message: str, **data: Any) -> None:
+        super().__init__(AUTH_REQUIRED.code, message, {"reason": AUTH_REQUIRED.name, **data})
 
 
 class NotPermittedError(PermissionError):

@@ -68,6 +68,8 @@ def agent_command(agent: str, cwd: str) -> str | Sequence[str]:
 def advice(error: AgentError, agent: str) -> str | None:
     """Advice about an agent that failed, if it is not in the error; `agent` is as it was given."""
     if error.code == AUTH_REQUIRED:
+        if "coupler login" in error.message:
+            return None
         return f"It wants a login: run `coupler login {shlex.quote(agent)}`"
     if error.kind == "initialize":
         return _advice_on_starting(error, agent)

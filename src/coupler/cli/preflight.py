@@ -32,7 +32,7 @@ class PreflightCache:
         self._variables = sorted(
             item for item in environ.items() if item[0].startswith("COUPLER_") and item[0] not in NO_SETTINGS
         )
-        self._files = _files(cwd, environ)
+        self._files = configuration_files(cwd, environ)
         cache = cache_directory()
         self._directory = None if cache is None else os.path.join(cache, "sound")
         self.needs_look = self._files is None or bool(self._files or self._variables or workflow)
@@ -47,7 +47,7 @@ class PreflightCache:
         try:
             with open(path, encoding="utf-8") as file:
                 record = json.load(file)
-            is_same = all(_hash(name) == known for name, known in record["files"].items())
+            is_same = all(hash_file(name) == known for name, known in record["files"].items())
             return [str(kind) for kind in record["accepts"]] if is_same else None
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
@@ -55,20 +55,20 @@ class PreflightCache:
     def remember(self, others: Iterable[str], accepts: Iterable[str]) -> None:
         """Records that all of it is valid, with these other files, and what prompts may hold."""
         path = self._path()
-        hashes = {name: _hash(name) for name in others}
+        hashes = {name: hash_file(name) for name in others}
         if path is not None and None not in hashes.values():
             write_record(path, {"files": hashes, "accepts": [*accepts]})
 
     def _path(self) -> str | None:
         """The record's file; None if a file is no plain one, or there is no cache directory."""
-        hashes = [(path, os.path.realpath(path), _hash(path)) for path in self._files or ()]
+        hashes = [(path, os.path.realpath(path), hash_file(path)) for path in self._files or ()]
         if self._directory is None or self._files is None or any(each[2] is None for each in hashes):
             return None
         seen = json.dumps([self._circumstances, self._variables, hashes]).encode()
         return os.path.join(self._directory, f"{hashlib.blake2b(seen, digest_size=16).hexdigest()}.json")
 
 
-def _files(cwd: str | None, environ: Mapping[str, str]) -> list[str] | None:
+def configuration_files(cwd: str | None, environ: Mapping[str, str]) -> list[str] | None:
     """The configuration files that exist; None if that cannot be seen."""
     own = user_file(environ)
     try:
@@ -78,7 +78,7 @@ def _files(cwd: str | None, environ: Mapping[str, str]) -> list[str] | None:
     return [*projects, *([own] if own is not None and os.path.lexists(own) else [])]
 
 
-def _hash(path: str) -> str | None:
+def hash_file(path: str) -> str | None:
     """Hashes the content of a plain file; a pipe is not waited for."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))

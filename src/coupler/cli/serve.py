@@ -54,6 +54,8 @@ Options:
                     (agent = "coder"), or any other that `coupler agents` lists.
   --model TEXT      The coder's model, such as anthropic:NAME or ollama:NAME.
   --no-workflows    Offer no workflows beside the coder.
+  --login           Log in to the coder's model in this terminal, and exit; so
+                    editors do it. The same as `coupler login coder`.
   --name TEXT       The agent's name, as the editor is told.
   --title TEXT      Its title, for people.
   --version TEXT    Its version.
@@ -70,7 +72,7 @@ OPTIONS = (
     *("--agent", "--model", "--name", "--title", "--version"),
     *("--store", "--drafts", "--log-level", "--log-file"),
 )
-FLAGS = ("--no-store", "--no-workflows")
+FLAGS = ("--no-store", "--no-workflows", "--login")
 
 LOGIN_VARIABLE = "COUPLER_RELAY_LOGIN"
 """Variable set by editors that run the command to log in; the same as in `coupler.relay.relay`."""
@@ -92,6 +94,9 @@ def main(arguments: list[str]) -> None:
     if agent is not None and not _is_coder(agent):
         _refuse_unknown(agent)
         command = [agent]
+    if "--login" in given:
+        _log_in(given.get("--model"))
+        return
     if is_workflow(target) and words:
         refuse(f"{target} is a workflow: its inputs are what the user writes, not {words[0]}", PROGRAM)
     if command and LOGIN_VARIABLE in os.environ:
@@ -111,10 +116,10 @@ def main(arguments: list[str]) -> None:
         answer_initialize,
     )
 
-    served_as = _cache_key(command) if command else target or f"{CODER}:{agent or CODER}"
+    served_as = _cache_key(command) if command else target or _coder_cache_key(agent, given.get("--model"))
     # What a workflow's prompts may hold changes with its file, of which the cache knows nothing.
-    memory = StartupCache(":".join([served_as, *accepts]), options)
-    record = memory.recall()
+    memory = None if served_as is None else StartupCache(":".join([served_as, *accepts]), options)
+    record = None if memory is None else memory.recall()
     depends_on_client = record is not None and TERMINAL_LOGIN in record.introduction
     plain = record is not None and not depends_on_client
     early = answer_initialize(*descriptors, record.introduction) if record and plain else EarlyAnswer()
@@ -129,6 +134,13 @@ def main(arguments: list[str]) -> None:
     served = ServeCall(_target_to_serve(target, command, agent, given, accepts), None, options)
     record_baseline(may_have_children=False)
     run(served, *descriptors, memory=memory, record=record, early=early)
+
+
+def _log_in(model: str | None) -> None:
+    """Asks for a model and its key in the terminal of an editor, and stores them."""
+    from coupler.cli.agents.login import CoderLoginOptions, store_coder_login
+
+    store_coder_login(CoderLoginOptions(model, None, None, True))
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -174,7 +186,7 @@ def _named_agent(given: dict[str, str], target: str, command: list[str]) -> str 
     agent = given.get("--agent")
     if agent is not None and (target or command):
         refuse(f"serve {target or 'the command behind `--`'} or --agent {agent}, not both", PROGRAM)
-    for option in ("--model", "--no-workflows"):
+    for option in ("--model", "--no-workflows", "--login"):
         if option in given and (target or command or (agent is not None and not _is_coder(agent))):
             refuse(f"{option} is for the coder: leave it out, or serve no other agent", PROGRAM)
     return agent
@@ -326,6 +338,34 @@ def _cache_key(command: list[str]) -> str:
     program = shutil.which(command[0])
     changed_at = Path(program).stat().st_mtime_ns if program is not None else 0
     return "\0".join(["--", *command, str(changed_at)])
+
+
+def _coder_cache_key(agent: str | None, model: str | None) -> str | None:
+    """The key of the early answer for the coder; valid while what decides about its login is the same.
+
+    None if that cannot be seen from files: a project that sets a model may be trusted any time.
+    """
+    from coupler.cli.preflight import configuration_files, hash_file
+    from coupler.config.lookup import user_file
+    from coupler.runtime.directories import NoHomeError, credentials_file
+
+    own = user_file(os.environ)
+    try:
+        files = configuration_files(os.getcwd(), os.environ)
+        if files is None or any(_may_set_model(file) for file in files if file != own):
+            return None
+        stored = hash_file(credentials_file())
+    except (OSError, NoHomeError):
+        return None
+    seen = [f"{file}={hash_file(file)}" for file in files]
+    return "\0".join([CODER, agent or CODER, model or "", stored or "", *seen])
+
+
+def _may_set_model(file: str) -> bool:
+    """True if a project's file has a word in it that a model, or its address, is set by."""
+    with open(file, "rb") as stream:
+        content = stream.read()
+    return b"model" in content or b"base_url" in content
 
 
 def _target_to_serve(

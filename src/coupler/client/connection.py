@@ -508,9 +508,13 @@ def _fail(future: asyncio.Future[Any], error: AgentError) -> None:
         future.exception()  # whoever waits may be cancelled in the same moment, and never look
 
 
+_EXPLAINED = ("agent_failed", "auth_required")
+"""Reasons of errors that agents of Coupler put into a sentence for the user, if they also say a kind."""
+
+
 def _is_explained(data: object) -> bool:
     """Return whether the error of an agent made with Coupler explains itself and needs no details."""
-    return isinstance(data, dict) and data.get("reason") == "agent_failed" and "kind" in data
+    return isinstance(data, dict) and data.get("reason") in _EXPLAINED and "kind" in data
 
 
 def _details(data: Any) -> str:

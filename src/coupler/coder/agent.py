@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from coupler.agent.agent import Agent, Select
-from coupler.agent.errors import TurnFailedError
+from coupler.agent.errors import AuthRequiredError, TurnFailedError
 from coupler.agent.startup.loading import import_in_thread
 from coupler.coder.model.credentials import ModelError, client_package
 from coupler.coder.profiles import ProfileError, modes_of
@@ -38,11 +38,6 @@ if TYPE_CHECKING:
 
 MODEL = "model"
 """The id of the option that the model is chosen by, which editors know."""
-
-OWN_CLIENT = "coupler"
-"""The name of Coupler's own client in `initialize`."""
-
-NO_MODEL = "No model is set: run `coupler login coder` in a terminal, or set COUPLER_MODEL."
 
 ASSEMBLY = "coupler.coder.assembly"
 
@@ -111,8 +106,11 @@ class CoderAgent(Agent):
             await self._workflows.tell_news(turn)
         try:
             setup = await in_thread(lambda: setup_of(turn.session, self._profile, self._model))
-            if setup.choice is None:
-                return await self._tell_how_to_set_up(turn)
+            from coupler.coder.model.choice import login_problem
+
+            config = turn.session.project.config
+            if (problem := await in_thread(lambda: login_problem(config, setup.choice))) is not None:
+                return await self._without_model(turn, problem)
             return await self._answered(await self._made_for(setup, turn.session), setup, turn)
         except (ProfileError, ModelError, MissingExtraError) as error:
             # No refusal with words: editors take back what a refused prompt was answered with.
@@ -160,26 +158,14 @@ class CoderAgent(Agent):
         else:
             session.set_commands(commands)
 
-    async def _tell_how_to_set_up(self, turn: Turn) -> StopReason | None:
-        from coupler.coder.model.choice import how_to_set_up, untrusted_model
+    async def _without_model(self, turn: Turn, problem: str) -> StopReason | None:
+        """Run a workflow, or list them for an empty prompt; any other prompt needs the model, and a login."""
+        from coupler.coder.model.choice import how_to_set_up
 
-        if turn.text.startswith("/") and self._workflows is not None:
+        if self._workflows is not None and (turn.text.startswith("/") or not turn.text.strip()):
             return await self._workflows.perform(turn)
-        config = turn.session.project.config
-        await turn.say_apart(how_to_set_up(turn.session.env, config))
-        if self._workflows is not None:
-            await self._workflows.perform(turn)
-        if _is_read_by_program(turn):
-            untrusted = untrusted_model(config)
-            message = NO_MODEL if untrusted is None else f"No model is set: {untrusted}"
-            raise TurnFailedError(message, kind="setup", retryable=False)
-        return None
-
-
-def _is_read_by_program(turn: Turn) -> bool:
-    """True if a workflow or a script reads the answer, which must not take an explanation for one."""
-    client = turn.editor.info
-    return client is not None and client.name == OWN_CLIENT
+        explanation = how_to_set_up(turn.session.env, turn.session.project.config)
+        raise AuthRequiredError(problem, kind="setup", explanation=explanation)
 
 
 def _options(setup: CoderSetup) -> tuple[Option, ...]:

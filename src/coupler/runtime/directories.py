@@ -71,6 +71,11 @@ def store_file() -> str:
     return os.path.join(data_directory(), "coupler.db")
 
 
+def credentials_file() -> str:
+    """The file with what `coupler login coder` stores; permission rules know its name as sensitive."""
+    return os.path.join(data_directory(), "credentials.json")
+
+
 def _below_home(
     windows: tuple[str, str], macos: str, others: tuple[str, str], environ: Mapping[str, str] = os.environ
 ) -> str | None:

@@ -10,11 +10,11 @@ import pytest
 import forked
 from coder.script import Scripted
 from coder.served_coder import Coder, Served, surroundings
-from coupler.agent.errors import TurnFailedError
-from coupler.coder.agent import NO_MODEL
-from coupler.coder.model.choice import ModelChoice, with_remedy
+from coupler.agent.errors import AUTH_REQUIRED, TurnFailedError
+from coupler.cli.exit_codes import NO_LOGIN
+from coupler.coder.model.choice import NO_MODEL, ModelChoice, with_remedy
 from labs.langchain.model_server import UNAUTHORIZED, refuses
-from raw_client import COUPLER, RawClient
+from raw_client import COUPLER
 
 
 def opened_models(served: Served, project: Path) -> list[str]:
@@ -61,9 +61,7 @@ def test_who_has_not_started_ollama_is_told_to() -> None:
     assert told.data == failed.data
 
 
-def test_a_model_without_a_key_is_an_error_because_editors_take_back_what_is_refused(
-    coder: Coder, project: Path
-) -> None:
+def test_a_model_without_a_key_wants_a_login(coder: Coder, project: Path) -> None:
     served = coder.served(
         env={"COUPLER_MODEL": "anthropic:keyless", "COUPLER_BASE_URL": "", "COUPLER_API_KEY": ""}
     )
@@ -71,23 +69,24 @@ def test_a_model_without_a_key_is_an_error_because_editors_take_back_what_is_ref
     turn = served.opened(project).prompt("Hello")
 
     assert turn.error["message"].startswith("There is no key for anthropic:keyless: set ANTHROPIC_API_KEY")
+    assert turn.error["code"] == AUTH_REQUIRED.code
     assert turn.error["data"]["kind"] == "setup"
 
 
-@pytest.mark.parametrize("is_program", [True, False])
-def test_without_a_model_all_are_told_how_to_set_one_up_and_for_programs_that_is_no_answer(
-    project: Path, tmp_path: Path, is_program: bool
-) -> None:
-    with RawClient(*COUPLER, "serve", env=surroundings(tmp_path / "home", None), cwd=project) as raw:
-        info = {"clientInfo": {"name": "coupler", "version": "1"}} if is_program else {}
-        raw.call("initialize", {"protocolVersion": 1, "clientCapabilities": {}, **info})
-        updates, answer = raw.prompt(raw.new_session(str(project)), "Hello")
+def test_a_step_of_a_workflow_fails_with_the_same_sentence(project: Path, tmp_path: Path) -> None:
+    (project / "greet.yaml").write_text("steps:\n  - {id: greet, agent: coder, prompt: Hello}\n")
 
-    assert "coupler login coder" in str(updates)
-    if is_program:
-        assert answer["error"]["message"].startswith("No model is set: run `coupler login coder`")
-    else:
-        assert answer["result"]["stopReason"] == "end_turn"
+    ran = forked.run(
+        [*COUPLER, "run", "./greet.yaml"],
+        cwd=project,
+        env={**os.environ, **surroundings(tmp_path / "home", None)},
+        capture_output=True,
+        text=True,
+    )
+
+    assert ran.returncode != 0
+    assert f"coupler run: greet: {NO_MODEL}\n" in ran.stderr
+    assert "It wants a login" not in ran.stderr
 
 
 def test_a_script_reads_what_is_wrong_and_nothing_besides(project: Path, tmp_path: Path) -> None:
@@ -97,5 +96,6 @@ def test_a_script_reads_what_is_wrong_and_nothing_besides(project: Path, tmp_pat
         [*COUPLER, "exec", "coder", "Hello"], cwd=project, env=environment, capture_output=True, text=True
     )
 
-    assert asked.returncode == 1
+    assert asked.returncode == NO_LOGIN
+    assert asked.stdout == ""
     assert asked.stderr.strip() == f"coupler exec: {NO_MODEL}"

@@ -58,7 +58,8 @@ while True:
 """Connects to the servers that it is given, asks before an edit, and tells what it used."""
 
 DOES_NOT_APPLY = {
-    "A18",  # the agent wants no login
+    "A18",  # sessions need no login
+    "A19",  # without a model there is a login, which the kit cannot do
     *("A35", "A36", "A38", "A39", "A40"),  # sessions have no options
     "A50",  # what was used is told with the answer
     "A57",  # commands are local processes, and in no terminal of the client's

@@ -18,11 +18,14 @@ from coupler.agent.errors import TurnFailedError
 from coupler.coder.model.credentials import (
     ALIASES,
     LOCAL,
+    LOGIN_SOURCE,
     OLLAMA,
     PROVIDERS,
     Credentials,
     Keyring,
     ModelError,
+    missing_key,
+    needs_key,
     ollama_address,
     provider_of,
     stored_credentials,
@@ -45,6 +48,8 @@ NO_TOOLS = re.compile(
     r"\b(tools?|functions?)\b.*\bsupport|\bsupport\w*\b.*\b(tools?|functions?)\b", re.IGNORECASE
 )
 """Words of a provider about a model that cannot use tools."""
+
+NO_MODEL = "No model is set: run `coupler login coder` in a terminal, or set COUPLER_MODEL."
 
 _WAYS = """\
 No model is set, so I can only run workflows. To work with one, do one of these:
@@ -89,12 +94,14 @@ def chosen_model(
     profile: ModelPreferences,
     model: str | None = None,
     environ: Mapping[str, str] = os.environ,
+    credentials: Credentials | None = None,
 ) -> ModelChoice | None:
     """Return the model that is in effect; None if none is set. Raises ModelError for a misspelled one.
 
     `model` is that of the command line. What an untrusted project says is not in `config`, so it is not used.
+    `credentials` count in place of what is stored.
     """
-    credentials = stored_credentials()
+    credentials = stored_credentials() if credentials is None else credentials
     general = [*_said(config), _Statement(credentials.model, credentials.base_url)]
     own = [_Statement(model, None), _Statement(profile.model, profile.base_url)]
     main = _resolved([own[0], *general], environ)
@@ -239,6 +246,23 @@ def untrusted_model(config: Config) -> str | None:
         return None
     how = "look at the file, then run `coupler trust` in its directory"
     return f"the model in {set_by[1]} is not trusted: {how}"
+
+
+def login_problem(config: Config, choice: ModelChoice | None) -> str | None:
+    """Return what a user without a model, or without its key, is told; None if the model can be asked."""
+    if choice is None:
+        untrusted = untrusted_model(config)
+        return NO_MODEL if untrusted is None else f"No model is set: {untrusted}"
+    return None if Keyring().has_what_is_needed(choice) else str(missing_key(choice))
+
+
+def depends_on_login(config: Config, profile: ModelPreferences, model: str | None = None) -> bool:
+    """Return whether the model in effect could not be asked without what `coupler login coder` stored."""
+    choice = chosen_model(config, profile, model, credentials=Credentials())
+    if choice is None:
+        return True
+    key = Keyring().key_for(choice)
+    return needs_key(choice) and key is not None and key.source == LOGIN_SOURCE
 
 
 def how_to_set_up(environ: Mapping[str, str] = os.environ, config: Config | None = None) -> str:

@@ -20,7 +20,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from coupler.redaction.sources import could_be_secret
-from coupler.runtime.directories import NoHomeError, data_directory
+from coupler.runtime import directories
+from coupler.runtime.directories import NoHomeError
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coupler.coder")
 
-FILE = "credentials.json"
-"""Name of the file; permission rules know it as sensitive."""
-
 LARGEST = 1024 * 1024
 """Bytes of the file, at most."""
 
 KEY_VARIABLE = "COUPLER_API_KEY"
 """Variable with the key of the model that is set, of any provider."""
+
+LOGIN_SOURCE = "`coupler login coder`"
+"""The source of a stored key, in words."""
 
 LOCAL = "local"
 OLLAMA = "ollama"
@@ -91,7 +92,7 @@ class Credentials(Struct, frozen=True):
 
 def credentials_file() -> Path:
     """Return the file of the credentials; raises NoHomeError for a user without a home."""
-    return Path(data_directory(), FILE)
+    return Path(directories.credentials_file())
 
 
 def stored_credentials() -> Credentials:
@@ -115,7 +116,7 @@ def store_credentials(credentials: Credentials) -> Path:
     path = credentials_file()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Made for this user alone from its first moment on, whatever the umask is.
-    descriptor, name = tempfile.mkstemp(prefix=f".{FILE}.", dir=path.parent)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     new = Path(name)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
@@ -196,12 +197,11 @@ class Keyring:
             if value := self._environ.get(variable, "").strip():
                 return ModelKey(checked_key(value, variable), variable)
         stored = stored_credentials().key_for(choice.provider, choice.base_url)
-        return None if stored is None else ModelKey(stored, "`coupler login coder`")
+        return None if stored is None else ModelKey(stored, LOGIN_SOURCE)
 
     def has_what_is_needed(self, choice: ModelChoice) -> bool:
         """True if a model has its key, or needs none."""
-        needs_key = provider_of(choice.provider).needs_key and choice.base_url is None
-        return not needs_key or self.key_for(choice) is not None
+        return not needs_key(choice) or self.key_for(choice) is not None
 
     def conceal(self, session: Session, choices: Sequence[ModelChoice]) -> None:
         """Redact the keys of models in this session, and withhold them from what it runs.
@@ -231,6 +231,11 @@ def _model_keys() -> set[str]:
     """Return the variables that hold keys of models; a provider's general token is not among them."""
     named = {variable for provider in PROVIDERS.values() for variable in provider.variables}
     return {variable for variable in named if variable.endswith("_API_KEY")}
+
+
+def needs_key(choice: ModelChoice) -> bool:
+    """True for a model that its provider's own server gives to nobody without a key."""
+    return provider_of(choice.provider).needs_key and choice.base_url is None
 
 
 def missing_key(choice: ModelChoice) -> ModelError:

@@ -547,7 +547,7 @@ def step_error(error: AgentError, agent: str, result: Result | None = None) -> S
     """Return the error of a step for that of its agent; a partial answer is part of it."""
     message = in_step_terms(error)
     kind = _kind_of(error)
-    if error.code == LOGIN_WANTED:
+    if error.code == LOGIN_WANTED and "coupler login" not in message:
         message = f"{message}\nIt wants a login: run `coupler login {shlex.quote(agent)}`"
     wait = _wait_in(f"{message}\n{error.data or ''}") if kind == "rate_limit" else None
     return StepError(kind, message, retry_after=wait, result=result)
