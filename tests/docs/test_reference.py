@@ -175,12 +175,17 @@ def test_a_number_that_is_explained_is_that_of_the_code(page: str) -> None:
 # What contributors are told to look at is there.
 
 
+BUILT = {"dist/"}
+"""What a target of the Makefile makes."""
+
+
 def test_every_file_that_contributors_are_told_of_is_there() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     named = re.findall(r"`([\w./]+(?:\.py|\.md|\.txt|/))`", text)
     places = (ROOT, SOURCE, SOURCE / "workflow" / "language", SOURCE / "workflow" / "engine")
 
     missing = [name for name in named if not any((place / name).exists() for place in places)]
+    missing = [name for name in missing if name not in BUILT]
 
     assert len(named) > 20
     assert missing == []
