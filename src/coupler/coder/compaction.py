@@ -44,6 +44,7 @@ from coupler.agent.errors import describe
 from coupler.coder.model.choice import window_of
 from coupler.coder.model.retries import asked_with_retries
 from coupler.coder.tools.outputs import fenced, one_line, without_middle
+from coupler.langchain.content import REASONING
 from coupler.langchain.current import Current, current
 from coupler.langchain.errors import CONTEXT, failure_kind_of
 from coupler.langchain.messages import PerMessage
@@ -414,17 +415,20 @@ def within_window(messages: Sequence[AnyMessage], window: int) -> list[AnyMessag
 
 
 def expected_tokens(
-    messages: Sequence[AnyMessage],
+    messages: Sequence[BaseMessage],
     system: SystemMessage | None = None,
     tools: list[BaseTool | dict[str, Any]] | None = None,
 ) -> int:
     """Return how much of a window the messages take, by their lengths."""
     first = [] if system is None else [system]
-    return count_tokens_approximately([*first, *messages], tools=tools)
+    # What a model has thought is sent back to it, and LangChain counts nothing but the content.
+    thought = sum(len(str(each.additional_kwargs.get(REASONING) or "")) for each in messages)
+    counted = count_tokens_approximately([*first, *messages], tools=tools)
+    return counted + thought // CHARACTERS_PER_TOKEN
 
 
 def _tokens(message: BaseMessage) -> int:
-    return count_tokens_approximately([message])
+    return expected_tokens([message])
 
 
 def beginning_to_summarize(messages: Sequence[AnyMessage], keep: int) -> int:
@@ -436,7 +440,7 @@ def beginning_to_summarize(messages: Sequence[AnyMessage], keep: int) -> int:
     cut = _unseen(messages)
     size = 0
     for at in range(len(messages) - 1, -1, -1):
-        size += count_tokens_approximately([messages[at]])
+        size += _tokens(messages[at])
         if size > keep:
             break
         if not isinstance(messages[at], ToolMessage):
@@ -462,7 +466,7 @@ def reported_tokens(messages: Sequence[AnyMessage], compacted: Compacted | None)
         message = messages[at]
         if isinstance(message, AIMessage) and message.usage_metadata is not None:
             total = message.usage_metadata.get("total_tokens") or 0
-            return total + count_tokens_approximately(messages[at + 1 :]) if total > 0 else 0
+            return total + expected_tokens(messages[at + 1 :]) if total > 0 else 0
     return 0
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import BaseMessage, HumanMessage
 from msgspec import UNSET, to_builtins
 
 from coupler.agent.content import prompt_text
@@ -27,6 +27,9 @@ from coupler.schema.v1 import (
     TextContent,
     TextResourceContents,
 )
+
+REASONING = "reasoning_content"
+"""LangChain's key in `additional_kwargs` for what a model has thought."""
 
 ANY_BYTES = "application/octet-stream"
 HANDLED_ELSEWHERE = frozenset(
@@ -119,6 +122,18 @@ def checked_image(data: str) -> tuple[str | None, str | None]:
     except ValueError:
         return None, "its data is not base64"
     return (kind, None) if kind is not None else (None, "it is no PNG, JPEG, GIF or WebP")
+
+
+def message_blocks(message: BaseMessage) -> list[dict[str, Any]]:
+    """Return the content blocks of a message, reasoning first.
+
+    LangChain leaves reasoning in `additional_kwargs` out of answers of OpenAI's client.
+    """
+    blocks = [dict(block) for block in message.content_blocks]
+    thought = message.additional_kwargs.get(REASONING)
+    if not isinstance(thought, str) or any(block.get("type") == "reasoning" for block in blocks):
+        return blocks
+    return [{"type": "reasoning", "reasoning": thought}, *blocks]
 
 
 def client_block(block: Mapping[str, Any]) -> ContentBlock | None:

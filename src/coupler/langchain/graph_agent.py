@@ -33,7 +33,7 @@ from coupler.langchain.checkpoints import (
     set_up,
     with_async_saver,
 )
-from coupler.langchain.content import citations, client_block, client_blocks
+from coupler.langchain.content import citations, client_block, client_blocks, message_blocks
 from coupler.langchain.current import Current, set_current
 from coupler.langchain.errors import failure_of, is_unreadable_prompt, listen_for_retries, stop_of_error
 from coupler.langchain.graph_run import Graph, GraphRun, GraphShape, ensure_enough_threads
@@ -345,8 +345,8 @@ class _Thread:
             blocks = client_blocks(message.content)
             yield UserMessage(key, tuple(Raw(msgspec.json.encode(block)) for block in blocks))
         elif isinstance(message, AIMessage):
-            for block in message.content_blocks:
-                yield from _said(dict(block), key)
+            for block in message_blocks(message):
+                yield from _said(block, key)
             yield from (self._call(call, f"{key}_{at}") for at, call in enumerate(message.tool_calls))
         elif isinstance(message, ToolMessage):
             call_id = self._calls.get(message.tool_call_id, message.tool_call_id)

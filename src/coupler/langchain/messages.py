@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from coupler.agent.content import BLOCKS, LONGEST_PIECE, pieces
 from coupler.events import Content, Thought
-from coupler.langchain.content import HANDLED_ELSEWHERE, citations, client_block
+from coupler.langchain.content import HANDLED_ELSEWHERE, citations, client_block, message_blocks
 from coupler.langchain.tool_calls import LONGEST_ID
 from coupler.schema.v1 import ContentBlock, TextContent
 
@@ -181,9 +181,10 @@ class ModelRun:
                     return self._outlet.say(content, self._message_id)
                 self._say(content)
             return self._outlet.has_room()
-        self._name(message.id)
-        for block in message.content_blocks:
-            self._take_block(block)  # type: ignore[arg-type]
+        if message.id != self._named:
+            self._name(message.id)
+        for block in message_blocks(message):
+            self._take_block(block)
         if isinstance(refusal := message.additional_kwargs.get("refusal"), str):
             self._say(refusal)
         return self._outlet.has_room()
@@ -192,8 +193,8 @@ class ModelRun:
         """Show an answer that came in one piece."""
         self.has_begun = True
         self._name(message.id)
-        for block in message.content_blocks:
-            self._take_block(block)  # type: ignore[arg-type]
+        for block in message_blocks(message):
+            self._take_block(block)
 
     def end(self, message: AIMessage) -> None:
         """Announce the calls of the complete answer; those with invalid arguments fail."""

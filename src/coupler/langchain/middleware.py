@@ -29,6 +29,7 @@ from langgraph.types import Command
 from typing_extensions import TypedDict
 
 from coupler.agent.agent import Mode, Option
+from coupler.langchain.content import message_blocks
 from coupler.langchain.current import Current, HeldUpError, current
 from coupler.langchain.mcp_tools import START_TIMEOUT, NamePrefix, checked_prefix, mcp_tools
 from coupler.langchain.permission import RuleLike, ToolDecision, ToolRules, permit, permit_and_wait
@@ -338,7 +339,7 @@ def _message_of(response: Any) -> AIMessage | None:
 
 
 def _reasoning_of(message: AIMessage) -> str:
-    parts = (block for block in message.content_blocks if block["type"] == "reasoning")
+    parts = (block for block in message_blocks(message) if block["type"] == "reasoning")
     return "\n".join(str(part.get("reasoning") or "") for part in parts)
 
 

@@ -50,6 +50,33 @@ def test_a_server_that_speaks_as_openai_does_is_asked_with_the_key() -> None:
     assert sum((chunk.usage_metadata or {}).get("total_tokens", 0) for chunk in chunks) == 15
 
 
+def test_reasoning_of_an_answer_in_one_piece_is_read_like_that_of_a_stream() -> None:
+    replies = {
+        "field": Reply([{"reasoning_content": "Hm."}, {"content": "Yes"}]),
+        "other field": Reply([{"reasoning": "Hm."}, {"content": "Yes"}]),
+        "block": says("<think>Hm.</think>\n\nYes"),
+        "none": says("Yes"),
+    }
+    found = {}
+    with ModelServer([*replies.values()]) as server:
+        model = a_model("openai:some-model", server.url)
+        model.disable_streaming = True
+        for name in replies:
+            answer = model.invoke("Hello")
+            found[name] = (answer.text, answer.additional_kwargs.get("reasoning_content"))
+
+    assert "stream" not in server.asked[0] or not server.asked[0]["stream"]
+    assert found == {name: ("Yes", None if name == "none" else "Hm.") for name in replies}
+
+
+def test_reasoning_is_read_the_same_by_a_program_without_an_event_loop() -> None:
+    with ModelServer([says("<thi", "nk>Hm.</think>", "Yes")]) as server:
+        chunks = [*a_model("openai:some-model", server.url).stream("Hello")]
+
+    whole = sum(chunks[1:], chunks[0])
+    assert (whole.text, whole.additional_kwargs["reasoning_content"]) == ("Yes", "Hm.")
+
+
 def test_ollama_is_a_server_that_needs_no_key() -> None:
     with ModelServer([says("Good day")]) as server:
         host = server.url.removesuffix("/v1")

@@ -206,6 +206,9 @@ def _whole(reply: Reply) -> dict[str, Any]:
     text = "".join(delta.get("content", "") for delta in reply.deltas)
     parts = [part for delta in reply.deltas for part in delta.get("tool_calls", ())]
     message: dict[str, Any] = {"role": "assistant", "content": text or None}
+    for name in ("reasoning_content", "reasoning"):
+        if thought := "".join(delta.get(name, "") for delta in reply.deltas):
+            message[name] = thought
     if parts:
         message["tool_calls"] = [_joined(parts, first) for first in parts if "id" in first]
     return {

@@ -100,8 +100,8 @@ def test_a_conversation_of_five_turns_is_one_run_and_leaves_nothing(place: Path)
         before, size = holdings(client, place), resident(client)
         second = conversed(editor)
         deadline = time.monotonic() + PATIENCE
-        # A chore of the store may have the database open once more for a moment, before or now. SQLite keeps the
-        # descriptors of a closed connection, for the next one, while another one of the process has a lock.
+        # A chore of the store may have the database open once more for a moment, before or now. SQLite keeps
+        # the descriptors of a closed connection for the next one, while another of the process has a lock.
         while more := Counter((after := holdings(client, place)).descriptors) - Counter(before.descriptors):
             if all("coupler.db" in name and count < len(MESSAGES) for name, count in more.items()):
                 break

@@ -1,7 +1,8 @@
 """The client of OpenAI-compatible servers.
 
 A long conversation costs little more than a short one. Images that tools return go where such servers take
-them: into a message of the user. A stream that stops before the answer has ended is an error.
+them: into a message of the user. A stream that stops before the answer has ended is an error. What a model
+thinks is read and returned as its server has it (`reasoning`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,19 @@ import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast, get_args
 
-from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_openai import ChatOpenAI
 from openai import AsyncOpenAI, AsyncStream
 from pydantic import PrivateAttr, model_validator
 
+from coupler.coder.model.reasoning import (
+    StreamedReasoning,
+    fields_in,
+    returned_details,
+    returned_text,
+    with_whole_reasoning,
+)
 from coupler.langchain.content import MEDIA_BLOCKS
 from coupler.langchain.errors import AnswerCutOffError
 from coupler.langchain.messages import PerMessage
@@ -30,7 +39,14 @@ AS_IT_IS = "extra_body"
 """The argument of the openai package for what goes into the request without a look at it."""
 
 
-_PRIVATE = ("_convert_input", "_default_params", "_get_request_payload", "_use_responses_api")
+_PRIVATE = (
+    "_convert_chunk_to_generation_chunk",
+    "_convert_input",
+    "_create_chat_result",
+    "_default_params",
+    "_get_request_payload",
+    "_use_responses_api",
+)
 IS_KNOWN_VERSION = all(hasattr(ChatOpenAI, name) for name in _PRIVATE)
 """False if LangChain's client is made otherwise: then it converts all messages for every request."""
 IMAGES_FOLLOW = "(What the tool returned besides text follows in the next message of the user.)"
@@ -50,6 +66,8 @@ class _ConvertedMessage(NamedTuple):
     encoded: bytes
     media: tuple[dict[str, Any], bytes] | None = None
     """The message of the user with the images of a tool's result, and the JSON of its blocks."""
+    with_reasoning: tuple[dict[str, Any], bytes] | None = None
+    """The same message with what the model has thought."""
 
 
 class _ConvertedMessages(list[dict[str, Any]]):
@@ -131,13 +149,63 @@ class OpenAIChat(ChatOpenAI):
             self._converted = PerMessage(self._convert)
         # Messages of LangChain's are what all its own requests come with.
         messages = input_ if isinstance(input_, list) else self._convert_input(input_).to_messages()
-        converted = _ConvertedMessages([*_with_media_after_results(self._converted(messages))])
+        reasoned = _with_reasoning(self._converted(messages))
+        converted = _ConvertedMessages([*_with_media_after_results(reasoned)])
         payload = super()._get_request_payload([], stop=stop, **kwargs)
         as_it_is = {
             "messages": converted,
             **{name: payload.pop(name) for name in ("tools",) if name in payload},
         }
         return {**payload, AS_IT_IS: {**as_it_is, **(payload.get(AS_IT_IS) or {})}}
+
+    async def _astream(
+        self, messages: Any, stop: Any = None, run_manager: Any = None, **more: Any
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        if not IS_KNOWN_VERSION or self._use_responses_api({**more, **self.model_kwargs}):
+            async for chunk in super()._astream(messages, stop, run_manager, **more):
+                yield chunk
+            return
+        reasoning = StreamedReasoning()
+        # Listeners are told here: they are to have each chunk as it is stored.
+        async for raw in super()._astream(messages, stop, None, **more):
+            chunk = reasoning.take(raw)
+            if run_manager is not None:
+                await run_manager.on_llm_new_token(chunk.text, chunk=chunk)
+            yield chunk
+        if (last := reasoning.last()) is not None:
+            yield last
+
+    def _stream(
+        self, messages: Any, stop: Any = None, run_manager: Any = None, **more: Any
+    ) -> Iterator[ChatGenerationChunk]:
+        if not IS_KNOWN_VERSION or self._use_responses_api({**more, **self.model_kwargs}):
+            yield from super()._stream(messages, stop, run_manager, **more)
+            return
+        reasoning = StreamedReasoning()
+        for raw in super()._stream(messages, stop, None, **more):
+            chunk = reasoning.take(raw)
+            if run_manager is not None:
+                run_manager.on_llm_new_token(chunk.text, chunk=chunk)
+            yield chunk
+        if (last := reasoning.last()) is not None:
+            yield last
+
+    def _convert_chunk_to_generation_chunk(
+        self, chunk: dict[str, Any], default_chunk_class: type, base_generation_info: dict[str, Any] | None
+    ) -> ChatGenerationChunk | None:
+        made = super()._convert_chunk_to_generation_chunk(chunk, default_chunk_class, base_generation_info)
+        choices = chunk.get("choices")
+        if made is not None and choices and isinstance(made.message, AIMessageChunk):
+            made.message.additional_kwargs.update(fields_in(choices[0].get("delta") or {}))
+        return made
+
+    def _create_chat_result(self, response: Any, generation_info: dict[str, Any] | None = None) -> ChatResult:
+        result = super()._create_chat_result(response, generation_info)
+        said = response if isinstance(response, dict) else response.model_dump(warnings=False)
+        for generation, choice in zip(result.generations, said["choices"], strict=True):
+            if isinstance(generation.message, AIMessage):
+                generation.message = with_whole_reasoning(generation.message, choice["message"])
+        return result
 
     def _usual_payload(self, input_: Any, stop: list[str] | None, options: dict[str, Any]) -> dict[str, Any]:
         """Return the payload as LangChain makes it; OpenAI's responses take images of tools as they are."""
@@ -149,11 +217,17 @@ class OpenAIChat(ChatOpenAI):
             media = [part for part in message.content if _is_media(part)]
             message = message.model_copy(update={"content": _text_of_result(message.content)})
         [converted] = super()._get_request_payload([message])["messages"]
+        converted = {**converted, **returned_details(message)}
+        if thought := returned_text(message, converted.get("content")):
+            reasoned = {**converted, **thought}
+            return _ConvertedMessage(
+                converted, _encoded(converted), with_reasoning=(reasoned, _encoded(reasoned))
+            )
         if not media:
-            return _ConvertedMessage(dict(converted), _encoded(converted))
+            return _ConvertedMessage(converted, _encoded(converted))
         [said] = super()._get_request_payload([HumanMessage(media)])["messages"]
         blocks = _encoded(said["content"])[1:-1]
-        return _ConvertedMessage(dict(converted), _encoded(converted), (dict(said), blocks))
+        return _ConvertedMessage(converted, _encoded(converted), (dict(said), blocks))
 
 
 def _is_media(part: Any) -> bool:
@@ -173,6 +247,25 @@ def _text_of_result(content: Sequence[Any]) -> str:
     if any(map(_is_media, content)):
         texts.append(IMAGES_FOLLOW)
     return "\n\n".join(text for text in texts if text)
+
+
+def _with_reasoning(messages: Iterable[_ConvertedMessage]) -> Iterator[_ConvertedMessage]:
+    """Yield the messages, with the model's reasoning in those turns in which it has called tools."""
+    turn: list[_ConvertedMessage] = []
+    for message in messages:
+        if message.value.get("role") == "user":
+            yield from _turn_with_reasoning(turn)
+            turn = []
+        turn.append(message)
+    yield from _turn_with_reasoning(turn)
+
+
+def _turn_with_reasoning(turn: Sequence[_ConvertedMessage]) -> Iterator[_ConvertedMessage]:
+    has_calls = any("tool_calls" in message.value for message in turn)
+    for message in turn:
+        if has_calls and message.with_reasoning is not None:
+            message = _ConvertedMessage(*message.with_reasoning)
+        yield message
 
 
 def _with_media_after_results(messages: Iterable[_ConvertedMessage]) -> Iterator[_ConvertedMessage]:

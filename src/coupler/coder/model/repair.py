@@ -32,6 +32,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command as StateChange
 
 from coupler.coder.model.choice import NO_TOOLS
+from coupler.coder.model.reasoning import with_reasoning, without_reasoning
 from coupler.coder.tools.outputs import one_line, without_middle
 from coupler.langchain.checkpoints import repairs
 from coupler.langchain.content import MEDIA_BLOCKS
@@ -68,6 +69,11 @@ _TOOLS_REFUSED = re.compile(
 )
 """Found in the reasons of servers that do not take the tools that are offered."""
 
+_REASONING_MISSING = re.compile(
+    r"reasoning_content.{0,80}(missing|must be|required)|missing.{0,40}reasoning_content", re.IGNORECASE
+)
+"""Found in the reasons of servers that want the reasoning of every answer back."""
+
 Tools = Sequence["BaseTool | dict[str, Any]"]
 
 
@@ -97,6 +103,8 @@ class RefusedRequests(AgentMiddleware[Any, Any, Any]):
         self._sendable = PerMessage(sendable)
         self._without_tools: set[str] = set()
         """Tools that the server does not take."""
+        self._without_reasoning: set[int] = set()
+        """Models, by the ids of their clients, whose servers refuse the reasoning that they have sent."""
 
     async def awrap_model_call(
         self,
@@ -105,6 +113,8 @@ class RefusedRequests(AgentMiddleware[Any, Any, Any]):
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """Call the model; if its server refuses the request, mend it and call the model again."""
         messages = self._sendable(request.messages)
+        if id(request.model) in self._without_reasoning:
+            messages = [*map(without_reasoning, messages)]
         tools = [tool for tool in request.tools if not names_of([tool]) & self._without_tools]
         request = request.override(messages=messages, tools=tools)
         try:
@@ -137,6 +147,9 @@ class RefusedRequests(AgentMiddleware[Any, Any, Any]):
                 error = another
                 continue
             self._without_tools |= names_of(request.tools) - names_of(sent.tools)
+            if repair.apply is _plain and [*map(without_reasoning, request.messages)] != request.messages:
+                # The next answer would have it again, and be refused again.
+                self._without_reasoning.add(id(request.model))
             _tell_if_empty(response)
             return _with_change(response, request, sent.messages)
         raise error
@@ -276,6 +289,13 @@ def _name_of_media(part: Any) -> dict[str, str]:
     return {"type": "text", "text": f"[{article} {kind} was here, which the model's server did not take]"}
 
 
+def _with_reasoning(sent: _Sent, reason: str) -> _Sent:
+    """Give answers of other models some reasoning, if the server wants that."""
+    if not _REASONING_MISSING.search(reason):
+        return sent
+    return sent._replace(messages=[*map(with_reasoning, sent.messages)])
+
+
 def _plain(sent: _Sent, _: str) -> _Sent:
     """Leave nothing in answers but text and calls: other models' reasoning and signatures are not taken."""
     return sent._replace(messages=[_plain_answer(message) for message in sent.messages])
@@ -408,6 +428,11 @@ REPAIRS = (
         _without_media,
         "Images and files were taken out of the conversation.",
         _words(r"image|vision|multimodal|multi-modal|audio|media|\bfile|\bpdf|content.{0,30}(string|type)"),
+    ),
+    _Repair(
+        _with_reasoning,
+        "Answers of other models are sent with a placeholder for their reasoning.",
+        _REASONING_MISSING,
     ),
     _Repair(
         _plain,
