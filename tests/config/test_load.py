@@ -71,12 +71,14 @@ class TestPrecedence:
         of_coder = [key for key in SCHEMA.keys if key.name.startswith("coder.")]
         others = [key for key in SCHEMA.keys if key not in of_coder]
         assert [config[key] for key in others] == [(), (), (), (), (), (), None, "normal", None, None]
+        settings_of_models = [None, None, None]
         limits = [300, 60]
         assert [config[key] for key in of_coder] == [
             None,
             None,
             None,
             (),
+            *settings_of_models,
             *limits,
             "interactive",
             "off",

@@ -14,12 +14,14 @@ from coupler.agent.agent import Agent, Select
 from coupler.agent.errors import AuthRequiredError, TurnFailedError
 from coupler.agent.startup.loading import import_in_thread
 from coupler.coder.model.credentials import ModelError, client_package
+from coupler.coder.model.settings import EFFORT_OPTION, MODELS_OWN, efforts_of
 from coupler.coder.profiles import ProfileError, modes_of
 from coupler.coder.served import CoderCapabilities
 from coupler.coder.setup import set_state_value, setup_of, state_value
 from coupler.coder.tools.background_jobs import BackgroundJobs
 from coupler.coder.tools.outputs import SessionOutputs
 from coupler.coder.tools.sandbox import Sandbox
+from coupler.config.agent_tables import EFFORTS
 from coupler.runtime.extras import MissingExtraError, import_extra
 from coupler.runtime.threads import in_thread
 from coupler.workflow.editor.workflow_agent import WorkflowAgent
@@ -74,12 +76,25 @@ class CoderAgent(Agent):
             self.modes = modes_of(self._setup)
             self.options = _options(self._setup)
 
+    async def option_changed(self, session: Session, option: str) -> None:
+        """Offer the efforts of the model that was chosen."""
+        if option == MODEL:
+            self._declare_options(session)
+
+    def _declare_options(self, session: Session) -> None:
+        setup = self._setup if self._making is None else self._making.setup
+        if setup is not None and setup.choice is not None:
+            offered = None if self._making is None else self._making.offered
+            session.declare(options=_options(setup, session.options.get(MODEL), offered))
+
     async def opened(self, session: Session) -> None:
         if self._workflows is not None:
             await self._workflows.opened(session)
         if self._setup is None or self._setup.choice is None:
             return
         self._making = self._begun(self._setup, session)
+        if session.options.get(MODEL) != self._setup.choice.name:
+            self._declare_options(session)
         if session.mcp_servers or session.project.mcp_servers:
             self._making.begin()
 
@@ -137,12 +152,16 @@ class CoderAgent(Agent):
             return None
 
     async def _made_for(self, setup: CoderSetup, session: Session) -> GraphAgent:
+        before = setup if self._making is None else self._making.setup
         if self._making is not None and (self._making.setup != setup or self._making.has_failed):
             await self._making.close()
             self._making = None
         if self._making is None:
             self._making = self._begun(setup, session)
-            session.declare(modes=modes_of(setup), options=_options(setup))
+            session.declare(modes=modes_of(setup), options=_options(setup, session.options.get(MODEL)))
+            if before.settings.effort != setup.settings.effort and EFFORT_OPTION in session.options:
+                # Another profile, or another setting: what was chosen before was chosen for that.
+                session.set_option(EFFORT_OPTION, setup.settings.effort or MODELS_OWN)
         return await self._making.made()
 
     def _begun(self, setup: CoderSetup, session: Session) -> AgentBuild:
@@ -168,9 +187,27 @@ class CoderAgent(Agent):
         raise AuthRequiredError(problem, kind="setup", explanation=explanation)
 
 
-def _options(setup: CoderSetup) -> tuple[Option, ...]:
-    """The models that can be chosen."""
-    return (Select(MODEL, [*setup.models], name="Model", category="model"),)
+def _options(
+    setup: CoderSetup, chosen: object = None, offered: Sequence[str] | None = None
+) -> tuple[Option, ...]:
+    """Return the options of a session: its models, and how much the chosen one thinks, if that can be set."""
+    models = [*setup.models] if offered is None else offered
+    model = Select(MODEL, models, name="Model", category="model")
+    choice = setup.models[chosen if isinstance(chosen, str) and chosen in models else models[0]]
+    wanted = setup.settings.effort
+    efforts = {*efforts_of(choice), *(() if wanted is None else (wanted,))}
+    if not efforts:
+        return (model,)
+    names = {MODELS_OWN: "Default", **{each: each.capitalize() for each in EFFORTS if each in efforts}}
+    effort = Select(
+        EFFORT_OPTION,
+        names,
+        default=wanted or MODELS_OWN,
+        name="Effort",
+        description="How much the model thinks before it answers",
+        category="thought_level",
+    )
+    return (model, effort)
 
 
 class AgentBuild:
@@ -194,6 +231,8 @@ class AgentBuild:
         self._offer = offer
         self._preparing = asyncio.create_task(self._prepare())
         self._making: asyncio.Task[GraphAgent] | None = None
+        self.offered: list[str] | None = None
+        """Names of the models that can be used here, once that is known."""
 
     @property
     def agent(self) -> GraphAgent | None:
@@ -253,10 +292,12 @@ class AgentBuild:
         await session.use_servers(profile.mcp)
         # LangChain looks at every tool and reads certificates: other sessions go on meanwhile.
         agent = await in_thread(lambda: assembled(self.setup, self._resources, skills, self._store))
-        offered = [value for option in agent.options if isinstance(option, Select) for value in option.values]
-        if offered != [*self.setup.models]:
+        self.offered = [
+            value for option in agent.options if isinstance(option, Select) for value in option.values
+        ]
+        if self.offered != [*self.setup.models]:
             # Some of the models cannot be used here: the log says why, and nobody can choose them.
-            session.declare(options=agent.options)
+            session.declare(options=_options(self.setup, session.options.get(MODEL), self.offered))
         await agent.opened(session)
         return agent
 

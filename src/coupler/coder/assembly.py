@@ -23,7 +23,7 @@ from coupler.coder.instructions import NestedInstructions
 from coupler.coder.model.chat_model import chat_models, model_middleware
 from coupler.coder.model.choice import chosen_model
 from coupler.coder.model.credentials import Keyring
-from coupler.coder.model.middleware import KeyRedactingAgent
+from coupler.coder.model.middleware import KeyRedactingAgent, RequestSettings
 from coupler.coder.model.repair import RefusedRequests
 from coupler.coder.model.retries import ModelRetries
 from coupler.coder.modes import mode_middleware
@@ -105,6 +105,8 @@ class _Assembly:
         self._resources = resources
         self._skills = skills
         self._models = models
+        self._choices = {**setup.models}
+        """The models that clients were made of, by their names."""
         self._keyring = keyring
         self._modes = mode_middleware(resources.session, setup.profile, setup.mode, setup.profiles)
         resources.sandbox.setting = setup.sandbox
@@ -118,13 +120,14 @@ class _Assembly:
         delegating = delegate_tools(self._for_sub_agent, session, self._setup.profile)
         tools = [*self._tools(), *talking, *delegating]
         news = JobNews(self._resources.jobs)
-        own = [UndoMiddleware(), SkillCommands(self._skills), news, acp.plan(), acp.models(self._models)]
+        chosen = [acp.models(self._models), self._settings_of(self._setup.profile, self._models)]
+        own = [UndoMiddleware(), SkillCommands(self._skills), news, acp.plan(), *chosen]
         return self._made(self._setup.profile, self._models, tools, own)
 
     def _for_sub_agent(self, sub_agent: SubAgent) -> Graph:
         """Build the agent of a sub-agent."""
         models = self._models_of(sub_agent.profile)
-        own = [acp.models(models)]
+        own = [acp.models(models), self._settings_of(sub_agent.profile, models)]
         return self._made(sub_agent.profile, models, [*self._tools()], own, sub_agent.middleware)
 
     def _models_of(self, profile: CoderProfile) -> Mapping[str, BaseChatModel]:
@@ -137,7 +140,16 @@ class _Assembly:
         choice = chosen_model(session.project.config, profile)
         assert choice is not None, "the profile, or the session, has one"
         self._keyring.conceal(session, [choice])
+        self._choices[choice.name] = choice
         return chat_models({choice.name: choice}, self._keyring)
+
+    def _settings_of(self, profile: CoderProfile, models: Mapping[str, BaseChatModel]) -> RequestSettings:
+        """Return the settings of a profile; those that it does not have are the session's."""
+        is_own = profile.name == self._setup.profile.name
+        settings = profile.settings.or_else(self._setup.settings)
+        return RequestSettings(
+            models, self._choices, settings, effort=None if is_own else profile.settings.effort
+        )
 
     def _made(
         self,

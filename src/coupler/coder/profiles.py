@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from coupler.agent.agent import Mode
+from coupler.coder.model.settings import ModelSettings
 from coupler.config import keys
 from coupler.config.agent_tables import whole_table
 from coupler.mcp.servers import server_name
@@ -54,6 +55,7 @@ class CoderProfile(Struct, frozen=True, kw_only=True):
     model: str | None = None
     base_url: str | None = None
     max_model_calls: int | None = None
+    settings: ModelSettings = ModelSettings()
     mode: str | None = None
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
@@ -88,6 +90,11 @@ def profile_of(name: str, config: Config) -> CoderProfile:
         model=table.model,
         base_url=table.base_url,
         max_model_calls=table.max_model_calls,
+        settings=ModelSettings(
+            effort=table.effort,
+            temperature=table.temperature,
+            max_output_tokens=table.max_output_tokens,
+        ),
         mode=table.mode,
         allow=table.allow,
         deny=table.deny,

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from coupler.agent.session import configuration_of
 from coupler.agent.turn import NOTICES
+from coupler.coder.model.settings import ModelSettings
 from coupler.coder.profiles import CoderProfile, first_mode, profile_of
 from coupler.config import keys
 
@@ -50,6 +51,8 @@ class CoderSetup(Struct, frozen=True, kw_only=True):
     """Models that the user can choose instead; none whose key is missing."""
     mode: str
     """The mode that sessions begin in."""
+    settings: ModelSettings = ModelSettings()
+    """The settings of its models."""
     max_model_calls: int = keys.CODER_MAX_MODEL_CALLS.default
     """How often one prompt asks the model at most, if the profile does not say."""
     retry_seconds: int = keys.CODER_RETRY_SECONDS.default
@@ -93,6 +96,13 @@ def _setup(config: Config, profile: CoderProfile, model: str | None) -> CoderSet
         choice=chosen_model(config, profile, model),
         others=tuple(filter(Keyring().has_what_is_needed, others)),
         mode=first_mode(profile) or config[keys.CODER_MODE],
+        settings=profile.settings.or_else(
+            ModelSettings(
+                effort=config[keys.CODER_EFFORT],
+                temperature=config[keys.CODER_TEMPERATURE],
+                max_output_tokens=config[keys.CODER_MAX_OUTPUT_TOKENS],
+            )
+        ),
         max_model_calls=config[keys.CODER_MAX_MODEL_CALLS],
         retry_seconds=config[keys.CODER_RETRY_SECONDS],
         sandbox=config[keys.CODER_SANDBOX],

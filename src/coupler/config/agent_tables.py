@@ -15,10 +15,22 @@ from msgspec import structs
 
 from coupler.config.files import Origin
 from coupler.config.lookup import suggestion
-from coupler.config.value_kinds import TableKey, ValueSource, WrongValueError, address_problem, type_words
+from coupler.config.value_kinds import (
+    ChoiceKind,
+    CountKind,
+    NumberKind,
+    TableKey,
+    ValueKind,
+    ValueSource,
+    WrongValueError,
+    address_problem,
+    type_words,
+)
 
 if TYPE_CHECKING:
     from coupler.schema.v1 import McpServer
+
+T = TypeVar("T")
 
 AGENT_KEYS: Mapping[str, TableKey] = {
     "command": TableKey(
@@ -41,6 +53,16 @@ AGENT_KEYS: Mapping[str, TableKey] = {
     "max_model_calls": TableKey(
         "a number",
         "Of an agent that stands on `coder`: how often one prompt asks the model at most.",
+    ),
+    "effort": TableKey(
+        "`off`, `on`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`",
+        "Of an agent that stands on `coder`: how much the model thinks.",
+    ),
+    "temperature": TableKey(
+        "a number from 0 to 2", "Of an agent that stands on `coder`: the temperature of the model."
+    ),
+    "max_output_tokens": TableKey(
+        "a number", "Of an agent that stands on `coder`: how long an answer of the model may be."
     ),
     "mode": TableKey("a text", "The mode that its new sessions are set to."),
     "options": TableKey(
@@ -67,6 +89,13 @@ AGENT_KEYS: Mapping[str, TableKey] = {
 
 HookEvent = Literal["session_start", "before_tool", "after_tool", "turn_end"]
 """Events that the commands of `hooks` run at."""
+
+EFFORTS = ("off", "on", "minimal", "low", "medium", "high", "xhigh", "max")
+"""How much models think: not at all, as they do it, or to one of the levels that providers have."""
+
+EFFORT = ChoiceKind(EFFORTS)
+TEMPERATURE = NumberKind(0, 2)
+MAX_OUTPUT_TOKENS = CountKind(16, 10_000_000, "tokens")
 
 MOST_MODEL_CALLS = 100_000
 """Largest limit on the model calls of one prompt."""
@@ -104,6 +133,9 @@ class AgentTable(msgspec.Struct, frozen=True):
     """Files with instructions, as absolute paths."""
     base_url: str | None = None
     max_model_calls: int | None = None
+    effort: str | None = None
+    temperature: float | None = None
+    max_output_tokens: int | None = None
     mcp: tuple[str, ...] | None = None
     """Names of servers of `[mcp]`; None if nothing is said about them, so that all of them are meant."""
     hooks: Mapping[HookEvent, tuple[str, ...]] = {}
@@ -157,6 +189,9 @@ def _agent(name: str, table: object, source: ValueSource) -> AgentTable:
         skills=_paths(name, "skills", table.get("skills", []), source),
         base_url=_address(name, table["base_url"]) if "base_url" in table else None,
         max_model_calls=_calls(name, table["max_model_calls"]) if "max_model_calls" in table else None,
+        effort=_of_kind(EFFORT, name, "effort", table, source),
+        temperature=_of_kind(TEMPERATURE, name, "temperature", table, source),
+        max_output_tokens=_of_kind(MAX_OUTPUT_TOKENS, name, "max_output_tokens", table, source),
         mcp=_servers(name, table["mcp"]) if "mcp" in table else None,
         hooks=_hooks(name, table.get("hooks", {})),
     )
@@ -271,6 +306,18 @@ def _calls(name: str, value: object) -> int:
     return value
 
 
+def _of_kind(
+    kind: ValueKind[T], name: str, key: str, table: Mapping[str, object], source: ValueSource
+) -> T | None:
+    """Parse a value as a key of the whole configuration has it; None if the table has none."""
+    if key not in table:
+        return None
+    try:
+        return kind.read(table[key], source)
+    except WrongValueError as error:
+        raise WrongValueError(str(error), name, key) from None
+
+
 def _servers(name: str, value: object) -> tuple[str, ...]:
     if isinstance(value, dict):
         raise WrongValueError("must be a list of names: the servers are tables [mcp.NAME]", name, "mcp")
@@ -318,9 +365,6 @@ def _variables(name: str, value: object) -> dict[str, str]:
     return value
 
 
-T = TypeVar("T")
-
-
 def whole_table(name: str, tables: Mapping[str, AgentTable]) -> AgentTable | None:
     """Merge the table of an agent with those that it is based on; None if it has none itself.
 
@@ -338,6 +382,9 @@ def whole_table(name: str, tables: Mapping[str, AgentTable]) -> AgentTable | Non
         model=_first(table.model for table in chain),
         base_url=_first(table.base_url for table in chain),
         max_model_calls=_first(table.max_model_calls for table in chain),
+        effort=_first(table.effort for table in chain),
+        temperature=_first(table.temperature for table in chain),
+        max_output_tokens=_first(table.max_output_tokens for table in chain),
         mode=_first(table.mode for table in chain),
         mcp=_first(table.mcp for table in chain),
         allow=_added_up(table.allow for table in below_first),

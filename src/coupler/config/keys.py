@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from coupler.config.agent_tables import MOST_MODEL_CALLS, AgentTable, AgentTables, ServerTables
+from coupler.config.agent_tables import (
+    EFFORT,
+    MAX_OUTPUT_TOKENS,
+    MOST_MODEL_CALLS,
+    TEMPERATURE,
+    AgentTable,
+    AgentTables,
+    ServerTables,
+)
 from coupler.config.files import ConfigFile, KeyPath, Layer, ListItem, Origin
 from coupler.config.lookup import MOST_PROBLEMS, ConfigError, printable_key, suggestion
 from coupler.config.value_kinds import (
@@ -116,6 +124,30 @@ CODER_MODELS: ConfigKey[Entries] = ConfigKey(
     "trusted project",
     "Models that can be chosen in the editor, besides the one that is set.",
 )
+CODER_EFFORT: ConfigKey[str | None] = ConfigKey(
+    "coder.effort",
+    EFFORT,
+    None,
+    "trusted project",
+    "How much the model thinks; it can be changed in the editor.",
+    default_words="what the model does by itself",
+)
+CODER_TEMPERATURE: ConfigKey[float | None] = ConfigKey(
+    "coder.temperature",
+    TEMPERATURE,
+    None,
+    "trusted project",
+    "The temperature of the model.",
+    default_words="the model's",
+)
+CODER_MAX_OUTPUT_TOKENS: ConfigKey[int | None] = ConfigKey(
+    "coder.max_output_tokens",
+    MAX_OUTPUT_TOKENS,
+    None,
+    "trusted project",
+    "How long one answer of the model may be, with what it thinks.",
+    default_words="the model's",
+)
 CODER_MAX_MODEL_CALLS: ConfigKey[int] = ConfigKey(
     "coder.max_model_calls",
     CountKind(1, MOST_MODEL_CALLS, "model calls"),
@@ -202,6 +234,7 @@ KEEP_RUNS: ConfigKey[KeepRule | None] = ConfigKey(
 
 _CODER = (
     *(CODER_MODEL, CODER_BASE_URL, CODER_CONTEXT_WINDOW, CODER_MODELS),
+    *(CODER_EFFORT, CODER_TEMPERATURE, CODER_MAX_OUTPUT_TOKENS),
     *(CODER_MAX_MODEL_CALLS, CODER_RETRY_SECONDS),
     *(CODER_MODE, CODER_SANDBOX, CODER_ENVIRONMENT, CODER_PROFILES),
 )

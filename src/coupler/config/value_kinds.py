@@ -248,6 +248,27 @@ class CountKind(msgspec.Struct, frozen=True):
         return stronger
 
 
+class NumberKind(msgspec.Struct, frozen=True):
+    """A number between two others, whole or not."""
+
+    least: float
+    most: float
+
+    @property
+    def words(self) -> str:
+        return f"a number from {self.least:g} to {self.most:g}"
+
+    def read(self, value: object, source: ValueSource) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise WrongValueError(f"must be {self.words}, not {type_words(value)}")
+        if not self.least <= value <= self.most:
+            raise WrongValueError(f"must be {self.words}")
+        return float(value)
+
+    def join(self, weaker: float | None, stronger: float) -> float:
+        return stronger
+
+
 class ChoiceKind(msgspec.Struct, frozen=True):
     """One of a few words."""
 

@@ -20,6 +20,8 @@ from langchain_core.outputs import ChatGeneration
 from langgraph.types import Command
 from msgspec import Struct, structs
 
+from coupler.coder.model.settings import EFFORT_OPTION, MODELS_OWN, request_arguments
+from coupler.langchain.current import current, send_warning
 from coupler.langchain.errors import stop_of_message
 from coupler.langchain.graph_agent import GraphAgent
 from coupler.langchain.messages import PerMessage
@@ -30,10 +32,13 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from langchain.agents.middleware.types import ModelResponse
+    from langchain_core.language_models import BaseChatModel
     from langchain_core.outputs import LLMResult
     from langgraph.prebuilt.tool_node import ToolCallRequest
 
     from coupler.agent.turn import Turn
+    from coupler.coder.model.choice import ModelChoice
+    from coupler.coder.model.settings import ModelSettings
     from coupler.schema.v1 import StopReason
 
 CUT_CALLS_KEY = "coupler_cut_calls"
@@ -149,6 +154,56 @@ class _KeyRedactor:
                 if isinstance(value, str | dict) and (covered := self.covered(value)) is not value:
                     setattr(each, name, covered)
             each = each.__cause__ or each.__context__
+
+
+class RequestSettings(AgentMiddleware[Any, Any, Any]):
+    """Has models asked with the settings of the coder, and with the effort that the user has chosen.
+
+    `effort` is for agents that the user's choice is not for: sub-agents whose profile has its own.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, BaseChatModel],
+        choices: Mapping[str, ModelChoice],
+        settings: ModelSettings,
+        effort: str | None = None,
+    ) -> None:
+        super().__init__()
+        self._choices = {id(model): choices[name] for name, model in models.items()}
+        self._settings = settings
+        self._effort = effort
+        self._told: set[str] = set()
+        """Models of which the user was told that their effort cannot be set."""
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
+    ) -> Any:
+        """Call the model with its settings."""
+        choice = self._choices.get(id(request.model))
+        if choice is None:
+            return await handler(request)
+        settings = structs.replace(self._settings, effort=self._effort or self._chosen_effort())
+        arguments = request_arguments(choice, settings)
+        if settings.effort is not None and arguments == request_arguments(
+            choice, structs.replace(settings, effort=None)
+        ):
+            self._tell(choice, settings.effort)
+        return await handler(request.override(model_settings={**request.model_settings, **arguments}))
+
+    def _chosen_effort(self) -> str | None:
+        served = current()
+        chosen = None if served is None else served.session.options.get(EFFORT_OPTION)
+        if chosen is None:
+            return self._settings.effort
+        return None if chosen == MODELS_OWN else str(chosen)
+
+    def _tell(self, choice: ModelChoice, effort: str) -> None:
+        served = current()
+        if served is not None and choice.name not in self._told:
+            self._told.add(choice.name)
+            remark = f"{choice.name} has no effort {effort!r} that is known here: it is asked without."
+            served.call_on_loop(send_warning, served.turn, "The effort is not used", remark)
 
 
 class CutCalls(AgentMiddleware[Any, Any, Any]):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain.agents.middleware.types import (
@@ -33,6 +33,12 @@ from langgraph.types import Command as StateChange
 
 from coupler.coder.model.choice import NO_TOOLS
 from coupler.coder.model.reasoning import with_reasoning, without_reasoning
+from coupler.coder.model.settings import (
+    REFUSALS,
+    refused_arguments,
+    settings_in,
+    without_arguments,
+)
 from coupler.coder.tools.outputs import one_line, without_middle
 from coupler.langchain.checkpoints import repairs
 from coupler.langchain.content import MEDIA_BLOCKS
@@ -69,6 +75,13 @@ _TOOLS_REFUSED = re.compile(
 )
 """Found in the reasons of servers that do not take the tools that are offered."""
 
+_SETTINGS_REFUSED = re.compile(
+    r"(unsupported|unknown|unrecogni[sz]ed|unexpected|invalid|extra).{0,40}(parameter|argument|field|input|option)"
+    r"|not permitted|not supported",
+    re.IGNORECASE,
+)
+"""Found in the reasons of servers that refuse a setting without its name."""
+
 _REASONING_MISSING = re.compile(
     r"reasoning_content.{0,80}(missing|must be|required)|missing.{0,40}reasoning_content", re.IGNORECASE
 )
@@ -82,6 +95,8 @@ class _Sent(NamedTuple):
 
     messages: list[AnyMessage]
     tools: Tools
+    settings: dict[str, Any] = {}  # noqa: RUF012
+    """Arguments of the client, with the settings of the model among them."""
 
 
 class _Repair(NamedTuple):
@@ -103,6 +118,8 @@ class RefusedRequests(AgentMiddleware[Any, Any, Any]):
         self._sendable = PerMessage(sendable)
         self._without_tools: set[str] = set()
         """Tools that the server does not take."""
+        self._without_settings: dict[int, set[str]] = {}
+        """Settings that the servers of models do not take, by the ids of the models' clients."""
         self._without_reasoning: set[int] = set()
         """Models, by the ids of their clients, whose servers refuse the reasoning that they have sent."""
 
@@ -113,14 +130,17 @@ class RefusedRequests(AgentMiddleware[Any, Any, Any]):
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """Call the model; if its server refuses the request, mend it and call the model again."""
         messages = self._sendable(request.messages)
+        settings = without_arguments(
+            request.model_settings, self._without_settings.get(id(request.model), ())
+        )
         if id(request.model) in self._without_reasoning:
             messages = [*map(without_reasoning, messages)]
         tools = [tool for tool in request.tools if not names_of([tool]) & self._without_tools]
-        request = request.override(messages=messages, tools=tools)
+        request = request.override(messages=messages, tools=tools, model_settings=settings)
         try:
             response = await handler(request)
         except Exception as error:
-            if not is_refused_request(error) or NO_TOOLS.search(str(error)):
+            if not _can_be_mended(error, request.model_settings):
                 raise
             return await self._ask_again(request, handler, error)
         _tell_if_empty(response)
@@ -133,20 +153,27 @@ class RefusedRequests(AgentMiddleware[Any, Any, Any]):
         error: Exception,
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """Mend the request until it is accepted; raises the last refusal if nothing is left to mend."""
-        sent = _Sent([*request.messages], request.tools)
+        sent = _Sent([*request.messages], request.tools, request.model_settings)
         left = [*REPAIRS]
         while (found := _next_repair(left, sent, str(error))) is not None:
             repair, sent = found
             left.remove(repair)
             _tell(error, repair.done)
             try:
-                response = await handler(request.override(messages=sent.messages, tools=[*sent.tools]))
+                response = await handler(
+                    request.override(
+                        messages=sent.messages, tools=[*sent.tools], model_settings=sent.settings
+                    )
+                )
             except Exception as another:
-                if not is_refused_request(another):
+                if not is_refused_request(another) and not _can_be_mended(another, sent.settings):
                     raise
                 error = another
                 continue
             self._without_tools |= names_of(request.tools) - names_of(sent.tools)
+            if repair.apply is _without_settings:
+                refused = settings_in(request.model_settings) - settings_in(sent.settings)
+                self._without_settings.setdefault(id(request.model), set()).update(refused)
             if repair.apply is _plain and [*map(without_reasoning, request.messages)] != request.messages:
                 # The next answer would have it again, and be refused again.
                 self._without_reasoning.add(id(request.model))
@@ -155,11 +182,23 @@ class RefusedRequests(AgentMiddleware[Any, Any, Any]):
         raise error
 
 
+def _can_be_mended(error: Exception, settings: Mapping[str, Any]) -> bool:
+    """True if a request was refused for something that may be left out or said otherwise."""
+    if refused_arguments(settings, str(error)):
+        # LangChain's client of Anthropic refuses some settings itself, with this error.
+        return is_refused_request(error) or isinstance(error, ValueError)
+    return is_refused_request(error) and NO_TOOLS.search(str(error)) is None
+
+
 def _next_repair(left: Sequence[_Repair], sent: _Sent, reason: str) -> tuple[_Repair, _Sent] | None:
     """Return the first repair that changes something, those first that the server's reason names."""
     for repair in sorted(left, key=lambda repair: repair.words.search(reason) is None):
         mended = repair.apply(sent, reason)
-        if len(mended.tools) != len(sent.tools) or mended.messages != sent.messages:
+        if (
+            len(mended.tools) != len(sent.tools)
+            or mended.messages != sent.messages
+            or mended.settings != sent.settings
+        ):
             return repair, mended
     return None
 
@@ -218,6 +257,15 @@ def _blocks(message: BaseMessage) -> list[Any]:
 
 def _is_media(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") in MEDIA_BLOCKS
+
+
+def _without_settings(sent: _Sent, reason: str) -> _Sent:
+    """Leave out the settings of the model that the server names, or all of them."""
+    if failing := refused_arguments(sent.settings, reason):
+        return sent._replace(settings=without_arguments(sent.settings, failing))
+    is_about_them = _SETTINGS_REFUSED.search(reason) is not None
+    names = settings_in(sent.settings) if is_about_them else ()
+    return sent._replace(settings=without_arguments(sent.settings, names))
 
 
 def _with_pairs(sent: _Sent, _: str) -> _Sent:
@@ -400,7 +448,14 @@ def _words(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE)
 
 
+_ANY_SETTING = re.compile("|".join(words.pattern for words in REFUSALS.values()), re.IGNORECASE)
+
 REPAIRS = (
+    _Repair(
+        _without_settings,
+        "It is asked without settings that its server does not take: effort, temperature or output length.",
+        _ANY_SETTING,
+    ),
     _Repair(
         _with_pairs,
         "Tool calls without a result, or results without a call, were put in order.",
