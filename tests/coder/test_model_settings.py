@@ -137,6 +137,45 @@ def test_the_chosen_effort_is_that_of_the_loaded_session(coder: Coder, project: 
     again.leave()
 
 
+def test_a_change_of_the_model_is_told_once_with_the_efforts_of_the_new_one(
+    coder: Coder, project: Path
+) -> None:
+    served = coder.served(config='[coder]\nmodels = ["openai:gpt-oss-20b"]\n')
+    session, _ = options_of(served, project)
+    change = {"sessionId": session, "configId": "model", "value": "openai:gpt-oss-20b"}
+    request = served.client.request("session/set_config_option", change)
+
+    served.client.send(request)
+    frames = served.client.read_until(lambda frame: frame.get("id") == request["id"])
+
+    updates = [each["params"]["update"] for each in frames if each.get("method") == "session/update"]
+    told = [each for each in updates if each["sessionUpdate"] == "config_option_update"]
+    assert [[*by_id(each["configOptions"])] for each in told] == [["mode", "model", "effort"]]
+    served.leave()
+
+
+def test_a_loaded_session_has_the_efforts_of_the_model_that_was_chosen_in_it(
+    coder: Coder, project: Path
+) -> None:
+    coder.model.plays("One.", "Two.")
+    config = '[coder]\nmodels = ["openai:gpt-oss-20b"]\n'
+    served = coder.served(config=config)
+    session, _ = options_of(served, project)
+    chosen(served, session, "model", "openai:gpt-oss-20b")
+    chosen(served, session, "effort", "high")
+    a_session(served, session, project).prompt("One")
+    served.leave()
+
+    again = coder.served(config=config, home=served.home)
+    answer = again.client.call("session/load", {"sessionId": session, "cwd": str(project), "mcpServers": []})
+    a_session(again, session, project).prompt("Two")
+
+    effort = by_id(answer["result"]["configOptions"])["effort"]
+    assert (effort["currentValue"], values(effort)) == ("high", ["default", "low", "medium", "high"])
+    assert [sent(each) for each in coder.model.asked] == [{"reasoning_effort": "high"}] * 2
+    again.leave()
+
+
 @pytest.mark.parametrize(
     ("reason", "left"),
     [

@@ -85,7 +85,8 @@ class CoderAgent(Agent):
         setup = self._setup if self._making is None else self._making.setup
         if setup is not None and setup.choice is not None:
             offered = None if self._making is None else self._making.offered
-            session.declare(options=_options(setup, session.options.get(MODEL), offered))
+            # Whoever called this tells the client.
+            session.settings.declare(options=_options(setup, session.options.get(MODEL), offered))
 
     async def opened(self, session: Session) -> None:
         if self._workflows is not None:

@@ -113,9 +113,8 @@ class StreamedReasoning:
         source, thought = more.pop(SOURCE, None), more.pop(REASONING, "")
         text = message.content
         if not self._block.is_over:
-            is_last = bool(message.tool_call_chunks) or "finish_reason" in (chunk.generation_info or {})
-            if thought or (text and self._source not in (None, THINK)):
-                is_last = True
+            # A server that has a field for it puts none into the text.
+            is_last = bool(thought or message.tool_call_chunks) or _is_end(chunk)
             said, text = self._block.feed(text)
             if is_last:
                 said, text = _added((said, text), self._block.close())
@@ -139,6 +138,10 @@ class StreamedReasoning:
         return ChatGenerationChunk(
             message=AIMessageChunk(content="", additional_kwargs={DETAILS: self._details}),
         )
+
+
+def _is_end(chunk: ChatGenerationChunk) -> bool:
+    return "finish_reason" in (chunk.generation_info or {})
 
 
 def _added(first: tuple[str, str], second: tuple[str, str]) -> tuple[str, str]:
