@@ -176,8 +176,8 @@ class AgentConnection:
     def _serve_waiting(self, request: Request) -> None:
         try:
             self.request_received(request)
-        except RpcError as error:
-            request.fail(error)
+        except Exception as error:
+            request.fail_with(error)
 
     def _without_secrets(self, answer: Any, lane: LaneKey) -> Any:
         """Redact an answer or an error; the answer to `initialize` holds only what the author wrote."""

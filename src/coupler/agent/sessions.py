@@ -43,7 +43,7 @@ from coupler.schema import v1
 from coupler.schema.unstable import ForkSessionRequest, ForkSessionResponse
 from coupler.schema.v1 import ListSessionsResponse
 from coupler.wire.messages import CANCELLED, INVALID_PARAMS, RpcError
-from coupler.wire.peer import Peer, Request, internal_error
+from coupler.wire.peer import Peer, Request
 
 if TYPE_CHECKING:
     from coupler.agent.archive import Archive
@@ -379,13 +379,14 @@ class SessionRequestHandler:
 
     def receive(self, request: Request, params: Any) -> None:
         """Answer a request, or let it wait until its session is open or gone."""
-        waiting = self._in_transition.get(getattr(params, "session_id", ""))
+        session_id = getattr(params, "session_id", "")
+        waiting = self._in_transition.get(session_id)
         if waiting is None or request.method == "session/cancel":
             self._calls[request.method](request, params)
             return
         entry = _Waiting(request, params)
         waiting.append(entry)
-        request.when_cancelled(lambda: _give_up(waiting, entry))
+        request.when_cancelled(lambda: self._give_up(session_id, entry))
 
     def cancel(self, session_id: str) -> None:
         """Cancel what runs in a session, and the prompts that wait for it."""
@@ -518,8 +519,8 @@ class SessionRequestHandler:
         try:
             await session.until_logged_in()
             self._admit(session, request, params)
-        except RpcError as error:
-            request.fail(error)
+        except Exception as error:
+            request.fail_with(error)
 
     def _cancel_with_answer(self, request: Request, params: v1.CancelNotification) -> None:
         """Obey a `session/cancel` that was sent as a request although it is a notification."""
@@ -548,17 +549,15 @@ class SessionRequestHandler:
                 return
             try:
                 self._calls[request.method](request, params)
-            except RpcError as error:
-                request.fail(error)
             except Exception as error:
-                log.exception("%s failed", request.method)
-                request.fail(internal_error(error))
+                request.fail_with(error)
 
-
-def _give_up(waiting: list[_Waiting], entry: _Waiting) -> None:
-    if entry in waiting:
-        waiting.remove(entry)
-        entry.request.fail(RpcError.because(CANCELLED, "the request was cancelled"))
+    def _give_up(self, session_id: str, entry: _Waiting) -> None:
+        """Answer a request that still waits; it may have moved from one list to the next since it came."""
+        waiting = self._in_transition.get(session_id, [])
+        if entry in waiting:
+            waiting.remove(entry)
+            entry.request.fail(RpcError.because(CANCELLED, "the request was cancelled"))
 
 
 def _place(request: Request, params: SetupRequest) -> SessionParams:

@@ -423,11 +423,8 @@ class Peer:
             if self._in_flight > MAX_REQUESTS_IN_FLIGHT or self._bytes_in_flight > self._most_bytes_in_flight:
                 self._refuse_if_busy(request)
             self._endpoint.request_received(request)
-        except RpcError as error:
-            request.fail(error)
         except Exception as error:
-            log.exception("%s failed", request.method)
-            request.fail(internal_error(error))
+            request.fail_with(error)
 
     def _refuse_if_busy(self, request: Request) -> None:
         """Refuse a request among too many; a long one that is alone is served."""
@@ -503,6 +500,14 @@ class Request:
             frame = messages.error_response(self.id, internal_error(fault))
         self._finish(frame)
 
+    def fail_with(self, error: Exception | SystemExit) -> None:
+        """Answer with what its handling has raised; what is no answer is logged as a fault of ours."""
+        if isinstance(error, RpcError):
+            self.fail(error)
+        else:
+            log.error("%s failed", self.method, exc_info=error)
+            self.fail(internal_error(error))
+
     def waive(self) -> None:
         """Count the request as answered: the answer was sent by other means."""
         self._answered = True
@@ -537,11 +542,8 @@ class Request:
             self.answer(await work)
         except asyncio.CancelledError:
             self.fail(RpcError.because(CANCELLED, "the request was cancelled"))
-        except RpcError as error:
-            self.fail(error)
         except (Exception, SystemExit) as error:
-            log.exception("%s failed", self.method)
-            self.fail(internal_error(error))
+            self.fail_with(error)
 
     def _finish_unstarted(self, work: Coroutine[Any, Any, Any]) -> None:
         # A task that is cancelled before its first step never enters its own code.

@@ -1,6 +1,8 @@
 """`session/close` and `session/delete`."""
 
-from agent.sessions.steps import REMEMBERS, conversation, listed, reopen
+import os
+
+from agent.sessions.steps import REMEMBERS, conversation, listed, reopen, setup
 from agent.steps import begin, error_of, still_serves
 from raw_client import is_answer_to
 
@@ -11,6 +13,25 @@ async def agent(turn):
     await turn.say("started")
     if turn.text == "wait":
         await asyncio.Event().wait()
+"""
+
+GATED = """
+import asyncio
+from pathlib import Path
+from coupler import Agent
+
+class Gated(Agent):
+    async def opened(self, session):
+        await self.pass_gate(session, "opened")
+
+    async def closed(self, session):
+        await self.pass_gate(session, "closed")
+
+    async def prompt(self, turn): ...
+
+    async def pass_gate(self, session, name):
+        if Path(session.cwd, "is gated").exists():
+            await asyncio.to_thread(Path(session.cwd, name).read_text)
 """
 
 
@@ -98,3 +119,30 @@ def test_a_session_that_another_process_has_open_is_not_deleted(start, tmp_path)
 
     assert error_of(answer) == (-32600, "session_held")
     assert session in [each["sessionId"] for each in listed(first)]
+
+
+def test_a_request_that_is_cancelled_while_it_waits_for_the_second_of_two_others_holds_up_nothing(
+    converse, tmp_path
+):
+    """A close and a resume come first, each held at a gate; the load is cancelled between them."""
+    os.mkfifo(tmp_path / "closed")
+    os.mkfifo(tmp_path / "opened")
+    client, _ = converse(GATED)
+    session = client.new_session(str(tmp_path))
+    client.prompt(session)
+    (tmp_path / "is gated").touch()
+    close = client.request("session/close", {"sessionId": session})
+    resume = client.request("session/resume", setup(session, tmp_path))
+    load = client.request("session/load", setup(session, tmp_path))
+    prompt = client.prompt_request(session, "")
+    client.send(close, resume, load, prompt)
+    (tmp_path / "closed").write_text("go")
+    client.answer_to(close)
+
+    client.send({"method": "$/cancel_request", "params": {"requestId": load["id"]}})
+    cancelled = client.answer_to(load)
+    (tmp_path / "opened").write_text("go")
+
+    assert error_of(cancelled) == (-32800, "cancelled")
+    assert "result" in client.answer_to(resume)
+    assert client.answer_to(prompt)["result"] == {"stopReason": "end_turn"}
