@@ -18,7 +18,7 @@ class Attacked(Agent):
         match order:
             case "ask":
                 async with turn.tool("ask", kind="execute") as call:
-                    await call.ask()
+                    await call.permitted()
             case "read":
                 await turn.files.read("some.txt")
             case "wait":
