@@ -529,9 +529,10 @@ class Attacker:
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
             try:
-                self._received(json.loads(line, parse_int=str) if b"999999999999" in line else _DECODE(line))
+                frame = _decoded(line)
             except (ValueError, RecursionError):
                 raise BrokenError(f"no JSON was written: {line[:300]!r}") from None
+            self._received(frame)
 
     def _received(self, frame: Any) -> None:
         if not isinstance(frame, dict) or frame.get("jsonrpc") != "2.0":
@@ -554,6 +555,22 @@ class Attacker:
             self._answers[id] = frame
         elif id.startswith("tracked-") and self._pending.pop(id, None) is None:
             raise BrokenError(f"answered twice, or never asked: {str(frame)[:300]}")
+
+
+def _decoded(line: bytes) -> Any:
+    """What a line of JSON says.
+
+    An id is answered as it was written: it may be a number that is too long for `_DECODE`, or have half of a
+    surrogate pair, which JSON's grammar allows and `_DECODE` does not.
+    """
+    try:
+        return _DECODE(line)
+    except ValueError:
+        return json.loads(line, parse_int=str, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _refusal(id: Any) -> bytes:
