@@ -9,7 +9,7 @@ import shutil
 import sys
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from coupler.langchain.editor_tools import search_program, searching
@@ -330,3 +330,41 @@ def test_no_glob_is_an_error_but_one_that_stands_for_too_much(pattern):
         assert "200 patterns" in str(error)
     else:
         assert isinstance(made, re.Pattern)
+
+
+NAMES = st.text("aab*?", min_size=1, max_size=6).filter(lambda name: "**" not in name)
+
+
+@given(st.lists(st.just("**") | NAMES, max_size=5), NAMES, st.text("aab/", max_size=12))
+@example(["*a*b", "**", "a", "**"], "*a*b", "aabb/b/a/a/aab")
+def test_a_glob_matches_what_its_wildcards_stand_for_by_themselves(directories, name, path):
+    meanings = {"*": "[^/]*", "?": "[^/]"}
+    plain = [
+        "(?:.*/)?"
+        if each == "**"
+        else "".join(meanings.get(character, character) for character in each) + "/"
+        for each in [*directories, name]
+    ]
+
+    glob = search_program.compiled("/".join([*directories, name]))
+    assert bool(glob.fullmatch(path)) == bool(re.fullmatch("".join(plain), f"{path}/"))
+
+
+@pytest.mark.parametrize("glob", ["*a" * 50 + "b", "**/a" * 50 + "/**/b", "{*a,a*}" * 7 + "*a" * 30 + "b"])
+def test_a_glob_with_very_many_wildcards_is_matched_at_once(glob):
+    """Tried in every way, each of them would take longer than anybody waits."""
+    expression = search_program.compiled(glob)
+
+    for path in ("a" * 250, "a/" * 250 + "a"):
+        assert expression.fullmatch(path) is None
+    assert expression.fullmatch("a/" * 250 + "b" if "/" in glob else "a" * 250 + "b")
+
+
+@needs_ripgrep
+def test_such_a_glob_does_not_stop_the_reading_of_what_ripgrep_finds(tmp_path):
+    make(tmp_path, {"a" * 250: "x\n", "a" * 249 + "b": "x\n"})
+
+    ours, theirs = both(SearchRequest(str(tmp_path), "*a" * 50 + "b", "x", 5))
+
+    assert [hit.path for hit in theirs.hits] == [str(tmp_path / ("a" * 249 + "b"))]
+    assert theirs.hits == ours.hits

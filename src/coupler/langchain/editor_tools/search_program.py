@@ -390,8 +390,31 @@ def expanded(pattern: str) -> list[str]:
 
 
 def regex(pattern: str) -> str:
-    """One pattern without braces as the text of a regular expression."""
-    return "".join(_translated(part) for part in _PARTS.finditer(pattern))
+    """One pattern without braces as the text of a regular expression that never backtracks far.
+
+    What stands between two `*` of a name, or between two `**/`, is matched where it fits first and nowhere
+    else, because the second of them can stand for whatever is left. So many of them take no longer than one.
+    """
+    done: list[str] = []
+    names: list[str] = []  # what follows the last `**/`
+    name: list[str] = []  # what follows the last `*` in a name
+    has_deep = has_any = False
+    for part in _PARTS.finditer(pattern):
+        kind = part.lastgroup
+        if kind == "any":
+            names += ["(?>[^/]*?", *name, ")"] if has_any else name
+            name, has_any = [], True
+            continue
+        if kind == "deep" or (part["escaped"] or part["plain"]) == "/":
+            names += ["[^/]*", *name] if has_any else name
+            name, has_any = [], False
+        if kind == "deep":
+            done += ["(?>(?:[^/]*+/)*?", *names, ")"] if has_deep else names
+            names, has_deep = [], True
+        else:
+            name.append(_translated(part))
+    names += ["[^/]*", *name] if has_any else name
+    return "".join([*done, "(?:.*/)?" if has_deep else "", *names])
 
 
 def _choices(pattern: str) -> Iterator[str]:
@@ -405,12 +428,8 @@ def _choices(pattern: str) -> Iterator[str]:
 
 def _translated(part: re.Match[str]) -> str:
     match part.lastgroup:
-        case "deep":
-            return "(?:.*/)?"
         case "rest":
             return ".*"
-        case "any":
-            return "[^/]*"
         case "one":
             return "[^/]"
         case "set":
