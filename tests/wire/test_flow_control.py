@@ -172,6 +172,27 @@ class TestUnreadAnswers:
 
         run(test())
 
+    @pytest.mark.parametrize("is_read_first", [True, False])
+    def test_who_stops_reading_for_a_reason_of_its_own_and_the_peer_do_not_end_each_other_s_pause(
+        self, is_read_first: bool
+    ) -> None:
+        async def test() -> None:
+            peer, tape = peer_on_tape()
+            tape.room = 0
+            tape.receiver.data_received(request_line(1) * 1000)
+            peer.pause_reading()
+            ends = [tape.make_room, peer.resume_reading]
+            for end in ends if is_read_first else reversed(ends):
+                await ticks()
+                assert tape.is_paused
+                end()
+            await until(lambda: not tape.is_paused)
+            tape.receiver.data_received(request_line("last"))
+            await peer.drain()
+            assert len(tape.messages) == 1001
+
+        run(test())
+
     def test_two_that_flood_each_other_do_not_wait_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(peer_module, "UNREAD_TIMEOUT", 0.1)
 

@@ -277,10 +277,11 @@ class TestFaults:
                 + request_line(4)
             )
             await ticks()
-            refusal, crash_report, answer = tape.messages
+            refusal, crash_report, stopped, answer = tape.messages
             assert refusal["error"] == {"code": -5, "message": "not today", "data": {"reason": "mood"}}
             assert error_of(crash_report) == (-32603, "internal_error")
             assert crash_report["error"]["message"] == "KeyError: 'lost'"
+            assert error_of(stopped) == (-32800, "cancelled")
             assert answer == {"jsonrpc": "2.0", "id": 4, "result": {}}
 
         run(test())
@@ -327,6 +328,20 @@ class TestFaults:
             await peer.drain()
             (answer,) = tape.messages
             assert (answer["error"]["code"], answer["error"]["message"]) == (code, message)
+
+        run(test())
+
+    def test_two_requests_with_one_id_are_both_waited_for(self) -> None:
+        async def test() -> None:
+            waiting: list[Request] = []
+            peer, tape = peer_on_tape(Listener(m=waiting.append))
+            tape.receiver.data_received(request_line(1, "m") * 2)
+            answered = asyncio.ensure_future(peer.all_answered())
+            waiting[1].answer(None)
+            await ticks()
+            assert not answered.done()
+            waiting[0].answer(None)
+            await answered
 
         run(test())
 

@@ -214,7 +214,7 @@ class Peer:
 
     async def all_answered(self) -> None:
         """Wait until every request that was read has its answer."""
-        while self._incoming:
+        while self._in_flight:
             await self._wait_among(self._await_answered)
 
     async def drain(self) -> None:
@@ -297,7 +297,7 @@ class Peer:
         self._bytes_in_flight -= request.size
         if self._incoming.get(request.key) is request:
             del self._incoming[request.key]
-        if not self._incoming:
+        if not self._in_flight:
             _wake(self._await_answered)
 
     def _schedule_flush(self) -> None:
@@ -423,7 +423,7 @@ class Peer:
             if self._in_flight > MAX_REQUESTS_IN_FLIGHT or self._bytes_in_flight > self._most_bytes_in_flight:
                 self._refuse_if_busy(request)
             self._endpoint.request_received(request)
-        except Exception as error:
+        except _FAULTS as error:
             request.fail_with(error)
 
     def _refuse_if_busy(self, request: Request) -> None:
@@ -500,10 +500,12 @@ class Request:
             frame = messages.error_response(self.id, internal_error(fault))
         self._finish(frame)
 
-    def fail_with(self, error: Exception | SystemExit) -> None:
+    def fail_with(self, error: Exception | asyncio.CancelledError | SystemExit) -> None:
         """Answer with what its handling has raised; what is no answer is logged as a fault of ours."""
         if isinstance(error, RpcError):
             self.fail(error)
+        elif isinstance(error, asyncio.CancelledError):
+            self.fail(RpcError.because(CANCELLED, "the request was cancelled"))
         else:
             log.error("%s failed", self.method, exc_info=error)
             self.fail(internal_error(error))
@@ -540,16 +542,14 @@ class Request:
     async def _answer_with(self, work: Coroutine[Any, Any, Any]) -> None:
         try:
             self.answer(await work)
-        except asyncio.CancelledError:
-            self.fail(RpcError.because(CANCELLED, "the request was cancelled"))
-        except (Exception, SystemExit) as error:
+        except (*_FAULTS, SystemExit) as error:
             self.fail_with(error)
 
     def _finish_unstarted(self, work: Coroutine[Any, Any, Any]) -> None:
         # A task that is cancelled before its first step never enters its own code.
         if not self._answered:
             work.close()
-            self.fail(RpcError.because(CANCELLED, "the request was cancelled"))
+            self.fail_with(asyncio.CancelledError())
 
     def _finish(self, frame: bytes) -> None:
         if self._answered:
