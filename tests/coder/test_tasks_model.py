@@ -76,12 +76,14 @@ def test_without_a_model_a_prompt_says_how_to_set_one_up_and_workflows_work(
         told = editor.prompt("Mend the bug")
         ran = editor.prompt("/greet")
 
-        assert "COUPLER_MODEL" in told.text
-        assert "coupler.toml" in told.text
-        assert "coupler login" in told.text
+        assert told.error["code"] == -32000
+        explanation = told.error["data"]["explanation"]
+        assert "COUPLER_MODEL" in explanation
+        assert "coupler.toml" in explanation
+        assert "coupler login" in explanation
         assert ran.last_message == "Greeted."
         assert tree(project) == {"greeting.txt": "Hello\n"}
-        assert editor.prompt("Mend the bug").text
+        assert editor.prompt("Mend the bug").error["code"] == -32000
         served.leave()
 
 
@@ -95,7 +97,7 @@ def test_a_cloned_repository_names_no_model_before_it_is_trusted(
     served = Served(tmp_path / "home", None)
     with served.client:
         told = served.opened(project).prompt("Hello")
-        assert "COUPLER_MODEL" in told.text
+        assert "COUPLER_MODEL" in told.error["data"]["explanation"]
         assert coder.model.asked == []
 
         env = {**os.environ, "COUPLER_HOME": str(served.home)}
