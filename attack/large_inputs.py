@@ -7,6 +7,7 @@ several times as long as it may.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import multiprocessing
 import os
@@ -14,7 +15,6 @@ import random
 import resource
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
@@ -31,11 +31,11 @@ SIZE = 10 * MEGABYTE - 2000
 """Bytes: a frame may have 10 MiB."""
 SHORT_SIZE = 30_000
 SECONDS = 10.0
-"""What most readers may take for such an input, the start of a command included."""
+"""Processor time that most readers may take for such an input, the start of a command included."""
 SEARCH_SECONDS = 30.0
 """The same of a search, which ends itself after some time."""
 PATIENCE = 3.0
-"""Times as long is waited before a reader counts as hanging."""
+"""Times as long is waited, by the clock, before a reader counts as hanging."""
 MOST_MEGABYTES = 1500
 """Memory of a reader."""
 
@@ -61,9 +61,7 @@ def attack_by_size(effort: Effort, outcome: Outcome) -> None:
         if effort.is_over:
             break
         place = effort.directory(f"large-{number}")
-        began = time.monotonic()
-        problem = _in_process(case, place, size)
-        seconds = time.monotonic() - began
+        problem, seconds = _in_process(case, place, size)
         outcome.tries += 1
         outcome.worst("slowest", seconds, f"s ({case.name})")
         if problem is None and seconds > case.seconds:
@@ -74,8 +72,8 @@ def attack_by_size(effort: Effort, outcome: Outcome) -> None:
             )
 
 
-def _in_process(case: Case, place: Path, size: int) -> str | None:
-    """Let a process of its own read the input; what was wrong."""
+def _in_process(case: Case, place: Path, size: int) -> tuple[str | None, float]:
+    """Let a process of its own read the input; what was wrong, and the seconds that processors took."""
     context = multiprocessing.get_context("fork")
     told, tell = context.Pipe(duplex=False)
     process = context.Process(target=_read, args=(case, place, size, tell))
@@ -85,11 +83,12 @@ def _in_process(case: Case, place: Path, size: int) -> str | None:
     if process.is_alive():
         _end(process.pid or 0)
         process.join()
-        return f"hangs: not done in {case.seconds * PATIENCE:.0f} s"
+        return f"hangs: not done in {case.seconds * PATIENCE:.0f} s", case.seconds * PATIENCE
     try:
-        return str(told.recv()) or None
+        problem, seconds = told.recv()
     except EOFError:
-        return f"the process has died, exit code {process.exitcode}"
+        return f"the process has died, exit code {process.exitcode}", 0.0
+    return problem or None, seconds
 
 
 def _read(case: Case, place: Path, size: int, tell: Connection) -> None:
@@ -99,13 +98,11 @@ def _read(case: Case, place: Path, size: int, tell: Connection) -> None:
         case.read(place, size)
     except Exception as error:
         problem = "".join(traceback.format_exception(error))[-600:]
-    most = (
-        max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-        / 1024
-    )
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    most = max(usage.ru_maxrss for usage in used) / 1024
     if not problem and most > MOST_MEGABYTES:
         problem = f"took {most:.0f} MB of memory"
-    tell.send(problem)
+    tell.send((problem, sum(usage.ru_utime + usage.ru_stime for usage in used)))
 
 
 def _end(pid: int) -> None:
@@ -120,7 +117,11 @@ def _cases() -> Iterator[Case]:
     yield from (Case(f"coupler.toml: {name}", _settings(make)) for name, make in TOMLS.items())
     yield from (Case(f"a recording: {name}", _recording(make)) for name, make in RECORDINGS.items())
     yield from (Case(f"an update, exec: {name}", _update(make)) for name, make in UPDATES.items())
-    yield from (Case(f"a vendor's stream: {name}", _stream(make)) for name, make in STREAMS.items())
+    yield from (
+        Case(f"a stream of {vendor}: {name}", _stream(vendor, make))
+        for vendor in VENDORS
+        for name, make in STREAMS.items()
+    )
     yield from (Case(f"Markdown: {name}", _markdown(make)) for name, make in TEXTS.items())
     yield from (Case(f"a pattern: {name}", _pattern(pattern)) for name, pattern in PATTERNS.items())
     yield from (Case(f"a glob: {name}", _glob(pattern), SEARCH_SECONDS) for name, pattern in GLOBS.items())
@@ -362,30 +363,33 @@ STREAMS: dict[str, Callable[[int], str]] = {
     "lists in lists": lambda size: "[" * size,
     "no JSON": lambda size: _filled("x\n", size),
     "empty objects": lambda size: _filled("{}\n", size),
+    "broken objects": lambda size: _filled("{x\n", size),
     "unknown types": lambda size: _filled('{"type":"x"}\n', size),
     "one text": lambda size: json.dumps({"type": "result", "result": "x" * size}),
 }
 
 
-def _stream(make: Callable[[int], str]) -> Read:
-    """As each vendor's program would write it."""
+VENDORS = ("claude", "codex", "copilot", "gemini", "opencode")
+
+
+def _stream(vendor: str, make: Callable[[int], str]) -> Read:
+    """As the vendor's program would write it."""
 
     def read(place: Path, size: int) -> None:
-        from coupler.providers import claude, codex, copilot, gemini, opencode
         from coupler.providers.command_line import CommandLineAgent
 
         lines = make(size).encode().splitlines()
-        for module in (claude, codex, copilot, gemini, opencode):
-            for kind in vars(module).values():
-                if (
-                    isinstance(kind, type)
-                    and issubclass(kind, CommandLineAgent)
-                    and kind.__module__ == module.__name__
-                ):
-                    parser = kind.parser(object.__new__(kind))
-                    for line in lines:
-                        parser.read(line)
-                    parser.end()
+        module = importlib.import_module(f"coupler.providers.{vendor}")
+        for kind in vars(module).values():
+            if (
+                isinstance(kind, type)
+                and issubclass(kind, CommandLineAgent)
+                and kind.__module__ == module.__name__
+            ):
+                parser = kind.parser(object.__new__(kind))
+                for line in lines:
+                    parser.read(line)
+                parser.end()
 
     return read
 
@@ -396,18 +400,18 @@ def _markdown(make: Callable[[int], str]) -> Read:
     def read(place: Path, size: int) -> None:
         from rich.console import Console
 
-        from coupler.cli.chat.rendering import StreamedMarkdown, render_markdown
+        from coupler.cli.chat.rendering import StreamedMarkdown, render_part
 
         text = make(size)
         console = Console(file=(place / "out").open("w"), width=80)
         stream = StreamedMarkdown()
         for at in range(0, len(text), 100_000):
             stream.add(text[at : at + 100_000])
-            for block in stream.take_whole():
-                console.print(render_markdown(block))
+            for part in stream.take_whole():
+                console.print(render_part(part))
             stream.end(20)
-        for block in stream.take_all():
-            console.print(render_markdown(block))
+        for part in stream.take_all():
+            console.print(render_part(part))
 
     return read
 

@@ -111,6 +111,8 @@ class LooseObject:
 
 def parse_object(line: bytes) -> LooseObject | None:
     """Parse a line as a JSON object, in any encoding; None if it is none."""
+    if not line.lstrip().startswith(b"{"):  # most that is no object costs no parser and no exception
+        return None
     value = _parsed(line)
     return LooseObject(value) if isinstance(value, dict) else None
 

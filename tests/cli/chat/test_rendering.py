@@ -9,6 +9,7 @@ from hypothesis import strategies as some
 from coupler.cli.chat.plain import plain_full_text, plain_text
 from coupler.cli.chat.rendering import (
     AgentMarkdown,
+    AgentText,
     ContentNote,
     Listing,
     ListingItem,
@@ -188,6 +189,17 @@ def test_lines_end_with_their_text():
     assert not [line for line in out.getvalue().split("\n") if line != line.rstrip()]
 
 
+def test_of_very_many_plain_lines_at_once_the_first_are_shown_and_the_others_counted():
+    shown = look(render_part(AgentText("*x*\n" * 5000)))
+    assert shown[:1999] == ["*x*"] * 1999
+    assert shown[2000:] == ["… 3,000 more lines: too many at once to show"]
+
+
+def test_a_plain_line_without_an_end_is_shown_in_parts():
+    shown = look(render_part(AgentText("x" * 5_000_000)), width=100)
+    assert shown[:10] == ["x" * 100] * 10
+
+
 def test_wide_characters_are_wrapped_by_the_columns_they_take():
     assert look(render_part(AgentMarkdown("日本語のテキスト")), width=10) == ["日本語のテ", "キスト"]
 
@@ -254,7 +266,7 @@ def parts_of(text):
     yield ToolCallPart(1, called)
     yield PermissionPart(called, (PermissionOption(text, text, text),), is_whole=True)
     yield PlanPart((PlanEntry(text, "low", text),))
-    for kind in (UserText, AgentMarkdown, ContentNote, Remark):
+    for kind in (UserText, AgentMarkdown, AgentText, ContentNote, Remark):
         yield kind(clean(text))
     yield Listing(clean(text), (ListingItem(clean(text), clean(text)),), clean(text))
 
@@ -288,6 +300,7 @@ def test_what_markdown_spells_with_entities_is_not_obeyed_either():
     [
         (UserText("hi"), "> hi"),
         (AgentMarkdown("*hi*\n\n"), "*hi*"),
+        (AgentText("*hi*\n\n"), "*hi*\n"),
         (ThoughtPart(1, "hm"), "[thought #1]"),
         (ToolCallPart(2, EDIT), "[completed] Edit app.py (edit) #2"),
         (PlanPart((PlanEntry("a", "low", "completed"), PlanEntry("b", "low", "pending"))), "[x] a\n[ ] b"),

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as some
 
-from coupler.cli.chat.rendering import SMALL, StreamedMarkdown
+from coupler.cli.chat.rendering import LONGEST_MARKDOWN, SMALL, AgentMarkdown, AgentText, StreamedMarkdown
 from coupler.runtime.terminal_text import clean
 from tables import table
 
@@ -25,7 +25,11 @@ def in_pieces(text, size):
     for begin in range(0, len(text), size):
         opened.add(text[begin : begin + size])
         given_out += opened.take_whole()
-    return given_out + opened.take_all()
+    return [*map(text_of, given_out + opened.take_all())]
+
+
+def text_of(part):
+    return part.text
 
 
 @table("size", [1, 2, 7, 1000])
@@ -46,7 +50,7 @@ def test_a_block_is_held_until_another_one_begins():
     assert opened.end(100) == "```\nfirst line\n\nnot yet the end\n"
 
     opened.add("```\nafter\n")
-    assert opened.take_whole() == ["```\nfirst line\n\nnot yet the end\n```\n"]
+    assert [*map(text_of, opened.take_whole())] == ["```\nfirst line\n\nnot yet the end\n```\n"]
     assert opened.end(100) == "after\n"
 
 
@@ -56,7 +60,7 @@ def test_a_line_that_is_not_whole_decides_nothing():
     assert opened.take_whole() == []
 
     opened.add("still one*\n")
-    assert opened.take_all() == ["- one\n*still one*\n"]
+    assert [*map(text_of, opened.take_all())] == ["- one\n*still one*\n"]
 
 
 def test_an_escape_sequence_that_comes_in_pieces_is_removed():
@@ -84,3 +88,26 @@ def test_of_long_text_the_end_is_shown():
     opened = StreamedMarkdown()
     opened.add("a" * 100 + "b" * 10)
     assert opened.end(10) == "b" * 10
+
+
+@table("size", [1000, 100_000, 1_000_000])
+def test_of_a_very_long_message_the_beginning_is_markdown_and_the_rest_plain_lines(size):
+    text = "| a | b |\n|---|---|\n" + "| 1 | 2 |\n" * 50_000
+    opened, parts = StreamedMarkdown(), []
+    for begin in range(0, len(text), size):
+        opened.add(text[begin : begin + size])
+        parts += opened.take_whole()
+    parts += opened.take_all()
+
+    assert "".join(map(text_of, parts)) == text
+    rendered = [part.text for part in parts if isinstance(part, AgentMarkdown)]
+    assert 0 < len("".join(rendered)) <= LONGEST_MARKDOWN
+    assert all(isinstance(part, AgentText) for part in parts[len(rendered) :])
+
+
+def test_the_next_message_is_markdown_again():
+    opened = StreamedMarkdown()
+    opened.add("x\n" * LONGEST_MARKDOWN)
+    opened.take_all()
+    opened.add("*short*")
+    assert opened.take_all() == [AgentMarkdown("*short*")]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from coupler.cli.chat.dialogs import UserLeft
 from coupler.cli.chat.rendering import (
     AgentMarkdown,
+    AgentText,
     ContentNote,
     Listing,
     NumberedPart,
@@ -172,8 +173,8 @@ def plain_text(part: Part) -> str:
     match part:
         case UserText(text):
             return f"> {text}"
-        case AgentMarkdown(text):
-            return text.strip("\n")
+        case AgentMarkdown(text) | AgentText(text):
+            return text.strip("\n") if isinstance(part, AgentMarkdown) else text.removesuffix("\n")
         case ThoughtPart(number):
             return f"[thought #{number}]"
         case ToolCallPart(number, call):

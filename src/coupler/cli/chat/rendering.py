@@ -62,8 +62,11 @@ if TYPE_CHECKING:
     from coupler.cli.output import Console
 
 
-MOST_IN_TAIL = 16_384
-"""Characters of unfinished text that the tail shows, at most."""
+MOST_IN_TAIL = 8_192
+"""Characters of unfinished text that the tail shows, at most: it is drawn several times a second."""
+
+LONGEST_MARKDOWN = 65_536
+"""Characters of a message that are rendered as Markdown; a table costs up to 30 µs for each of them."""
 
 SMALL = 8_192
 """Characters up to which the open text is parsed again for each new line."""
@@ -88,6 +91,9 @@ THOUGHT_PREVIEW = 2
 
 MOST_LINES = 2_000
 """Lines of one output that are shown, at most."""
+
+LONGEST_LINE = 1_024
+"""Characters of a line of a very long message; rich takes quadratic time to wrap one."""
 
 MOST_PLACES = 3
 """Places of a call that are named behind it."""
@@ -125,6 +131,12 @@ class UserText(Struct, frozen=True):
 
 class AgentMarkdown(Struct, frozen=True):
     """A whole block of the agent's Markdown: a paragraph, a list, a table."""
+
+    text: str
+
+
+class AgentText(Struct, frozen=True):
+    """Whole lines of a message of the agent that is too long to be rendered as Markdown."""
 
     text: str
 
@@ -187,10 +199,12 @@ class Listing(Struct, frozen=True):
     hint: str = ""
 
 
+MessagePart: TypeAlias = AgentMarkdown | AgentText
 NumberedPart: TypeAlias = ThoughtPart | ToolCallPart
 Part: TypeAlias = (
     UserText
     | AgentMarkdown
+    | AgentText
     | ThoughtPart
     | ToolCallPart
     | PlanPart
@@ -413,8 +427,8 @@ class Transcript:
         self._answered(self._answer.take_all())
         self._answer_id = None
 
-    def _answered(self, blocks: list[str]) -> None:
-        self._done.extend(AgentMarkdown(block) for block in blocks if block.strip())
+    def _answered(self, parts: list[MessagePart]) -> None:
+        self._done.extend(part for part in parts if isinstance(part, AgentText) or part.text.strip())
 
     def _close_thought(self) -> None:
         text = clean("".join(self._thought)).strip()
@@ -432,7 +446,10 @@ class Transcript:
 
 def _content_part(block: object) -> Part:
     passage = passage_of_block(block)
-    return AgentMarkdown(passage.text) if passage.text else ContentNote(passage.note)
+    if not passage.text:
+        return ContentNote(passage.note)
+    is_long = len(passage.text) > LONGEST_MARKDOWN
+    return AgentText(passage.text) if is_long else AgentMarkdown(passage.text)
 
 
 def _denial_remark(decision: Decision) -> Remark:
@@ -443,7 +460,8 @@ class StreamedMarkdown:
     """The text of one message while it is written: blocks that cannot change any more are given out.
 
     A block is whole when another one has begun after it. Only whole lines are looked at, because the rest of
-    a line may still make it a part of what stands before.
+    a line may still make it a part of what stands before. What is beyond `LONGEST_MARKDOWN` is given out as
+    plain lines.
     """
 
     def __init__(self) -> None:
@@ -451,6 +469,8 @@ class StreamedMarkdown:
         self._length = 0
         self._due = 0
         self._has_line = False
+        self._room = LONGEST_MARKDOWN
+        """Characters that may still be given out as Markdown."""
 
     def add(self, piece: str) -> None:
         """Adds a piece of the message."""
@@ -462,25 +482,38 @@ class StreamedMarkdown:
         """The text that is still open, clean; of long text the last so many characters."""
         return clean(self._joined()[-most:])
 
-    def take_whole(self) -> list[str]:
-        """The blocks that are whole by now, clean; they are not given again."""
+    def take_whole(self) -> list[MessagePart]:
+        """The parts that are whole by now, clean; they are not given again."""
         if not self._has_line or self._length < self._due:
             return []
         self._has_line = False
         text = self._joined()
         # A sequence for the terminal ends with its line at the latest, so whole lines can be cleaned.
         end = text.rfind("\n") + 1
-        blocks = _blocks(clean(text[:end]))
-        self._keep("".join(blocks[-1:]) + text[end:])
+        parts = self._split(text[:end])
+        open_block = parts.pop().text if self._room and parts else ""
+        self._keep(open_block + text[end:])
         self._due = 0 if self._length < SMALL else int(self._length * GROWTH)
-        return blocks[:-1]
+        self._room = max(self._room - sum(len(part.text) for part in parts), 0)
+        return parts
 
-    def take_all(self) -> list[str]:
-        """All blocks that are left once the message is over, clean."""
-        blocks = _blocks(clean(self._joined()))
+    def take_all(self) -> list[MessagePart]:
+        """All parts that are left once the message is over, clean."""
+        parts = self._split(self._joined())
         self._keep("")
         self._due = 0
-        return blocks
+        self._room = LONGEST_MARKDOWN
+        return parts
+
+    def _split(self, text: str) -> list[MessagePart]:
+        """Splits a text into its blocks, and lines for which there is no room as Markdown."""
+        within = text
+        if len(text) > self._room:
+            within = text[: text.rfind("\n", 0, self._room) + 1]
+            self._room = 0
+        parts: list[MessagePart] = [AgentMarkdown(block) for block in _blocks(clean(within))]
+        rest = clean(text[len(within) :])
+        return [*parts, AgentText(rest)] if rest else parts
 
     def _joined(self) -> str:
         if len(self._pieces) > 1:
@@ -523,7 +556,7 @@ def render_parts(parts: Sequence[Part], after: Part | None, cwd: str = "") -> Re
 
 def _is_close(before: Part, after: Part) -> bool:
     """True if two parts stand close together: short calls and remarks in a row."""
-    kinds = (ToolCallPart, Remark)
+    kinds = (AgentText, ToolCallPart, Remark)
     return isinstance(before, kinds) and type(before) is type(after)
 
 
@@ -534,6 +567,8 @@ def render_part(part: Part, cwd: str = "") -> RenderableType:
             return Text.assemble(("> ", "bold cyan"), (text, "bold"))
         case AgentMarkdown(text):
             return render_markdown(text)
+        case AgentText(text):
+            return _cut(_short_lines(text), MOST_LINES, "too many at once to show")
         case ThoughtPart() | ToolCallPart():
             return render_collapsed(part, cwd)
         case PlanPart(entries):
@@ -679,6 +714,15 @@ def _cut(lines: Sequence[str], most: int, command: str = "", style: str | None =
         more = count(len(lines) - most, "more line")
         text.append(f"\n… {more}{f': {command}' if command else ''}", "dim")
     return text
+
+
+def _short_lines(text: str) -> list[str]:
+    """Splits a text into lines, and those that are too long for rich into several."""
+    return [
+        line[start : start + LONGEST_LINE]
+        for line in text.splitlines()
+        for start in range(0, len(line) or 1, LONGEST_LINE)
+    ]
 
 
 def _output(call: ToolCall, cwd: str) -> Iterator[TranscriptPassage]:
