@@ -27,6 +27,8 @@ ANSWER_MS = 100.0
 """How long the slowest answer beside a flood may take."""
 ANSWER_MS_IN_TESTS = 1000.0
 """The same on a machine that is busy with other tests."""
+SAME_PIPE_MS = 1000.0
+"""The same where the answer comes out of an agent behind the requests that fill its pipe: each is judged."""
 MOST_MEGABYTES = 250.0
 """Of one process and all that it has started, less what they have before the flood."""
 SECONDS = 15.0
@@ -47,6 +49,7 @@ class Flood:
     written: Callable[[str, int], dict[str, object]] | None = None
     prompts: tuple[str, ...] = ()
     reads: bool = True
+    answer_ms: float = ANSWER_MS
 
 
 def _request(session: str, number: int) -> dict[str, object]:
@@ -84,7 +87,7 @@ FLOODS = (
     Flood("the relay: an endless agent that nobody reads", RELAY, prompts=("chunks",), reads=False),
     Flood("the relay: letters", RELAY, prompts=("letters",)),
     Flood("the relay: tool calls", RELAY, prompts=("calls",)),
-    Flood("the relay: requests of the agent", RELAY, prompts=("requests",)),
+    Flood("the relay: requests of the agent", RELAY, prompts=("requests",), answer_ms=SAME_PIPE_MS),
     Flood("the relay: stderr of the agent", RELAY, prompts=("stderr",)),
 )
 
@@ -94,7 +97,6 @@ EXEC_FORMATS = ("text", "quiet", "json", "ndjson")
 def attack_by_floods(effort: Effort, outcome: Outcome) -> None:
     """Make each flood once, and drive an endless agent by `coupler exec` in each format."""
     seconds = SHORT_SECONDS if effort.is_short else SECONDS
-    limit = ANSWER_MS_IN_TESTS if effort.is_short else ANSWER_MS
     chosen: list[Flood | str] = [*FLOODS, *EXEC_FORMATS]
     if effort.most < len(chosen):
         chosen = effort.chance("floods").sample(chosen, effort.most)
@@ -105,7 +107,7 @@ def attack_by_floods(effort: Effort, outcome: Outcome) -> None:
             continue
         place = effort.directory(f"floods-{number}")
         try:
-            _make(flood, place, seconds, limit, effort, outcome)
+            _make(flood, place, seconds, effort, outcome)
         except BrokenError as broken:
             outcome.fail(f"{flood.name}: {broken}", _reproduction(effort))
 
@@ -114,7 +116,8 @@ def _reproduction(effort: Effort) -> str:
     return f"python attack --only floods --seed {effort.seed}"
 
 
-def _make(flood: Flood, place: Path, seconds: float, limit: float, effort: Effort, outcome: Outcome) -> None:
+def _make(flood: Flood, place: Path, seconds: float, effort: Effort, outcome: Outcome) -> None:
+    limit = ANSWER_MS_IN_TESTS if effort.is_short else flood.answer_ms
     env = {"COUPLER_HOME": str(place / "home"), "COUPLER_LOG": "warning"}
     with Attacker.started(flood.command, env, place, effort.chance("floods")) as attacker:
         attacker.answers_wrongly = False

@@ -3,6 +3,7 @@
 The prompt says which; `sentinel` and what follows is repeated at once, whatever else goes on.
 """
 
+import collections
 import json
 import os
 import sys
@@ -10,14 +11,22 @@ import threading
 
 CHUNK = "x" * 10_240
 writing = threading.Lock()
+urgent = collections.deque()
+"""Frames that whoever writes next writes first: the flood of a session keeps no other waiting in here."""
 sessions = 0
 
 
 def send(*frames):
-    data = b"".join(json.dumps({"jsonrpc": "2.0", **frame}).encode() + b"\n" for frame in frames)
+    data = encoded(frames)
     with writing:
+        while urgent:
+            data = urgent.popleft() + data
         while data:
             data = data[os.write(1, data) :]
+
+
+def encoded(frames):
+    return b"".join(json.dumps({"jsonrpc": "2.0", **frame}).encode() + b"\n" for frame in frames)
 
 
 def said(session, text):
@@ -62,7 +71,9 @@ for line in sys.stdin:
         case "session/prompt":
             session, text = asked["params"]["sessionId"], asked["params"]["prompt"][0]["text"]
             if text.startswith("sentinel"):
-                send(said(session, text), {"id": asked["id"], "result": {"stopReason": "end_turn"}})
+                answer = {"id": asked["id"], "result": {"stopReason": "end_turn"}}
+                urgent.append(encoded([said(session, text), answer]))
+                send()
             else:
                 threading.Thread(target=flood, args=(text, session), daemon=True).start()
         case _:

@@ -6,7 +6,9 @@ import asyncio
 import concurrent.futures
 import contextlib
 import threading
+import time
 from asyncio import timeouts
+from collections import deque
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, TypeVar
@@ -14,11 +16,19 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def in_thread(work: Callable[[], T]) -> T:
-    """Run `work` in a thread of its own; what it returns or raises comes back here.
+MOST_AT_ONCE = 4
+"""Threads that do blocking work at once while they get on: each takes time from the event loop."""
 
-    A disk that hangs costs only who waits for it: there is no pool that could run out of threads, and
-    Python's end waits for none of them. Cancelled, nobody waits for the work any more, but it goes on.
+STUCK_SECONDS = 0.1
+"""Time in which no work was done after which those who wait get threads of their own."""
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Run `work` in a thread; what it returns or raises comes back here.
+
+    Few threads do much work. A disk that hangs still costs only who waits for it: there is no pool that could
+    run out of threads, and Python's end waits for none of them. Cancelled, nobody waits for the work any
+    more, but it goes on.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
@@ -41,8 +51,51 @@ async def in_thread(work: Callable[[], T]) -> T:
             else:
                 loop.call_soon_threadsafe(settle, result)
 
-    threading.Thread(target=run, name="coupler-blocking", daemon=True).start()
+    if not _threads.begin(run):
+        while not (await asyncio.wait([done], timeout=STUCK_SECONDS))[0]:
+            _threads.add_if_stuck()
     return await done
+
+
+class _BlockingThreads:
+    """The threads that do blocking work; each ends when nothing is left to do."""
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._running = 0
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._done_at = 0.0
+
+    def begin(self, work: Callable[[], None]) -> bool:
+        """Do the work now or later; returns True if it is done now."""
+        with self._changing:
+            if self._running >= MOST_AT_ONCE:
+                self._waiting.append(work)
+                return False
+            self._start(work)
+            return True
+
+    def add_if_stuck(self) -> None:
+        """Start another thread if something waits and nothing was done for a while."""
+        with self._changing:
+            if self._waiting and time.monotonic() - self._done_at >= STUCK_SECONDS:
+                self._start(self._waiting.popleft())
+
+    def _start(self, work: Callable[[], None]) -> None:
+        threading.Thread(target=self._run, args=(work,), name="coupler-blocking", daemon=True).start()
+        self._running += 1
+
+    def _run(self, work: Callable[[], None]) -> None:
+        following: Callable[[], None] | None = work
+        while following is not None:
+            following()
+            with self._changing:
+                self._done_at = time.monotonic()
+                following = self._waiting.popleft() if self._waiting else None
+                self._running -= following is None
+
+
+_threads = _BlockingThreads()
 
 
 class WorkerLoop:
