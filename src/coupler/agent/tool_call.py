@@ -485,6 +485,17 @@ class Ledger:
         account = self._open.get(id)
         return STARTED if account is not None and account.call.status == STARTED else PENDING
 
+    def is_open(self, id: str) -> bool:
+        """Return whether the call still waits or runs."""
+        return id in self._open
+
+    def drop_details(self, id: str) -> None:
+        """Keep only the status of an open call: the client was told the rest, and it is too much to hold."""
+        account = self._open.get(id)
+        if account is not None:
+            account.call = ToolCall(id=id, status=account.call.status)
+            account.shown = Shown()
+
     def knows(self, id: str) -> bool:
         """Return whether a call of this session has the id, so that no other can get it."""
         return id in self._open or id in self._settled

@@ -184,6 +184,7 @@ class RemoteTask:
         try:
             await agent.__aenter__()
             self._remote = await self._opened(agent)
+            self._shown.held_calls = self._remote.tool_calls
             reply = await self._answered(agent, self._remote, words)
         except AgentError as error:
             return self._failed(error)
@@ -331,7 +332,7 @@ class NestedMirror(TurnMirror):
     def settle(self, reason: str) -> None:
         """End the tool calls that the agent has left open."""
         for shown in self._calls.values():
-            if self._is_open(shown.id):
+            if self._ledger.is_open(shown.id):
                 self._ledger.settle(shown.id, "failed", reason)
 
     def _show(self, event: Event) -> None:

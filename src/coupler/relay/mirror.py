@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import deque
-from collections.abc import Callable, Coroutine
+from collections import OrderedDict, deque
+from collections.abc import Callable, Container, Coroutine
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
@@ -87,6 +87,7 @@ class TurnMirror:
         terminal: Callable[[str], ToolCallContent],
         overflowed: Callable[[AgentError], None],
         earlier_messages: set[str] | None = None,
+        held_calls: Container[str] | None = None,
     ) -> None:
         """Begin to show a turn. `earlier_messages` are the ids of the messages of turns before it."""
         self._turn = turn
@@ -94,6 +95,10 @@ class TurnMirror:
         self._terminal = terminal
         self._overflowed = overflowed
         self._calls: dict[str, _Shown] = {}
+        self.held_calls = held_calls
+        """The calls that the client holds, if it drops any: of others only the status is kept here."""
+        self._whole_calls: OrderedDict[str, _Shown] = OrderedDict()
+        """The calls of which all is kept, by their news, the oldest first."""
         self._compactions: dict[str, Compaction] = {}
         self._message: tuple[Role, str | None, str] | None = None
         self._earlier_messages = set() if earlier_messages is None else earlier_messages
@@ -160,7 +165,7 @@ class TurnMirror:
     def refresh(self, terminal_id: str) -> None:
         """Show the new output of a terminal that is not the editor's."""
         for shown in self._calls.values():
-            if shown.shows(terminal_id) and self._turn.is_alive and self._is_open(shown.id):
+            if shown.shows(terminal_id) and self._turn.is_alive and self._ledger.is_open(shown.id):
                 self._show_content(shown, self.content(shown.call))
 
     async def _catch_up(self, queue: EventQueue) -> None:
@@ -222,10 +227,21 @@ class TurnMirror:
 
     def _show_call(self, call: ToolCall) -> None:
         shown = self._calls.get(call.id)
-        if shown is None or (call.is_open and not self._is_open(shown.id)):
+        if shown is None or (call.is_open and not self._ledger.is_open(shown.id)):
             self._begin_new_message()
             shown = self._calls[call.id] = self._announce(call)
         self._update(shown, call)
+        self._whole_calls[call.id] = shown
+        self._whole_calls.move_to_end(call.id)
+        if self.held_calls is not None:
+            self._drop_details(self.held_calls)
+
+    def _drop_details(self, held: Container[str]) -> None:
+        """Keep only the status of the calls of oldest news that are held no longer."""
+        while self._whole_calls and (oldest := next(iter(self._whole_calls))) not in held:
+            dropped = self._whole_calls.pop(oldest)
+            dropped.drop_details()
+            self._ledger.drop_details(dropped.id)
 
     def _announce(self, call: ToolCall) -> _Shown:
         # An earlier turn may have had this id, and an id is announced once in a session.
@@ -280,9 +296,6 @@ class TurnMirror:
             # Shown at once and not kept: no other client will know it.
             self._ledger.show_terminal(id, terminal.terminal_id)
 
-    def _is_open(self, id: str) -> bool:
-        return any(call.id == id for call in self._ledger.open_calls)
-
     def _message_id(self, role: Role, given: str | None) -> str:
         if self._message is None or self._message[:2] != (role, given):
             self._message = (role, given, self._known_id(given) if given else self._outlet.new_message_id())
@@ -327,6 +340,13 @@ class _Shown:
         terminal = str(written.get("terminal_id"))
         self.written.setdefault(terminal, deque(maxlen=MOST_OUTPUTS)).append(data)
         return True
+
+    def drop_details(self) -> None:
+        """Keep the status and the terminals: later updates can still be shown."""
+        terminals = tuple(item for item in self.call.content if isinstance(item, TerminalContent))
+        self.call = ToolCall(id=self.call.id, status=self.status, content=terminals)
+        self.content = ()
+        self.told = {}
 
     def shows(self, terminal_id: str) -> bool:
         """Return whether the call's content has the terminal."""

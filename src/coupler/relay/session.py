@@ -187,6 +187,7 @@ class RelayedSession(Agent):
             terminal=self._terminal,
             overflowed=self._remote.end_turn,
             earlier_messages=self._earlier_messages,
+            held_calls=self._remote.tool_calls,
         )
         try:
             reply = await self._remote.prompt(blocks, meta=turn.prompt_meta or None, grace=CANCEL_PATIENCE)
