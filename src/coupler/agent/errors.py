@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from coupler.redaction.known_secrets import masked_beginning
@@ -73,8 +74,9 @@ REASONS = (
 class AuthRequiredError(RpcError):
     """Raised by an agent's code that cannot go on before the user has logged in; say how in the message."""
 
-    def __init__(self, message: str, **data: Any) -> None:
-        super().__init__(AUTH_REQUIRED.code, message, {"reason": AUTH_REQUIRED.name, **data})
+    def __init__(self, message: str, data: Mapping[str, Any] | None = None) -> None:
+        """Note what is wrong; `data` goes into that of the error."""
+        super().__init__(AUTH_REQUIRED.code, message, {"reason": AUTH_REQUIRED.name, **(data or {})})
 
 
 class NotPermittedError(PermissionError):

@@ -185,7 +185,7 @@ class CoderAgent(Agent):
         if self._workflows is not None and (turn.text.startswith("/") or not turn.text.strip()):
             return await self._workflows.perform(turn)
         explanation = how_to_set_up(turn.session.env, turn.session.project.config)
-        raise AuthRequiredError(problem, kind="setup", explanation=explanation)
+        raise AuthRequiredError(problem, {"kind": "setup", "explanation": explanation})
 
 
 def _options(

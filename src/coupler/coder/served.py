@@ -138,7 +138,7 @@ class CoderLogins(Logins):
             return None
         from coupler.coder.model.choice import how_to_set_up
 
-        raise AuthRequiredError(state.problem, kind="setup", explanation=how_to_set_up())
+        raise AuthRequiredError(state.problem, {"kind": "setup", "explanation": how_to_set_up()})
 
     async def log_out(self, meta: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
         """Delete what `coupler login coder` has stored."""
