@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -46,7 +47,7 @@ def row(attack: Attack, outcome: Outcome, command: str, seed: int) -> Row:
         "load": round(os.getloadavg()[1], 1),
         "seconds": round(outcome.seconds),
         "tries": outcome.tries,
-        "failures": [failure[:SHOWN_FAILURE] for failure in outcome.failures],
+        "failures": [_without_place(failure)[:SHOWN_FAILURE] for failure in outcome.failures],
         "worst": outcome.shown_figures,
     }
 
@@ -100,6 +101,10 @@ def page(rows: Sequence[Row], attacks: Sequence[Attack]) -> str:
         hours = sum(each["seconds"] for each in runs) / 3600
         lines.append(f"| {attack.name} | {len(runs)} | {tries:,} | {failures} | {hours:.2f} |")
     return "\n".join([*lines, ""])
+
+
+def _without_place(failure: str) -> str:
+    return failure.replace(f"{tempfile.gettempdir()}/", "")
 
 
 def _one_line(text: str) -> str:
