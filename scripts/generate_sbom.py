@@ -143,7 +143,7 @@ def component(pinned: Pinned, extras: Sequence[str]) -> Component:
     hashes = [HashType(alg=HashAlgorithm.SHA_256, content=each) for each in pinned.hashes]
     files = ExternalReference(
         type=ExternalReferenceType.DISTRIBUTION,
-        url=XsUri(f"https://pypi.org/project/{pinned.name}/{pinned.version}/"),
+        url=XsUri(str(purl)),
         comment="the hashes of all files of this version",
         hashes=hashes,
     )
