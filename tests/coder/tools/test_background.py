@@ -106,8 +106,15 @@ def test_a_job_that_ends_between_turns_is_told_with_the_next_prompt_and_once(des
     process = process_in(project / "pid")
     (project / "end").touch()
     until(lambda: is_gone(process))
+    prompts = ["[]"]
 
-    ((_, prompt),) = at.does()
+    def is_told() -> bool:
+        # The coder hears of the end a moment after the system does.
+        ((_, prompts[0]),) = at.does()
+        return prompts[0] != "[]"
+
+    until(is_told)
+    [prompt] = prompts
 
     news = "The background job job_1 (`echo $$ > pid; echo ready; while [ ! -e end ]; do"
     assert news in prompt
