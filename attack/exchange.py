@@ -279,7 +279,7 @@ def _itself(words: str) -> str:
 
 
 def _done(words: str) -> str:
-    """What the hostile agent ends a turn with."""
+    """The answer that the hostile agent ends a turn with."""
     return words.replace("prompt", "done")
 
 
@@ -297,7 +297,7 @@ class Attacker:
         self._errors = errors
         self._frames = Frames("agent", chance, self._cwd)
         self.answers_wrongly = True
-        """Whether what the agent asks gets a wrong answer before the right one."""
+        """True if a request of the agent gets a wrong answer before the right one."""
         self._unread = self._unwritten = b""
         self._pending: dict[str, str] = {}
         self._answers: dict[str, Any] = {}
@@ -558,7 +558,7 @@ class Attacker:
 
 
 def _decoded(line: bytes) -> Any:
-    """What a line of JSON says.
+    """Decodes a line of JSON.
 
     An id is answered as it was written: it may be a number that is too long for `_DECODE`, or have half of a
     surrogate pair, which JSON's grammar allows and `_DECODE` does not.

@@ -24,7 +24,7 @@ from outcome import Effort, Outcome
 ENDLESS = [sys.executable, str(HERE / "agents" / "endless.py")]
 
 ANSWER_MS = 100.0
-"""How long the slowest answer beside a flood may take."""
+"""The longest time that an answer beside a flood may take."""
 ANSWER_MS_IN_TESTS = 1000.0
 """The same on a machine that is busy with other tests."""
 SAME_PIPE_MS = 1000.0
@@ -42,7 +42,7 @@ RELAY = [*COUPLER, "serve", "--", *ENDLESS]
 
 @dataclass(frozen=True)
 class Flood:
-    """What is served, what is written to it again and again, and prompts that begin floods of their own."""
+    """One flood: the target, the lines that are written to it repeatedly, and prompts that begin floods."""
 
     name: str
     command: list[str]

@@ -27,7 +27,7 @@ LARGE_SHARE = 1 / 300
 LONGEST_CUT = 40
 BYTES_OVER_LIMIT = 10 * 1024 * 1024 + 5000
 OVERSIZED_SHARE = 1 / 200_000
-"""How many frames are longer than an agent reads; each takes as long as thousands of others."""
+"""Frames that are longer than an agent reads; each takes as long as thousands of others."""
 
 TEXTS = ("", "a", "x" * 300, "é😀", "\u0000", "\u202e", "/", "..", "\u001b[2J", '"', "\\", "_", "null")
 NUMBERS = (0, -1, 1, 2**31, 2**53 + 1, 2**63, 2**64, -(2**70), 10**400, 1.5, -0.0, 1e308)

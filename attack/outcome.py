@@ -1,4 +1,4 @@
-"""What an attack is given, and what came of it: tries, failures with what repeats them, worst figures."""
+"""Defines an attack's input and its outcome: tries, failures with what repeats them, worst figures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Attack:
 
 @dataclass
 class Effort:
-    """How much an attack may do, and the chance it goes by: the same seed and number, the same try."""
+    """Limits an attack and gives it random numbers: the same seed and number make the same try."""
 
     seed: int
     most: int
