@@ -60,17 +60,21 @@ class Show:
         self._loose = ""
         self._speaker = ""
         self._parked: set[str] = set()
+        self._unheard: dict[str, Step] = {}
+        """Steps that ended before their words came: they wait while another agent speaks."""
 
     @contextmanager
     def turn(self) -> Iterator[Callable[[object], None]]:
         """Show what happens meanwhile; it is told each event."""
         self._steps.clear()
         self._parked.clear()
+        self._unheard.clear()
         try:
             self._go_on()
             yield self._see
         finally:
             self._rest()
+            self._print_unheard()
             self._say_loose()
 
     async def ask(self, request: PermissionRequest, is_agreed: bool) -> bool:
@@ -109,7 +113,20 @@ class Show:
         step.call = call
         if not call.is_open:
             del self._steps[call.id]
+            if call.kind == "think" and not step.said and self._is_somebody_speaking():
+                self._unheard[step.name] = step
+                return
+            if step.has_steps:
+                self._print_unheard()
             self._print_over(step)
+
+    def _is_somebody_speaking(self) -> bool:
+        return any(step.said for step in self._steps.values())
+
+    def _print_unheard(self) -> None:
+        for step in self._unheard.values():
+            self._print_over(step)
+        self._unheard.clear()
 
     def _see_text(self, text: str) -> None:
         named = SPEAKER.match(text)
@@ -121,7 +138,8 @@ class Show:
             text = text[named.end() :]
         elif len(steps) == 1:
             self._speaker = steps[0].name
-        speaking = next((step for step in steps if step.name == self._speaker), None)
+        waiting = self._unheard.get(self._speaker)
+        speaking = next((step for step in steps if step.name == self._speaker), waiting)
         if speaking is None:
             self._loose += text
         else:
