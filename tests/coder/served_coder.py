@@ -42,6 +42,18 @@ def surroundings(home: Path, url: str | None) -> dict[str, str]:
     }
 
 
+PATIENCE = "mcp_wait_seconds = 60\n"
+"""Set so that a busy machine costs no model call its tools."""
+
+
+def with_patience(config: str) -> str:
+    """Return the settings with a long wait for MCP servers, unless they say how long it is."""
+    if "mcp_wait_seconds" in config:
+        return config
+    head, table, rest = config.partition("[coder]\n")
+    return f"{head}[coder]\n{PATIENCE}{rest}" if table else f"{config}\n[coder]\n{PATIENCE}"
+
+
 class Served:
     """A process of `coupler serve`, greeted."""
 
@@ -57,8 +69,8 @@ class Served:
         **capabilities: Any,
     ) -> None:
         home.mkdir(parents=True, exist_ok=True)
-        if config:
-            (home / "coupler.toml").write_text(config)
+        if config or not (home / "coupler.toml").exists():
+            (home / "coupler.toml").write_text(with_patience(config))
         self.home = home
         self.client = RawClient(
             *COUPLER,
@@ -104,11 +116,11 @@ class Coders:
         self._homes = homes
         self._shared: dict[str, Served] = {}
 
-    def shared(self, **capabilities: Any) -> Served:
-        """The one of an editor with these capabilities."""
-        key = json.dumps(capabilities, sort_keys=True)
+    def shared(self, config: str = "", **capabilities: Any) -> Served:
+        """The one with these settings and of an editor with these capabilities."""
+        key = json.dumps([config, capabilities], sort_keys=True)
         if key not in self._shared:
-            self._shared[key] = self.own(**capabilities)
+            self._shared[key] = self.own(config=config, **capabilities)
         served = self._shared[key]
         served.client._held.clear()
         return served

@@ -17,6 +17,9 @@ from raw_client import Frame
 
 LATE = Path(*agent.servers.__path__) / "late.py"
 
+USUAL = "[coder]\nmcp_wait_seconds = 1\n"
+"""The wait of users, where other tests have a longer one."""
+
 SOON = 8.0
 """Seconds of a first prompt on a busy machine; a server that hangs was waited for ten seconds more."""
 
@@ -46,7 +49,7 @@ def test_a_server_that_hangs_delays_nothing_and_its_tool_joins_the_running_turn(
 ) -> None:
     there = tmp_path / "there"
     (project / "README.md").write_text("Read me.\n")
-    editor = coder(project, [], late("slow", when, there, "join"))
+    editor = coder(project, [], late("slow", when, there, "join"), config=USUAL)
     coder.model.improvises(joins("join", there.touch))
 
     begun = monotonic()
@@ -66,7 +69,7 @@ def test_of_ten_servers_the_one_that_hangs_costs_only_its_own_tools(
     servers = [late(f"server{number}", "at once", never, f"tool{number}") for number in range(9)]
     wanted = {f"tool{number}" for number in range(9)}
     (project / "README.md").write_text("Read me.\n")
-    editor = coder(project, [], late("mute", "hello", never, "nothing"), *servers)
+    editor = coder(project, [], late("mute", "hello", never, "nothing"), *servers, config=USUAL)
     coder.model.improvises(
         lambda asked: "All nine." if wanted <= asked.tools else use("read_file", path="README.md")
     )
@@ -95,6 +98,7 @@ def test_servers_that_cannot_be_reached_are_told_and_cost_only_their_own_tools(
             {"name": "ends", "command": sys.executable, "args": ["-c", "raise SystemExit(4)"], "env": []},
             {"name": "silent", "type": "http", "url": address, "headers": []},
             clerk(),
+            config=USUAL,
         )
         coder.model.improvises(
             lambda asked: "Here." if "read_memo" in asked.tools else use("read_file", path="README.md")
@@ -118,7 +122,7 @@ def test_a_server_that_dies_in_a_call_is_an_error_for_the_model_and_the_turn_goe
     coder: Coder, project: Path, tmp_path: Path
 ) -> None:
     (project / "README.md").write_text("Read me.\n")
-    editor = coder(project, [], late("frail", "dies", tmp_path / "unused", "break_it"))
+    editor = coder(project, [], late("frail", "dies", tmp_path / "unused", "break_it"), config=USUAL)
 
     def answer(asked: Asked) -> Answer:
         if "exit code 3" in asked.text or "did not run" in asked.text:

@@ -66,9 +66,6 @@ LONGEST = 30_000
 HEAD, TAIL = 10_000, 15_000
 """Characters of the beginning and of the end that a model gets of a longer result."""
 
-MCP_WAIT = 1.0
-"""Seconds from an MCP server's start on that the model is not asked without its tools."""
-
 IN_PARTS = frozenset({"read_file"})
 """Tools that page their results themselves, so that no whole result is kept in a file."""
 
@@ -171,7 +168,7 @@ class _Assembly:
             PromptMiddleware(self._skills, profile.system, profile.context),
             NestedInstructions(),
             KeptOutputs(self._resources.outputs),
-            acp.tools(mcp_wait=MCP_WAIT),
+            acp.tools(mcp_wait=self._setup.mcp_wait_seconds),
             # Behind what adds tools: a mode says which of them there are.
             self._modes,
             *model_middleware(models, self._keyring),

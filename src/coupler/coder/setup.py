@@ -57,6 +57,8 @@ class CoderSetup(Struct, frozen=True, kw_only=True):
     """How often one prompt asks the model at most, if the profile does not say."""
     retry_seconds: int = keys.CODER_RETRY_SECONDS.default
     """Seconds for which a model is asked again that fails for a moment."""
+    mcp_wait_seconds: int = keys.CODER_MCP_WAIT_SECONDS.default
+    """Seconds from an MCP server's start on that the model is not asked without its tools."""
     sandbox: Literal["off", "auto", "on"] = "off"
     is_sandbox_set: bool = True
     """True if the user has said whether commands run in a sandbox."""
@@ -105,6 +107,7 @@ def _setup(config: Config, profile: CoderProfile, model: str | None) -> CoderSet
         ),
         max_model_calls=config[keys.CODER_MAX_MODEL_CALLS],
         retry_seconds=config[keys.CODER_RETRY_SECONDS],
+        mcp_wait_seconds=config[keys.CODER_MCP_WAIT_SECONDS],
         sandbox=config[keys.CODER_SANDBOX],
         is_sandbox_set=keys.CODER_SANDBOX.name in config.settings,
         environment=tuple(entry.text for entry in config[keys.CODER_ENVIRONMENT]),

@@ -53,6 +53,9 @@ SMALLEST_WINDOW, LARGEST_WINDOW = 4_000, 100_000_000
 LONGEST_RETRY = 3600
 """Seconds for which a model is asked again at most."""
 
+LONGEST_MCP_WAIT = 600
+"""Seconds that a model call waits for MCP servers at most."""
+
 ALLOW: ConfigKey[Entries] = ConfigKey(
     "permissions.allow",
     TextsKind("a list of rules"),
@@ -162,6 +165,13 @@ CODER_RETRY_SECONDS: ConfigKey[int] = ConfigKey(
     "trusted project",
     "How long a model is asked again whose provider is busy, fails or cannot be reached; 0 for not at all.",
 )
+CODER_MCP_WAIT_SECONDS: ConfigKey[int] = ConfigKey(
+    "coder.mcp_wait_seconds",
+    CountKind(0, LONGEST_MCP_WAIT, "seconds"),
+    1,
+    "trusted project",
+    "How long after their start the model is not asked without the tools of MCP servers; later they join.",
+)
 CODER_MODE: ConfigKey[CoderMode] = ConfigKey(
     "coder.mode",
     ChoiceKind(get_args(CoderMode)),
@@ -235,7 +245,7 @@ KEEP_RUNS: ConfigKey[KeepRule | None] = ConfigKey(
 _CODER = (
     *(CODER_MODEL, CODER_BASE_URL, CODER_CONTEXT_WINDOW, CODER_MODELS),
     *(CODER_EFFORT, CODER_TEMPERATURE, CODER_MAX_OUTPUT_TOKENS),
-    *(CODER_MAX_MODEL_CALLS, CODER_RETRY_SECONDS),
+    *(CODER_MAX_MODEL_CALLS, CODER_RETRY_SECONDS, CODER_MCP_WAIT_SECONDS),
     *(CODER_MODE, CODER_SANDBOX, CODER_ENVIRONMENT, CODER_PROFILES),
 )
 
