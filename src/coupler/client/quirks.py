@@ -185,7 +185,7 @@ def known_by_command(words: Sequence[str]) -> KnownAgent | None:
     """Return what is known of an agent by its command line, before it has said anything."""
     program, *rest = words
     name = PurePath(program).stem
-    if "--" in rest and "coupler" in words:
+    if "--" in rest and "coupler" in {PurePath(word).name for word in words[: words.index("--")]}:
         return None  # `coupler serve -- agent` is as that agent, and says its name
     if name in LAUNCHERS:
         name = next((word for word in rest if not word.startswith("-")), "")

@@ -261,7 +261,9 @@ class ReplyBuilder:
         """Return the reply of a turn that is over; `cut` counts what was left out of it."""
         told = tokens_in_meta(stop.meta) if stop.usage is None else _counted(stop.usage)
         usage = self._turn_usage(self._streamed_tokens)
-        if told is not None:
+        if (relayed := relayed_tokens(stop.meta)) is not None:
+            usage = replace(self._turn_usage(relayed[0]), is_estimated=relayed[1])
+        elif told is not None:
             tokens, is_sure = self._reports.of_turn(told, estimated_tokens(self._written))
             usage = replace(self._turn_usage(tokens), is_estimated=not is_sure)
         return Reply(
@@ -397,6 +399,11 @@ class TokenReports:
         self._last: TokenCounts | None = None
 
     @property
+    def is_empty(self) -> bool:
+        """True if no answer has reported tokens: all that is known is estimated from the text."""
+        return self._last is None
+
+    @property
     def sum(self) -> TokenCounts | None:
         """The sum that was reported last; None if there is none, or the agent is not known to sum."""
         return self._last if self._sums is True else None
@@ -454,6 +461,23 @@ def tokens_in_meta(meta: Mapping[str, Any] | None) -> TokenCounts | None:
     quota = meta.get("quota")
     counts = quota.get("token_count") if isinstance(quota, Mapping) else meta.get("usage")
     return _counts_in(counts) if isinstance(counts, Mapping) else _status_line(meta)
+
+
+def tokens_meta(usage: TurnUsage) -> dict[str, Any]:
+    """Return what a relay adds to `_meta.coupler` of an answer: the turn's tokens, as it has counted them.
+
+    The relay answers in the name of its agent, and has already made up for what is particular about it.
+    """
+    counts = {spellings[0]: getattr(usage, name) for name, spellings in _META_NAMES.items()}
+    return {"tokens": {**counts, "isEstimated": usage.is_estimated}}
+
+
+def relayed_tokens(meta: Mapping[str, Any] | None) -> tuple[TokenCounts, bool] | None:
+    """Return the turn's tokens as a relay has counted them, and whether they are an estimate."""
+    ours = (meta or {}).get("coupler")
+    told = ours.get("tokens") if isinstance(ours, Mapping) else None
+    counts = _counts_in(told) if isinstance(told, Mapping) else None
+    return None if counts is None or told is None else (counts, told.get("isEstimated") is not False)
 
 
 def _counts_in(told: Mapping[str, Any]) -> TokenCounts | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
@@ -21,6 +21,7 @@ from coupler.agent.session import MODE, SettingError
 from coupler.agent.tool_call import text_content
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, Received
+from coupler.client.reply import tokens_meta
 from coupler.events import Commands, Content, Event, Info, Options, Text, Thought, ToolCall, Usage
 from coupler.events import Mode as ModeChange
 from coupler.mcp.servers import merge_servers
@@ -204,6 +205,8 @@ class RelayedSession(Agent):
             await turn.notice(f"The agent's turn was cut: {reply.cut}.", severity="warning")
         await _count(turn, reply)
         turn.meta = self.session.secrets.covered(reply.meta)
+        if not (reply.usage.is_estimated and self._remote.token_reports.is_empty):
+            turn.meta = _with_tokens(turn.meta, reply)
         return self._reason(reply)
 
     async def _blocks(self, turn: Turn) -> tuple[ContentBlock, ...]:
@@ -373,6 +376,13 @@ async def _count(turn: Turn, reply: Reply) -> None:
             thought=usage.thought or None,
             total=usage.total,
         )
+
+
+def _with_tokens(meta: Mapping[str, Any] | None, reply: Reply) -> dict[str, Any]:
+    """Add the turn's tokens to the agent's `_meta`; the protocol has no field for estimates."""
+    given = meta or {}
+    ours = given.get("coupler")
+    return {**given, "coupler": {**(ours if isinstance(ours, Mapping) else {}), **tokens_meta(reply.usage)}}
 
 
 async def transcript_of(session: Session) -> str | None:
