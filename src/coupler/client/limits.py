@@ -1,20 +1,30 @@
 """Limits what an agent can make its client hold: the text and items of a turn, and what a session keeps.
 
 A `TurnIntake` decides at receipt what of a turn is taken; what is over a limit is left out for everybody who
-looks on, and counted in a `Cut`. A session holds its newest tool calls, weighed by `HeldCalls`, and its
-newest events, in an `EventRecord`.
+looks on, and counted in a `Cut`. Agents of ours have it for the programs and models that they speak for, too.
+A session holds its newest tool calls, weighed by `HeldCalls`, and its newest events, in an `EventRecord`.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, TypeVar, cast
 
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from coupler.events import Compaction, CompactionSummary, Content, Event, Notice, Text, Thought, ToolCall
+from coupler.events import (
+    Compaction,
+    CompactionSummary,
+    Content,
+    Event,
+    Notice,
+    Text,
+    Thought,
+    ToolCall,
+    ToolUpdate,
+)
 
 AFTER_CANCEL_BYTES = 1024 * 1024
 """Bytes of updates that are still taken of a turn that was cancelled; the rest is dropped."""
@@ -30,6 +40,8 @@ JOIN_AFTER = 1024
 
 SHORT_PIECE = 256
 """Characters of a piece below which joining saves memory."""
+
+TakenEvent = TypeVar("TakenEvent", bound=Event | ToolUpdate)
 
 LimitName = Literal["characters", "items", "held_bytes"]
 
@@ -117,14 +129,14 @@ class TurnIntake:
         """True if nothing new can begin in this turn."""
         return self._items >= self._limits.items
 
-    def taken(self, event: Event, size: int, *, is_known: bool) -> Event | None:
+    def taken(self, event: TakenEvent, size: int, *, is_known: bool) -> TakenEvent | None:
         """Return an update of `size` bytes, or the part of it that is taken; None if nothing is.
 
         `is_known` says that it is about a tool call that was taken before.
         """
         if isinstance(event, Text | Thought):
-            return self._text(event)
-        if isinstance(event, ToolCall):
+            return cast("TakenEvent | None", self._text(event))
+        if isinstance(event, ToolCall | ToolUpdate):
             self._message = None
             return event if is_known or self._is_item_taken() else None
         if not isinstance(event, Content | Notice | Compaction | CompactionSummary):
@@ -226,14 +238,19 @@ class HeldCalls:
 class TextPieces:
     """The pieces of a text. Short ones are joined by and by."""
 
-    __slots__ = ("_done", "pieces")
+    __slots__ = ("_done", "_length", "pieces")
 
-    def __init__(self, first: str) -> None:
+    def __init__(self, first: str = "") -> None:
         self.pieces = [first]
+        self._length = len(first)
         self._done = 0
+
+    def __len__(self) -> int:
+        return self._length
 
     def append(self, piece: str) -> None:
         """Add the next piece."""
+        self._length += len(piece)
         self.pieces.append(piece)
         if len(self.pieces) - self._done >= JOIN_AFTER:
             text = "".join(self.pieces[self._done :])

@@ -21,6 +21,7 @@ from coupler.providers.command_line import (
 from coupler.providers.streams import (
     LineHandler,
     LooseObject,
+    RecentKeys,
     StreamedText,
     StreamEvent,
     StreamParser,
@@ -96,8 +97,8 @@ class ClaudeStream(StreamParser):
     def __init__(self) -> None:
         super().__init__()
         self._texts, self._thoughts = StreamedText(), StreamedText()
-        self._message_ids: dict[str, str] = {}
-        self._plans: set[str] = set()
+        self._message_ids: RecentKeys[str] = RecentKeys()
+        self._plans: RecentKeys[None] = RecentKeys()
         self._has_text = False
         self._used = 0
 
@@ -227,7 +228,7 @@ class ClaudeStream(StreamParser):
         # Announced when its block starts, and once more as a part of its message.
         call_id = block.text("id") or self.item_id(name, begins=not is_whole, ends=is_whole)
         if name == "TodoWrite":
-            self._plans.add(call_id)
+            self._plans[call_id] = None
             self._calls.setdefault(call_id, False)
             if todos := LooseObject(arguments).objects("todos"):
                 yield plan_of(todos)

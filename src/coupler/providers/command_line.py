@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -24,16 +25,25 @@ from coupler.agent.agent import Agent, Choice, Mode, Select
 from coupler.agent.content import json_value, whole_text
 from coupler.agent.tool_call import Ledger
 from coupler.agent.turn import NOTICES
+from coupler.client.limits import Limits, TurnIntake
 from coupler.client.policy import Confinement, PolicyName
 from coupler.events import Notice, Plan, Text, Thought, ToolOutput, ToolUpdate, Usage
 from coupler.events.events import OPEN_STATUSES, UPDATABLE_FIELDS
 from coupler.mcp.servers import merge_servers
 from coupler.providers.catalogue import ENTRIES, Provider
-from coupler.providers.streams import LooseObject, ProviderError, StreamEvent, TokenCounts, TurnOutcome
+from coupler.providers.streams import (
+    LooseObject,
+    ProviderError,
+    RecentKeys,
+    StreamEvent,
+    TokenCounts,
+    TurnOutcome,
+)
 from coupler.runtime.commands import RunningCommand
 from coupler.runtime.environment import Environment, SpawnError
 from coupler.runtime.process import SEPARATE_STREAMS, Child
 from coupler.schema.v1 import (
+    Content,
     Cost,
     Diff,
     McpServer,
@@ -76,6 +86,12 @@ SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,255}")
 
 DEFAULT_MODEL = "default"
 """The choice of a model that leaves it to the program."""
+
+LONGEST_ID = 1000
+"""Characters of the id of a tool call that are kept; the ledger has the ids of a whole session."""
+
+LIMITS = Limits()
+"""The limits on a turn of a program or a model, as on one of an agent over ACP."""
 
 OptionValue = str | int | float | bool
 
@@ -215,7 +231,8 @@ class CommandLineAgent(Agent):
     async def _answer(
         self, turn: Turn, request: TurnRequest, provider_state: ProviderState
     ) -> StopReason | None:
-        parser, presenter = self.parser(), TurnPresenter(turn, cost_before=provider_state.cost)
+        parser = self.parser()
+        presenter = TurnPresenter(turn, self.entry.title, cost_before=provider_state.cost)
         outcome = parser.outcome
 
         async def hear(line: bytes) -> bool:
@@ -227,7 +244,7 @@ class CommandLineAgent(Agent):
                 provider_state.is_briefed = True
                 turn.session.state = provider_state.as_state()
             for event in said:
-                await presenter.show(event)
+                await presenter.show(event, len(line))
             return outcome.is_final
 
         program_exit = await self._run(turn, request, hear)
@@ -519,20 +536,36 @@ class TurnPresenter:
     """Shows the events of a program's stream to the turn's client, in their order.
 
     The stream's ids of tool calls are kept where possible: a session knows each id once, and some programs
-    count from zero in every turn.
+    count from zero in every turn. A turn that is over the limits of `Limits` fails, which ends the program.
     """
 
-    def __init__(self, turn: Turn, *, cost_before: float = 0.0) -> None:
+    def __init__(self, turn: Turn, title: str, *, cost_before: float = 0.0) -> None:
+        """Prepare to show what the program with this title says in the turn."""
         self.has_answer = False
         """True if anything was shown that answers the prompt: text, or a tool call."""
         self._turn = turn
+        self._title = title
+        self._intake = TurnIntake(LIMITS)
+        self._held = 0
+        self._weights: OrderedDict[str, int] = OrderedDict()
+        """Bytes that the stream took for each open call, which what is held of it cannot exceed by much."""
         self._cost = cost_before
         self._usage = Usage(0, 0)
-        self._ids: dict[str, str] = {}
+        self._ids: RecentKeys[str] = RecentKeys()
         self._message: tuple[type, str | None] | None = None
 
-    async def show(self, said: StreamEvent) -> None:
-        """Show one event."""
+    async def show(self, said: StreamEvent, size: int = 0) -> None:
+        """Show one event, which took `size` bytes; raises ProviderError if the turn is over a limit."""
+        taken: StreamEvent | None = said
+        if not isinstance(said, ToolOutput):
+            is_known = isinstance(said, ToolUpdate) and said.id in self._ids
+            taken = self._intake.taken(said, size, is_known=is_known)
+        if taken is not None:
+            await self._show(taken, size)
+        if self._intake.is_endless and (cut := self._intake.cut) is not None:
+            raise ProviderError(f"{self._title} was stopped: this turn is over {' and '.join(cut.limits)}.")
+
+    async def _show(self, said: StreamEvent, size: int) -> None:
         match said:
             case Text(text, message_id) if text:
                 self._continue_message(Text, message_id)
@@ -541,11 +574,15 @@ class TurnPresenter:
             case Thought(text, message_id) if text:
                 self._continue_message(Thought, message_id)
                 await self._turn.think(text)
-            case ToolUpdate():
+            case ToolUpdate(id=id):
                 self._show_call(said)
+                self._weigh(self._ids[id], size)
                 await self._turn.session.outlet.wait_for_room()
             case ToolOutput(id, item):
-                self._ledger.append(self._known(id), self._absolute_item(item))
+                call = self._known(id)
+                self._ledger.append(call, self._absolute_item(item))
+                if not isinstance(item, Content):  # of text the ledger holds only the beginning and the end
+                    self._weigh(call, size)
                 await self._turn.session.outlet.wait_for_room()
             case _:
                 await self._show_notice(said)
@@ -612,8 +649,20 @@ class TurnPresenter:
         title = told.pop("title", "") or "tool"
         told.pop("raw_output", None)
         # An earlier turn may have had this id.
-        wanted = f"{id}_{os.urandom(4).hex()}" if self._ledger.knows(id) else id
+        own = id[:LONGEST_ID]
+        wanted = f"{own}_{os.urandom(4).hex()}" if self._ledger.knows(own) else own
         self._ids[id] = self._ledger.announce(title, id=wanted or None, **told)
+
+    def _weigh(self, call: str, size: int) -> None:
+        """Count the bytes of an open call; if all are too many, the details of the oldest are dropped."""
+        self._held += size
+        self._weights[call] = self._weights.pop(call, 0) + size
+        if not self._ledger.is_open(call):
+            self._held -= self._weights.pop(call)
+        while self._held > LIMITS.held_bytes:
+            oldest, weight = self._weights.popitem(last=False)
+            self._held -= weight
+            self._ledger.drop_details(oldest)
 
     def _known(self, id: str) -> str:
         """Return the call's id in the session; one that the stream never announced is announced now."""

@@ -11,6 +11,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -19,6 +20,7 @@ import msgspec
 from coupler.agent.agent import Agent
 from coupler.agent.content import json_value
 from coupler.agent.errors import describe
+from coupler.client.limits import TextPieces
 from coupler.events import Text, Thought
 from coupler.mcp.functions import ToolFunction, tool_functions, tool_result
 from coupler.mcp.shape import without_nulls
@@ -162,7 +164,7 @@ class OpenAI(Agent):
         self, turn: Turn, server: ModelServer, conversation: ChatHistory
     ) -> StopReason | None:
         tools = ModelTools(turn, self._functions, self._allowed_tools)
-        presenter = TurnPresenter(turn, cost_before=conversation.cost)
+        presenter = TurnPresenter(turn, server.model, cost_before=conversation.cost)
         spent: TokenCounts | None = None
         for _ in range(self._max_rounds):
             offered = await tools.offered()
@@ -201,7 +203,7 @@ class OpenAI(Agent):
                 if answer.status == 200:
                     async for payload in _payloads(answer):
                         for said in message.read(payload):
-                            await presenter.show(said)
+                            await presenter.show(said, len(payload))
                     break
                 wait = await _refused(answer, can_wait=tries_left > 0)
             await asyncio.sleep(wait)
@@ -423,21 +425,33 @@ class RequestedCall(NamedTuple):
         return {"id": self.id, "type": "function", "function": function}
 
 
+class _GrowingCall:
+    """A tool call whose arguments come in pieces."""
+
+    def __init__(self) -> None:
+        self.id = self.name = ""
+        self.arguments = TextPieces()
+
+
 class OpenAIStream(StreamParser):
     """Parses one message, in chunks or whole, in today's format and in the one with `function_call`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.text = ""
+        self._said = TextPieces()
+        self._wanted: dict[int, _GrowingCall] = {}
+
+    @property
+    def text(self) -> str:
         """All that the message says."""
-        self._wanted: dict[int, dict[str, str]] = {}
+        return self._said.joined()
 
     @property
     def wanted(self) -> list[RequestedCall]:
         """The tool calls of the message, in order."""
         return [
-            RequestedCall(call["id"] or self.new_id("call"), call["name"], call["arguments"])
-            for _, call in sorted(self._wanted.items())
+            RequestedCall(call.id or self.new_id("call"), call.name, call.arguments.joined())
+            for _, call in sorted(self._wanted.items(), key=itemgetter(0))
         ]
 
     @staticmethod
@@ -456,7 +470,7 @@ class OpenAIStream(StreamParser):
             if thought := message.text("reasoning_content", "reasoning"):
                 yield Thought(thought, "thought")
             if text := message.text("content", "refusal"):
-                self.text += text
+                self._said.append(text)
                 yield Text(text, "message")
             self._gather_calls(message)
             if message.text("refusal"):
@@ -481,12 +495,12 @@ class OpenAIStream(StreamParser):
             number = position if index is None else index
             if number not in self._wanted and len(self._wanted) >= MOST_CALLS:
                 continue
-            kept = self._wanted.setdefault(number, {"id": "", "name": "", "arguments": ""})
+            kept = self._wanted.setdefault(number, _GrowingCall())
             function = call.object("function")
-            kept["id"] = kept["id"] or call.text("id")
-            kept["name"] = kept["name"] or function.text("name")
-            if len(kept["arguments"]) < LONGEST_ARGUMENTS:
-                kept["arguments"] += function.text("arguments")
+            kept.id = kept.id or call.text("id")
+            kept.name = kept.name or function.text("name")
+            if len(kept.arguments) < LONGEST_ARGUMENTS:
+                kept.arguments.append(function.text("arguments"))
 
     KINDS: ClassVar[Mapping[str, LineHandler]] = {
         "chat.completion.chunk": piece,

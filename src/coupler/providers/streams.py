@@ -7,20 +7,36 @@ functions at the end translate tools and their arguments into ACP's kinds, title
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct
 
 from coupler.agent.errors import TurnFailedError
+from coupler.client.limits import TextPieces
 from coupler.events import Notice, Plan, Text, Thought, ToolOutput, ToolUpdate, Usage
 from coupler.runtime.process import last_lines
 from coupler.schema.v1 import Content, Diff, PlanEntry, TextContent, ToolCallLocation, ToolKind
 from coupler.wire.messages import structure_problem
 
+T = TypeVar("T")
+
 MOST_TOKENS = 2**53
+
+HELD_CHARACTERS = 16 * 1024 * 1024
+"""Characters of texts that are compared with what follows, of all messages and tools together."""
+
+HELD_KEYS = 8 * 1024 * 1024
+"""Characters of ids that are remembered, each with `KEY_COST`."""
+
+KEY_COST = 200
+"""Bytes that are counted for an id besides its characters."""
+
+MOST_UNNAMED = 1000
+"""Open items without an id that are told apart, of one kind."""
 
 MUCH_LONGER = 2
 """A final text that is this many times as long as its chunks says more than they did."""
@@ -215,10 +231,10 @@ class StreamParser:
         """Lines of a kind that this version does not know."""
         self.garbage = 0
         """Lines that are no JSON objects."""
-        self._calls: dict[str, bool] = {}
+        self._calls: RecentKeys[bool] = RecentKeys()
         """The tool calls that were announced, by id; True for those that have ended."""
         self._numbers = count(1)
-        self._unnamed: dict[str, list[str]] = {}
+        self._unnamed: RecentKeys[list[str]] = RecentKeys()
         """The ids of open items that came without one, by kind, oldest first."""
 
     @staticmethod
@@ -292,31 +308,44 @@ class StreamParser:
 
     def item_id(self, kind: str, *, begins: bool, ends: bool) -> str:
         """Return an id for an item that came without one, in all its lines from the first to the last."""
-        items = self._unnamed.setdefault(kind, [])
+        items = self._unnamed.get(kind)
+        if items is None:
+            items = self._unnamed[kind] = []
         if begins or not items:
+            del items[: max(0, len(items) - MOST_UNNAMED)]
             items.append(self.new_id(kind))
             return items.pop() if ends else items[-1]
         return items.pop(0) if ends else items[0]
 
 
 class StreamedText:
-    """Deduplicates texts that come in chunks and then once more as a whole."""
+    """Deduplicates texts that come in chunks and then once more as a whole.
+
+    The texts that were not heard of for longest are forgotten when all are too long.
+    """
 
     def __init__(self) -> None:
-        self._pieces: dict[str, str] = {}
+        self._pieces: OrderedDict[str, TextPieces] = OrderedDict()
+        self._held = 0
 
     def piece(self, key: str, text: str) -> str:
         """Note a chunk, which is always new."""
-        self._pieces[key] = self._pieces.get(key, "") + text
+        said = self._pieces.get(key)
+        if said is None:
+            self._keep(key, text)
+        else:
+            said.append(text)
+            self._pieces.move_to_end(key)
+            self._held += len(text)
+            self._forget_oldest()
         return text
 
     def whole(self, key: str, text: str) -> str:
         """Return the part of the whole that was not in the chunks."""
-        said = self._pieces.get(key, "")
+        said = self._taken(key)
         if said.startswith(text):
-            self._pieces[key] = said[len(text) :]  # several wholes may follow one row of pieces
+            self._keep(key, said[len(text) :])  # several wholes may follow one row of pieces
             return ""
-        self._pieces.pop(key, None)
         return text[len(said) :] if text.startswith(said) else text
 
     def final(self, key: str, text: str) -> str:
@@ -324,7 +353,7 @@ class StreamedText:
 
         What was shown cannot be taken back, and is not repeated because of a masked word or a space.
         """
-        said = self._pieces.pop(key, "")
+        said = self._taken(key)
         if text.startswith(said):
             return text[len(said) :]
         is_the_same = len(said.strip()) * MUCH_LONGER >= len(text.strip())
@@ -332,9 +361,45 @@ class StreamedText:
 
     def so_far(self, key: str, text: str) -> str:
         """Return the new part of a text that is repeated as it grows."""
-        said = self._pieces.get(key, "")
-        self._pieces[key] = text
+        said = self._taken(key)
+        self._keep(key, text)
         return text[len(said) :] if text.startswith(said) else text
+
+    def _keep(self, key: str, text: str) -> None:
+        self._pieces[key] = TextPieces(text)
+        self._held += KEY_COST + len(key) + len(text)
+        self._forget_oldest()
+
+    def _taken(self, key: str) -> str:
+        said = self._pieces.pop(key, None)
+        if said is None:
+            return ""
+        self._held -= KEY_COST + len(key) + len(said)
+        return said.joined()
+
+    def _forget_oldest(self) -> None:
+        while self._held > HELD_CHARACTERS:
+            self._taken(next(iter(self._pieces)))
+
+
+class RecentKeys(OrderedDict[str, T]):
+    """A table of what a stream may name again, such as its calls; forgets the oldest of too many keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held = 0
+
+    def __setitem__(self, key: str, value: T) -> None:
+        if key in self:
+            self._held -= _weight(key, self[key])
+        super().__setitem__(key, value)
+        self._held += _weight(key, value)
+        while self._held > HELD_KEYS:
+            self._held -= _weight(*self.popitem(last=False))
+
+
+def _weight(key: str, value: object) -> int:
+    return KEY_COST + len(key) + (len(value) if isinstance(value, str) else 0)
 
 
 _STATUSES = {"completed": "completed", "done": "completed", "in_progress": "in_progress"}
