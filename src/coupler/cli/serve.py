@@ -127,13 +127,15 @@ def main(arguments: list[str]) -> None:
     # From here on the editor has its answer, or needs more than a remembered one.
     from coupler.agent.factory import ServeCall
     from coupler.agent.startup.serve import run
-    from coupler.agent.startup.shutdown import record_baseline
+    from coupler.agent.startup.shutdown import exit_without_collection, record_baseline
     from coupler.runtime.logs import send_logs_to_stderr
 
     send_logs_to_stderr(given.get("--log-level"), given.get("--log-file"))
     served = ServeCall(_target_to_serve(target, command, agent, given, accepts), None, options)
     record_baseline(may_have_children=False)
     run(served, *descriptors, memory=memory, record=record, early=early)
+    if not target:
+        exit_without_collection()
 
 
 def _log_in(model: str | None) -> None:
