@@ -72,13 +72,26 @@ def test_a_readable_place_is_read_and_searched_without_asking(desk, tmp_path, to
         ("read_file", {"path": "{0}/kept/../other/x.txt"}),
         ("search", {"pattern": "needle", "directory": "{0}"}),
         ("list_directory", {"path": "{0}"}),
+    ],
+)
+def test_whatever_else_is_read_is_asked_about(desk, tmp_path, tool, arguments):
+    given = {name: _in(value, tmp_path) for name, value in arguments.items()}
+    ((status, content),) = desk.does([tool, given], answer="reject_once")
+    assert status == "error"
+    assert "was not done" in content
+    assert len(desk.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
         ("write_file", {"path": "{0}/kept/out.txt", "content": "x"}),
         ("write_file", {"path": "{0}/kept/new.txt", "content": "x"}),
         ("edit_file", {"path": "{0}/kept/out.txt", "edits": [{"old_text": "one", "new_text": "x"}]}),
         ("run_command", {"command": "ls", "directory": "{0}/kept"}),
     ],
 )
-def test_nothing_else_is_read_and_nothing_written_there(desk, tmp_path, tool, arguments):
+def test_nothing_is_written_there(desk, tmp_path, tool, arguments):
     given = {name: _in(value, tmp_path) for name, value in arguments.items()}
     ((status, content),) = desk.does([tool, given])
     assert status == "error"

@@ -521,6 +521,7 @@ class JoinedCall(Call):
         url: str | None = None,
         leaves_out_denied: bool = False,
         roots: tuple[str, ...] = (),
+        more_paths: tuple[str, ...] = (),
     ) -> None:
         super().__init__(
             current.turn,
@@ -537,6 +538,7 @@ class JoinedCall(Call):
             url=url,
         )
         self._roots = roots
+        self._paths += map(self._absolute, more_paths)
         self._leaves_out_denied = leaves_out_denied
         self._calls = current.calls
         self._key = key

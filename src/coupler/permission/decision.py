@@ -296,11 +296,8 @@ class Permissions:
             return ""  # nothing by itself
         if isinstance(claim, ToolClaim) and coverage.action.is_handed_over:
             return f"{claim} is one that the user gave to the agent"
-        # A search that leaves out what may not be read is a read of the rest.
         is_read = _leaves_out_denied(claim, coverage)
-        ways: tuple[Claim, ...] = (claim,)
-        if isinstance(claim, PathClaim) and is_read:
-            ways = (claim, PathClaim("read", claim.place))
+        ways = _ways(claim, coverage)
         for rule in (*self._rules, *also):
             if rule.effect == "allow" and any(coverage.covers(rule, way) for way in ways):
                 return f"{claim} is allowed by {rule.described}"
@@ -328,6 +325,7 @@ class Permissions:
         """
         is_open = not any(rule.is_each_time for rule in asking)
         may_mean: tuple[Rule, ...] = asking
+        ways = _ways(claim, coverage)
         for choices in (self.choices.session, self.choices.kept):
             rejecting = [rule for rule in choices if rule.effect == "deny"]
             for rule in rejecting:
@@ -336,7 +334,7 @@ class Permissions:
             may_reject = tuple(rule for rule in rejecting if coverage.touches(rule, claim) is Match.MAYBE)
             may_mean += may_reject
             for rule in choices if is_open and not may_reject else ():
-                if rule.effect == "allow" and coverage.covers(rule, claim):
+                if rule.effect == "allow" and any(coverage.covers(rule, way) for way in ways):
                     return Ruling("allow", f"{claim} is allowed by {rule.described}", claim)
         if not may_mean and (by_mode := self._by_mode(claim, coverage)) is not None:
             return Ruling("allow", by_mode, claim)
@@ -363,8 +361,11 @@ class Permissions:
         """Return the scopes that "always" would remember; none at all if one of the rulings has no scope."""
         scopes: list[Scope] = []
         for ruling in rulings:
-            scope = scope_of(ruling.claim, self._project, coverage.roots) if ruling.may_remember else None
-            if scope is None or not _answers(scope, ruling.claim, coverage):
+            claim = ruling.claim
+            if isinstance(claim, PathClaim) and not claim.place.is_inside(coverage.roots):
+                claim = _ways(claim, coverage)[-1]
+            scope = scope_of(claim, self._project, coverage.roots) if ruling.may_remember else None
+            if scope is None or not _answers(scope, claim, coverage):
                 return []
             scopes.append(scope if self.choices.can_last else scope.for_session())
         return scopes
@@ -379,6 +380,16 @@ def _permission(verdict: Verdict) -> Permission:
 def _leaves_out_denied(claim: Claim, coverage: Coverage) -> bool:
     """True for a search that leaves out what may not be read: nothing denied is touched by it."""
     return coverage.action.leaves_out_denied and isinstance(claim, PathClaim) and claim.kind == "search"
+
+
+def _ways(claim: Claim, coverage: Coverage) -> tuple[Claim, ...]:
+    """Return the claims of which an allowance is one for this claim.
+
+    A search that leaves out what may not be read is a read of the rest.
+    """
+    if isinstance(claim, PathClaim) and _leaves_out_denied(claim, coverage):
+        return (claim, PathClaim("read", claim.place))
+    return (claim,)
 
 
 def _only_reads(assessment: Assessment) -> bool:

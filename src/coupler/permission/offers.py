@@ -123,16 +123,22 @@ def _path_scope(claim: PathClaim, project: str, roots: Sequence[str]) -> Scope |
     """Return a scope for the path's directory; None if it cannot be remembered.
 
     A subdirectory of the project is remembered with everything below it, any other directory only with its
-    direct entries. Outside of the session's directories only reads are remembered.
+    direct entries. Outside of the session's directories only reads are remembered: that of a directory with
+    everything below it, unless a home is in there.
     """
     if len(claim.place.targets) != 1:
         return None
     [target] = claim.place.targets
-    directory = target if claim.kind == "search" else os.path.dirname(target)
+    is_elsewhere = not any(is_below(target, root) for root in roots)
+    is_whole = is_elsewhere and claim.kind == "read" and os.path.isdir(target)
+    directory = target if claim.kind == "search" or is_whole else os.path.dirname(target)
     is_outside = not any(is_below(directory, root) for root in roots)
-    if is_outside and (claim.kind != "read" or directory in {os.sep, os.path.expanduser("~")}):
+    home = os.path.expanduser("~")
+    if is_outside and (claim.kind != "read" or directory in {os.sep, home}):
         return None
-    is_part = is_below(directory, project) and directory != project
+    if is_whole and is_below(home, directory):
+        return None
+    is_part = is_whole or (is_below(directory, project) and directory != project)
     if is_below(directory, project):
         shown = "" if directory == project else os.path.relpath(directory, project)
     else:

@@ -148,8 +148,8 @@ def test_text_that_is_not_utf_8_is_shown_and_said_to_be_not_editable(desk, tmp_p
         ({"path": "missing.txt"}, "missing.txt': find_files finds files by name"),
         ({"path": "sub/APP.py"}, "did you mean sub/app.py?"),
         ({"path": "sbu/app.py"}, "did you mean sub?"),
-        ({"path": "/etc/passwd"}, "outside of the session's directories"),
-        ({"path": "out/passwd"}, "outside of the session's directories"),
+        ({"path": "/proc/self/environ"}, "means something else to every program"),
+        ({"path": "out/self/environ"}, "means something else to every program"),
         ({"path": "a.txt", "offset": 9}, "the file has only 1 lines"),
         ({"path": "large.txt", "offset": 9}, "the file has only 2 lines"),
         ({"path": "a.txt", "limit": 0}, "numbers from 1 on"),
@@ -172,7 +172,7 @@ def test_what_goes_wrong_is_an_error_that_the_model_reads(desk, tmp_path, argume
     (tmp_path / "a.zip").write_bytes(b"PK\x03\x04\0")
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "app.py").touch()
-    (tmp_path / "out").symlink_to("/etc")
+    (tmp_path / "out").symlink_to("/proc")
     os.mkfifo(tmp_path / "pipe")
     at = desk()
 
@@ -190,6 +190,16 @@ def test_a_sensitive_file_is_asked_about(desk, tmp_path):
     status, content = one(at.does(["read_file", {"path": ".env"}], answer="reject_once"))
     assert (status, len(at.asked)) == ("error", 1)
     assert "TOKEN" not in content
+
+
+def test_a_file_elsewhere_is_asked_about_by_where_it_really_is(desk, tmp_path):
+    (tmp_path / "out").symlink_to("/etc")
+    at = desk()
+    for path in ("/etc/passwd", "out/passwd"):
+        status, content = one(at.does(["read_file", {"path": path}], answer="reject_once"))
+        assert (status, len(at.asked)) == ("error", 1)
+        assert "root" not in content
+        assert at.asked[0]["params"]["toolCall"]["title"] == "Read /etc/passwd"
 
 
 class TestListing:
@@ -223,7 +233,7 @@ class TestListing:
             ("a.txt", "is a file: read it with read_file"),
             ("scr", "there is no directory"),
             ("scr", "did you mean src?"),
-            ("..", "outside of the session's directories"),
+            ("/proc/self", "means something else to every program"),
         ],
     )
     def test_what_cannot_be_listed_is_an_error(self, desk, tmp_path, path, problem):

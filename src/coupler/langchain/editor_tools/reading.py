@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import difflib
+import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -22,7 +23,6 @@ from coupler.langchain.editor_tools.tool_use import (
     ToolUse,
     path_in_roots,
     permitted_use,
-    readable_path,
 )
 from coupler.langchain.presentation import TitleArguments
 from coupler.runtime import files
@@ -89,7 +89,7 @@ async def read_file(
     limit = min(limit, MOST_LINES)
     async with permitted_use("Read", "read", path, offset if offset > 1 else None) as use:
         use.works_in((path, offset if offset > 1 else None))
-        place = await asyncio.to_thread(readable_path, path, use.prompt.session)
+        place = await asyncio.to_thread(use.found, path)
         if (image := await asyncio.to_thread(_image_in, place)) is not None:
             return [{"type": "text", "text": f"{path} is this image:"}, image], {"path": path}
         part, total, note = await _part(use, path, offset, limit)
@@ -100,7 +100,7 @@ async def read_file(
 async def _part(use: ToolUse, path: str, offset: int, limit: int) -> tuple[Excerpt, int | None, str]:
     """Return some lines, how many there are if that is known, and what else is to be said."""
     session = use.prompt.session
-    place = await asyncio.to_thread(readable_path, path, session)
+    place = await asyncio.to_thread(use.found, path)
     size = await asyncio.to_thread(size_of, place)
     if size is not None:
         if size > files.LARGEST_FILE or not _is_inside(place, session):
@@ -112,6 +112,8 @@ async def _part(use: ToolUse, path: str, offset: int, limit: int) -> tuple[Excer
             )
             return part, None if part.has_more else part.last, ""
         await asyncio.to_thread(_check_head, place, size)
+    elif use.outside is not None:
+        raise await asyncio.to_thread(missing_file, place)
     try:
         text, note = await use.prompt.turn.files.read(path), ""
     except FileNotFoundError:
@@ -262,7 +264,8 @@ def _skip_rest_of(start: bytes, stream: BinaryIO) -> int:
 
 def missing_file(place: SessionPath, what: str = "file") -> FileNotFoundError:
     """Return the error for a missing file or directory, with the names that may be meant."""
-    near = [*_near(place)]
+    # Who may read one file elsewhere is not told what else there is.
+    near = [*_near(place)] if place.root != os.sep else []
     advice = f": did you mean {' or '.join(near)}?" if near else ": find_files finds files by name"
     return FileNotFoundError(f"there is no {what} {place.shown!r}{advice}")
 

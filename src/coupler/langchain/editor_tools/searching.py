@@ -34,7 +34,6 @@ from coupler.langchain.editor_tools.search_program import (
 from coupler.langchain.editor_tools.tool_use import (
     ToolUse,
     permitted_use,
-    readable_path,
     tool_use,
 )
 from coupler.langchain.presentation import TitleArguments
@@ -141,10 +140,10 @@ async def find_files(
     The answer is in the order of paths; if there are too many, the newest are named.
     """
     async with _permitted("Find", directory) as use:
-        place = await asyncio.to_thread(_existing, directory, use.prompt)
+        place = await asyncio.to_thread(_existing, directory, use)
         request = SearchRequest(place.real, _checked(glob, place), None, MOST_FILES)
         everything = await _find(use.prompt, request, place)
-        denied = await _not_readable(use.prompt, {hit.path for hit in everything.hits}, is_denied=True)
+        denied = await _not_readable(use, {hit.path for hit in everything.hits}, is_named=True)
         found = everything.without(denied)
         text, is_whole = fitting_lines([hit.path for hit in found.hits])
         if not found.hits:
@@ -172,12 +171,12 @@ async def search(
     """
     _check(pattern, context)
     async with _permitted("Search", directory) as use:
-        place = await asyncio.to_thread(_existing, directory, use.prompt)
+        place = await asyncio.to_thread(_existing, directory, use)
         request = SearchRequest(
             place.real, _checked(glob, place), pattern, MOST_LINES, ignore_case, min(context, MOST_CONTEXT)
         )
         everything = await _find(use.prompt, request, place)
-        left_out = await _not_readable(use.prompt, {hit.path for hit in everything.hits})
+        left_out = await _not_readable(use, {hit.path for hit in everything.hits})
         found = everything.without(left_out)
         places = [(hit.path, hit.line) for hit in found.hits if hit.is_match]
         if places:
@@ -200,7 +199,7 @@ async def list_directory(
     To find files in the directories below, use find_files.
     """
     async with permitted_use("List", "read", path) as use:
-        place = readable_path(path, use.prompt.session)
+        place = await asyncio.to_thread(use.found, path)
         entries = await asyncio.to_thread(_entries, place)
         known = {entry.name for entry in entries}
         for real in await unsaved_texts(use.prompt.turn, place.real):
@@ -250,9 +249,9 @@ async def _find(prompt: Current, request: SearchRequest, place: SessionPath) -> 
     return found.renamed(shown)
 
 
-def _existing(directory: str, prompt: Current) -> SessionPath:
-    place = readable_path(directory, prompt.session)
-    if not Path(place.real).exists() and place.real not in prompt.session.known_files:
+def _existing(directory: str, use: ToolUse) -> SessionPath:
+    place = use.found(directory)
+    if not Path(place.real).exists() and place.real not in use.prompt.session.known_files:
         raise missing_file(place)
     return place
 
@@ -280,10 +279,16 @@ def _check(pattern: str, context: int) -> None:
         raise ValueError(f"the pattern is no regular expression: {error}; {advice}") from None
 
 
-async def _not_readable(prompt: Current, paths: set[str], *, is_denied: bool = False) -> set[str]:
-    """Return the files that may not be read without asking; with `is_denied` those that may not at all."""
-    session, found = prompt.session, [*paths]
+async def _not_readable(use: ToolUse, paths: set[str], *, is_named: bool = False) -> set[str]:
+    """Return the files that may not be read without asking; of those that are only named, the denied ones.
+
+    Outside of the session's directories a rule that allows one directory says nothing about those in it. Who
+    was asked about a search there has allowed it whole, but for files that hold secrets.
+    """
+    session, found = use.prompt.session, [*paths]
     roots = (*session.roots, *session.readable_places)
+    if use.outside is not None and use.was_answered:
+        roots = (*roots, use.outside.real)
     verdicts = await session.project.permissions().judge_all(
         (
             Action(
@@ -297,7 +302,8 @@ async def _not_readable(prompt: Current, paths: set[str], *, is_denied: bool = F
         ),
         also=further_rules.get(),
     )
-    left_out = {"deny"} if is_denied else {"deny", "ask"}
+    is_free = is_named and (use.outside is None or use.was_answered)
+    left_out = {"deny"} if is_free else {"deny", "ask"}
     return {path for path, verdict in zip(found, verdicts, strict=True) if verdict.decision in left_out}
 
 

@@ -10,6 +10,7 @@ ours.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import wraps
@@ -29,7 +30,13 @@ from coupler.langchain.tool_calls import JoinedCall
 from coupler.mcp.shape import without_nulls
 from coupler.runtime.environment import SpawnError
 from coupler.runtime.extras import require_methods
-from coupler.runtime.files import FileChangedError, SessionPath, UnsuitableFileError, find_inside
+from coupler.runtime.files import (
+    FileChangedError,
+    OutsideRootsError,
+    SessionPath,
+    UnsuitableFileError,
+    find_inside,
+)
 from coupler.schema.v1 import ToolCallLocation, ToolKind
 
 if TYPE_CHECKING:
@@ -111,9 +118,13 @@ def session_tool(
 class ToolUse:
     """One use of a tool, in the model's own tool call."""
 
-    def __init__(self, prompt: Current, block: Call, call_id: str | None) -> None:
+    def __init__(
+        self, prompt: Current, block: Call, call_id: str | None, outside: SessionPath | None = None
+    ) -> None:
         self.prompt = prompt
         self.block = block
+        self.outside = outside
+        """What it reads, if that is outside of the session's directories: the file that was judged."""
         self._call_id = call_id
 
     async def ask(self) -> None:
@@ -130,6 +141,15 @@ class ToolUse:
         """Note that the call shows its result already."""
         if self._call_id is not None:
             self.prompt.calls.shown.add(self._call_id)
+
+    @property
+    def was_answered(self) -> bool:
+        """True if a person has allowed this very use."""
+        return self.block.was_answered
+
+    def found(self, path: str) -> SessionPath:
+        """Return the file or directory that is read, which may have been asked about."""
+        return self.outside if self.outside is not None else readable_path(path, self.prompt.session)
 
     def knows(self, path: str) -> bool:
         """True if the session has seen the file."""
@@ -168,10 +188,15 @@ async def tool_use(
     prompt = running_prompt()
     places: tuple[str, ...] = ()
     session = prompt.session
-    if path is not None:
+    outside: SessionPath | None = None
+    written = path
+    if path is not None and kind in FILE_READING_KINDS:
+        places = tuple(session.readable_places)
+        place, is_outside = _place_to_read(path, session)
+        path, outside = place.shown, place if is_outside else None
+    elif path is not None:
         # Outside is outside, before anybody is asked.
-        places = tuple(session.readable_places) if kind in FILE_READING_KINDS else ()
-        path = (readable_path if kind in FILE_READING_KINDS else path_in_roots)(path, session).shown
+        path = path_in_roots(path, session).shown
     shown = None if path is None else relative(path, session.cwd)
     named = next((each for each in (about, command, url, shown) if each is not None), "")
     title = f"{verb} {named}".rstrip()
@@ -182,6 +207,8 @@ async def tool_use(
             prompt, call_id, title, kind=kind, path=path, line=line, command=command, cwd=cwd,
             name=name or prompt.calls.name(call_id), url=url, roots=places,
             leaves_out_denied=leaves_out_denied,
+            # Rules may name a link on the way to it.
+            more_paths=() if outside is None or written is None else (written,),
         )  # fmt: skip
     else:
         call_id = None
@@ -189,7 +216,7 @@ async def tool_use(
             title, kind=kind, path=path, line=line, command=command, cwd=cwd, name=name, url=url
         )
     async with block:
-        yield ToolUse(prompt, block, call_id)
+        yield ToolUse(prompt, block, call_id, outside)
 
 
 @asynccontextmanager
@@ -210,6 +237,22 @@ def path_in_roots(path: str, session: Session) -> SessionPath:
 def readable_path(path: str, session: Session) -> SessionPath:
     """Return what `path_in_roots` does, or a path in a place that may be read besides."""
     return find_inside(path, session.cwd, (*session.roots, *session.readable_places))
+
+
+def _place_to_read(path: str, session: Session) -> tuple[SessionPath, bool]:
+    """Return what a path means, and whether it is elsewhere; raises if it is not certain which file that is.
+
+    What is elsewhere is named by where it really leads. It needs a rule or an answer, as the engine decides,
+    and is opened from the root on, past no link.
+    """
+    try:
+        return readable_path(path, session), False
+    except OutsideRootsError:
+        try:
+            return find_inside(path, session.cwd, (os.sep,)), True
+        except OutsideRootsError:
+            pass
+        raise
 
 
 def running_prompt() -> Current:
