@@ -21,8 +21,8 @@ from cli.typing_at import Typist
 from coupler.cli.main import command
 from coupler.cli.output import Output
 from coupler.cli.run.run_page import build_step_tree, write_table
-from coupler.cli.store_access import masker_for
 from coupler.cli.terminal import format_duration
+from coupler.redaction.known_secrets import masker_for
 from coupler.store.store import Store
 from coupler.workflow.journal.run_events import (
     AnswerAsked,

@@ -269,7 +269,7 @@ def _redacted_title(title: str | None, directory: str) -> str:
     """A title without secrets."""
     if not title:
         return ""
-    from coupler.cli.store_access import masker_for
+    from coupler.redaction.known_secrets import masker_for
 
     return masker_for(directory).mask(title)
 

@@ -13,8 +13,8 @@ import click
 
 from coupler.cli.exit_codes import FAILED, print_error, refuse
 from coupler.cli.output import confirm, say, stderr
-from coupler.cli.terminal import count, size
 from coupler.config.value_kinds import parse_age
+from coupler.runtime.formatting import count, size
 
 if TYPE_CHECKING:
     from coupler.store.store import BlockingStore

@@ -12,8 +12,10 @@ import click
 
 from coupler.cli.exit_codes import FAILED, print_error, refuse
 from coupler.cli.output import confirm, say, stderr, stdout, tell
-from coupler.cli.store_access import masker_for, store_or_exit
-from coupler.cli.terminal import count, local_time, short_directory, timestamp
+from coupler.cli.store_access import store_or_exit
+from coupler.cli.terminal import local_time, short_directory
+from coupler.redaction.known_secrets import masker_for
+from coupler.runtime.formatting import count, timestamp
 from coupler.runtime.terminal_text import one_line
 
 if TYPE_CHECKING:
@@ -108,7 +110,7 @@ def _write_groups(chosen: Sequence[ChoiceRecord]) -> None:
 def _write_json(chosen: Sequence[ChoiceRecord]) -> None:
     import msgspec
 
-    from coupler.cli.sessions.session_export import as_json
+    from coupler.agent.session_export import as_json
 
     choices = [
         {

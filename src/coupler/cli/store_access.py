@@ -1,38 +1,27 @@
-"""Opens the store for commands, tidies it up beside them, and redacts what they show of it.
+"""Opens the store for commands, and tidies it up beside them.
 
-It is the file that an option names, else the one that the user has set. Agents store no secret that is
-known when it is stored. A variable that was set or named later is redacted here, as far as this shell has
-it: the environment, and `secrets.names` of the user's and the project's settings.
+It is the file that an option names, else the one that the user has set.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from coupler.cli.exit_codes import FAILED, WRONG_USAGE, print_error, refuse
 from coupler.cli.output import stderr
-from coupler.cli.terminal import count, size
+from coupler.runtime.formatting import count, size
 
 if TYPE_CHECKING:
-    from coupler.agent.history import TranscriptTurn
-    from coupler.redaction.masker import Masker
     from coupler.store.retention import RetentionReport, RetentionRules
-    from coupler.store.sessions import SessionRecord
     from coupler.store.store import Store
 
 
 log = logging.getLogger("coupler.cli")
-
-JSON_STATE = b"j"
-"""The first byte of an agent's state that is JSON."""
 
 
 class UnusableStoreError(Exception):
@@ -156,67 +145,3 @@ def _has_content(file: str, *, is_named: bool) -> bool:
         return False
     except OSError as error:
         raise UnusableStoreError(f"{file} cannot be read: {error.strerror}") from None
-
-
-def redacted_title(record: SessionRecord) -> str:
-    """The title of a session, redacted; empty if it has none."""
-    return masker_for(record.cwd).mask(record.title or "")
-
-
-def redacted_record(record: SessionRecord) -> SessionRecord:
-    """A session's record, redacted; its directories and ids stay."""
-    masker = masker_for(record.cwd)
-    return msgspec.structs.replace(
-        record,
-        title=redacted_title(record) or record.title,
-        settings=_redacted_json(record.settings.encode(), masker).decode(),
-        usage=None if record.usage is None else _redacted_json(record.usage.encode(), masker).decode(),
-        state=_redacted_state(record.state, masker),
-    )
-
-
-def redacted_turns(record: SessionRecord, turns: Iterable[TranscriptTurn]) -> Iterator[TranscriptTurn]:
-    """A session's turns, redacted."""
-    from coupler.agent.output import redact
-
-    masker = masker_for(record.cwd)
-    return (redact(turn, masker) for turn in turns)
-
-
-@cache
-def masker_for(directory: str | None) -> Masker:
-    """The masker of the secrets that are known in a directory."""
-    from coupler.redaction.masker import Masker
-    from coupler.redaction.sources import declared_secrets, secrets_in_environment
-
-    named = {name: os.environ[name] for name in secret_names(directory) if name in os.environ}
-    return Masker([*declared_secrets(named), *secrets_in_environment(os.environ)])
-
-
-def secret_names(directory: str | None) -> list[str]:
-    """The names of variables that the settings of a directory declare as secret."""
-    from coupler.config import ConfigError, load
-    from coupler.config.keys import SECRET_NAMES
-
-    try:
-        return [entry.text for entry in load(directory, environ=os.environ)[SECRET_NAMES]]
-    except (ConfigError, OSError, ValueError):
-        # A project whose file is wrong or gone must not keep its sessions from being read.
-        return [] if directory is None else secret_names(None)
-
-
-def _redacted_state(state: bytes | None, masker: Masker) -> bytes | None:
-    if state is None or state[:1] != JSON_STATE:
-        return None if state is None else masker.mask_bytes(state)
-    return JSON_STATE + _redacted_json(state[1:], masker)
-
-
-def _redacted_json(text: bytes, masker: Masker) -> bytes:
-    from coupler.agent.output import redact
-
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return masker.mask_bytes(text)
-    shown = redact(value, masker)
-    return text if shown is value else msgspec.json.encode(shown)

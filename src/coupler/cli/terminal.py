@@ -13,11 +13,11 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coupler.cli.exit_codes import print_error, refuse
+from coupler.runtime.formatting import count, to_datetime
 from coupler.runtime.terminal_text import clean, clean_sentence, one_line
 
 if TYPE_CHECKING:
@@ -73,30 +73,10 @@ def short_directory(path: str) -> str:
     return f"~{path[len(home) :]}" if path.startswith(f"{home}/") else path
 
 
-def to_datetime(at: int) -> datetime | None:
-    """Converts a time of the store; None if it is none."""
-    try:
-        return datetime.fromtimestamp(at / 1000, UTC)
-    except (OverflowError, OSError, ValueError):
-        return None
-
-
-def timestamp(at: int) -> str | None:
-    """Formats a time for programs, in ISO 8601."""
-    when = to_datetime(at)
-    return None if when is None else when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def local_time(at: int) -> str:
     """Formats a time for the person at this terminal."""
     when = to_datetime(at)
     return "at an unknown time" if when is None else when.astimezone().strftime("%Y-%m-%d %H:%M")
-
-
-def universal_time(at: int) -> str:
-    """Formats a time for people anywhere, in UTC."""
-    when = to_datetime(at)
-    return "unknown" if when is None else when.strftime("%Y-%m-%d %H:%M UTC")
 
 
 def format_duration(seconds: float) -> str:
@@ -120,21 +100,6 @@ def ago(at: int) -> str:
         if seconds >= size:
             return f"{count(seconds // size, unit)} ago"
     return "just now"
-
-
-def count(number: int, noun: str) -> str:
-    """Counts in words: 1 session, 2 sessions."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def size(number: int) -> str:
-    """Formats a number of bytes."""
-    if number < 1000:
-        return count(number, "byte")
-    for unit, length in (("KB", 1000), ("MB", 1_000_000)):
-        if number < 999.95 * length:
-            return f"{number / length:.1f} {unit}"
-    return f"{number / 1_000_000_000:,.1f} GB"
 
 
 class QuestionTerminal:

@@ -20,7 +20,8 @@ import click
 from coupler.cli.exit_codes import FAILED, refuse
 from coupler.cli.output import confirm, say, stderr, stdout, tell
 from coupler.cli.store_access import store_or_exit
-from coupler.cli.terminal import count, local_time, timestamp
+from coupler.cli.terminal import local_time
+from coupler.runtime.formatting import count, timestamp
 from coupler.runtime.terminal_text import one_line
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import msgspec
 from coupler.cli.exit_codes import FAILED, refuse
 from coupler.cli.output import CELL_GAP, Output, say, stdout, tell
 from coupler.cli.store_access import store_or_exit
-from coupler.cli.terminal import count
+from coupler.runtime.formatting import count
 from coupler.runtime.terminal_text import clean, one_line
 
 if TYPE_CHECKING:

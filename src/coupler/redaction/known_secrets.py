@@ -1,4 +1,4 @@
-"""The secrets that all sessions of a process share, and the maskers for them.
+"""The secrets that all sessions of a process share, those of a directory, and the maskers for them.
 
 The masker is imported on use, because an agent's first answer does not need it.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -56,3 +57,30 @@ def masked_beginning(text: str, size: int) -> str:
 def add_process_secrets(secrets: Iterable[Secret]) -> None:
     """Mask these in the whole process from now on: a session has learned of them."""
     _learned.update(dict.fromkeys(secrets))
+
+
+@cache
+def masker_for(directory: str | None) -> Masker:
+    """The masker of the secrets that are known in a directory, for what was stored before.
+
+    Nothing that is known to be secret is stored. A variable that was set or named later is redacted by this,
+    as far as this process has it: the environment, and `secrets.names` of the user's and the project's
+    settings.
+    """
+    from coupler.redaction.masker import Masker
+    from coupler.redaction.sources import declared_secrets, secrets_in_environment
+
+    named = {name: os.environ[name] for name in secret_names(directory) if name in os.environ}
+    return Masker([*declared_secrets(named), *secrets_in_environment(os.environ)])
+
+
+def secret_names(directory: str | None) -> list[str]:
+    """The names of variables that the settings of a directory declare as secret."""
+    from coupler.config import ConfigError, load
+    from coupler.config.keys import SECRET_NAMES
+
+    try:
+        return [entry.text for entry in load(directory, environ=os.environ)[SECRET_NAMES]]
+    except (ConfigError, OSError, ValueError):
+        # A project whose file is wrong or gone must not keep its sessions from being read.
+        return [] if directory is None else secret_names(None)

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from coupler.agent.session_export import input_of, passages_of_output, title_of
 from coupler.cli.chat.dialogs import UserLeft
 from coupler.cli.chat.rendering import (
     AgentMarkdown,
@@ -33,7 +34,6 @@ from coupler.cli.chat.rendering import (
 )
 from coupler.cli.exit_codes import print_error
 from coupler.cli.output import say, silence_stdout
-from coupler.cli.sessions.session_export import input_of, passages_of_output, title_of
 from coupler.runtime.terminal_text import one_line
 
 if TYPE_CHECKING:

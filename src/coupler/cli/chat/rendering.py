@@ -26,7 +26,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from coupler.cli.sessions.session_export import (
+from coupler.agent.session_export import (
     TranscriptPassage,
     describe_compaction,
     input_of,
@@ -34,7 +34,6 @@ from coupler.cli.sessions.session_export import (
     passages_of_output,
     title_of,
 )
-from coupler.cli.terminal import count
 from coupler.client.observation import Observation, PermissionDecided, PromptSent, Received, TurnFinished
 from coupler.client.policy import Decision
 from coupler.events import (
@@ -52,6 +51,7 @@ from coupler.events import (
 )
 from coupler.events import Text as TextEvent
 from coupler.permission.action import option_label
+from coupler.runtime.formatting import count
 from coupler.runtime.terminal_text import clean, one_line
 from coupler.schema.v1 import PermissionOption, PlanEntry, TextContent
 

@@ -28,8 +28,9 @@ from coupler.cli.doctor.services import ReadOnlyTrust, read_only_trust
 from coupler.cli.exit_codes import BROKEN_PIPE, DONE, FAILED, INTERRUPTED, TERMINATED, print_error
 from coupler.cli.main import seconds
 from coupler.cli.output import Output, stderr, stdout
-from coupler.cli.terminal import count, short_directory
+from coupler.cli.terminal import short_directory
 from coupler.runtime.exceptions import exception_text
+from coupler.runtime.formatting import count
 from coupler.runtime.terminal_text import one_line
 
 if TYPE_CHECKING:

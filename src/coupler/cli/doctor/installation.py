@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coupler.__about__ import __version__
 from coupler.cli.output import has_stdout, stdout
-from coupler.cli.terminal import short_directory, size
+from coupler.cli.terminal import short_directory
+from coupler.runtime.formatting import size
 from coupler.runtime.guard import start_guarded
 from coupler.runtime.terminal_text import one_line
 

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from coupler.cli.terminal import count, short_directory
+from coupler.cli.terminal import short_directory
+from coupler.runtime.formatting import count
 from coupler.runtime.terminal_text import one_line
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from coupler.cli.doctor.project import without_query
-from coupler.cli.terminal import ago, count, short_directory, size, timestamp
+from coupler.cli.terminal import ago, short_directory
+from coupler.runtime.formatting import count, size, timestamp
 from coupler.runtime.terminal_text import one_line
 
 if TYPE_CHECKING:

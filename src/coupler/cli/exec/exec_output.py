@@ -111,7 +111,7 @@ class ObservationRedactor:
 
     def __init__(self, cwd: str, env: Mapping[str, str], servers: Iterable[McpServer] = ()) -> None:
         from coupler.agent.output import SessionRedactor
-        from coupler.cli.store_access import secret_names
+        from coupler.redaction.known_secrets import secret_names
 
         self._redactor = SessionRedactor(servers)
         self._redactor.add_names(secret_names(cwd), {**os.environ, **env})

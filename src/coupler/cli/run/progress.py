@@ -22,7 +22,8 @@ from rich.text import Text
 from coupler.cli.output import Output
 from coupler.cli.run.run import output_lines, report_failure, result_line
 from coupler.cli.run.run_page import STYLES, enclosing_name, name_below
-from coupler.cli.terminal import count, format_duration
+from coupler.cli.terminal import format_duration
+from coupler.runtime.formatting import count
 from coupler.runtime.terminal_text import clean, one_line
 from coupler.runtime.threads import in_thread
 from coupler.workflow.journal import run_events as h

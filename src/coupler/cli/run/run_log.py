@@ -14,8 +14,9 @@ import msgspec
 
 from coupler.cli.exit_codes import print_error
 from coupler.cli.output import Output
-from coupler.cli.store_access import masker_for
-from coupler.cli.terminal import count, format_duration
+from coupler.cli.terminal import format_duration
+from coupler.redaction.known_secrets import masker_for
+from coupler.runtime.formatting import count
 from coupler.runtime.terminal_text import clean, one_line
 from coupler.workflow.journal import run_events
 from coupler.workflow.journal.run_events import (

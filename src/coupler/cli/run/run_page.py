@@ -12,8 +12,9 @@ import msgspec
 
 from coupler.cli.output import Output, StyledText
 from coupler.cli.run.run_log import read_log, usage_words
-from coupler.cli.store_access import masker_for
-from coupler.cli.terminal import ago, count, format_duration, local_time, short_directory, timestamp
+from coupler.cli.terminal import ago, format_duration, local_time, short_directory
+from coupler.redaction.known_secrets import masker_for
+from coupler.runtime.formatting import count, timestamp
 from coupler.runtime.terminal_text import clean, one_line, terminal_safe_json
 from coupler.workflow.journal.run_events import (
     Place,

@@ -24,7 +24,8 @@ from coupler.cli.output import say, stdout, tell
 from coupler.cli.run.run_log import STATUSES, RunLogWriter, read_log
 from coupler.cli.run.run_page import run_lines, status_of, write_json, write_lines, write_table
 from coupler.cli.store_access import store_or_exit
-from coupler.cli.terminal import ago, count
+from coupler.cli.terminal import ago
+from coupler.runtime.formatting import count
 from coupler.runtime.terminal_text import one_line
 
 if TYPE_CHECKING:

@@ -6,9 +6,7 @@ heading.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +18,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
+from coupler.agent import session_export
 from coupler.agent.history import TranscriptEvent, TranscriptTurn, TurnOutcome, UnreadableEntry, read_turns
+from coupler.agent.session_export import (
+    TranscriptPassage,
+    as_json,
+    redacted_record,
+    redacted_title,
+    redacted_turns,
+    summary,
+    to_json,
+    to_markdown,
+    write_export,
+)
 from coupler.cli.deletion import (
     confirm_deletion,
     delete_each,
@@ -30,26 +40,10 @@ from coupler.cli.deletion import (
 )
 from coupler.cli.exit_codes import DONE, FAILED, print_error, refuse
 from coupler.cli.output import CELL_GAP, Output, StyledText, say, stdout, tell
-from coupler.cli.sessions import session_export
-from coupler.cli.sessions.session_export import (
-    TranscriptPassage,
-    as_json,
-    summary,
-    to_json,
-    to_markdown,
-)
-from coupler.cli.store_access import redacted_record, redacted_title, redacted_turns, store_or_exit
-from coupler.cli.terminal import (
-    SESSION_PREFIX,
-    ago,
-    count,
-    local_time,
-    short_agent,
-    short_directory,
-    short_id,
-    timestamp,
-)
+from coupler.cli.store_access import store_or_exit
+from coupler.cli.terminal import SESSION_PREFIX, ago, local_time, short_agent, short_directory, short_id
 from coupler.events import Compaction, Content, Notice, Plan, Text, Thought, ToolCall
+from coupler.runtime.formatting import count, timestamp
 from coupler.runtime.terminal_text import clean, one_line
 
 if TYPE_CHECKING:
@@ -350,29 +344,9 @@ def _write(pieces: Iterable[str], file: str) -> None:
     if Path(file).is_dir():
         refuse(f"{file} is a directory: name a file in it", PROGRAM)
     try:
-        _write_file(pieces, Path(file))
+        write_export(pieces, Path(file))
     except OSError as error:
         refuse(f"{file} cannot be written: {error.strerror}", PROGRAM, FAILED)
-
-
-def _write_file(pieces: Iterable[str], path: Path) -> None:
-    is_file = path.is_file()
-    if path.exists() and not is_file:
-        # A device or a pipe must not be replaced.
-        with path.open("w", encoding="utf-8", newline="\n") as stream:
-            stream.writelines(pieces)
-        return
-    path = path.resolve()
-    draft = path.with_name(f".coupler-export-{os.getpid()}")
-    try:
-        with draft.open("x", encoding="utf-8", newline="\n") as stream:
-            if is_file:
-                shutil.copymode(path, draft)
-            stream.writelines(pieces)
-        draft.replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink()
 
 
 @sessions.command(short_help="Delete sessions for good.")

@@ -10,9 +10,13 @@ is quoted, fenced or escaped. The passages of a conversation are shared with `co
 from __future__ import annotations
 
 import base64
+import contextlib
 import difflib
+import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -26,12 +30,16 @@ from coupler.agent.history import (
     TurnOutcome,
     UnreadableEntry,
 )
+from coupler.agent.output import redact
 from coupler.agent.tool_call import CANCELLED_META
-from coupler.cli.terminal import size, timestamp, universal_time
+from coupler.agent.turn import compaction_text
 from coupler.events import Compaction, Content, Notice, Plan, Text, Thought, ToolCall
+from coupler.redaction.known_secrets import masker_for
+from coupler.runtime.formatting import size, timestamp, universal_time
 from coupler.runtime.terminal_text import clean, one_line, terminal_safe_json
 
 if TYPE_CHECKING:
+    from coupler.redaction.masker import Masker
     from coupler.store.sessions import SessionRecord
 
 
@@ -39,6 +47,9 @@ FORMAT = "coupler-session/1"
 
 LONGEST_DIFF = 20_000
 """Lines of a file up to which what changed is worked out; above, it takes minutes."""
+
+JSON_STATE = b"j"
+"""The first byte of an agent's state that is JSON."""
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _SPECIAL = re.compile(r"([\\`*_\[\]<>#|~&])")
@@ -268,6 +279,65 @@ def _passage_markdown(passage: TranscriptPassage) -> str:
     return "\n\n".join(parts)
 
 
+def write_export(pieces: Iterable[str], path: Path) -> None:
+    """Write an export to a file, which gets its name, or its new content, when all is written."""
+    is_file = path.is_file()
+    if path.exists() and not is_file:
+        # A device or a pipe must not be replaced.
+        with path.open("w", encoding="utf-8", newline="\n") as stream:
+            stream.writelines(pieces)
+        return
+    path = path.resolve()
+    draft = path.with_name(f".coupler-export-{os.getpid()}")
+    try:
+        with draft.open("x", encoding="utf-8", newline="\n") as stream:
+            if is_file:
+                shutil.copymode(path, draft)
+            stream.writelines(pieces)
+        draft.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+
+
+def redacted_title(record: SessionRecord) -> str:
+    """The title of a session, redacted; empty if it has none."""
+    return masker_for(record.cwd).mask(record.title or "")
+
+
+def redacted_record(record: SessionRecord) -> SessionRecord:
+    """A session's record, redacted; its directories and ids stay."""
+    masker = masker_for(record.cwd)
+    return msgspec.structs.replace(
+        record,
+        title=redacted_title(record) or record.title,
+        settings=_redacted_json(record.settings.encode(), masker).decode(),
+        usage=None if record.usage is None else _redacted_json(record.usage.encode(), masker).decode(),
+        state=_redacted_state(record.state, masker),
+    )
+
+
+def redacted_turns(record: SessionRecord, turns: Iterable[TranscriptTurn]) -> Iterator[TranscriptTurn]:
+    """A session's turns, redacted."""
+    masker = masker_for(record.cwd)
+    return (redact(turn, masker) for turn in turns)
+
+
+def _redacted_state(state: bytes | None, masker: Masker) -> bytes | None:
+    if state is None or state[:1] != JSON_STATE:
+        return None if state is None else masker.mask_bytes(state)
+    return JSON_STATE + _redacted_json(state[1:], masker)
+
+
+def _redacted_json(text: bytes, masker: Masker) -> bytes:
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return masker.mask_bytes(text)
+    shown = redact(value, masker)
+    return text if shown is value else msgspec.json.encode(shown)
+
+
 def escape_markdown(text: str) -> str:
     """Escapes a text so that Markdown shows it as it is."""
     return _SPECIAL.sub(r"\\\1", text)
@@ -382,11 +452,9 @@ def describe_notice(notice: Notice) -> str:
 
 def describe_compaction(compaction: Compaction) -> str:
     """Says that the agent shortened its context."""
-    from coupler.agent.turn import compaction_text as spoken
-
     if compaction.status == "in_progress":
         return "Summarizing the earlier conversation was not finished."
-    return clean(spoken(compaction))
+    return clean(compaction_text(compaction))
 
 
 def _decoded(raw: Raw) -> Any:
