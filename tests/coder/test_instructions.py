@@ -10,7 +10,7 @@ from coder.talking import talk
 from coupler.client import files
 from coupler.coder import instructions
 from coupler.coder.compaction import CompactionMiddleware
-from coupler.coder.instructions import NestedInstructions
+from coupler.coder.nested_instructions import NestedInstructions
 from coupler.coder.prompt import PromptMiddleware
 from coupler.coder.skills import Skills
 from coupler.events import Notice

@@ -19,7 +19,6 @@ from coupler import acp
 from coupler.coder.compaction import CompactionMiddleware
 from coupler.coder.conversation import conversation_state
 from coupler.coder.hooks import HooksMiddleware
-from coupler.coder.instructions import NestedInstructions
 from coupler.coder.model.chat_model import chat_models, model_middleware
 from coupler.coder.model.choice import chosen_model
 from coupler.coder.model.credentials import Keyring
@@ -27,6 +26,7 @@ from coupler.coder.model.middleware import KeyRedactingAgent, RequestSettings
 from coupler.coder.model.repair import RefusedRequests
 from coupler.coder.model.retries import ModelRetries
 from coupler.coder.modes import mode_middleware
+from coupler.coder.nested_instructions import NestedInstructions
 from coupler.coder.profiles import CODER, CoderProfile
 from coupler.coder.prompt import PromptMiddleware
 from coupler.coder.skills import SkillCommands, Skills, skill_tools
