@@ -255,6 +255,15 @@ class Session:
         if is_another:
             await call_hook(self._agent.moved, self)
 
+    def add_directories(self, directories: Iterable[str]) -> None:
+        """Let the session's tools touch these directories, too, until the client opens it with others."""
+        new = tuple(each for each in directories if each not in self.roots)
+        if not new:
+            return
+        self.place = self.place._replace(additional_directories=(*self.place.additional_directories, *new))
+        if self.outlet.journal is not None:
+            self.outlet.journal.keep_roots(self.place.additional_directories)
+
     async def use_servers(self, names: Iterable[str] | None) -> None:
         """Of the configured MCP servers use only these, or all of them; the client's own are used anyway."""
         self.project.used_servers = None if names is None else frozenset(names)

@@ -6,11 +6,12 @@ import asyncio
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from coupler.mcp.package import load_client
 from coupler.mcp.tool_names import written_name
 from coupler.mcp.tools import CallHandler, McpError, Tool, ToolResult, printable, server_label
+from coupler.runtime.extras import MissingExtraError
 from coupler.schema.v1 import McpServer, McpServerHttp, McpServerSse, McpServerStdio
 
 if TYPE_CHECKING:
@@ -58,6 +59,17 @@ class ServerEnvironment(NamedTuple):
         return {**inherited, **given}
 
 
+class ServerState(NamedTuple):
+    """The state of one server, as it was when its tools were listed last."""
+
+    status: Literal["not started", "connecting", "connected", "failed"]
+    tools: tuple[Tool, ...] = ()
+    error: Exception | None = None
+
+
+NOT_STARTED, CONNECTING = ServerState("not started"), ServerState("connecting")
+
+
 class SessionServers:
     """The servers of one session, by name. Its state has one owner: this object, on the event loop."""
 
@@ -70,6 +82,7 @@ class SessionServers:
         """True if there is a user whom servers can ask something in the middle of a call."""
         self._connections: dict[str, ServerConnection] = {}
         self._is_closed = False
+        self._states: dict[str, ServerState] = {}
         self.broken: dict[str, McpError] = {}
         """Those that failed when the tools of all were listed last, with the reason."""
 
@@ -103,7 +116,25 @@ class SessionServers:
 
     async def tools_of(self, name: str) -> list[Tool]:
         """The tools of one server; raises McpError."""
-        return await (await self._connection(name)).tools()
+        name = self.named(name)
+        server = self._entries[name]
+        self._states.setdefault(name, CONNECTING)
+        try:
+            tools = await (await self._connection(name)).tools()
+        except (McpError, MissingExtraError) as error:
+            self._set_state(name, server, ServerState("failed", error=error))
+            raise
+        self._set_state(name, server, ServerState("connected", (*tools,)))
+        return tools
+
+    @property
+    def states(self) -> Mapping[str, ServerState]:
+        """The state of each server, by name; nobody is asked."""
+        return {name: self._states.get(name, NOT_STARTED) for name in self._entries}
+
+    def _set_state(self, name: str, server: McpServer, state: ServerState) -> None:
+        if self._entries.get(name) == server:
+            self._states[name] = state
 
     async def call(
         self,
@@ -139,6 +170,8 @@ class SessionServers:
             for name in [*self._connections]
             if entries.get(name) != self._entries.get(name)
         ]
+        same = {name for name in entries if entries.get(name) == self._entries.get(name)}
+        self._states = {name: state for name, state in self._states.items() if name in same}
         self._entries = dict(entries)
         await asyncio.gather(*(connection.close() for connection in gone))
 
