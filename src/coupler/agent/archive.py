@@ -115,7 +115,8 @@ class Archive:
             await self.forget(session.id)  # the store's thread may be at it
             raise
         with _told_to_clients():
-            return EventJournal(await self._store.journal(session.id), partial(self.entries, session.id))
+            journal = await self._store.journal(session.id)
+        return EventJournal(journal, partial(self.entries, session.id), partial(self.find, session.id))
 
     async def find(self, id: str) -> SessionRecord:
         """Return the record of a session; raises the error for an unknown one if it is another agent's."""
@@ -139,7 +140,9 @@ class Archive:
             if not await self._store.hold(record.id):
                 raise unknown_session(record.id)
             journal = await self._store.journal(record.id)
-        event_journal = EventJournal(journal, partial(self.entries, record.id), state=record.state)
+        event_journal = EventJournal(
+            journal, partial(self.entries, record.id), partial(self.find, record.id), state=record.state
+        )
         if place.additional_directories != record.roots:
             event_journal.keep_roots(place.additional_directories)
             await event_journal.until_stored()

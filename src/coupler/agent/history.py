@@ -54,6 +54,7 @@ from coupler.wire.messages import RpcError
 if TYPE_CHECKING:
     from coupler.schema.v1 import ToolCallContent
     from coupler.store.journal import JournalEntry, SessionJournal
+    from coupler.store.sessions import SessionRecord
 
 INTERRUPTED = "interrupted"
 """The error of a tool call or compaction whose end was not recorded."""
@@ -85,11 +86,14 @@ class EventJournal:
         self,
         journal: SessionJournal,
         entries_after: Callable[[int], Awaitable[list[JournalEntry]]],
+        record: Callable[[], Awaitable[SessionRecord]],
         *,
         state: bytes | None = None,
     ) -> None:
         self.entries_after = entries_after
         """Returns the next journal entries after a seq, in batches."""
+        self.record = record
+        """Returns what is stored of the session beside its journal."""
         self.backlog = journal.backlog
         self.before_showing = journal.before_showing
         """To be called before so many bytes are sent to the client: prompts that wait are made durable."""

@@ -279,8 +279,23 @@ def _passage_markdown(passage: TranscriptPassage) -> str:
     return "\n\n".join(parts)
 
 
-def write_export(pieces: Iterable[str], path: Path) -> None:
-    """Write an export to a file, which gets its name, or its new content, when all is written."""
+def write_export(pieces: Iterable[str], path: Path, *, replaces: bool = True) -> None:
+    """Write an export to a file, which gets its name, or its new content, when all is written.
+
+    Unless it `replaces` what is there, it raises FileExistsError.
+    """
+    if not replaces:
+        with path.open("x"):
+            pass  # the name is ours from here on
+    try:
+        _write_export(pieces, path)
+    except BaseException:
+        if not replaces:
+            path.unlink()
+        raise
+
+
+def _write_export(pieces: Iterable[str], path: Path) -> None:
     is_file = path.is_file()
     if path.exists() and not is_file:
         # A device or a pipe must not be replaced.

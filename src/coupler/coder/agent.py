@@ -8,11 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from coupler.agent.agent import Agent, Select
+from coupler.agent.agent import Agent, Select, find_invocation
 from coupler.agent.errors import AuthRequiredError, TurnFailedError
+from coupler.agent.session import configuration_of
 from coupler.agent.startup.loading import import_in_thread
+from coupler.coder.commands import (
+    COMMAND_NAMES,
+    COMMANDS,
+    CommandCall,
+    CommandError,
+    command_typed,
+    explain_unknown,
+    offered_commands,
+    restore_directories,
+    unknown_command_in,
+)
 from coupler.coder.model.credentials import ModelError, client_package
 from coupler.coder.model.settings import EFFORT_OPTION, MODELS_OWN, efforts_of
 from coupler.coder.profiles import ProfileError, modes_of
@@ -21,6 +34,7 @@ from coupler.coder.setup import set_state_value, setup_of, state_value
 from coupler.coder.tools.background_jobs import BackgroundJobs
 from coupler.coder.tools.outputs import SessionOutputs
 from coupler.coder.tools.sandbox import Sandbox
+from coupler.config import keys
 from coupler.config.agent_tables import EFFORTS
 from coupler.runtime.extras import MissingExtraError, import_extra
 from coupler.runtime.threads import in_thread
@@ -29,7 +43,7 @@ from coupler.workflow.editor.workflow_agent import WorkflowAgent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from coupler.agent.agent import Command, Option
+    from coupler.agent.agent import Option
     from coupler.agent.session import Session
     from coupler.agent.startup.serve_options import ServeOptions
     from coupler.agent.turn import Turn
@@ -72,14 +86,16 @@ class CoderAgent(Agent):
         self._making: AgentBuild | None = None
         self._resources: SessionResources | None = None
         self._setup = self._looked_at(session)
+        self._skills: Skills | None = None
         if self._setup is not None and self._setup.choice is not None:
             self.modes = modes_of(self._setup)
             self.options = _options(self._setup)
 
     async def option_changed(self, session: Session, option: str) -> None:
-        """Offer the efforts of the model that was chosen."""
+        """Offer the efforts of the model that was chosen, and the command that changes them."""
         if option == MODEL:
             self._declare_options(session)
+            self._offer(session)
 
     def _declare_options(self, session: Session) -> None:
         setup = self._setup if self._making is None else self._making.setup
@@ -89,13 +105,16 @@ class CoderAgent(Agent):
             session.settings.declare(options=_options(setup, session.options.get(MODEL), offered))
 
     async def opened(self, session: Session) -> None:
+        await in_thread(lambda: restore_directories(session))
         if self._workflows is not None:
             await self._workflows.opened(session)
+        self._offer(session)
         if self._setup is None or self._setup.choice is None:
             return
         self._making = self._begun(self._setup, session)
         if session.options.get(MODEL) != self._setup.choice.name:
             self._declare_options(session)
+            self._offer(session)
         if session.mcp_servers or session.project.mcp_servers:
             self._making.begin()
 
@@ -103,6 +122,7 @@ class CoderAgent(Agent):
         return {} if self._workflows is None else self._workflows.hidden_in(session, blocks)
 
     async def moved(self, session: Session) -> None:
+        await in_thread(lambda: restore_directories(session))
         if self._making is not None and (agent := self._making.agent) is not None:
             await agent.moved(session)
 
@@ -115,11 +135,13 @@ class CoderAgent(Agent):
             await self._resources.close()
 
     async def perform(self, turn: Turn) -> StopReason | None:
-        """Give the prompt to a workflow, or to the model if there is one."""
+        """Give the prompt to a workflow, carry out a command, or ask the model if there is one."""
         if self._workflows is not None and await self._workflows.is_for_workflows(turn):
             return await self._workflows.perform(turn)
         if self._workflows is not None:
             await self._workflows.tell_news(turn)
+        if await self._has_answered_command(turn):
+            return "end_turn"
         try:
             setup = await in_thread(lambda: setup_of(turn.session, self._profile, self._model))
             from coupler.coder.model.choice import login_problem
@@ -131,6 +153,43 @@ class CoderAgent(Agent):
         except (ProfileError, ModelError, MissingExtraError) as error:
             # No refusal with words: editors take back what a refused prompt was answered with.
             raise TurnFailedError(str(error), kind="setup", retryable=False) from error
+
+    async def _has_answered_command(self, turn: Turn) -> bool:
+        """Answer a command that needs no model, and one that there is not; False for any other prompt."""
+        typed = find_invocation([each.command for each in COMMANDS if each.answer], turn.blocks)
+        if typed is None:
+            return await self._has_explained_unknown(turn)
+        answer = next(each.answer for each in COMMANDS if each.name == typed.name)
+        assert answer is not None, "only those were looked for"
+        setup = self._setup if self._making is None else self._making.setup
+        choice = (
+            None if setup is None else setup.models.get(str(turn.session.options.get(MODEL)), setup.choice)
+        )
+        config = await in_thread(lambda: configuration_of(turn.session.cwd, turn.session.env))
+        call = CommandCall(turn, typed.arguments, choice, has_memory=config[keys.CODER_MEMORY])
+        try:
+            told = await answer(call)
+        except CommandError as error:
+            told = str(error)
+        await turn.say_apart(told)
+        return True
+
+    async def _has_explained_unknown(self, turn: Turn) -> bool:
+        session = turn.session
+        if (
+            unknown_command_in(turn.blocks, COMMAND_NAMES) is None
+            or state_value(session, "asked") is not None
+        ):
+            return False
+        if self._making is not None:
+            with suppress(MissingExtraError):
+                self._skills = await self._making.skills()
+                await in_thread(self._skills.look)
+                self._offer(session)
+        name = unknown_command_in(turn.blocks, [command.name for command in session.commands])
+        if name is not None:
+            await turn.say_apart(explain_unknown(name, session.commands))
+        return name is not None
 
     async def _answered(self, agent: GraphAgent, setup: CoderSetup, turn: Turn) -> StopReason | None:
         try:
@@ -160,6 +219,7 @@ class CoderAgent(Agent):
         if self._making is None:
             self._making = self._begun(setup, session)
             session.declare(modes=modes_of(setup), options=_options(setup, session.options.get(MODEL)))
+            self._offer(session)
             if before.settings.effort != setup.settings.effort and EFFORT_OPTION in session.options:
                 # Another profile, or another setting: what was chosen before was chosen for that.
                 session.set_option(EFFORT_OPTION, setup.settings.effort or MODELS_OWN)
@@ -168,11 +228,19 @@ class CoderAgent(Agent):
     def _begun(self, setup: CoderSetup, session: Session) -> AgentBuild:
         if self._resources is None:
             self._resources = SessionResources(session)
-        return AgentBuild(
-            setup, self._resources, self._store, lambda commands: self._offer(session, commands)
-        )
 
-    def _offer(self, session: Session, commands: Sequence[Command]) -> None:
+        def found(skills: Skills) -> None:
+            self._skills = skills
+            self._offer(session)
+
+        return AgentBuild(setup, self._resources, self._store, found)
+
+    def _offer(self, session: Session) -> None:
+        """Offer the commands that there are now: the coder's own, and skills whose names are not taken."""
+        setup = self._setup if self._making is None else self._making.setup
+        commands = offered_commands(session, None if setup is None else setup.choice)
+        if self._skills is not None:
+            commands += self._skills.commands(taken=COMMAND_NAMES)
         if self._workflows is not None:
             self._workflows.offer_besides(session, commands)
         else:
@@ -182,7 +250,9 @@ class CoderAgent(Agent):
         """Run a workflow, or list them for an empty prompt; any other prompt needs the model, and a login."""
         from coupler.coder.model.choice import how_to_set_up
 
-        if self._workflows is not None and (turn.text.startswith("/") or not turn.text.strip()):
+        typed = command_typed(turn.text)
+        is_for_workflows = typed is not None and typed not in COMMAND_NAMES
+        if self._workflows is not None and (is_for_workflows or not turn.text.strip()):
             return await self._workflows.perform(turn)
         explanation = how_to_set_up(turn.session.env, turn.session.project.config)
         raise AuthRequiredError(problem, {"kind": "setup", "explanation": explanation})
@@ -212,10 +282,10 @@ def _options(
 
 
 class AgentBuild:
-    """Builds the LangChain agent of one setup. `offer` gets its slash commands.
+    """Builds the LangChain agent of one setup. `found` is called with the skills that there are.
 
     LangChain takes seconds to import. So that begins as soon as there is a session, in a thread, and then it
-    is known which commands there are. The agent itself is made for the first prompt, or when somebody says
+    is known which skills there are. The agent itself is made for the first prompt, or when somebody says
     so.
     """
 
@@ -224,12 +294,12 @@ class AgentBuild:
         setup: CoderSetup,
         resources: SessionResources,
         store: str | None,
-        offer: Callable[[Sequence[Command]], None],
+        found: Callable[[Skills], None],
     ) -> None:
         self.setup = setup
         self._resources = resources
         self._store = store
-        self._offer = offer
+        self._found = found
         self._preparing = asyncio.create_task(self._prepare())
         self._making: asyncio.Task[GraphAgent] | None = None
         self.offered: list[str] | None = None
@@ -260,6 +330,11 @@ class AgentBuild:
         await asyncio.wait([self._making])
         return self._making.result()
 
+    async def skills(self) -> Skills:
+        """Wait for the skills; raises MissingExtraError."""
+        await asyncio.wait([self._preparing])
+        return self._preparing.result()
+
     async def close(self) -> None:
         """Cancel what is being made, and close the agent."""
         tasks = [task for task in (self._preparing, self._making) if task is not None]
@@ -273,19 +348,15 @@ class AgentBuild:
         clients = {client_package(choice.provider) for choice in self.setup.models.values()}
         await import_in_thread([ASSEMBLY, *clients])
         import_extra("langchain", extra="coder", feature="The coder")
-        from coupler.coder.compaction import COMMAND
         from coupler.coder.skills import Skills
-        from coupler.coder.undo import REDO, UNDO
 
-        own = [COMMAND, UNDO, REDO]
         skills = Skills(self._resources.session, self.setup.profile.skills)
         await in_thread(skills.look)
-        self._offer([*own, *skills.commands(taken=[command.name for command in own])])
+        self._found(skills)
         return skills
 
     async def _make(self) -> GraphAgent:
-        await asyncio.wait([self._preparing])
-        skills = self._preparing.result()
+        skills = await self.skills()
         from coupler.coder.assembly import assembled
 
         session, profile = self._resources.session, self.setup.profile

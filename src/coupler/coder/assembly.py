@@ -8,7 +8,7 @@ conversation, which counts all that the model gets.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import TodoListMiddleware
@@ -16,6 +16,7 @@ from langchain.agents.middleware.types import AgentMiddleware
 from langchain_core.messages import HumanMessage, ToolMessage
 
 from coupler import acp
+from coupler.coder.commands import COMMAND_PROMPTS
 from coupler.coder.compaction import CompactionMiddleware
 from coupler.coder.conversation import conversation_state
 from coupler.coder.hooks import HooksMiddleware
@@ -32,10 +33,12 @@ from coupler.coder.prompt import PromptMiddleware
 from coupler.coder.skills import SkillCommands, Skills, skill_tools
 from coupler.coder.sub_agents import delegate_tools
 from coupler.coder.tools.questions import ask_tools, plan_tools
+from coupler.coder.tools.remember import memory_tools
 from coupler.coder.tools.shell import shell_tools
 from coupler.coder.tools.web import fetch_tools
 from coupler.coder.turn_limits import TurnLimits
 from coupler.coder.undo import UndoMiddleware
+from coupler.coder.usage import count_answer
 from coupler.langchain.editor_tools.tools import file_tools
 from coupler.langchain.messages import DisplayOptions
 from coupler.langchain.middleware import M, with_text
@@ -43,10 +46,12 @@ from coupler.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
+    from langchain_core.messages import AIMessage
     from langchain_core.tools import BaseTool
     from langgraph.prebuilt.tool_node import ToolCallRequest
     from langgraph.pregel import Pregel
 
+    from coupler.agent.session import Session
     from coupler.coder.agent import SessionResources
     from coupler.coder.setup import CoderSetup
     from coupler.coder.sub_agents import SubAgent
@@ -84,6 +89,13 @@ def assembled(
         look=DisplayOptions(),
         store=store,
         keys=keyring.concealed,
+        count=_count,
+    )
+
+
+def _count(session: Session, model: str | None, answer: AIMessage) -> None:
+    count_answer(
+        session, model, cast("Mapping[str, Any] | None", answer.usage_metadata), answer.response_metadata
     )
 
 
@@ -115,10 +127,11 @@ class _Assembly:
         session = self._resources.session
         talking = [*ask_tools(session), *plan_tools(session)]
         delegating = delegate_tools(self._for_sub_agent, session, self._setup.profile)
-        tools = [*self._tools(), *talking, *delegating]
+        remembering = memory_tools(session) if self._setup.has_memory else []
+        tools = [*self._tools(), *talking, *remembering, *delegating]
         news = JobNews(self._resources.jobs)
         chosen = [acp.models(self._models), self._settings_of(self._setup.profile, self._models)]
-        own = [UndoMiddleware(), SkillCommands(self._skills), news, acp.plan(), *chosen]
+        own = [UndoMiddleware(), SkillCommands(self._skills, COMMAND_PROMPTS), news, acp.plan(), *chosen]
         return self._made(self._setup.profile, self._models, tools, own)
 
     def _for_sub_agent(self, sub_agent: SubAgent) -> Graph:
@@ -165,7 +178,9 @@ class _Assembly:
             HooksMiddleware(profile.hooks),
             *own,
             TodoListMiddleware(),
-            PromptMiddleware(self._skills, profile.system, profile.context),
+            PromptMiddleware(
+                self._skills, profile.system, profile.context, has_memory=self._setup.has_memory
+            ),
             NestedInstructions(),
             KeptOutputs(self._resources.outputs),
             acp.tools(mcp_wait=self._setup.mcp_wait_seconds),

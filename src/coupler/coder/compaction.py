@@ -39,11 +39,13 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command as StateChange
 from typing_extensions import TypedDict
 
-from coupler.agent.agent import Command, find_invocation
+from coupler.agent.agent import find_invocation
 from coupler.agent.errors import describe
+from coupler.coder.commands import COMPACT
 from coupler.coder.model.choice import window_of
 from coupler.coder.model.retries import asked_with_retries
 from coupler.coder.tools.outputs import fenced, one_line, without_middle
+from coupler.coder.usage import note_context
 from coupler.langchain.content import REASONING
 from coupler.langchain.current import Current, current
 from coupler.langchain.errors import CONTEXT, failure_kind_of
@@ -59,10 +61,6 @@ if TYPE_CHECKING:
     from coupler.agent.turn import Turn
 
 log = logging.getLogger("coupler.coder")
-
-COMMAND = Command(
-    "compact", "Summarize the earlier conversation, to make room for more", hint="what to keep in mind"
-)
 
 FULL_SHARE = 0.8
 """Share of the window from which on the conversation is compacted: answers need room, counts are rough."""
@@ -163,6 +161,7 @@ class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
             if failure_kind_of(error) is not CONTEXT:
                 raise
             response = await self._ask_again(conversation, handler, error)
+        _note_context(conversation, response)
         if conversation.change is None:
             return response
         return ExtendedModelResponse(response, StateChange(update={COMPACTED: conversation.change}))
@@ -182,6 +181,7 @@ class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
             await served.turn.say(NOTHING)
             return {"messages": gone, "jump_to": "end"}
         await conversation.shorten(self._model, 0, remark=typed)
+        note_context(served.session, conversation.tokens, conversation.window)
         return {"messages": gone, COMPACTED: conversation.change, "jump_to": "end"}
 
     def _conversation(
@@ -330,9 +330,21 @@ class _VisibleConversation:
         return self.change if self.change is not None else self._state.get(COMPACTED)
 
 
+def _note_context(conversation: _VisibleConversation, response: ModelResponse[Any]) -> None:
+    """Note how full the context of the session's own conversation is after an answer, for /usage."""
+    served = current()
+    if served is None or served.call_id is not None:
+        return
+    answers = [message for message in response.result if isinstance(message, AIMessage)]
+    usages = [message.usage_metadata for message in answers if message.usage_metadata is not None]
+    reported = sum(usage.get("total_tokens") or 0 for usage in usages)
+    tokens = reported or conversation.tokens + expected_tokens(answers)
+    note_context(served.session, tokens, conversation.window, is_estimate=not reported)
+
+
 def _typed(served: Current) -> str | None:
     """Return the text after /compact, if the prompt is that command."""
-    typed = find_invocation((COMMAND,), served.turn.blocks)
+    typed = find_invocation((COMPACT.command,), served.turn.blocks)
     return None if typed is None else typed.arguments.strip()
 
 

@@ -1,4 +1,4 @@
-"""Writes the system prompt: the coder's role and rules, its environment, instructions and skills.
+"""Writes the system prompt: the coder's role and rules, environment, instructions, memory and skills.
 
 What never changes stands first, what changes with the project after it, and what changes with the day last:
 providers recognize the beginning of what they have read before. It is put together once a turn, so changed
@@ -21,6 +21,7 @@ from langchain.agents.middleware.types import AgentMiddleware, ModelRequest
 from langchain_core.messages import SystemMessage
 
 from coupler.coder.instructions import InstructionDirectory, InstructionReader, standing_instructions
+from coupler.coder.memory import LONGEST_MEMORY, memories, memory_prompt
 from coupler.coder.model.choice import window_of
 from coupler.coder.setup import notify_user
 from coupler.coder.tools.outputs import fenced, one_line, truncated
@@ -130,18 +131,27 @@ The user has chosen these files to be known to you."""
 class PromptMiddleware(AgentMiddleware[Any, Any, Any]):
     """Gives the model its system prompt; what others add to it comes behind.
 
-    `own` is the text of a profile, `files` are paths of files that it wants to be known.
+    `own` is the text of a profile, `files` are paths of files that it wants to be known. `has_memory` says
+    whether the model knows the memory of the project.
     """
 
-    def __init__(self, skills: Skills, own: str | None = None, files: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        skills: Skills,
+        own: str | None = None,
+        files: Sequence[str] = (),
+        *,
+        has_memory: bool = False,
+    ) -> None:
         super().__init__()
         self._skills = skills
         self._own = own
         self._files = files
+        self._has_memory = has_memory
         self._told: set[str] = set()
         self._writing = asyncio.Lock()
         self._made: tuple[ref[Turn], str] | None = None
-        self._place: tuple[date, str] | None = None
+        self._place: tuple[tuple[date, Sequence[str]], str] | None = None
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
@@ -166,6 +176,7 @@ class PromptMiddleware(AgentMiddleware[Any, Any, Any]):
         reader = InstructionReader(turn)
         session = turn.session
         instructions = await standing_instructions(reader, session.cwd, session.roots, session.env, room)
+        memory = await self._memory(reader, session, room)
         await asyncio.to_thread(self._skills.look)
         files = [await _given_file(reader, path, room) for path in self._files]
         await self._tell(turn, [*reader.notes, *self._skills.notes])
@@ -176,17 +187,27 @@ class PromptMiddleware(AgentMiddleware[Any, Any, Any]):
             WORKING_RULES,
             self._own,
             "\n\n".join([PRECEDENCE, *texts]) if texts else None,
+            memory,
             f"{SKILLS}\n\n{skills}" if skills else None,
             "\n\n".join([CONTEXT, *files]) if any(files) else None,
             await self._where(session),
         ]
         return "\n\n".join(part for part in parts if part)
 
+    async def _memory(self, reader: InstructionReader, session: Session, room: int) -> str:
+        if not self._has_memory:
+            return ""
+        found = await memories(reader, session.cwd, session.env, min(room, LONGEST_MEMORY))
+        return memory_prompt(found, session.cwd)
+
     async def _where(self, session: Session) -> str:
-        """Describe the session's environment, anew once a day: a changed prompt ends the provider's cache."""
+        """Describe the session's environment, anew once a day: a changed prompt ends the provider's cache.
+
+        Also when the user has added a directory.
+        """
         today = datetime.now().astimezone().date()
-        if self._place is None or self._place[0] != today:
-            self._place = today, await _place(session, today)
+        if self._place is None or self._place[0] != (today, session.roots):
+            self._place = (today, session.roots), await _place(session, today)
         return self._place[1]
 
     async def _tell(self, turn: Turn, notes: Sequence[str]) -> None:

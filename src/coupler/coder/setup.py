@@ -62,6 +62,8 @@ class CoderSetup(Struct, frozen=True, kw_only=True):
     sandbox: Literal["off", "auto", "on"] = "off"
     is_sandbox_set: bool = True
     """True if the user has said whether commands run in a sandbox."""
+    has_memory: bool = True
+    """True if the memory of the project is read, and can be written."""
     environment: tuple[str, ...] = ()
     """Variables that hold secrets and that commands get all the same."""
     profiles: tuple[CoderProfile, ...] = ()
@@ -110,6 +112,7 @@ def _setup(config: Config, profile: CoderProfile, model: str | None) -> CoderSet
         mcp_wait_seconds=config[keys.CODER_MCP_WAIT_SECONDS],
         sandbox=config[keys.CODER_SANDBOX],
         is_sandbox_set=keys.CODER_SANDBOX.name in config.settings,
+        has_memory=config[keys.CODER_MEMORY],
         environment=tuple(entry.text for entry in config[keys.CODER_ENVIRONMENT]),
         profiles=profiles,
     )

@@ -10,8 +10,9 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 from langchain.agents.middleware.types import AgentMiddleware
@@ -54,6 +55,8 @@ MOST_FILES = 200
 COMMAND_LEAD = (
     "The user has asked for this skill by its command: do as it says, with what stands behind the command."
 )
+
+OWN_LEAD = "This is what the command means; what the user has written behind it goes before it."
 
 ARGUMENTS = "$ARGUMENTS"
 """Placeholder in skills for the text after the slash command."""
@@ -123,7 +126,7 @@ class Skills:
         )
         raise ValueError(f"there is no skill {name!r:.100}: {known}")
 
-    def commands(self, taken: Collection[str] = ()) -> list[Command]:
+    def commands(self, taken: Container[str] = ()) -> list[Command]:
         """A slash command for each, but for those whose names are taken."""
         return [
             Command(skill.name, one_line(skill.description, 200), hint=skill.hint)
@@ -171,25 +174,34 @@ def skill_tools(skills: Skills) -> list[BaseTool]:
 
 
 class SkillCommands(AgentMiddleware[Any, Any, Any]):
-    """Adds a skill to a prompt that names it by its slash command: `/name what to do`."""
+    """Adds a skill to a prompt that names it by its slash command: `/name what to do`.
 
-    def __init__(self, skills: Skills) -> None:
+    `prompts` are what the model is told by commands of the coder's own, which go first.
+    """
+
+    def __init__(self, skills: Skills, prompts: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__()
         self._skills = skills
+        self._prompts = prompts
 
     async def abefore_agent(self, state: Any, runtime: Runtime[Any]) -> dict[str, Any] | None:
         """Put the skill behind what the user has typed."""
         served = current()
         if served is None or served.call_id is not None:
             return None
-        typed = find_invocation(self._skills.commands(), served.turn.blocks)
+        own = [Command(name, name) for name in self._prompts]
+        commands = [*own, *self._skills.commands(taken=self._prompts)]
+        typed = find_invocation(commands, served.turn.blocks)
         prompt = state["messages"][-1]
         if typed is None or not isinstance(prompt, HumanMessage):
             return None
-        skill = self._skills.named(typed.name)
-        served.session.readable_places.add(skill.folder)
-        body = await skill_text(skill, InstructionReader(served.turn))
-        text = f"{COMMAND_LEAD}\n\n{body.replace(ARGUMENTS, typed.arguments.strip())}"
+        if typed.name in self._prompts:
+            text = f"{OWN_LEAD}\n\n{self._prompts[typed.name]}"
+        else:
+            skill = self._skills.named(typed.name)
+            served.session.readable_places.add(skill.folder)
+            body = await skill_text(skill, InstructionReader(served.turn))
+            text = f"{COMMAND_LEAD}\n\n{body.replace(ARGUMENTS, typed.arguments.strip())}"
         content: Any = prompt.content
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         whole = [*blocks, {"type": "text", "text": text}]

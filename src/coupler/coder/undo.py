@@ -17,20 +17,19 @@ from langchain.agents.middleware.types import AgentMiddleware, AgentState, Priva
 from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage, RemoveMessage, ToolMessage
 from typing_extensions import TypedDict
 
-from coupler.agent.agent import Command, find_invocation
+from coupler.agent.agent import find_invocation
 from coupler.agent.errors import EditorError
 from coupler.agent.files import WrittenFile, written_files
-from coupler.coder.compaction import COMPACTED
+from coupler.coder.commands import REDO, UNDO
+from coupler.coder.compaction import COMPACTED, expected_tokens, reported_tokens, visible_messages
 from coupler.coder.tools.outputs import one_line
+from coupler.coder.usage import note_context
 from coupler.langchain.current import Current, current
 from coupler.runtime.files import find_inside
 from coupler.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
-
-UNDO = Command("undo", "Take back the last turn, with the files that it has written")
-REDO = Command("redo", "Give back the turn that was taken back last")
 
 MOST_TURNS = 20
 """Turns whose files can be restored, the last ones; and turns that can be given back."""
@@ -106,7 +105,7 @@ class UndoMiddleware(AgentMiddleware[UndoState, Any, Any]):
         served, messages = current(), state["messages"]
         if served is None or not messages or not isinstance(messages[-1], HumanMessage):
             return None
-        typed = find_invocation((UNDO, REDO), served.turn.blocks)
+        typed = find_invocation((UNDO.command, REDO.command), served.turn.blocks)
         if typed is None:
             return _begun(state, served.session.turn_number)
         own = RemoveMessage(str(messages[-1].id))
@@ -189,6 +188,7 @@ async def _undo(state: Mapping[str, Any], served: Current) -> dict[str, Any]:
     mark = mark if isinstance(mark, dict) else {"number": None, **_things(state)}
     report = _Report(served.session.cwd)
     files = [each async for each in _restored(_first_and_last(turn), served, report)]
+    _note_context({**state, "messages": messages[:at], COMPACTED: mark.get(COMPACTED)}, served)
     undone = UndoneTurn(number=mark["number"], messages=turn, files=files, then=_things(state))
     session, number = served.session, mark["number"]
     session.change_hidden_turns(hidden=_numbers(number, session.turn_number))
@@ -216,7 +216,15 @@ async def _redo(state: Mapping[str, Any], served: Current) -> dict[str, Any]:
         served.when_restored(turn["messages"])
     await served.turn.say(report.text(f"Gave back: {_named(turn['messages'])}"))
     things = {name: value for name, value in turn["then"].items() if value != state.get(name)}
+    _note_context({**state, **things, "messages": [*state["messages"], *turn["messages"]]}, served)
     return {"messages": turn["messages"], UNDONE: undone, **things}
+
+
+def _note_context(state: Mapping[str, Any], served: Current) -> None:
+    """Note how full the context is with these messages, for /usage."""
+    visible = visible_messages(state)
+    tokens = reported_tokens(visible, state.get(COMPACTED)) or expected_tokens(visible)
+    note_context(served.session, tokens)
 
 
 def _numbers(*numbers: int | None) -> list[int]:

@@ -32,6 +32,7 @@ from coupler.config.value_kinds import (
     ModelNameKind,
     ModelNamesKind,
     PathKind,
+    SwitchKind,
     TextsKind,
     ValueSource,
     VariableNamesKind,
@@ -186,6 +187,13 @@ CODER_SANDBOX: ConfigKey[Literal["off", "auto", "on"]] = ConfigKey(
     "user",
     "Whether the coder's commands run in a sandbox: never, where the system has one, or only in one.",
 )
+CODER_MEMORY: ConfigKey[bool] = ConfigKey(
+    "coder.memory",
+    SwitchKind(),
+    True,
+    "trusted project",
+    "Whether the coder reads the memory of a project, and can write into it.",
+)
 CODER_ENVIRONMENT: ConfigKey[Entries] = ConfigKey(
     "coder.environment",
     VariableNamesKind("a list of variable names"),
@@ -246,7 +254,7 @@ _CODER = (
     *(CODER_MODEL, CODER_BASE_URL, CODER_CONTEXT_WINDOW, CODER_MODELS),
     *(CODER_EFFORT, CODER_TEMPERATURE, CODER_MAX_OUTPUT_TOKENS),
     *(CODER_MAX_MODEL_CALLS, CODER_RETRY_SECONDS, CODER_MCP_WAIT_SECONDS),
-    *(CODER_MODE, CODER_SANDBOX, CODER_ENVIRONMENT, CODER_PROFILES),
+    *(CODER_MODE, CODER_SANDBOX, CODER_MEMORY, CODER_ENVIRONMENT, CODER_PROFILES),
 )
 
 _STORE = (STORE, SYNCHRONOUS, KEEP_SESSIONS, KEEP_RUNS)

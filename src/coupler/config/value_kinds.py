@@ -269,6 +269,22 @@ class NumberKind(msgspec.Struct, frozen=True):
         return stronger
 
 
+class SwitchKind(msgspec.Struct, frozen=True):
+    """True or false."""
+
+    @property
+    def words(self) -> str:
+        return "true or false"
+
+    def read(self, value: object, source: ValueSource) -> bool:
+        if not isinstance(value, bool):
+            raise WrongValueError(f"must be {self.words}, not {type_words(value)}")
+        return value
+
+    def join(self, weaker: bool, stronger: bool) -> bool:
+        return stronger
+
+
 class ChoiceKind(msgspec.Struct, frozen=True):
     """One of a few words."""
 

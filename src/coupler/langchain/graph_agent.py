@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from coupler.agent.agent import Command
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
+    from coupler.langchain.usage import AnswerCounter
 
 log = logging.getLogger("coupler.langchain")
 
@@ -91,8 +92,12 @@ class GraphAgent(FrameworkAgent):
         store: str | None,
         commands: Sequence[Command] = (),
         keep_cut_off: bool = True,
+        count: AnswerCounter | None = None,
     ) -> None:
-        """`keep_cut_off`: a turn that a kill has cut off is part of a conversation that has messages."""
+        """`keep_cut_off`: a turn that a kill has cut off is part of a conversation that has messages.
+
+        `count` is called with every answer of a model.
+        """
         super().__init__(origin, called)
         refuse_unentered_store(graph)
         self.graph = guarded(with_async_saver(graph))
@@ -101,6 +106,7 @@ class GraphAgent(FrameworkAgent):
         self.commands = declared_commands(commands)
         self._look = look
         self._store = store
+        self._count = count
         self._shape = GraphShape(graph)
         self._keep_cut_off = keep_cut_off and self._shape.has_messages
         self._sizes = context_sizes(graph)
@@ -178,7 +184,9 @@ class GraphAgent(FrameworkAgent):
         presentation = Presentation(turn.session.cwd, turn.session.roots, filters)
         tools: dict[str, BaseTool] = dict(self.tools)
         current = Current(turn, ToolCalls(turn, presentation, tools), presentation, tools, self._sizes)
-        projection = TurnProjection(current, self._look, TokenUsage(turn, current.sizes), filters)
+        projection = TurnProjection(
+            current, self._look, TokenUsage(turn, current.sizes, self._count), filters
+        )
         set_current(current)
         run = GraphRun(
             self._with_saver(),

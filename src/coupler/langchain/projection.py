@@ -106,6 +106,8 @@ class RunListener(BaseCallbackHandler):
         self._next: Callable[..., Awaitable[None] | None] = self._take
         """Handles the next token on the loop, with or without waiting."""
         self._summaries: set[UUID] = set()
+        self._models: dict[UUID, str | None] = {}
+        """The names of the models that are asked, by their runs."""
 
     def tap_output_aiter(self, run_id: UUID, output: AsyncIterator[T]) -> AsyncIterator[T]:
         """Return the stream as it is; that this method exists makes LangChain stream models."""
@@ -126,13 +128,14 @@ class RunListener(BaseCallbackHandler):
         **more: Any,
     ) -> None:
         options = more.get("options") or {}
+        model = (metadata or {}).get("ls_model_name")
+        self._models[run_id] = model
         if (metadata or {}).get("lc_source") == SUMMARY_SOURCE:
             self._summaries.add(run_id)
             self.tell(self.projection.begin_summary, run_id)
             return
         if _is_hidden(tags, metadata or {}) or "ls_structured_output_format" in options:
             return
-        model = (metadata or {}).get("ls_model_name")
         self.tell(self.projection.begin_model, run_id, running_call.get(), model)
 
     @property
@@ -170,13 +173,14 @@ class RunListener(BaseCallbackHandler):
             self.tell(self.projection.take, run_id, message)
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **more: Any) -> None:
-        message = _answer_in(response)
+        message, model = _answer_in(response), self._models.pop(run_id, None)
         if message is not None and run_id in self._summaries:
             self.tell(self.projection.end_summary, run_id, str(message.text))
         elif message is not None:
-            self.tell(self.projection.end_model, run_id, message)
+            self.tell(self.projection.end_model, run_id, message, model)
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **more: Any) -> None:
+        self._models.pop(run_id, None)
         is_summary = run_id in self._summaries
         fail = self.projection.fail_summary if is_summary else self.projection.fail_model
         self.tell(fail, run_id, error)
@@ -344,18 +348,18 @@ class TurnProjection:
             return True
         return self._last.take(message)
 
-    def end_model(self, run_id: UUID, message: AIMessage) -> None:
+    def end_model(self, run_id: UUID, message: AIMessage, model: str | None = None) -> None:
         """End a model's answer: announce its calls, count its usage, and note its stop reason."""
         run, self._last_id = self._runs.pop(run_id, None), None
         if run is None:
             # What nobody is shown was paid for all the same.
-            self._usage.add(message, is_nested=True)
+            self._usage.add(message, is_nested=True, model=model)
             return
         self._deduplicator.know([message])
         if not run.has_begun:
             run.take_whole(message)
         run.end(message)
-        self._usage.add(message, is_nested=run.is_nested)
+        self._usage.add(message, is_nested=run.is_nested, model=model)
         if not run.is_nested:
             self.stop = stop_of_message(message)
             self._deduplicator.answer("".join(run.said))

@@ -6,7 +6,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import RunnableBinding
@@ -17,16 +17,29 @@ if TYPE_CHECKING:
     from langchain_core.messages import AIMessage
     from langgraph.pregel import Pregel
 
+    from coupler.agent.session import Session
     from coupler.agent.turn import Turn
+
+    AnswerCounter: TypeAlias = Callable[[Session, str | None, AIMessage], None]
+    """Counts an answer of the model of this name."""
 
 
 class TokenUsage:
     """Counts the tokens of one prompt."""
 
-    def __init__(self, turn: Turn, sizes: Mapping[str | None, int] = MappingProxyType({})) -> None:
-        """`sizes` are the tokens that models can read, by their names, as far as that is known."""
+    def __init__(
+        self,
+        turn: Turn,
+        sizes: Mapping[str | None, int] = MappingProxyType({}),
+        count: AnswerCounter | None = None,
+    ) -> None:
+        """`sizes` are the tokens that models can read, by their names, as far as that is known.
+
+        `count` is called with every answer of a model, also with those that report no tokens.
+        """
         self._turn = turn
         self._sizes = sizes
+        self._count = count
         self._size: int | None = None
         self._spent: Counter[str] = Counter()
 
@@ -34,8 +47,10 @@ class TokenUsage:
         """Note the context size of the model that is asked at the top."""
         self._size = self._sizes.get(model)
 
-    def add(self, message: AIMessage, *, is_nested: bool) -> None:
+    def add(self, message: AIMessage, *, is_nested: bool, model: str | None = None) -> None:
         """Add the usage of a model's answer, at the top or inside of a tool call, and report it."""
+        if self._count is not None:
+            self._count(self._turn.session, model, message)
         used = message.usage_metadata
         if not used:
             return

@@ -86,6 +86,12 @@ _AUTHORITY = re.compile(r"[^/?#]*")
 _PORT = re.compile(r"[0-9]+[/?#]")
 _PAIR = re.compile(r"(?:^|[;&?\s])([A-Za-z][\w .-]{0,40}?)\s*=\s*([^;&\s]+)")
 
+_KNOWN_KEY = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY|\b(?:sk-|sk_live_|rk_live_|gh[oprsu]_|github_pat_|glpat-|xox[abprs]-"
+    r"|hf_|npm_|pypi-|AKIA|ASIA|AIza|ya29\.|eyJ)[A-Za-z0-9_.-]{12,}"
+)
+"""Keys that are known by their beginnings."""
+
 # A line ends where the text says so, or where an escaped one does: keys are often kept on one line.
 _LINE_END = re.compile(r"\r\n|[\r\n]|\\r\\n|\\n")
 _ARMOUR = "-----"
@@ -157,6 +163,16 @@ def is_too_short(value: str) -> bool:
 
 def _is_declared(name: str, value: str) -> bool:
     return len(value.strip()) >= SHORTEST_DECLARED and declares_secret(name)
+
+
+def has_secret(text: str) -> bool:
+    """Tell whether a text seems to hold a secret: a password in an address, `token=…`, a well-known key."""
+    return _KNOWN_KEY.search(text) is not None or any(_secret_parts(_colon_as_pair(text)))
+
+
+def _colon_as_pair(text: str) -> str:
+    """Return a text with `name: value` as `name=value`, as people write passwords down."""
+    return re.sub(r"(\w): +(?=\S)", r"\1=", text)
 
 
 def could_be_secret(value: str) -> bool:

@@ -25,6 +25,7 @@ from coupler.coder.model.reasoning import (
     returned_text,
     with_whole_reasoning,
 )
+from coupler.coder.usage import COST_KEY, reported_cost
 from coupler.langchain.content import MEDIA_BLOCKS
 from coupler.langchain.errors import AnswerCutOffError
 from coupler.langchain.messages import PerMessage
@@ -197,6 +198,8 @@ class OpenAIChat(ChatOpenAI):
         choices = chunk.get("choices")
         if made is not None and choices and isinstance(made.message, AIMessageChunk):
             made.message.additional_kwargs.update(fields_in(choices[0].get("delta") or {}))
+        if made is not None and (cost := reported_cost(chunk.get("usage"))) is not None:
+            made.message.response_metadata[COST_KEY] = [cost]
         return made
 
     def _create_chat_result(self, response: Any, generation_info: dict[str, Any] | None = None) -> ChatResult:
@@ -205,6 +208,8 @@ class OpenAIChat(ChatOpenAI):
         for generation, choice in zip(result.generations, said["choices"], strict=True):
             if isinstance(generation.message, AIMessage):
                 generation.message = with_whole_reasoning(generation.message, choice["message"])
+                if (cost := reported_cost(said.get("usage"))) is not None:
+                    generation.message.response_metadata[COST_KEY] = [cost]
         return result
 
     def _usual_payload(self, input_: Any, stop: list[str] | None, options: dict[str, Any]) -> dict[str, Any]:

@@ -101,14 +101,14 @@ async def write_file(
 
     An existing file has to be read with read_file first. To change a part of it, use edit_file.
     """
-    async with tool_use("Write", "edit", path) as use, _alone(use, path):
+    async with tool_use("Write", "edit", path) as use, file_alone(use, path):
         files = use.prompt.turn.files
         await asyncio.to_thread(size_of, path_in_roots(path, use.prompt.session))
         before = await _known(use, path, "replace") if await files.exists(path) else None
         after = content if before is None else with_line_ends_of(content, before)
         if before == after:
             return f"{path} has this text already.", {"path": path, "changed": False}
-        await _change(use, path, before, after)
+        await change_file(use, path, before, after)
         done = "created" if before is None else "replaced"
         lines = after.count("\n") + (not after.endswith("\n") and bool(after))
         return f"{path} was {done}: {lines} lines.", {"path": path, "changed": True, "lines": lines}
@@ -121,7 +121,7 @@ async def edit_file(path: FileArgument, edits: Edits) -> tuple[str, dict[str, An
     """
     if not edits:
         raise ValueError("there is no edit in edits: name at least one, with old_text and new_text")
-    async with tool_use("Edit", "edit", path) as use, _alone(use, path):
+    async with tool_use("Edit", "edit", path) as use, file_alone(use, path):
         files = use.prompt.turn.files
         if not await files.exists(path):
             raise await asyncio.to_thread(missing_file, path_in_roots(path, use.prompt.session))
@@ -129,13 +129,13 @@ async def edit_file(path: FileArgument, edits: Edits) -> tuple[str, dict[str, An
         # What does not fit is compared with all lines, which takes a moment.
         after = await asyncio.to_thread(edited, before, edits, path)
         use.works_in((path, after.lines[0]))
-        await _change(use, path, before, after.text)
+        await change_file(use, path, before, after.text)
         outcome = {"path": path, "replaced": after.replaced, "lines": [*after.lines]}
         return f"{path} was changed in {_places_in_words(after.replaced, after.lines)}.", outcome
 
 
 @asynccontextmanager
-async def _alone(use: ToolUse, path: str) -> AsyncIterator[None]:
+async def file_alone(use: ToolUse, path: str) -> AsyncIterator[None]:
     """Lock a file, so that changes by concurrent tool calls are made one after the other."""
     key = asyncio.get_running_loop(), path_in_roots(path, use.prompt.session).real
     lock = _changing.get(key)
@@ -145,7 +145,7 @@ async def _alone(use: ToolUse, path: str) -> AsyncIterator[None]:
         yield
 
 
-async def _change(use: ToolUse, path: str, before: str | None, after: str) -> None:
+async def change_file(use: ToolUse, path: str, before: str | None, after: str) -> None:
     """Show the change, and make it if it is permitted and the file is still what was shown."""
     await _show_change(use, path, before, after)
     await use.ask()

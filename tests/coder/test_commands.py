@@ -1,0 +1,343 @@
+"""The coder's slash commands in an editor: those that need no model, /init, /thinking, and unknown ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from coder.editor import Editor
+from coder.script import Asked, use
+from coder.served_coder import Coder, Served, clerk, tree, write
+from coupler.coder.commands import COMMANDS
+from labs.langchain.model_server import says
+from raw_client import Frame
+
+WITHOUT_MODEL = ["usage", "mcp", "add-dir", "export", "memory"]
+WITH_MODEL = ["init", "compact", "undo", "redo"]
+WORKFLOW = "name: {name}\nsteps:\n  - id: a\n    run: echo of the workflow\n"
+
+
+def names_of(update: Frame) -> list[str]:
+    return [each["name"] for each in update["availableCommands"]]
+
+
+def offered(editor: Editor, expected: str) -> list[str]:
+    """The commands of a session, once this one is among them."""
+
+    def is_it(frame: Frame) -> bool:
+        update = frame.get("params", {}).get("update", {})
+        return update.get("sessionUpdate") == "available_commands_update" and expected in names_of(update)
+
+    return names_of(editor.client.read_until(is_it)[-1]["params"]["update"])
+
+
+def without_model(coder: Coder) -> Served:
+    return coder.served(env={"COUPLER_MODEL": "", "COUPLER_BASE_URL": ""})
+
+
+def test_the_commands_of_the_table_are_offered_at_once_and_those_for_a_model_only_with_one(
+    coder: Coder, project: Path
+) -> None:
+    assert [each.name for each in COMMANDS if each.answer] == ["thinking", *WITHOUT_MODEL]
+
+    with_one = offered(coder.served().opened(project), "usage")
+    without = offered(without_model(coder).opened(project), "usage")
+
+    assert [name for name in with_one if name not in ("resume", "runs")] == [*WITH_MODEL, *WITHOUT_MODEL]
+    assert [name for name in without if name not in ("resume", "runs")] == WITHOUT_MODEL
+
+
+def test_commands_that_need_no_model_work_without_one(coder: Coder, project: Path, tmp_path: Path) -> None:
+    editor = without_model(coder).opened(project)
+    (tmp_path / "other").mkdir()
+
+    assert editor.prompt("/usage").text == "No model was asked in this session yet."
+    assert "has no MCP servers" in editor.prompt("/mcp").text
+    assert f"`{project}` (where it works)" in editor.prompt("/add-dir").text
+    assert "works there, too" in editor.prompt("/add-dir ../other").text
+    assert "Nothing is remembered" in editor.prompt("/memory").text
+    assert "Exported 5 turns" in editor.prompt("/export all.md").text
+    assert editor.prompt("/init").error["data"]["kind"] == "setup"
+
+
+def test_usage_tells_what_the_models_servers_have_reported_and_goes_on_after_a_restart(
+    coder: Coder, project: Path
+) -> None:
+    served = coder.served()
+    editor = served.opened(project)
+    coder.model.plays(says("One.", usage=(1000, 20)), says("Two.", usage=(2500, 30)))
+    editor.prompt("First")
+    editor.prompt("Second")
+    before = editor.prompt("/usage").text
+    served.leave()
+
+    editor, _ = coder.served(home=served.home).loaded(editor.session, project)
+    coder.model.plays(says("Three.", usage=(3000, 40)))
+    loaded = editor.prompt("/usage").text
+    editor.prompt("Third")
+    after = editor.prompt("/usage").text
+
+    assert before.splitlines()[2:] == [
+        "- Model calls: 2",
+        "- Input: 3,500 tokens",
+        "- Output: 50 tokens",
+        "- Context: 2,530 of 32,000 tokens (8%)",
+        "- Cost: not reported",
+    ]
+    assert loaded == before
+    assert "- Model calls: 3\n- Input: 6,500 tokens\n- Output: 90 tokens\n- Context: 3,040 of" in after
+
+
+def test_usage_counts_summaries_and_calls_an_estimate_one(coder: Coder, project: Path) -> None:
+    editor = coder(project, [says("Hello.", usage=(1000, 20)), says("NOTES", usage=(50, 7))])
+    editor.prompt("Hello")
+    editor.prompt("/compact")
+
+    told = editor.prompt("/usage").text
+
+    assert "- Model calls: 2\n- Input: 1,050 tokens\n- Output: 27 tokens\n" in told
+    assert "tokens (0%, an estimate)" in told or "tokens (1%, an estimate)" in told
+
+
+def test_usage_lists_models_when_there_were_several(coder: Coder, project: Path) -> None:
+    served = coder.served(config='[coder]\nmodels = ["openai:other"]\n')
+    editor = served.opened(project)
+    coder.model.plays("One.", "Two.")
+    editor.prompt("First")
+    set_option(editor, "model", "openai:other")
+    editor.prompt("Second")
+
+    told = editor.prompt("/usage").text
+
+    assert "- Model calls: 2" in told
+    assert "- `scripted`: model calls: 1; Input: 10 tokens; Output: 5 tokens" in told
+    assert "- `other`: model calls: 1; Input: 10 tokens; Output: 5 tokens" in told
+
+
+def test_mcp_shows_states_and_tools_and_no_secrets(coder: Coder, project: Path) -> None:
+    secret = "hunter2-hunter2-hunter2"
+    fails = f"import sys; sys.exit('no access with {secret} at https://u:{secret}@host.example/{secret}?k=1')"
+    broken = {
+        "name": "bro\u202eken`",
+        "command": "python3",
+        "args": ["-c", fails, "--label", secret],
+        "env": [{"name": "LABEL", "value": secret}],
+    }
+    by_address = {
+        "type": "http",
+        "name": "far",
+        "url": f"http://127.0.0.1:9/{secret}?token={secret}",
+        "headers": [{"name": "X-Label", "value": secret}],
+    }
+    editor = without_model(coder).opened(project, clerk(), broken, by_address)
+
+    turn = editor.prompt("/mcp")
+    while "connecting" in turn.text:
+        turn = editor.prompt("/mcp")
+
+    clerks, brokens, fars = turn.text.splitlines()[2:]
+    assert clerks.startswith("- `clerk` (the command `python")
+    assert "connected, " in clerks
+    assert "`read_memo`" in clerks
+    assert "(the command `python3`): failed: " in brokens
+    assert "\\u202e" in brokens
+    assert "https://host.example" in brokens
+    assert fars.startswith("- `far` (`http://127.0.0.1:9`): failed: ")
+    assert secret not in turn.text
+
+
+def test_a_directory_that_the_user_adds_belongs_to_the_session_also_after_a_restart(
+    coder: Coder, project: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other dir"
+    write(other, {"AGENTS.md": "OTHER-RULE", "b.txt": "of the other\n"})
+    served = coder.served()
+    editor = served.opened(project)
+    coder.model.plays(use("read_file", path=str(other / "b.txt")), "No.")
+    editor.prompt("Read b")
+    assert "outside of the session's directories" in coder.model.last.result
+
+    added = editor.prompt('/add-dir "../other dir"')
+    coder.model.plays(use("read_file", path=str(other / "b.txt")), "Yes.")
+    editor.prompt("Read b")
+    assert added.text == f"Added `{other}`: the session works there, too, from now on."
+    assert "of the other" in coder.model.last.result
+    assert "OTHER-RULE" in coder.model.last.system
+    assert f"Other directories of the session: {other}" in coder.model.last.system
+    served.leave()
+
+    editor, _ = coder.served(home=served.home).loaded(editor.session, project)
+    write(other, {"c.txt": "still there\n"})
+    coder.model.plays(use("write_file", path=str(other / "d.txt"), content="new\n"), "Written.")
+    editor.set_mode("accept-edits")
+    editor.prompt("Write d")
+    assert (other / "d.txt").read_text() == "new\n"
+    assert f"- `{other}`" in editor.prompt("/add-dir").text
+
+
+def test_a_directory_that_cannot_be_added_is_explained(coder: Coder, project: Path) -> None:
+    write(project, {"sub/a.txt": "a"})
+    editor = coder(project, [])
+
+    told = {
+        given: editor.prompt(f"/add-dir {given}").text
+        for given in ("../missing", "sub/a.txt", "sub", ".", "/", "~/missing")
+    }
+
+    assert told["../missing"] == f"There is no directory `{project.parent / 'missing'}`: nothing was added."
+    assert "is not a directory" in told["sub/a.txt"]
+    assert f"is in the session already, below `{project}`" in told["sub"]
+    assert "is in the session already" in told["."]
+    assert "The whole system cannot be added" in told["/"]
+    assert "of-the-user/missing`: nothing was added" in told["~/missing"]
+    assert editor.prompt("/add-dir").text.count("- `") == 1
+
+
+def test_export_writes_the_session_and_replaces_nothing_unasked(coder: Coder, project: Path) -> None:
+    editor = coder(project, ["The answer."])
+    editor.prompt("The question")
+
+    first, second = editor.prompt("/export").text, editor.prompt("/export").text
+    editor.prompt("/export out.json")
+    refused = editor.prompt("/export out.json").text
+    before = (project / "out.json").read_text()
+    replaced = editor.prompt("/export --force out.json").text
+    missing = editor.prompt("/export nowhere/out.md").text
+    directory = editor.prompt("/export .").text
+
+    short = editor.session.removeprefix("sess_")[:8]
+    assert first == f"Exported 1 turn to `{project}/session-{short}.md`."
+    assert second == f"Exported 2 turns to `{project}/session-{short}-2.md`."
+    text = (project / f"session-{short}.md").read_text()
+    assert "> The question" in text
+    assert "The answer." in text
+    assert "/export" not in text
+    assert refused == (
+        f"`{project}/out.json` exists already: name another file, or write `/export --force "
+        f"{project}/out.json` to replace it."
+    )
+    document = json.loads(before)
+    assert document["format"] == "coupler-session/1"
+    assert len(document["turns"]) == document["session"]["turns"] == 3
+    assert "Exported 5 turns" in replaced
+    assert (project / "out.json").read_text() != before
+    assert "make it first" in missing
+    assert "is a directory: name a file in it" in directory
+    assert sorted(tree(project)) == ["out.json", f"session-{short}-2.md", f"session-{short}.md"]
+
+
+def test_an_export_has_no_secret(coder: Coder, project: Path) -> None:
+    served = coder.served()
+    editor = served.opened(project)
+    coder.model.plays("Noted.")
+    editor.prompt("Nothing to hide")
+    served.leave()
+    # Declared since: what was stored before is redacted now.
+    served = coder.served(home=served.home, env={"SECRET_WORD": "Nothing to hide"})
+    editor, _ = served.loaded(editor.session, project)
+
+    editor.prompt("/export out.md")
+
+    assert "Nothing to hide" not in (project / "out.md").read_text()
+
+
+def test_init_is_a_prompt_for_the_model_whose_file_is_asked_about(coder: Coder, project: Path) -> None:
+    def asked(request: Asked) -> object:
+        assert "Write AGENTS.md for this repository" in request.prompts[-1]
+        assert request.prompts[-1].startswith("/init mind the tests")
+        return use("write_file", path="AGENTS.md", content="Run make.\n")
+
+    editor = coder(project, [asked, "Written."])
+
+    turn = editor.prompt("/init mind the tests", "allow_once")
+
+    assert turn.last_message == "Written."
+    assert (project / "AGENTS.md").read_text() == "Run make.\n"
+    assert editor.asked[0]["toolCall"]["kind"] == "edit"
+
+
+def set_option(editor: Editor, option: str, value: str) -> Frame:
+    params = {"sessionId": editor.session, "configId": option, "value": value}
+    answer: Frame = editor.client.call("session/set_config_option", params)
+    return answer["result"]
+
+
+def test_thinking_is_offered_where_the_model_takes_it_and_sets_the_sessions_option(
+    coder: Coder, project: Path
+) -> None:
+    url = coder.model.server.url
+    served = coder.served(env={"COUPLER_MODEL": "openai:gpt-oss", "COUPLER_BASE_URL": url})
+    answer = served.client.call("session/new", {"cwd": str(project), "mcpServers": []})["result"]
+    option = next(each for each in answer["configOptions"] if each["id"] == "effort")
+    editor = Editor(served.client, answer["sessionId"], project)
+    assert "thinking" in offered(editor, "thinking")
+
+    shown = editor.prompt("/thinking")
+    changed = editor.prompt("/thinking High")
+    wrong = editor.prompt("/thinking hihg")
+    off = editor.prompt("/thinking off")
+    kept = editor.prompt("/thinking on")
+    coder.model.plays("Thought.")
+    editor.prompt("Think")
+
+    assert option["category"] == "thought_level"
+    assert shown.text == (
+        "Thinking: `default`. `openai:gpt-oss` takes `default`, `low`, `medium`, `high`; "
+        "`/thinking LEVEL` changes it."
+    )
+    assert changed.text == "Thinking: `high`, from the next model call on."
+    values = {
+        each["id"]: each["currentValue"] for each in changed.of("config_option_update")[-1]["configOptions"]
+    }
+    assert values["effort"] == "high"
+    assert "does not take `hihg`. Did you mean `high`?" in wrong.text
+    assert "does not take `off`. It takes" in off.text
+    assert kept.text == changed.text
+    assert coder.model.last["reasoning_effort"] == "high"
+
+
+def test_thinking_of_a_model_that_does_not_take_it_is_explained(coder: Coder, project: Path) -> None:
+    editor = coder(project, [])
+
+    assert "It is not known how much `openai:scripted` can think" in editor.prompt("/thinking on").text
+
+
+def test_an_unknown_command_is_answered_without_the_model_and_a_path_goes_to_it(
+    coder: Coder, project: Path
+) -> None:
+    write(project, {".agents/skills/release/SKILL.md": "---\nname: release\ndescription: Makes it\n---\nDo."})
+    editor = coder(project, ["One.", "Two.", "Three.", "Four."])
+
+    wrong = editor.prompt("/compcat the rest")
+    skill = editor.prompt("/realese")
+    path = editor.prompt("/etc/hosts is wrong")
+    root = editor.prompt("/tmp is full")
+    request = editor.begin({"type": "resource_link", "name": "a", "uri": "file:///a"}, "/compcat it")
+    with_file = editor.finish(request)
+    later = editor.prompt("What about /compcat?")
+
+    assert "There is no command `/compcat`. Did you mean `/compact`?" in wrong.text
+    assert "- `/usage`: Show what this session has used" in wrong.text
+    assert wrong.reason == "end_turn"
+    assert "Did you mean `/release`?" in skill.text
+    assert "- `/release`: Makes it" in skill.text
+    assert [path.text, root.text, with_file.text, later.text] == ["One.", "Two.", "Three.", "Four."]
+
+
+def test_an_unknown_command_needs_no_model(coder: Coder, project: Path) -> None:
+    editor = without_model(coder).opened(project)
+
+    assert "Did you mean `/usage`?" in editor.prompt("/usgae").text
+    assert editor.prompt("/etc/hosts is wrong").error["data"]["kind"] == "setup"
+
+
+def test_workflows_go_before_commands_of_the_same_name(coder: Coder, project: Path, tmp_path: Path) -> None:
+    write(tmp_path, {"home/workflows/usage.yaml": WORKFLOW.format(name="usage")})
+    editor = coder.served(home=tmp_path / "home").opened(project)
+
+    told = editor.prompt("/usage")
+    others = editor.prompt("/mcp")
+
+    assert "No model was asked" not in told.text
+    assert [each["title"] for each in told.uses]
+    assert "has no MCP servers" in others.text
