@@ -400,7 +400,8 @@ def _markdown(make: Callable[[int], str]) -> Read:
     def read(place: Path, size: int) -> None:
         from rich.console import Console
 
-        from coupler.cli.chat.rendering import StreamedMarkdown, render_part
+        from coupler.cli.chat.rendering import render_part
+        from coupler.cli.chat.transcript import StreamedMarkdown
 
         text = make(size)
         console = Console(file=(place / "out").open("w"), width=80)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from coupler.cli.chat.plain import plain_full_text, plain_text
-from coupler.cli.chat.rendering import (
+from coupler.cli.chat.rendering import TailView, TrimmedLines, render_expanded, render_part, render_parts
+from coupler.cli.chat.transcript import (
     AgentMarkdown,
     AgentText,
     ContentNote,
@@ -17,14 +18,9 @@ from coupler.cli.chat.rendering import (
     PlanPart,
     Remark,
     Tail,
-    TailView,
     ThoughtPart,
     ToolCallPart,
-    TrimmedLines,
     UserText,
-    render_expanded,
-    render_part,
-    render_parts,
 )
 from coupler.cli.output import Output
 from coupler.events import ToolCall

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as some
 
-from coupler.cli.chat.rendering import LONGEST_MARKDOWN, SMALL, AgentMarkdown, AgentText, StreamedMarkdown
+from coupler.cli.chat.transcript import LONGEST_MARKDOWN, SMALL, AgentMarkdown, AgentText, StreamedMarkdown
 from coupler.runtime.terminal_text import clean
 from tables import table
 
@@ -68,11 +68,11 @@ def test_an_escape_sequence_that_comes_in_pieces_is_removed():
 
 
 def test_long_open_text_is_not_parsed_for_every_line(monkeypatch):
-    from coupler.cli.chat import rendering
+    from coupler.cli.chat import transcript
 
     parsed = []
-    real = rendering._blocks
-    monkeypatch.setattr(rendering, "_blocks", lambda text: parsed.append(len(text)) or real(text))
+    real = transcript._blocks
+    monkeypatch.setattr(transcript, "_blocks", lambda text: parsed.append(len(text)) or real(text))
     opened = StreamedMarkdown()
     opened.add("```\n")
     lines = 10 * SMALL // 64

@@ -1,6 +1,6 @@
 """The conversation as it is seen: observations go in, parts come out in order, each once."""
 
-from coupler.cli.chat.rendering import (
+from coupler.cli.chat.transcript import (
     AgentMarkdown,
     ContentNote,
     PlanPart,

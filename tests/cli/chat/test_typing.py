@@ -25,7 +25,7 @@ from coupler.cli.chat.input_line import (
     suggestions,
 )
 from coupler.cli.chat.line_editor import MOST_ENTRIES, InputHistory
-from coupler.cli.chat.rendering import Listing, ListingItem
+from coupler.cli.chat.transcript import Listing, ListingItem
 from coupler.client.elicitation import fields_of
 from coupler.client.session import RemoteSettings
 from coupler.runtime.directories import NoHomeError

@@ -1,4 +1,4 @@
-"""`coupler chat`: the command, the conversation from its first line to its last, and its sessions.
+"""`coupler chat`: the command, and the conversation from its first line to its last.
 
 What is typed goes to the agent or to chat itself. One session is open at a time: a new one, an earlier one,
 or the same again after the agent has died.
@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
-import msgspec
 
 from coupler.cli.agent_options import (
     PERMISSIONS,
@@ -30,18 +29,16 @@ from coupler.cli.agent_options import (
     reject_unenforceable_options,
 )
 from coupler.cli.chat import input_line
+from coupler.cli.chat.chat_sessions import ChatSessions
 from coupler.cli.chat.dialogs import Dialogs, InputInterrupted, UserLeft
 from coupler.cli.chat.input_line import (
-    CompletionContext,
     OwnCommandCall,
     PromptLine,
-    Suggestion,
     UnknownCommand,
     attach_files,
     parse_line,
-    suggestions,
 )
-from coupler.cli.chat.rendering import Listing, Part, PlanPart, Remark, Transcript
+from coupler.cli.chat.transcript import Part, PlanPart, Remark, Transcript
 from coupler.cli.exec.exec_output import ObservationRedactor
 from coupler.cli.exit_codes import INTERRUPTED, TERMINATED, code_of_error
 from coupler.cli.main import (
@@ -61,16 +58,12 @@ from coupler.cli.main import (
 from coupler.cli.output import stdout, tell
 from coupler.cli.store_access import tidying
 from coupler.client.errors import AgentError
-from coupler.client.observation import AgentEnded, Observation, Received
+from coupler.client.observation import AgentEnded, Observation
 from coupler.client.prompt import GRACE
 from coupler.client.remote import RemoteAgent, SessionOptions
-from coupler.client.session import RemoteSession
-from coupler.events import ToolCall
 from coupler.runtime.extras import MissingExtraError, import_extra
 from coupler.runtime.process import last_lines
 from coupler.runtime.terminal_text import clean, one_line
-from coupler.schema.methods import offers
-from coupler.schema.v1 import Content, SessionInfo, Terminal, TextContent
 
 if TYPE_CHECKING:
     from coupler.cli.chat.dialogs import ChatFront
@@ -88,10 +81,6 @@ SECOND_INTERRUPT_WINDOW = 1.0
 NEVER = float("-inf")
 
 ENDED = AgentError("died", "the agent has ended")
-
-LOAD = "loadSession"
-RESUME = "sessionCapabilities.resume"
-LIST = "sessionCapabilities.list"
 
 
 @dataclass(frozen=True)
@@ -585,180 +574,3 @@ def error_remark(error: AgentError, agent: str) -> Remark:
     if told := advice(error, agent):
         lines.append(clean(told))
     return Remark(clean(error.message), "\n".join(lines), "error")
-
-
-class ChatSessions:
-    """Opens sessions of one agent, and keeps the transcript in step with the one that is open."""
-
-    def __init__(self, agent: RemoteAgent, front: ChatFront, options: SessionOptions, cwd: str) -> None:
-        self.cwd = cwd
-        self._agent = agent
-        self._front = front
-        self._options = options
-        self._session: RemoteSession | None = None
-        self._left: set[str] = set()
-        self._listed: list[SessionInfo] = []
-
-    @property
-    def is_open(self) -> bool:
-        """True if there is a session yet."""
-        return self._session is not None
-
-    @property
-    def session(self) -> RemoteSession:
-        """The session that is open."""
-        assert self._session is not None  # nothing is typed or asked before the first one is open
-        return self._session
-
-    def notice(self, observation: Observation) -> None:
-        """Passes on observations of the open session, and of the one that is being opened."""
-        if isinstance(observation, Received) and observation.session_id in self._left:
-            return
-        if isinstance(observation, Received) and isinstance(observation.event, ToolCall):
-            event = self._with_output(observation.event)
-            observation = Received(observation.session_id, event, observation.late)
-        self._front.transcript.notice(observation)
-        self._front.refresh()
-
-    async def first(self, resume: str | None, latest: bool) -> list[Remark]:
-        """Opens the first session; the remarks say what is different from what was asked for."""
-        if resume is not None:
-            return await self.earlier(resume)
-        if not latest:
-            return await self.new()
-        found = await self._found()
-        if not found:
-            return [
-                *await self.new(),
-                Remark("There is no earlier session in this directory: this is a new one."),
-            ]
-        return await self._open_earlier(found[0].session_id)
-
-    async def new(self) -> list[Remark]:
-        """Opens a new session."""
-        await self._open(self._agent.new(**self._options))
-        return []
-
-    async def earlier(self, word: str) -> list[Remark]:
-        """Opens an earlier session: by its number in the last listing, its id, or how its id begins."""
-        if word.isascii() and word.isdecimal() and 0 < int(word[:9]) <= len(self._listed):
-            return await self._open_earlier(self._listed[int(word) - 1].session_id)
-        known = [session.session_id for session in self._listed]
-        if not known and offers(self._agent.capabilities, LIST):
-            known = [session.session_id for session in await self._found()]
-        beginning = [known_id for known_id in known if known_id.startswith(word)]
-        if len(beginning) > 1 and word not in beginning:
-            raise AgentError("session", f"{len(beginning)} sessions begin with {word!r}: type more of the id")
-        return await self._open_earlier(word if word in beginning or not beginning else beginning[0])
-
-    async def again(self) -> list[Remark]:
-        """Starts an agent that has died again, and goes on with the session if it can."""
-        lost = self.session.id
-        self._left.discard(lost)
-        if not (offers(self._agent.capabilities, LOAD) or offers(self._agent.capabilities, RESUME)):
-            await self.new()
-            return [Remark("The agent runs again, with a new session: it cannot go on with earlier ones.")]
-        try:
-            await self._go_on(lost)
-        except AgentError as error:
-            if error.kind != "session":
-                raise
-            await self.new()
-            return [Remark("The agent runs again, with a new session.", one_line(error.message), "warning")]
-        return [Remark("The agent runs again, and the session goes on.")]
-
-    async def listing(self) -> Listing:
-        """Lists the earlier sessions in this directory; their numbers hold until the next listing."""
-        return input_line.sessions_listing(await self._found(), self.session.id)
-
-    def status(self) -> str:
-        """A line about the agent and its session."""
-        session = self._session
-        info = self._agent.info
-        name = one_line((info.title or info.name) if info else "agent") or "agent"
-        if session is None:
-            return name
-        transcript, words = self._front.transcript, [name]
-        words.extend(filter(None, [transcript.title]))
-        words.extend(f"{what} {one_line(value)}" for what, value in _settings(session) if value)
-        if transcript.usage is not None:
-            words.append(f"{transcript.usage.used:,}/{transcript.usage.size:,} tokens")
-        return " · ".join([*words, "/help"])
-
-    def suggest(self, before: str) -> Iterable[Suggestion]:
-        """Completions at the cursor."""
-        if self._session is None:
-            return ()
-        ids = [session.session_id for session in self._listed]
-        return suggestions(
-            before, CompletionContext(self._session.settings, self._session.commands, ids, self.cwd)
-        )
-
-    def _with_output(self, call: ToolCall) -> ToolCall:
-        """The call with what its terminals have written, in place of their ids."""
-        terminals = {} if self._session is None else self._session.terminals
-        content = tuple(
-            Content(TextContent(terminals[item.terminal_id].output().output))
-            if isinstance(item, Terminal) and item.terminal_id in terminals
-            else item
-            for item in call.content
-        )
-        return msgspec.structs.replace(call, content=content)
-
-    async def _open_earlier(self, id: str) -> list[Remark]:
-        capabilities = self._agent.capabilities
-        if self._session is not None and id == self._session.id:
-            return [Remark("That session is open.")]
-        if offers(capabilities, LOAD):
-            await self._open(self._agent.load(id, **self._options))
-            return []
-        if offers(capabilities, RESUME):
-            await self._open(self._agent.resume(id, **self._options))
-            return [Remark("The session goes on; the agent does not tell its history.")]
-        raise AgentError("session", "the agent cannot go on with earlier sessions")
-
-    async def _go_on(self, id: str) -> None:
-        """Opens the session again whose history is on the screen already."""
-        transcript = self._front.transcript
-        transcript.is_muted = True
-        try:
-            if offers(self._agent.capabilities, RESUME):
-                self._session = await self._agent.resume(id, **self._options)
-            else:
-                self._session = await self._agent.load(id, **self._options)
-        finally:
-            transcript.is_muted = False
-
-    async def _open(self, opening: Awaitable[RemoteSession]) -> None:
-        """Opens another session with a transcript of its own; if that fails, all stays as it was."""
-        before, seen = self._session, self._front.transcript
-        if before is not None:
-            seen.settle()
-            self._front.refresh()
-            self._left.add(before.id)
-        self._front.transcript = seen.successor()
-        try:
-            session = await opening
-        except BaseException:
-            self._front.transcript = seen
-            if before is not None:
-                self._left.discard(before.id)
-            raise
-        self._session = session
-        self._left.discard(session.id)
-        self._front.transcript.mode = session.mode
-        self._front.transcript.settle()
-        if before is not None and not before.is_over:
-            await before.close()
-
-    async def _found(self) -> list[SessionInfo]:
-        if not offers(self._agent.capabilities, LIST):
-            raise AgentError("session", "the agent cannot list its sessions")
-        self._listed = input_line.newest_first(await self._agent.list(self.cwd))
-        return self._listed
-
-
-def _settings(session: RemoteSession) -> tuple[tuple[str, str | None], ...]:
-    option = session.settings.mode_option
-    mode = session.mode or (None if option is None else option.current_value)
-    return ("mode", mode), ("model", session.model)

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 from msgspec import UNSET
 
-from coupler.cli.chat.rendering import (
+from coupler.cli.chat.transcript import (
     Listing,
     ListingItem,
     NumberedPart,

@@ -17,8 +17,8 @@ from typing import TypeAlias
 
 from msgspec import UNSET, Struct
 
-from coupler.cli.chat.rendering import Listing, ListingItem
-from coupler.cli.terminal import LARGEST_IMAGE, image_content, image_type
+from coupler.cli.chat.transcript import Listing, ListingItem
+from coupler.cli.terminal import LARGEST_IMAGE, image_content, image_type, size
 from coupler.client.session import RemoteSettings, values_of
 from coupler.runtime.formatting import size
 from coupler.runtime.terminal_text import one_line

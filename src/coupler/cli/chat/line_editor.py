@@ -31,17 +31,8 @@ from rich.live import Live
 
 from coupler.cli.chat.dialogs import InputInterrupted, UserLeft
 from coupler.cli.chat.input_line import Suggestion
-from coupler.cli.chat.rendering import (
-    NumberedPart,
-    Part,
-    Remark,
-    TailView,
-    Transcript,
-    TrimmedLines,
-    UserText,
-    render_expanded,
-    render_parts,
-)
+from coupler.cli.chat.rendering import TailView, TrimmedLines, render_expanded, render_parts
+from coupler.cli.chat.transcript import NumberedPart, Part, Remark, Transcript, UserText
 from coupler.cli.output import stdout
 from coupler.runtime.directories import NoHomeError, data_directory
 from coupler.runtime.terminal_text import clean, one_line

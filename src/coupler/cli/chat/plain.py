@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from coupler.agent.session_export import input_of, passages_of_output, title_of
 from coupler.cli.chat.dialogs import UserLeft
-from coupler.cli.chat.rendering import (
+from coupler.cli.chat.transcript import (
     AgentMarkdown,
     AgentText,
     ContentNote,
