@@ -167,6 +167,10 @@ class ClientTerminal:
         text = self._last.tail(is_final=has_ended)
         return TerminalOutputResponse(text, self._last.is_cut, self._status() if has_ended else UNSET)
 
+    def last(self, most: int) -> str:
+        """Return at most so many bytes of the end of the output so far."""
+        return self._last.last(most)
+
     @property
     def is_released(self) -> bool:
         """True if the agent has released it."""

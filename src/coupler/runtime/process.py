@@ -677,6 +677,13 @@ class RingBuffer:
         cut = encoded[len(encoded) - self._limit :]
         return cut[torn_character_bytes(cut) :].decode()
 
+    def last(self, most: int) -> str:
+        """At most so many bytes of the end as text; a last character that is not there yet is left out."""
+        cut = bytes(self._kept[-min(most, self._limit) :])
+        is_whole = not self._dropped and len(cut) == len(self._kept)
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        return decoder.decode(cut if is_whole else cut[torn_character_bytes(cut) :])
+
     def _whole_characters(self) -> bytes:
         if len(self._kept) > self._limit:
             self._trim()

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from coupler.cli.chat.plain import plain_full_text, plain_text
-from coupler.cli.chat.rendering import TailView, TrimmedLines, render_expanded, render_part, render_parts
+from coupler.cli.chat.rendering import (
+    TailView,
+    TrimmedLines,
+    render_expanded,
+    render_part,
+    render_parts,
+    render_tail,
+)
 from coupler.cli.chat.transcript import (
     AgentMarkdown,
     AgentText,
@@ -86,10 +93,34 @@ def test_a_diff_of_another_file_than_the_call_names_is_named():
     assert look(render_part(ToolCallPart(1, moved), "/project"))[1] == "  other.py"
 
 
-def test_long_output_is_collapsed_and_tells_how_to_see_it():
+def test_of_long_output_the_beginning_is_shown_and_of_a_commands_the_end():
     lines = look(render_part(ToolCallPart(7, RUN)))
     assert lines[0] == "✗ Run the tests  execute  #7"
-    assert lines[1:] == [*(f"  line {number}" for number in range(1, 6)), "  … 25 more lines: /show 7"]
+    assert lines[1:] == ["  … 25 more lines: /show 7", *(f"  line {number}" for number in range(26, 31))]
+    read = ToolCall(id="c3", title="Read", kind="read", status="completed", content=RUN.content)
+    lines = look(render_part(ToolCallPart(8, read)))
+    assert lines[1:] == [*(f"  line {number}" for number in range(1, 6)), "  … 25 more lines: /show 8"]
+
+
+def test_a_failed_call_says_how_its_command_ended_or_what_the_agent_tells_of_it():
+    said = (Content(TextContent("oops")), Content(TextContent("exit code 3")))
+    failed = ToolCall(id="c", title="Run", kind="execute", status="completed", content=said)
+    assert look(render_part(ToolCallPart(1, failed, "exit code 3"))) == [
+        "✗ Run  execute  exit code 3  #1",
+        "  oops",
+    ]
+    told = ToolCall(id="c", title="Read", kind="read", status="failed", raw_output={"error": "no such file"})
+    assert look(render_part(ToolCallPart(1, told))) == ["✗ Read  read  #1", "  no such file"]
+
+
+def test_the_tail_shows_the_last_that_running_calls_put_out():
+    running = ToolCall(id="c", title="Run", kind="execute", status="in_progress")
+    lines = "\n".join(f"line {number}" for number in range(9))
+    alone, beside = ToolCallPart(1, running, live=f"{lines}\n\n"), ToolCallPart(2, running, live="x" * 99)
+    assert look(render_tail(Tail(calls=(alone,))))[1:] == [f"  line {number}" for number in range(4, 9)]
+    shown = look(render_tail(Tail(calls=(alone, beside))))
+    assert shown[1:3] == ["  line 7", "  line 8"]
+    assert shown[4] == f"  {'x' * 57}…"
 
 
 def test_in_full_a_call_shows_its_command_and_all_output():

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import sys
-import textwrap
 
 import psutil
 import pytest
@@ -24,7 +23,7 @@ from cli.chat_stage import (
     WORKING,
     Chatter,
 )
-from client.stage import Scripted, gone_within
+from client.stage import gone_within
 
 pytestmark = [
     pytest.mark.slow,
@@ -83,28 +82,6 @@ for prompt in prompts():
         end(prompt),
     )
 """
-
-
-WAIT = """
-import time
-def wait_for(file):
-    while not os.path.exists(file):
-        time.sleep(0.005)
-"""
-
-
-@pytest.fixture
-def scripted(tmp_path):
-    """Agents written in a few lines, none of which may be left running."""
-    made = []
-
-    def make(body):
-        made.append(Scripted(tmp_path, len(made), WAIT + textwrap.dedent(body)))
-        return made[-1]
-
-    yield make
-    for agent in made:
-        agent.check()
 
 
 def child_of(person):

@@ -27,6 +27,7 @@ from coupler.events import (
     ToolCall,
     Usage,
 )
+from coupler.schema.v1 import Content as ToolContent
 from coupler.schema.v1 import ImageContent, PermissionOption, PlanEntry, ResourceLink, TextContent
 from tables import table
 
@@ -221,3 +222,42 @@ def test_another_session_goes_on_with_the_numbers_and_knows_nothing_of_the_calls
 
     assert second.take() == [ToolCallPart(2, call("completed", title="Other"))]
     assert second.numbered(1) == ToolCallPart(1, call("completed"))
+
+
+@table(
+    ("told", "ending"),
+    [
+        ({"raw_output": {"exitCode": 3}}, "exit code 3"),
+        ({"raw_output": {"exit_code": 0}}, ""),
+        ({"meta": {"terminal_exit": {"terminal_id": "t", "exit_code": 2, "signal": None}}}, "exit code 2"),
+        ({"meta": {"exitCode": None, "signal": "SIG\x1b[2JKILL"}}, "ended by SIGKILL"),
+        ({"raw_output": {"exitCode": True}}, ""),
+        ({"raw_output": "exit code 3"}, ""),
+    ],
+)
+def test_how_a_command_ended_is_read_from_what_the_agent_tells(told, ending):
+    (part,) = seen(call("completed", **told)).take()
+    assert (part.ending, part.has_failed) == (ending, bool(ending))
+
+
+def test_a_call_that_writes_the_plan_is_shown_by_the_plan_alone():
+    todos = [call(status, name="write_todos", title="Write todos") for status in ("in_progress", "completed")]
+    transcript = seen(*todos, call("completed", "c2"), Plan((step("a"),)), *todos)
+    assert not transcript.tail().calls
+    assert ended(transcript).take() == [ToolCallPart(1, call("completed", "c2")), PlanPart((step("a"),))]
+
+
+def test_a_call_that_writes_a_plan_which_is_not_told_or_fails_is_shown():
+    todos = call("completed", title="TodoWrite")
+    assert ended(seen(todos)).take() == [ToolCallPart(1, todos)]
+    failed = call("failed", title="TodoWrite")
+    assert ended(seen(Plan((step("a"),)), call("pending", title="TodoWrite"), failed)).take() == [
+        PlanPart((step("a"),)),
+        ToolCallPart(1, failed),
+    ]
+
+
+def test_of_a_line_that_a_command_writes_over_the_last_state_counts():
+    output = ToolContent(TextContent("10%\r50%\r\nend\r\n"))
+    (part,) = seen(call("completed", content=(output,))).take()
+    assert part.call.content == (ToolContent(TextContent("50%\nend\n")),)

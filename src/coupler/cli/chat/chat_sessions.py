@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from coupler.cli.chat import input_line
 from coupler.cli.chat.input_line import CompletionContext, Suggestion, suggestions
 from coupler.cli.chat.transcript import Listing, Remark
@@ -14,13 +12,13 @@ from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, Received
 from coupler.client.remote import RemoteAgent, SessionOptions
 from coupler.client.session import RemoteSession
-from coupler.events import ToolCall
 from coupler.runtime.terminal_text import one_line
 from coupler.schema.methods import offers
-from coupler.schema.v1 import Content, SessionInfo, Terminal, TextContent
+from coupler.schema.v1 import SessionInfo
 
 if TYPE_CHECKING:
     from coupler.cli.chat.dialogs import ChatFront
+    from coupler.client.terminals import ClientTerminal
 
 LOAD = "loadSession"
 RESUME = "sessionCapabilities.resume"
@@ -38,6 +36,7 @@ class ChatSessions:
         self._session: RemoteSession | None = None
         self._left: set[str] = set()
         self._listed: list[SessionInfo] = []
+        front.transcript.terminal_of = self._terminal
 
     @property
     def is_open(self) -> bool:
@@ -54,9 +53,6 @@ class ChatSessions:
         """Passes on observations of the open session, and of the one that is being opened."""
         if isinstance(observation, Received) and observation.session_id in self._left:
             return
-        if isinstance(observation, Received) and isinstance(observation.event, ToolCall):
-            event = self._with_output(observation.event)
-            observation = Received(observation.session_id, event, observation.late)
         self._front.transcript.notice(observation)
         self._front.refresh()
 
@@ -134,16 +130,8 @@ class ChatSessions:
             before, CompletionContext(self._session.settings, self._session.commands, ids, self.cwd)
         )
 
-    def _with_output(self, call: ToolCall) -> ToolCall:
-        """The call with what its terminals have written, in place of their ids."""
-        terminals = {} if self._session is None else self._session.terminals
-        content = tuple(
-            Content(TextContent(terminals[item.terminal_id].output().output))
-            if isinstance(item, Terminal) and item.terminal_id in terminals
-            else item
-            for item in call.content
-        )
-        return msgspec.structs.replace(call, content=content)
+    def _terminal(self, id: str) -> ClientTerminal | None:
+        return None if self._session is None else self._session.terminals.get(id)
 
     async def _open_earlier(self, id: str) -> list[Remark]:
         capabilities = self._agent.capabilities

@@ -178,7 +178,9 @@ def plain_text(part: Part) -> str:
         case ThoughtPart(number):
             return f"[thought #{number}]"
         case ToolCallPart(number, call):
-            return f"[{one_line(call.status)}] {title_of(call)} ({one_line(call.kind)}) #{number}"
+            status = "failed" if part.has_failed else one_line(call.status)
+            how = f", {part.ending}" if part.ending else ""
+            return f"[{status}] {title_of(call)} ({one_line(call.kind)}{how}) #{number}"
         case PlanPart(entries):
             marks = ((PLAN_MARKS.get(entry.status, " "), one_line(entry.content)) for entry in entries)
             return "\n".join(f"[{mark}] {content}" for mark, content in marks)

@@ -53,7 +53,13 @@ if TYPE_CHECKING:
 
 
 PREVIEW = 5
-"""Lines of a tool's output that a collapsed call shows."""
+"""Lines of a tool's output that a collapsed call shows: the last of a command's, else the first."""
+
+LIVE_LINES = 5
+"""Lines that are shown of what a running call puts out, if it runs alone."""
+
+LIVE_LINES_BESIDE = 2
+"""The same, if others run beside it."""
 
 DIFF_PREVIEW = 16
 """Lines of a diff that a collapsed call shows."""
@@ -144,9 +150,11 @@ def render_collapsed(part: NumberedPart, cwd: str = "") -> RenderableType:
     if isinstance(part, ThoughtPart):
         return _thought(part, THOUGHT_PREVIEW)
     lines: list[RenderableType] = [call_line(part, cwd)]
-    for passage in _output(part.call, cwd):
-        most = DIFF_PREVIEW if passage.language == "diff" else PREVIEW
-        lines.append(Padding(_passage(passage, most, f"/show {part.number}"), INDENT))
+    for passage in _output(part.call, cwd, part.ending):
+        is_diff = passage.language == "diff"
+        shows_end = part.call.kind == "execute" and not is_diff
+        shown = _passage(passage, DIFF_PREVIEW if is_diff else PREVIEW, f"/show {part.number}", shows_end)
+        lines.append(Padding(shown, INDENT))
     return Group(*lines)
 
 
@@ -160,10 +168,12 @@ def render_expanded(part: NumberedPart, cwd: str = "") -> RenderableType:
 def call_line(part: ToolCallPart, cwd: str = "") -> Text:
     """Renders a tool call in a line: its status, title, kind and places."""
     call = part.call
-    mark, style = _MARKS.get(call.status, ("·", ""))
+    mark, style = _MARKS["failed"] if part.has_failed else _MARKS.get(call.status, ("·", ""))
     line = Text.assemble((mark, style), " ", (title_of(call), "bold"), (f"  {one_line(call.kind)}", "dim"))
     for place in _places(call, cwd):
         line.append(f" {place}", "cyan")
+    if part.ending:
+        line.append(f"  {part.ending}", "red")
     return line.append(f"  #{part.number}", "dim")
 
 
@@ -244,14 +254,15 @@ def _thought(musing: ThoughtPart, most: int) -> RenderableType:
     return _cut([f"∴ {lines[0]}", *lines[1:]], most, f"/show {musing.number}", "dim italic")
 
 
-def _passage(passage: TranscriptPassage, most: int, command: str) -> RenderableType:
+def _passage(passage: TranscriptPassage, most: int, command: str, shows_end: bool = False) -> RenderableType:
     lines: list[RenderableType] = []
     if passage.note:
         lines.append(Text(passage.note, "magenta"))
     shown = passage.code or passage.text
     if shown:
         style = None if passage.language == "diff" else "dim"
-        lines.append(_cut(shown.rstrip("\n").splitlines(), most, command, style))
+        shorten = _last_of if shows_end else _cut
+        lines.append(shorten(shown.rstrip("\n").splitlines(), most, command, style))
     return Group(*lines)
 
 
@@ -267,6 +278,14 @@ def _cut(lines: Sequence[str], most: int, command: str = "", style: str | None =
     return text
 
 
+def _last_of(lines: Sequence[str], most: int, command: str, style: str | None = "dim") -> Text:
+    """The last lines, and above them how to see the others."""
+    text = Text()
+    if len(lines) > most:
+        text.append(f"… {count(len(lines) - most, 'more line')}: {command}\n", "dim")
+    return text.append("\n".join(lines[-most:]), style or "")
+
+
 def _short_lines(text: str) -> list[str]:
     """Splits a text into lines, and those that are too long for rich into several."""
     return [
@@ -276,15 +295,27 @@ def _short_lines(text: str) -> list[str]:
     ]
 
 
-def _output(call: ToolCall, cwd: str) -> Iterator[TranscriptPassage]:
-    """The passages of a call; the file of a diff is named unless the call's own line does."""
+def _output(call: ToolCall, cwd: str, ending: str = "") -> Iterator[TranscriptPassage]:
+    """The passages of a call; what the call's own line says, the file of a diff or its end, is left out."""
     named = {_relative_path(location.path, cwd) for location in call.locations[:MOST_PLACES]}
-    for passage in passages_of_output(call):
+    passages = passages_of_output(call)
+    if call.status == "failed" and not passages:
+        passages = [TranscriptPassage(code=clean(reason)) for reason in _reasons(call.raw_output)]
+    for passage in passages:
+        if ending and passage.code.strip() == ending:
+            continue
         if passage.language != "diff":
             yield passage
         else:
             path = _relative_path(passage.note, cwd)
             yield passage._replace(note="" if path in named else path)
+
+
+def _reasons(raw_output: object) -> list[str]:
+    """The words for a failure in what a tool returned, for agents that tell them nowhere else."""
+    if isinstance(raw_output, dict):
+        raw_output = next((raw_output[key] for key in ("error", "message") if raw_output.get(key)), None)
+    return [raw_output] if isinstance(raw_output, str) and raw_output.strip() else []
 
 
 def _places(call: ToolCall, cwd: str) -> list[str]:
@@ -342,7 +373,11 @@ def render_footer(elapsed: float, typed: str) -> list[RenderableType]:
 
 
 def _calls(calls: tuple[ToolCallPart, ...], cwd: str) -> Iterable[RenderableType]:
-    yield from (call_line(called, cwd) for called in calls[-MOST_CALLS:])
+    most = LIVE_LINES if len(calls) == 1 else LIVE_LINES_BESIDE
+    for called in calls[-MOST_CALLS:]:
+        yield call_line(called, cwd)
+        for line in [line for line in called.live.splitlines() if line.strip()][-most:]:
+            yield Padding(Text(line.rstrip(), "dim", no_wrap=True, overflow="ellipsis"), INDENT)
     if len(calls) > MOST_CALLS:
         yield Text(f"… and {len(calls) - MOST_CALLS} more", "dim")
 

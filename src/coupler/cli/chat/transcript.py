@@ -7,12 +7,15 @@ has ended, the plan when its turn is over. Each part is shown once and scrolls a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
+import msgspec
 from msgspec import UNSET, Struct
 
+from coupler.agent.tool_call import CANCELLED_META
 from coupler.cli.sessions.session_export import describe_compaction, passage_of_block, title_of
 from coupler.client.observation import Observation, PermissionDecided, PromptSent, Received, TurnFinished
 from coupler.client.policy import Decision
@@ -30,13 +33,16 @@ from coupler.events import (
     Usage,
 )
 from coupler.events import Text as TextEvent
+from coupler.events.events import plain_text_of
 from coupler.runtime.terminal_text import clean, one_line
-from coupler.schema.v1 import PermissionOption, PlanEntry, TextContent
+from coupler.schema.v1 import Content as ToolContent
+from coupler.schema.v1 import PermissionOption, PlanEntry, Terminal, TextContent, ToolCallContent
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
     from coupler.cli.exec.exec_output import ObservationRedactor
+    from coupler.client.terminals import ClientTerminal
 
 
 MOST_IN_TAIL = 8_192
@@ -50,6 +56,15 @@ SMALL = 8_192
 
 GROWTH = 1.25
 """Growth after which a longer text is parsed again, so that the total effort stays small."""
+
+MOST_LIVE = 4_096
+"""Bytes of the output of a running call that the tail looks at."""
+
+LONGEST_CHARACTER = 4
+"""Bytes of a character, at most."""
+
+PLAN_TOOLS = frozenset({"writetodos", "todowrite", "updatetodos", "settodolist", "updateplan"})
+"""Names of tools that write the plan, in lower case and without what separates words."""
 
 STOPS = {
     "cancelled": "The turn was cancelled.",
@@ -89,6 +104,15 @@ class ToolCallPart(Struct, frozen=True):
 
     number: int
     call: ToolCall
+    ending: str = ""
+    """How its command failed, in words: "exit code 3"; empty if it did not, or nothing is known of it."""
+    live: str = ""
+    """The last of what it has put out, while it runs."""
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the call failed, or its command did."""
+        return self.call.status == "failed" or bool(self.ending)
 
 
 class PlanPart(Struct, frozen=True):
@@ -174,6 +198,8 @@ class Transcript:
         """The mode that the user knows of; another one is remarked upon."""
         self.is_muted = False
         """True while a session is opened again whose history is on the screen already."""
+        self.terminal_of: Callable[[str], ClientTerminal | None] = lambda name: None
+        """Finds a terminal of the session by its id."""
         self._done: list[Part] = []
         self._answer = StreamedMarkdown()
         self._answer_id: str | None = None
@@ -183,6 +209,8 @@ class Transcript:
         self._open_calls: dict[str, None] = {}
         self._numbered: list[NumberedPart] = []
         self._compactions: dict[str, Compaction] = {}
+        self._plan_calls: dict[str, ToolCall] = {}
+        self._tells_plans = False
         self._plan: tuple[PlanEntry, ...] = ()
         self._plan_is_new = False
         self._shown_plan: tuple[PlanEntry, ...] = ()
@@ -192,6 +220,7 @@ class Transcript:
         """A transcript for another session that goes on numbering: earlier parts can still be shown."""
         later = Transcript(self._redactor)
         later._numbered = self._numbered
+        later.terminal_of = self.terminal_of
         return later
 
     def notice(self, observation: Observation) -> None:
@@ -234,7 +263,8 @@ class Transcript:
         if self._redactor is not None:
             self._redactor.end()
         self._close_messages()
-        self._done.extend(self._calls[call] for call in self._open_calls)
+        self._show_plan_calls()
+        self._done.extend(self._whole(self._calls[call]) for call in self._open_calls)
         self._open_calls.clear()
         self._close_plan()
 
@@ -249,21 +279,25 @@ class Transcript:
         return Tail(
             self._answer.end(MOST_IN_TAIL),
             clean("".join(self._thought)[-MOST_IN_TAIL:]),
-            tuple(self._calls[call] for call in self._open_calls),
+            tuple(self._live(self._calls[call]) for call in self._open_calls),
             self._plan if self._plan_is_new and self._plan != self._shown_plan else (),
         )
 
     def numbered(self, number: int | None = None) -> NumberedPart | None:
         """A part by its number, to be shown again; without a number the last tool call."""
+        part: NumberedPart | None = None
         if number is None:
-            return next((part for part in reversed(self._numbered) if isinstance(part, ToolCallPart)), None)
-        return self._numbered[number - 1] if 0 < number <= len(self._numbered) else None
+            part = next((part for part in reversed(self._numbered) if isinstance(part, ToolCallPart)), None)
+        elif 0 < number <= len(self._numbered):
+            part = self._numbered[number - 1]
+        return self._whole(part) if isinstance(part, ToolCallPart) else part
 
     def _received(self, event: Event) -> None:
         match event:
             case TextEvent(text, message_id):
                 self._close_asked()
                 self._close_thought()
+                self._show_plan_calls()
                 if message_id is not None and self._answer_id not in (None, message_id):
                     self._close_answer()
                 self._answer_id = message_id
@@ -271,10 +305,12 @@ class Transcript:
             case Thought(text):
                 self._close_asked()
                 self._close_answer()
+                self._show_plan_calls()
                 self._thought.append(text)
             case ToolCall():
                 self._close_messages()
-                self._called(event)
+                if event.id in self._calls or not self._is_plan_call(event):
+                    self._called(event)
             case Content(block, "user"):
                 self._user_said(block)
             case Content(block, "agent"):
@@ -305,7 +341,8 @@ class Transcript:
     def _called(self, call: ToolCall) -> None:
         known = self._calls.get(call.id)
         number = len(self._numbered) + 1 if known is None else known.number
-        called = self._calls[call.id] = ToolCallPart(number, call)
+        called = ToolCallPart(number, call)
+        called = self._calls[call.id] = called if call.is_open else self._whole(called)
         if known is None:
             self._numbered.append(called)
         else:
@@ -316,8 +353,66 @@ class Transcript:
             self._open_calls.pop(call.id, None)
             self._done.append(called)
 
+    def _is_plan_call(self, call: ToolCall) -> bool:
+        """Holds a call back that writes the plan: the plan is shown in its place, once the agent tells it."""
+        if call.status == "failed" or not writes_plan(call):
+            return False
+        if not call.is_open and not self._tells_plans:
+            self._plan_calls[call.id] = call
+        return True
+
+    def _show_plan_calls(self) -> None:
+        """Shows the calls that were held back for a plan that the agent has not told."""
+        calls, self._plan_calls = self._plan_calls, {}
+        for call in calls.values():
+            self._called(call)
+
+    def _live(self, part: ToolCallPart) -> ToolCallPart:
+        """The part of an open call, with the last of what it has put out."""
+        for item in reversed(part.call.content):
+            terminal = self.terminal_of(item.terminal_id) if isinstance(item, Terminal) else None
+            text = plain_text_of(item) if terminal is None else terminal.last(MOST_LIVE)
+            if text and text.strip():
+                last = text[-MOST_LIVE:]
+                # A secret that the beginning has cut off would not be found.
+                if len(last.encode("utf-8", "replace")) > MOST_LIVE - LONGEST_CHARACTER:
+                    last = last.partition("\n")[2] or last
+                return msgspec.structs.replace(part, live=clean(overwritten(self._masked_so_far(last))))
+        return part
+
+    def _whole(self, part: ToolCallPart) -> ToolCallPart:
+        """The part with what its terminals have written, in place of their ids, and how its command ended."""
+        call = part.call
+        ending = "" if call.is_open else _ending(call, self._exits(call))
+        content = tuple(self._written(item, call.kind) for item in call.content)
+        return ToolCallPart(
+            part.number, msgspec.structs.replace(call, content=content), ending or part.ending
+        )
+
+    def _written(self, item: ToolCallContent, kind: str) -> ToolCallContent:
+        text: str | None = None
+        if isinstance(item, Terminal):
+            terminal = self.terminal_of(item.terminal_id)
+            text = None if terminal is None else self.masked(terminal.output().output)
+        elif kind == "execute" and "\r" in (plain := plain_text_of(item) or ""):
+            text = plain
+        return item if text is None else ToolContent(TextContent(overwritten(text)))
+
+    def _exits(self, call: ToolCall) -> list[tuple[object, object]]:
+        """The exit codes and signals of the terminals that a call shows."""
+        terminals = [
+            self.terminal_of(item.terminal_id) for item in call.content if isinstance(item, Terminal)
+        ]
+        statuses = [terminal.output().exit_status for terminal in terminals if terminal is not None]
+        return [(status.exit_code, status.signal) for status in statuses if status]
+
+    def _masked_so_far(self, text: str) -> str:
+        return text if self._redactor is None else self._redactor.mask_so_far(text)
+
     def _planned(self, entries: tuple[PlanEntry, ...]) -> None:
         """Shows a plan when it is made; the tail tells how far it has come."""
+        self._tells_plans = True
+        self._plan_calls.clear()
         if not self._plan_is_new:
             self._close_messages()
             self._done.append(PlanPart(entries))
@@ -378,6 +473,34 @@ class Transcript:
         if self._asked:
             self._done.append(UserText(clean("".join(self._asked)).strip()))
             self._asked.clear()
+
+
+def writes_plan(call: ToolCall) -> bool:
+    """True if the call only writes the plan, as far as its name tells."""
+    return "".join(filter(str.isalnum, call.name or call.title)).lower() in PLAN_TOOLS
+
+
+def overwritten(text: str) -> str:
+    """The text without what a terminal would have written over: all of a line before its last return."""
+    if "\r" not in text:
+        return text
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+
+
+def _ending(call: ToolCall, exits: list[tuple[object, object]]) -> str:
+    """Says how the command of a call failed; empty if it did not, or nothing is known of it."""
+    if call.status == "failed" and call.meta == CANCELLED_META:
+        return "cancelled"
+    meta = call.meta or {}
+    for told in (meta.get("terminal_exit"), meta, call.raw_output):
+        if isinstance(told, dict):
+            exits = [*exits, (told.get("exit_code", told.get("exitCode")), told.get("signal"))]
+    for exit_code, signal in exits:
+        if isinstance(signal, str) and signal:
+            return f"ended by {one_line(signal)}"
+        if isinstance(exit_code, int) and not isinstance(exit_code, bool):
+            return f"exit code {exit_code}" if exit_code else ""
+    return ""
 
 
 def _content_part(block: object) -> Part:

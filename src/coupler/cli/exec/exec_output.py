@@ -136,6 +136,15 @@ class ObservationRedactor:
         """Passes on what was held back, because nothing follows it."""
         self._redactor.end_message()
 
+    def mask_so_far(self, text: str) -> str:
+        """Redacts the last of a text that goes on; what may be the beginning of a secret is left out."""
+        masker = self._redactor.masker
+        if masker is None:
+            return text
+        from coupler.redaction.masker import StreamMasker
+
+        return StreamMasker(masker).feed(text)
+
     def covered(self, value: T) -> T:
         """Redacts a whole value, after what was held back."""
         self.end()
