@@ -21,10 +21,13 @@ COUPLER = [sys.executable, "-m", "coupler"]
 REFERENCE = [sys.executable, str(Path(__file__).parent.parent.parent / "examples" / "reference.py")]
 
 CTRL_C, CTRL_D, CTRL_O = "\x03", "\x04", "\x0f"
-ENTER, ALT_ENTER, TAB, UP = "\r", "\x1b\r", "\t", "\x1b[A"
+ENTER, ALT_ENTER, TAB, UP, DOWN = "\r", "\x1b\r", "\t", "\x1b[A", "\x1b[B"
 
 READY = "/help"
 """The end of the line about the agent, below the line to type on."""
+
+MENU = "Enter chooses, "
+"""What stands below a menu in which something is preselected."""
 
 WORKING = "Ctrl-C cancels"
 """What stands below everything while the agent works."""

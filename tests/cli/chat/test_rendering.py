@@ -35,7 +35,6 @@ from coupler.runtime.terminal_text import clean
 from coupler.schema.v1 import (
     Content,
     Diff,
-    PermissionOption,
     PlanEntry,
     TextContent,
     ToolCallLocation,
@@ -58,11 +57,6 @@ RUN = ToolCall(
     status="failed",
     content=(Content(TextContent(LONG)),),
     raw_input={"command": ["pytest", "-k", "a b"]},
-)
-OPTIONS = (
-    PermissionOption("1", "Allow once", "allow_once"),
-    PermissionOption("2", "Reject", "allow_always"),
-    PermissionOption("3", "No", "reject_once"),
 )
 
 
@@ -143,8 +137,8 @@ def test_in_full_a_call_shows_its_command_and_all_output():
     ],
 )
 def test_all_that_a_tool_is_given_can_be_seen(given, lines):
-    shown = look(render_part(PermissionPart(ToolCall(id="c", title="T", raw_input=given), OPTIONS)))
-    assert shown[1:-3] == [f"  {line}" for line in lines]
+    shown = look(render_part(PermissionPart(ToolCall(id="c", title="T", raw_input=given))))
+    assert shown[1:] == [f"  {line}" for line in lines]
 
 
 def test_input_that_is_no_command_is_shown_in_full_as_json():
@@ -158,16 +152,15 @@ def test_a_thought_is_collapsed_too():
     assert look(render_expanded(thought)) == ["∴ one", "two", "three"]
 
 
-def test_a_permission_shows_the_command_and_what_each_option_does():
-    lines = look(render_part(PermissionPart(RUN, OPTIONS)), width=70)
-    assert lines[:2] == ["? The agent wants to: Run the tests  execute", "  $ pytest -k 'a b'"]
-    assert lines[-3:] == ["  1 Allow once", "  2 Allow always: Reject", "  3 Reject once: No"]
+def test_a_permission_shows_the_command():
+    lines = look(render_part(PermissionPart(ToolCall(id="c", kind="execute", raw_input=RUN.raw_input))))
+    assert lines == ["? The agent wants to: (no title)  execute", "  $ pytest -k 'a b'"]
 
 
 def test_a_permission_shows_all_of_a_change_when_asked():
     change = ToolCall(id="c", title="Edit", content=(Diff("/x", LONG),))
-    assert "… 15 more lines" in "\n".join(look(render_part(PermissionPart(change, OPTIONS))))
-    assert "  +line 30" in look(render_part(PermissionPart(change, OPTIONS, is_whole=True)))
+    assert "… 15 more lines" in "\n".join(look(render_part(PermissionPart(change))))
+    assert "  +line 30" in look(render_part(PermissionPart(change, is_whole=True)))
 
 
 def test_a_plan_tells_how_far_each_entry_is():
@@ -236,7 +229,7 @@ def test_a_narrow_terminal_gets_narrow_lines():
     for part in (
         listing,
         ToolCallPart(1, RUN),
-        PermissionPart(EDIT, OPTIONS),
+        PermissionPart(EDIT),
         Remark("A remark", "with a detail"),
     ):
         assert all(len(line) <= 20 for line in look(render_part(part), width=20))
@@ -291,7 +284,7 @@ def parts_of(text):
         content=(Content(TextContent(text)), Diff(text, text, text[::-1])),
     )
     yield ToolCallPart(1, called)
-    yield PermissionPart(called, (PermissionOption(text, text, text),), is_whole=True)
+    yield PermissionPart(called, is_whole=True)
     yield PlanPart((PlanEntry(text, "low", text),))
     for kind in (UserText, AgentMarkdown, AgentText, ContentNote, Remark):
         yield kind(clean(text))
@@ -333,7 +326,7 @@ def test_what_markdown_spells_with_entities_is_not_obeyed_either():
         (PlanPart((PlanEntry("a", "low", "completed"), PlanEntry("b", "low", "pending"))), "[x] a\n[ ] b"),
         (ContentNote("image"), "[image]"),
         (Remark("One.", "Two."), "[One. Two.]"),
-        (PermissionPart(EDIT, OPTIONS), "[wanted] Edit app.py (edit)"),
+        (PermissionPart(EDIT), "[wanted] Edit app.py (edit)"),
         (Listing("T", (ListingItem("a", "b", True), ListingItem("c")), "h"), "T\n* a  b\n  c\nh"),
     ],
 )

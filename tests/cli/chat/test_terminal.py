@@ -15,7 +15,9 @@ from cli.chat_stage import (
     CTRL_C,
     CTRL_D,
     CTRL_O,
+    DOWN,
     ENTER,
+    MENU,
     READY,
     REFERENCE,
     TAB,
@@ -112,9 +114,7 @@ class TestTalking:
         with Chatter(scripted(WORKS), cwd=tmp_path) as person:
             person.says("go")
             person.reads("Plan\n  ○ Test")
-            person.reads("✓ Run tests  execute  #1\n  line 1\n")
-            between = person.reads("… 15 more lines: /show 1")
-            assert "line 6" not in between
+            person.reads("✓ Run tests  execute  #1\n  … 15 more lines: /show 1\n  line 16\n")
             person.reads(r"/x/app.py\n  @@ -1 \+1 @@\n  -a\n  \+b")
             person.reads("All good\n\nTwenty lines.")
             person.says("/show 1")
@@ -193,23 +193,76 @@ class TestPermission:
         with Chatter(agent, cwd=tmp_path) as person:
             person.says("go")
             person.reads(r"The agent wants to: Delete notes  delete\n  \$ rm notes\n")
-            person.reads(r"1 Allow once: yes\n  2 Allow always\n  3 Reject once: no\n")
-            person.reads("to see all of it:")
-            person.types("9" + ENTER)
-            person.reads("Choose 1-3.")
-            person.reads("to see all of it:")
-            person.types(number + ENTER)
+            person.reads(r"▸ 1 Allow once: yes\n +2 Allow always\n +3 Reject once: no\n")
+            person.reads(MENU)
+            person.types("9" + number + ENTER)
             person.reads(f"chosen: {option}")
             person.says("/quit")
             assert person.ends() == 0
         assert [answer["result"]["outcome"]["optionId"] for answer in agent.answers_to(1)] == [option]
         assert ("Not allowed: Delete notes" in person.text) is (option == "no")
 
+    @pytest.mark.parametrize(
+        ("keys", "option"),
+        [("", "yes"), (DOWN, "always"), (UP, "no"), (DOWN + DOWN + DOWN, "yes"), ("9", "yes")],
+    )
+    def test_one_enter_chooses_and_arrows_move(self, scripted, tmp_path, keys, option):
+        with Chatter(scripted(ASKS), cwd=tmp_path) as person:
+            person.says("go")
+            person.reads(MENU)
+            person.types(keys + ENTER)
+            person.reads(f"chosen: {option}")
+            person.says("/quit")
+            assert person.ends() == 0
+
+    @pytest.mark.parametrize(
+        ("kinds", "chosen"),
+        [
+            (["allow_always", "reject_once", "allow_once"], 2),
+            (["allow_always", "reject_always", "reject_once"], 2),
+            (["reject_always", "allow_always"], 1),
+        ],
+    )
+    def test_enter_alone_never_chooses_what_holds_for_always(self, scripted, tmp_path, kinds, chosen):
+        agent = scripted(f"""
+            for prompt in prompts():
+                options = [(str(number), kind) for number, kind in enumerate({kinds!r})]
+                send(permission(1, options, title="Delete", kind="delete"))
+                send(say("chosen: " + answer_to(1)["result"]["outcome"]["optionId"]), end(prompt))
+        """)
+        is_preselected = any(kind.endswith("once") for kind in kinds)
+        with Chatter(agent, cwd=tmp_path) as person:
+            person.says("go")
+            person.reads("Enter chooses")
+            person.types(ENTER if is_preselected else ENTER + "2" + ENTER)
+            person.reads(f"chosen: {chosen}")
+            person.says("/quit")
+            assert person.ends() == 0
+
+    def test_s_shows_all_of_a_long_change(self, scripted, tmp_path):
+        agent = scripted("""
+            for prompt in prompts():
+                text = "".join(f"line {number}\\n" for number in range(1, 41))
+                diff = {"type": "diff", "path": "/x/app.py", "oldText": None, "newText": text}
+                send(permission(1, title="Write", kind="edit", content=[diff]))
+                send(say("chosen: " + answer_to(1)["result"]["outcome"]["optionId"]), end(prompt))
+        """)
+        with Chatter(agent, cwd=tmp_path) as person:
+            person.says("go")
+            assert "line 40" not in person.reads(MENU)
+            person.types("s")
+            person.reads("line 40")
+            person.reads(MENU)
+            person.types(ENTER)
+            person.reads("chosen: yes")
+            person.says("/quit")
+            assert person.ends() == 0
+
     def test_ctrl_c_in_a_dialog_cancels_the_turn(self, scripted, tmp_path):
         agent = scripted(ASKS)
         with Chatter(agent, cwd=tmp_path) as person:
             person.says("go")
-            person.reads("to see all of it:")
+            person.reads(MENU)
             person.types(CTRL_C)
             person.reads("The turn was cancelled.")
             person.says("/quit")
@@ -231,11 +284,22 @@ class TestPermission:
             person.types("1" + ENTER)
             person.reads("> 1")
             (tmp_path / "go").touch()
-            person.reads("to see all of it:")
-            person.types("2" + ENTER)
+            person.reads(r"  1 Allow once")  # nothing is preselected for somebody who types
+            person.reads("move, Enter chooses")
+            person.types(ENTER + "2" + ENTER)
             person.reads("chosen: no")
             person.reads(READY)
             person.types(CTRL_C + CTRL_D)
+            assert person.ends() == 0
+
+    def test_keys_that_came_with_the_prompt_itself_do_not_answer_either(self, scripted, tmp_path):
+        with Chatter(scripted(ASKS), cwd=tmp_path) as person:
+            person.reads(READY)
+            person.types("go" + ENTER + ENTER + ENTER)
+            person.reads(MENU)
+            person.types(UP + ENTER)
+            person.reads("chosen: no")
+            person.says("/quit")
             assert person.ends() == 0
 
     def test_secrets_in_the_dialog_and_in_the_text_are_masked(self, scripted, tmp_path):
@@ -249,7 +313,7 @@ class TestPermission:
         """)
         with Chatter(agent, cwd=tmp_path, env={"ACME_API_KEY": key}) as person:
             person.says("go")
-            person.reads("to see all of it:")
+            person.reads(MENU)
             person.types("1" + ENTER)
             person.reads("chosen: yes")
             person.says("/quit")
@@ -267,7 +331,7 @@ class TestPermission:
             person.reads(f"chosen: {option}")
             person.says("/quit")
             assert person.ends() == 0
-        assert "to see all of it" not in person.text
+        assert MENU not in person.text
 
 
 class TestInterrupting:
@@ -388,7 +452,7 @@ class TestDeath:
         """)
         with Chatter(agent, cwd=tmp_path) as person:
             person.says("go")
-            person.reads("to see all of it:")
+            person.reads(MENU)
             (tmp_path / "go").touch()
             person.reads(r"exit code: 3\nStart it again\?")
             person.types("n" + ENTER)
@@ -432,7 +496,7 @@ class TestOutsideOfTurns:
             person.reads("press Enter on an empty line")
             person.reads(READY)
             person.types(ENTER)
-            person.reads("to see all of it:")
+            person.reads(MENU)
             person.types("1" + ENTER)
             person.says("/quit")
             assert person.ends() == 0
@@ -477,7 +541,7 @@ class TestSettings:
             person.types(TAB + " by tab" + ENTER)
             person.reads("The agent wants to: Add a line")
             person.reads("'by tab'")
-            person.reads("to see all of it:")
+            person.reads(MENU)
             person.types("1" + ENTER)
             person.reads("✓ Add a line")
             person.says("/quit")
@@ -487,8 +551,10 @@ class TestSettings:
         with Chatter(REFERENCE, "--permissions", "allow-all", cwd=tmp_path) as person:
             person.says("go")
             person.reads("How shall I write")
-            person.reads(r"1-2:")
-            person.types("warm" + ENTER)
+            person.reads(r"▸ 1 plain\n +2 warm\n")
+            person.reads(MENU)
+            person.types("w" + ENTER)
+            person.reads("→ warm")
             person.reads(r"a whole number \[3\]:")
             person.types("many" + ENTER)
             person.reads("that is no whole number")
@@ -505,7 +571,7 @@ class TestSettings:
     def test_a_form_can_be_declined(self, tmp_path):
         with Chatter(REFERENCE, "--permissions", "allow-all", cwd=tmp_path) as person:
             person.says("go")
-            person.reads("1-2:")
+            person.reads(MENU)
             person.types(CTRL_D)
             person.reads("Never mind.")
             person.reads("n declines:")

@@ -5,9 +5,16 @@ import os
 import stat
 
 import pytest
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
-from coupler.cli.chat.dialogs import chosen_option, field_hint, field_question, field_value
+from coupler.cli.chat.dialogs import (
+    field_hint,
+    field_menu,
+    field_question,
+    field_value,
+    menu_value,
+    permission_menu,
+)
 from coupler.cli.chat.input_line import (
     LARGEST_TEXT,
     CompletionContext,
@@ -25,6 +32,7 @@ from coupler.cli.chat.input_line import (
     suggestions,
 )
 from coupler.cli.chat.line_editor import MOST_ENTRIES, InputHistory
+from coupler.cli.chat.menu import Menu, MenuState
 from coupler.cli.chat.transcript import Listing, ListingItem
 from coupler.client.elicitation import fields_of
 from coupler.client.session import RemoteSettings
@@ -290,14 +298,87 @@ def test_a_field_tells_what_to_type():
     assert field_hint(FIELDS["days"]) == "numbers of 1-3, with commas between"
 
 
+def test_a_permission_menu_says_what_each_option_does_and_preselects_none_for_always():
+    offered = [
+        PermissionOption("a", "Reject", "allow_always"),
+        PermissionOption("b", "No", "reject_once"),
+        PermissionOption("c", "Allow once", "allow_once"),
+    ]
+    labels = ("Allow always: Reject", "Reject once: No", "Allow once")
+    assert permission_menu(offered) == Menu(labels, 2, has_details=True)
+    assert permission_menu(offered[:2]).preselected == 1
+    assert permission_menu(offered[:1]).preselected is None
+
+
+def chosen(menu, keys):
+    """What Enter chooses after these keys."""
+    state = MenuState(menu)
+    for key in keys:
+        match key:
+            case "<" | ">":
+                state.move(1 if key == ">" else -1)
+            case " ":
+                state.toggle()
+            case _:
+                state.type(key)
+    return state.chosen
+
+
 @table(
-    ("typed", "id"),
-    [("1", "a"), (" 2 ", "b"), ("0", None), ("3", None), ("", None), ("²", None), ("-1", None)],
+    ("menu", "keys", "choice"),
+    [
+        (Menu(("a", "b", "c"), 1), "", (1,)),
+        (Menu(("a", "b", "c"), 1), ">", (2,)),
+        (Menu(("a", "b", "c"), 1), ">>", (0,)),
+        (Menu(("a", "b", "c"), 1), "3", (2,)),
+        (Menu(("a", "b", "c"), 1), "0", (1,)),
+        (Menu(("a", "b", "c"), 1), "²", (1,)),
+        (Menu(("a", "b", "c")), "", None),
+        (Menu(("a", "b", "c")), "<", (2,)),
+        (Menu(("a", "b", "c")), ">", (0,)),
+        (Menu(("warm", "wet", "cold"), 0), "we", (1,)),
+        (Menu(("warm", "wet", "cold"), 0), "wec", (2,)),
+        (Menu(("always", "never"), 1, has_details=True), "a", (1,)),
+        (Menu(tuple("abcdefghijkl"), 0), "12", (11,)),
+        (Menu(tuple("abcdefghijkl"), 0), "19", (8,)),
+        (Menu(("a", "b", "c"), 0, ()), "", ()),
+        (Menu(("a", "b", "c"), 0, (2,)), " 2 ", (0, 1, 2)),
+        (Menu(("a", "b", "c"), 0, (2,)), "3 ", ()),
+    ],
 )
-def test_an_option_is_chosen_by_its_number_and_nothing_else(typed, id):
-    offered = (PermissionOption("a", "2", "allow_once"), PermissionOption("b", "1", "reject_once"))
-    option = chosen_option(typed, offered)
-    assert (None if option is None else option.option_id) == id
+def test_enter_chooses_what_arrows_numbers_and_beginnings_have_moved_to(menu, keys, choice):
+    assert chosen(menu, keys) == choice
+
+
+def test_choices_of_forms_are_menus_with_their_defaults():
+    assert field_menu(FIELDS["tone"]) == Menu(("Plain", "Warm: friendly"), 0)
+    assert field_menu(FIELDS["sure"]) == Menu(("Yes", "No"), 0)
+    assert field_menu(FIELDS["days"]) == Menu(("mon", "tue", "wed"), 0, ())
+    assert field_menu(FIELDS["age"]) is None
+    optional = structs.replace(FIELDS["tone"], required=False)
+    assert field_menu(optional) == Menu(("Plain", "Warm: friendly", "Leave it out"), 2)
+    assert field_menu(structs.replace(optional, default="w")) == Menu(("Plain", "Warm: friendly"), 1)
+
+
+@table(
+    ("field", "choice", "value"),
+    [
+        ("tone", (1,), "w"),
+        ("tone", (2,), None),
+        ("sure", (0,), True),
+        ("sure", (1,), False),
+        ("sure", (2,), None),
+        ("days", (0, 2), ["mon", "wed"]),
+        ("days", (), None),
+    ],
+)
+def test_what_is_chosen_in_a_menu_is_what_its_field_wants(field, choice, value):
+    assert menu_value(FIELDS[field], choice) == value
+
+
+def test_too_much_that_is_chosen_says_what_would_fit():
+    with pytest.raises(ValueError, match="expected at most 2"):
+        menu_value(FIELDS["days"], (0, 1, 2))
 
 
 def test_listings_mark_what_holds_now():

@@ -199,7 +199,7 @@ async def _talk(options: ChatOptions, opened: Callable[[], None]) -> int:
 
     cwd = options.cwd
     front = _front(options, cwd, lambda: chat_sessions)
-    dialogs = Dialogs(front, lambda: conversation.interrupt())
+    dialogs = Dialogs(front, lambda: conversation.interrupt(), front.choose)
     try:
         agent = connect(
             options.agent,

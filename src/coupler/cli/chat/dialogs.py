@@ -1,8 +1,8 @@
 """Asks the user what an agent asks: permission requests, forms, and pages to open.
 
 One dialog is open at a time. Whatever an agent calls its options, what they do is said beside them. The
-fields of a form are asked one by one, each with one line for an answer. The protocols of the fronts are
-here, too.
+fields of a form are asked one by one, each with a menu, or with one line for an answer. The protocols of the
+fronts are here, too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 from msgspec import UNSET
 
+from coupler.cli.chat.menu import Choose, Menu, WantsDetails
 from coupler.cli.chat.transcript import (
     Listing,
     ListingItem,
@@ -26,11 +27,14 @@ from coupler.cli.chat.transcript import (
 from coupler.client.elicitation import FormRequest, UrlRequest
 from coupler.client.policy import PermissionRequest, Verdict
 from coupler.fields.form_fields import ChoiceField, ChoicesField, Field, NumberField, Option, SwitchField
+from coupler.permission.action import option_label
 from coupler.runtime.terminal_text import clean, one_line
 from coupler.schema.v1 import PermissionOption
 
 YES = frozenset({"y", "yes", "true", "on", "1"})
 NO = frozenset({"n", "no", "false", "off", "0"})
+
+LEAVE_OUT = "Leave it out"
 
 FieldValue: TypeAlias = str | int | float | bool | Sequence[str]
 
@@ -60,6 +64,10 @@ class ChatFront(DialogFront, Protocol):
     can_ask: bool
     """True if there is somebody to answer questions."""
 
+    @property
+    def choose(self) -> Choose | None:
+        """Shows menus; None if there is nobody to choose."""
+
     async def read(self) -> str:
         """Reads the next line for the agent; raises `UserLeft` and `InputInterrupted`."""
 
@@ -76,29 +84,37 @@ class ChatFront(DialogFront, Protocol):
 class Dialogs:
     """Asks the questions of one conversation, one after the other."""
 
-    def __init__(self, front: DialogFront, interrupt: Callable[[], None] = lambda: None) -> None:
-        """`interrupt` cancels the turn; a front that never raises `InputInterrupted` needs none."""
+    def __init__(
+        self,
+        front: DialogFront,
+        interrupt: Callable[[], None] = lambda: None,
+        choose: Choose | None = None,
+    ) -> None:
+        """`interrupt` cancels the turn; a front that never raises `InputInterrupted` needs none.
+
+        Without `choose` choices are typed on a line, and permissions are asked elsewhere.
+        """
         self._front = front
         self._interrupt = interrupt
+        self._choose = choose
         self._turn = asyncio.Lock()
 
     async def permission(self, request: PermissionRequest) -> Verdict:
         """Asks for one of the options; None, and the turn is cancelled, if none is chosen."""
+        assert self._choose is not None  # fronts without menus are asked for no permission
         async with self._turn:
-            self._front.show(PermissionPart(request.tool_call, request.options))
+            self._front.show(PermissionPart(request.tool_call))
+            menu = permission_menu(request.options)
             while True:
                 try:
-                    typed = await self._front.ask(f"  1-{len(request.options)}, or s to see all of it: ")
+                    (number,) = await self._choose(menu)
                 except (UserLeft, InputInterrupted):
                     self._interrupt()
                     return None
-                option = chosen_option(typed, request.options)
-                if option is not None:
-                    return option.option_id
-                if typed.strip() == "s":
-                    self._front.show(PermissionPart(request.tool_call, request.options, is_whole=True))
+                except WantsDetails:
+                    self._front.show(PermissionPart(request.tool_call, is_whole=True))
                 else:
-                    self._front.show(Remark(f"Choose 1-{len(request.options)}.", severity="warning"))
+                    return request.options[number].option_id
 
     async def form(self, request: FormRequest) -> dict[str, FieldValue] | bool | None:
         """Asks for the values of a form; False if the user declines, None if the turn is cancelled."""
@@ -130,8 +146,9 @@ class Dialogs:
     async def _filled_in(self, fields: Sequence[Field]) -> dict[str, FieldValue]:
         values: dict[str, FieldValue] = {}
         for field in fields:
-            self._front.show(field_question(field))
-            value = await self._answered(field)
+            menu = None if self._choose is None else field_menu(field)
+            self._front.show(field_question(field, has_menu=menu is not None))
+            value = await (self._answered(field) if menu is None else self._chosen(field, menu))
             if value is not None:
                 values[field.name] = value
         return values
@@ -144,6 +161,14 @@ class Dialogs:
             except ValueError as error:
                 self._front.show(Remark(one_line(str(error)), severity="warning"))
 
+    async def _chosen(self, field: Field, menu: Menu) -> FieldValue | None:
+        assert self._choose is not None
+        while True:
+            try:
+                return menu_value(field, await self._choose(menu))
+            except ValueError as error:
+                self._front.show(Remark(one_line(str(error)), severity="warning"))
+
     async def _is_agreed(self, question: str) -> bool:
         while True:
             word = (await self._front.ask(question)).strip().lower()
@@ -151,17 +176,51 @@ class Dialogs:
                 return word in YES
 
 
-def chosen_option(typed: str, options: Sequence[PermissionOption]) -> PermissionOption | None:
-    """The option whose number was typed."""
-    word = typed.strip()
-    number = int(word) if word.isascii() and word.isdecimal() and len(word) < 4 else 0
-    return options[number - 1] if 0 < number <= len(options) else None
+def permission_menu(options: Sequence[PermissionOption]) -> Menu:
+    """The options of a permission request; Enter alone never chooses one that holds for always."""
+    labels = tuple(one_line(option_label(option.kind, option.name)) for option in options)
+    kinds = [option.kind for option in options]
+    preselected = next((kinds.index(kind) for kind in ("allow_once", "reject_once") if kind in kinds), None)
+    return Menu(labels, preselected, has_details=True)
 
 
-def field_question(field: Field) -> Listing:
-    """The field as it is shown before its line."""
+def field_menu(field: Field) -> Menu | None:
+    """The menu for a field; None if it is answered with a line."""
+    has_default = field.default is not UNSET
+    match field:
+        case ChoicesField(options=options):
+            marked = (n for n, each in enumerate(options) if has_default and each.const in field.default)
+            return Menu(tuple(map(_meaning, options)), 0, tuple(marked))
+        case ChoiceField(options=options):
+            labels = tuple(map(_meaning, options))
+            default = [n for n, each in enumerate(options) if has_default and each.const == field.default]
+        case SwitchField():
+            labels, default = ("Yes", "No"), [0 if field.default else 1] if has_default else []
+        case _:
+            return None
+    if field.required or default:
+        return Menu(labels, default[0] if default else 0)
+    return Menu((*labels, LEAVE_OUT), len(labels))
+
+
+def menu_value(field: Field, chosen: Sequence[int]) -> FieldValue | None:
+    """The value that was chosen in a field's menu; None leaves it out. Raises ValueError with a sentence."""
+    match field:
+        case ChoicesField(options=options) if chosen or field.required:
+            consts = [options[number].const for number in chosen]
+            field.read(consts)
+            return consts
+        case ChoiceField(options=options) if chosen[0] < len(options):
+            return options[chosen[0]].const
+        case SwitchField() if chosen[0] < len((True, False)):
+            return chosen[0] == 0
+    return None
+
+
+def field_question(field: Field, *, has_menu: bool = False) -> Listing:
+    """The field as it is shown before its line, or its menu."""
     needed = "" if field.required else " (may be left out)"
-    options = getattr(field, "options", ())
+    options = () if has_menu else getattr(field, "options", ())
     choices = tuple(ListingItem(f"{number}", _meaning(option)) for number, option in enumerate(options, 1))
     return Listing(f"{one_line(field.title)}{needed}", choices, clean(field.description or ""))
 

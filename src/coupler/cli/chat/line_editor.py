@@ -13,24 +13,28 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app_or_none, run_in_terminal
 from prompt_toolkit.application.current import get_app_session
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import History as TypedHistory
+from prompt_toolkit.input.typeahead import clear_typeahead, get_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
 from rich.console import RenderableType
 from rich.live import Live
+from rich.text import Text
 
 from coupler.cli.chat.dialogs import InputInterrupted, UserLeft
 from coupler.cli.chat.input_line import Suggestion
+from coupler.cli.chat.menu import Menu, run_menu
 from coupler.cli.chat.rendering import TailView, TrimmedLines, render_expanded, render_parts
 from coupler.cli.chat.transcript import NumberedPart, Part, Remark, Transcript, UserText
 from coupler.cli.output import stdout
@@ -97,6 +101,23 @@ class TerminalFront:
                 self._is_reading = False
 
     async def ask(self, question: str) -> str:
+        async with self._asking():
+            return await self._prompted(self._answer, clean(self.transcript.masked(question)))
+
+    async def choose(self, menu: Menu) -> tuple[int, ...]:
+        """Shows a menu; Enter alone takes nothing if something was being typed when it came."""
+        labels = tuple(one_line(self.transcript.masked(choice)) for choice in menu.choices)
+        menu = msgspec.structs.replace(menu, choices=labels)
+        async with self._asking():
+            with _as_front_exceptions():
+                chosen = await run_menu(menu.not_preselected() if self._typed else menu)
+            names = ", ".join(labels[number] for number in chosen) or "(nothing)"
+            self._console.print(Text(f"  → {names}", "dim"))
+            return chosen
+
+    @contextlib.asynccontextmanager
+    async def _asking(self) -> AsyncIterator[None]:
+        """Makes room for a question, once nobody types; what was typed before it does not answer it."""
         self._questions += 1
         self._pause()
         try:
@@ -106,7 +127,7 @@ class TerminalFront:
                 self._print_done()
                 self._last = UserText("")
                 _discard_typed_keys()
-                return await self._prompted(self._answer, clean(self.transcript.masked(question)))
+                yield
         finally:
             self._questions -= 1
             self._go_on()
@@ -141,13 +162,9 @@ class TerminalFront:
             self._interrupt()
 
     async def _prompted(self, session: PromptSession[str], message: str, **options: Any) -> str:
-        try:
+        with _as_front_exceptions():
             # The signal is ours at all times: what would install it here would take it away afterwards.
             return await session.prompt_async(message, handle_sigint=False, **options)
-        except KeyboardInterrupt:
-            raise InputInterrupted from None
-        except EOFError:
-            raise UserLeft from None
 
     def _go_on(self) -> None:
         """Draws the tail and reads keys, unless a question is open or nothing goes on."""
@@ -164,6 +181,7 @@ class TerminalFront:
             vertical_overflow="crop",
         )
         typed = get_app_session().input
+        self._keys_pressed(get_typeahead(typed))
         with contextlib.ExitStack() as work:
             work.enter_context(typed.raw_mode())
             work.enter_context(typed.attach(lambda: self._keys_pressed(typed.read_keys())))
@@ -286,8 +304,19 @@ class _StoredHistory(TypedHistory):
         self._history.add(string)
 
 
+@contextlib.contextmanager
+def _as_front_exceptions() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise InputInterrupted from None
+    except EOFError:
+        raise UserLeft from None
+
+
 def _discard_typed_keys() -> None:
     """Drops keys that were pressed before a question was there to be answered."""
+    clear_typeahead(get_app_session().input)
     with contextlib.suppress(ImportError, OSError):
         import termios
 

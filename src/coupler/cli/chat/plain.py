@@ -37,6 +37,7 @@ from coupler.cli.output import say, silence_stdout
 from coupler.runtime.terminal_text import one_line
 
 if TYPE_CHECKING:
+    from coupler.cli.chat.menu import Choose
     from coupler.cli.terminal import QuestionTerminal
 
 
@@ -50,6 +51,7 @@ class PlainFront:
     """Writes each part as it is done, and reads a prompt a line."""
 
     can_ask = False
+    choose: Choose | None = None
 
     def __init__(self, transcript: Transcript) -> None:
         self.transcript = transcript

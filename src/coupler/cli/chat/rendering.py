@@ -43,8 +43,6 @@ from coupler.cli.sessions.session_export import (
 )
 from coupler.cli.terminal import count
 from coupler.events import ToolCall
-from coupler.permission.action import option_label
-from coupler.runtime.formatting import count
 from coupler.runtime.terminal_text import clean, one_line
 from coupler.schema.v1 import PlanEntry
 
@@ -231,11 +229,7 @@ def _permission_question(wanted: PermissionPart, cwd: str) -> RenderableType:
     for place in _places(call, cwd):
         line.append(f" {place}", "cyan")
     most = MOST_LINES if wanted.is_whole else DIFF_PREVIEW
-    lines: list[RenderableType] = [line, Padding(call_details(call, most, cwd), INDENT)]
-    for number, option in enumerate(wanted.options, 1):
-        label = one_line(option_label(option.kind, option.name))
-        lines.append(Text.assemble("  ", (f"{number}", "bold cyan"), f" {label}"))
-    return Group(*lines)
+    return Group(line, Padding(call_details(call, most, cwd), INDENT))
 
 
 def _listing(listing: Listing) -> RenderableType:

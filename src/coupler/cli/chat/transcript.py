@@ -36,7 +36,7 @@ from coupler.events import Text as TextEvent
 from coupler.events.events import plain_text_of
 from coupler.runtime.terminal_text import clean, one_line
 from coupler.schema.v1 import Content as ToolContent
-from coupler.schema.v1 import PermissionOption, PlanEntry, Terminal, TextContent, ToolCallContent
+from coupler.schema.v1 import PlanEntry, Terminal, TextContent, ToolCallContent
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -136,10 +136,9 @@ class Remark(Struct, frozen=True):
 
 
 class PermissionPart(Struct, frozen=True):
-    """A permission request: the call, and the options that the agent offers."""
+    """The tool call of a permission request; a menu shows its options."""
 
     call: ToolCall
-    options: tuple[PermissionOption, ...]
     is_whole: bool = False
 
 
