@@ -722,6 +722,12 @@ class RemoteSettings:
         selects = (option for option in self.options if isinstance(option, SessionConfigSelect))
         return next((option for option in selects if option.category == "mode"), None)
 
+    @property
+    def effort_option(self) -> SessionConfigSelect | None:
+        """The option that chooses how much the model thinks, if there is one."""
+        selects = (option for option in self.options if isinstance(option, SessionConfigSelect))
+        return next((option for option in selects if option.category == "thought_level"), None)
+
     def model_was_set(self, model: str) -> None:
         """Note the model that an older agent has accepted; such agents do not report it."""
         if self.models is not None:

@@ -23,17 +23,20 @@ from coupler.cli.chat.input_line import (
     UnknownCommand,
     attach_files,
     commands_listing,
+    efforts_listing,
     models_listing,
     modes_listing,
     newest_first,
     options_listing,
     parse_line,
     sessions_listing,
+    sessions_menu,
     suggestions,
+    unknown_command_part,
 )
 from coupler.cli.chat.line_editor import MOST_ENTRIES, InputHistory
 from coupler.cli.chat.menu import Menu, MenuState
-from coupler.cli.chat.transcript import Listing, ListingItem
+from coupler.cli.chat.transcript import Listing, ListingItem, Remark
 from coupler.client.elicitation import fields_of
 from coupler.client.session import RemoteSettings
 from coupler.runtime.directories import NoHomeError
@@ -69,6 +72,10 @@ NONE = PromptCapabilities()
         ("/plan the\nrest", PromptLine("/plan the\nrest")),
         ("//mode auto", PromptLine("/mode auto")),
         ("/etc/hosts has what in it?", PromptLine("/etc/hosts has what in it?")),
+        ("/Users is wrong", PromptLine("/Users is wrong")),
+        ("/1", PromptLine("/1")),
+        ("/clear", OwnCommandCall("clear")),
+        ("//clear", PromptLine("/clear")),
         ("1 / 2", PromptLine("1 / 2")),
         ("", PromptLine("")),
     ],
@@ -77,12 +84,31 @@ def test_a_line_is_for_chat_or_for_the_agent(line, meant):
     assert parse_line(line, ["plan"]) == meant
 
 
-@pytest.mark.parametrize(("line", "near"), [("/qiut", "/quit"), ("/plam x", "/plan"), ("/xyzzy", "/help")])
-def test_a_command_that_nobody_knows_is_not_sent(line, near):
+@pytest.mark.parametrize(("line", "near"), [("/qiut", "/quit"), ("/plam x", "/plan")])
+def test_a_command_that_nobody_knows_is_not_sent_and_the_nearest_is_named(line, near):
     mistake = parse_line(line, ["plan"])
     assert isinstance(mistake, UnknownCommand)
-    assert near in mistake.sentence
-    assert f"/{line.split()[0]} is sent" in mistake.sentence
+    said = unknown_command_part(mistake, ())
+    assert isinstance(said, Remark)
+    assert f"did you mean {near}?" in said.title
+    assert f"/{line.split()[0]} is sent" in said.title
+
+
+def test_a_command_that_is_like_no_other_is_answered_with_all_of_them():
+    mistake = parse_line("/xyzzy now", ["plan"])
+    listed = unknown_command_part(mistake, (AvailableCommand("plan", "Plan it"),))
+    assert isinstance(listed, Listing)
+    assert {"/plan", "/quit"} <= {choice.word for choice in listed.choices}
+    assert listed.hint.startswith("//xyzzy is sent")
+
+
+def test_a_menu_of_sessions_preselects_the_latest_that_is_not_open():
+    found = [
+        SessionInfo("s2", "/", title="T\x1b[1m" + "t" * 60, updated_at="2031-02-03T04:05:06Z"),
+        SessionInfo("s1", "/"),
+    ]
+    assert sessions_menu(found, "s2") == Menu((f"T{'t' * 48}…  2031-02-03 04:05", "(no title)"), 1)
+    assert sessions_menu(found, "s3").preselected == 0
 
 
 def settings():
@@ -90,9 +116,11 @@ def settings():
     made.modes = (SessionMode("ask", "Ask"), SessionMode("auto", "Auto", "By itself"))
     made.mode = "ask"
     small, large = SessionConfigSelectOption("small", "S"), SessionConfigSelectOption("large", "L")
+    low, high = SessionConfigSelectOption("low", "Low"), SessionConfigSelectOption("high", "High")
     made.options = (
         SessionConfigSelect("model", "Model", "small", (small, large), category="model"),
         SessionConfigBoolean("loud", "Loud", True),
+        SessionConfigSelect("depth", "Depth", "low", (low, high), category="thought_level"),
     )
     return made
 
@@ -125,11 +153,13 @@ def test_a_command_is_explained_without_what_a_terminal_obeys():
     [
         ("/mode a", ["ask", "auto"]),
         ("/model l", ["large"]),
-        ("/option ", ["model", "loud"]),
+        ("/option ", ["model", "loud", "depth"]),
         ("/option model s", ["small"]),
         ("/option loud o", ["on", "off"]),
         ("/option nothing ", []),
         ("/load s", ["s1"]),
+        ("/effort h", ["high"]),
+        ("/thinking o", ["on", "off"]),
     ],
 )
 def test_what_a_command_takes_is_completed(before, after):
@@ -390,12 +420,15 @@ def test_listings_mark_what_holds_now():
     assert [choice.meaning for choice in options_listing(settings()).choices] == [
         "small (of small, large)",
         "on (of on, off)",
+        "low (of low, high)",
     ]
+    assert efforts_listing(settings()).choices == (ListingItem("low", "", True), ListingItem("high"))
 
 
 def test_an_agent_that_offers_nothing_is_said_to():
     assert modes_listing(RemoteSettings()) == Listing("The agent offers no modes.", ())
     assert models_listing(RemoteSettings()) == Listing("The agent offers no models.", ())
+    assert efforts_listing(RemoteSettings()) == Listing("The agent offers no levels of effort.", ())
     assert options_listing(RemoteSettings()) == Listing("The agent offers no options.", ())
 
 

@@ -38,7 +38,8 @@ from coupler.cli.chat.input_line import (
     attach_files,
     parse_line,
 )
-from coupler.cli.chat.transcript import Part, PlanPart, Remark, Transcript
+from coupler.cli.chat.menu import Choose
+from coupler.cli.chat.transcript import Listing, Part, PlanPart, Remark, Transcript, thoughts_sentence
 from coupler.cli.exec.exec_output import ObservationRedactor
 from coupler.cli.exit_codes import INTERRUPTED, TERMINATED, code_of_error
 from coupler.cli.main import (
@@ -250,7 +251,8 @@ def _front(
             return TerminalFront(
                 transcript,
                 cwd=cwd,
-                status=lambda: chat_sessions().status(),
+                status=lambda width: chat_sessions().status(width),
+                work_status=lambda width: chat_sessions().work_status(width),
                 suggest=lambda before: chat_sessions().suggest(before),
                 history=InputHistory.of(cwd),
             )
@@ -414,8 +416,8 @@ class ChatConversation:
                 await self._say(text)
             case OwnCommandCall() as call:
                 await self._run_own_command(call)
-            case UnknownCommand(sentence):
-                self._tell(sentence, severity="warning")
+            case UnknownCommand() as unknown:
+                self._front.show(input_line.unknown_command_part(unknown, self._sessions.session.commands))
 
     async def _say(self, text: str) -> None:
         if self._sessions.session.is_over:
@@ -492,10 +494,19 @@ class ChatConversation:
                 self._show(argument)
             case "new":
                 await self._open(self._sessions.new)
+                self._tell("This is a new session.")
+            case "clear":
+                await self._open(self._sessions.new)
+                self._front.clear()
+                self._tell("This is a new session.")
             case "load" if argument:
                 await self._open(lambda: self._sessions.earlier(argument))
+            case "load" if self._front.choose is not None:
+                await self._load_chosen(self._front.choose)
             case "sessions" | "load":
                 self._front.show(await self._sessions.listing())
+            case "thinking":
+                self._toggle_thoughts(argument)
             case _:
                 await self._set(call.name, argument)
 
@@ -511,6 +522,10 @@ class ChatConversation:
             case "model", _:
                 await session.set_model(argument)
                 self._tell(f"The model is {one_line(session.model or argument)}.")
+            case "effort", []:
+                self._front.show(input_line.efforts_listing(session.settings))
+            case "effort", _:
+                await self._set_effort(argument)
             case "option", [name, value]:
                 await session.set_option(name, value)
                 self._tell(f"{one_line(name)} is {one_line(value)}.")
@@ -527,6 +542,35 @@ class ChatConversation:
             transcript.mode = before
             raise
         self._tell(f"The mode is {one_line(mode)}.")
+
+    async def _set_effort(self, level: str) -> None:
+        option = self._sessions.session.settings.effort_option
+        if option is None:
+            self._front.show(input_line.efforts_listing(self._sessions.session.settings))
+            return
+        await self._sessions.session.set_option(option.id, level)
+        self._tell(f"The effort is {one_line(level)}.")
+
+    async def _load_chosen(self, choose: Choose) -> None:
+        """Opens the session that is chosen from a menu of the earlier ones; none if the menu is left."""
+        found = await self._sessions.found()
+        if not found:
+            self._front.show(input_line.sessions_listing(found, self._sessions.session.id))
+            return
+        self._front.show(Listing("Sessions", (), "Ctrl-C leaves all as it is"))
+        menu = input_line.sessions_menu(found, self._sessions.session.id)
+        with contextlib.suppress(UserLeft, InputInterrupted):
+            (number,) = await choose(menu)
+            await self._open(lambda: self._sessions.earlier(str(number + 1)))
+
+    def _toggle_thoughts(self, argument: str) -> None:
+        if argument not in ("", "on", "off"):
+            self._tell("/thinking takes on or off, or changes from one to the other.", severity="warning")
+            return
+        self._front.transcript.shows_thoughts = (
+            not self._front.transcript.shows_thoughts if argument == "" else argument == "on"
+        )
+        self._tell(thoughts_sentence(self._front.transcript))
 
     def _show(self, argument: str) -> None:
         if argument == "plan":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import TYPE_CHECKING
+
+from rich.cells import cell_len, set_cell_size
 
 from coupler.cli.chat import input_line
 from coupler.cli.chat.input_line import CompletionContext, Suggestion, suggestions
@@ -19,6 +21,15 @@ from coupler.schema.v1 import SessionInfo
 if TYPE_CHECKING:
     from coupler.cli.chat.dialogs import ChatFront
     from coupler.client.terminals import ClientTerminal
+
+HELP = "/help"
+SEPARATOR = " · "
+
+SHORTEST_TITLE = 16
+"""Columns that a title has at least, if it is shown."""
+
+SHORTEST_MODEL = 16
+"""Columns that a long name of a model has in the narrowest line."""
 
 LOAD = "loadSession"
 RESUME = "sessionCapabilities.resume"
@@ -62,7 +73,7 @@ class ChatSessions:
             return await self.earlier(resume)
         if not latest:
             return await self.new()
-        found = await self._found()
+        found = await self.found()
         if not found:
             return [
                 *await self.new(),
@@ -81,7 +92,7 @@ class ChatSessions:
             return await self._open_earlier(self._listed[int(word) - 1].session_id)
         known = [session.session_id for session in self._listed]
         if not known and offers(self._agent.capabilities, LIST):
-            known = [session.session_id for session in await self._found()]
+            known = [session.session_id for session in await self.found()]
         beginning = [known_id for known_id in known if known_id.startswith(word)]
         if len(beginning) > 1 and word not in beginning:
             raise AgentError("session", f"{len(beginning)} sessions begin with {word!r}: type more of the id")
@@ -105,21 +116,48 @@ class ChatSessions:
 
     async def listing(self) -> Listing:
         """Lists the earlier sessions in this directory; their numbers hold until the next listing."""
-        return input_line.sessions_listing(await self._found(), self.session.id)
+        return input_line.sessions_listing(await self.found(), self.session.id)
 
-    def status(self) -> str:
-        """A line about the agent and its session."""
-        session = self._session
+    def status(self, width: int) -> str:
+        """A line about the agent and its session.
+
+        What there is no room for is left out: the title first, model and tokens never.
+        """
         info = self._agent.info
         name = one_line((info.title or info.name) if info else "agent") or "agent"
-        if session is None:
-            return name
-        transcript, words = self._front.transcript, [name]
-        words.extend(filter(None, [transcript.title]))
-        words.extend(f"{what} {one_line(value)}" for what, value in _settings(session) if value)
-        if transcript.usage is not None:
-            words.append(f"{transcript.usage.used:,}/{transcript.usage.size:,} tokens")
-        return " · ".join([*words, "/help"])
+        if self._session is None:
+            return _shortened(name, width)
+        settings = self._settings_in_words()
+        known = [*settings[0], HELP]
+        room = width - cell_len(_joined([name, "", *known])) - cell_len(SEPARATOR)
+        title = _shortened(self._front.transcript.title or "", room) if room >= SHORTEST_TITLE else ""
+        return _first_that_fits([[name, title, *known], [name, *known], known, *settings], width)
+
+    def work_status(self, width: int) -> str:
+        """The model and the tokens, and the mode if there is room; empty if there is not enough for them."""
+        return "" if self._session is None else _first_that_fits(self._settings_in_words(), width)
+
+    def _settings_in_words(self) -> list[list[str]]:
+        """Mode, model and tokens, in words that get fewer and shorter."""
+        session, usage = self.session, self._front.transcript.usage
+        option = session.settings.mode_option
+        mode = one_line(session.mode or (None if option is None else option.current_value) or "")
+        model = one_line(session.model or "")
+        tokens = few_tokens = ""
+        if usage is not None:
+            tokens = f"{usage.used:,}/{usage.size:,} tokens"
+            few_tokens = f"{_rounded(usage.used)}/{_rounded(usage.size)}"
+        named = f"model {model}" if model else ""
+        last = model.rpartition("/")[2]
+        alone = last.partition(":")[2] or last
+        return [
+            [f"mode {mode}" if mode else "", named, tokens],
+            [named, tokens],
+            [model, tokens],
+            [model, few_tokens],
+            [alone, few_tokens],
+            [_shortened(alone, SHORTEST_MODEL), few_tokens],
+        ]
 
     def suggest(self, before: str) -> Iterable[Suggestion]:
         """Completions at the cursor."""
@@ -138,10 +176,10 @@ class ChatSessions:
         if self._session is not None and id == self._session.id:
             return [Remark("That session is open.")]
         if offers(capabilities, LOAD):
-            await self._open(self._agent.load(id, **self._options))
+            await self._open(self._agent.load(id, **self._options), id)
             return []
         if offers(capabilities, RESUME):
-            await self._open(self._agent.resume(id, **self._options))
+            await self._open(self._agent.resume(id, **self._options), id)
             return [Remark("The session goes on; the agent does not tell its history.")]
         raise AgentError("session", "the agent cannot go on with earlier sessions")
 
@@ -157,9 +195,10 @@ class ChatSessions:
         finally:
             transcript.is_muted = False
 
-    async def _open(self, opening: Awaitable[RemoteSession]) -> None:
+    async def _open(self, opening: Awaitable[RemoteSession], earlier: str = "") -> None:
         """Opens another session with a transcript of its own; if that fails, all stays as it was."""
-        before, seen = self._session, self._front.transcript
+        before, seen, left = self._session, self._front.transcript, {*self._left}
+        self._left.discard(earlier)  # it tells its history before it is open
         if before is not None:
             seen.settle()
             self._front.refresh()
@@ -168,9 +207,7 @@ class ChatSessions:
         try:
             session = await opening
         except BaseException:
-            self._front.transcript = seen
-            if before is not None:
-                self._left.discard(before.id)
+            self._front.transcript, self._left = seen, left
             raise
         self._session = session
         self._left.discard(session.id)
@@ -179,14 +216,34 @@ class ChatSessions:
         if before is not None and not before.is_over:
             await before.close()
 
-    async def _found(self) -> list[SessionInfo]:
+    async def found(self) -> list[SessionInfo]:
+        """The earlier sessions in this directory, the latest first."""
         if not offers(self._agent.capabilities, LIST):
             raise AgentError("session", "the agent cannot list its sessions")
         self._listed = input_line.newest_first(await self._agent.list(self.cwd))
         return self._listed
 
 
-def _settings(session: RemoteSession) -> tuple[tuple[str, str | None], ...]:
-    option = session.settings.mode_option
-    mode = session.mode or (None if option is None else option.current_value)
-    return ("mode", mode), ("model", session.model)
+def _joined(words: Sequence[str]) -> str:
+    return SEPARATOR.join(filter(None, words))
+
+
+def _first_that_fits(lines: Sequence[Sequence[str]], width: int) -> str:
+    return next((line for words in lines if cell_len(line := _joined(words)) <= width), "")
+
+
+def _shortened(text: str, width: int) -> str:
+    """The text in so many columns; if it is longer, its beginning, up to a word's end if there is one."""
+    if cell_len(text) <= width:
+        return text
+    cut = set_cell_size(text, max(width - 1, 0))
+    words = cut.rpartition(" ")[0] if text[len(cut) : len(cut) + 1] != " " else cut
+    return f"{(words or cut).rstrip()}…"
+
+
+def _rounded(number: int) -> str:
+    """A number in few characters: 950, 12k, 1.2M."""
+    for size, letter in ((1_000_000, "M"), (1_000, "k")):
+        if number >= size:
+            return f"{number / size:.1f}".removesuffix(".0") + letter
+    return str(number)

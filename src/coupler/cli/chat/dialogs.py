@@ -74,6 +74,9 @@ class ChatFront(DialogFront, Protocol):
     def show_whole(self, part: NumberedPart) -> None:
         """Shows all there is of a part that was collapsed."""
 
+    def clear(self) -> None:
+        """Empties the screen, if there is one."""
+
     def refresh(self) -> None:
         """Shows changes of the transcript; a front may do so later, by itself."""
 

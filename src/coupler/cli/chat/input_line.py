@@ -17,7 +17,8 @@ from typing import TypeAlias
 
 from msgspec import UNSET, Struct
 
-from coupler.cli.chat.transcript import Listing, ListingItem
+from coupler.cli.chat.menu import Menu
+from coupler.cli.chat.transcript import Listing, ListingItem, Remark
 from coupler.cli.terminal import LARGEST_IMAGE, image_content, image_type, size
 from coupler.client.session import RemoteSettings, values_of
 from coupler.runtime.formatting import size
@@ -40,8 +41,11 @@ MOST_FILES = 50
 LARGEST_TEXT = 256 * 1024
 """Bytes of a file that goes along with the prompt; a larger one is linked."""
 
+LONGEST_TITLE = 50
+"""Characters of a session's title in a menu."""
+
 _WORD = re.compile(r"/(\S*)")
-_ARGUMENT = re.compile(r"/(mode|model|option|load)\s+(\S*)")
+_ARGUMENT = re.compile(r"/(mode|model|option|load|effort|thinking)\s+(\S*)")
 _OPTION_VALUE = re.compile(r"/option\s+(\S+)\s+(\S*)")
 _OPEN_MENTION = re.compile(r"(?:^|\s)@(\S*)$")
 
@@ -49,11 +53,13 @@ _MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 _AFTER_A_NAME = ".,;:!?)]}'\""
 
 _COMMAND = re.compile(r"/([^\s/]+)(?:\s+(.*))?", re.DOTALL)
+_COMMAND_NAME = re.compile(r"[a-z][\w-]*")
 
 KEYS = (
     ListingItem("Enter", "send; Alt-Enter or Ctrl-J begins another line"),
     ListingItem("@file", "let a file, an image or a directory go along"),
     ListingItem("Ctrl-O", "show the last tool call in full"),
+    ListingItem("Ctrl-T", "show or hide thoughts"),
     ListingItem("Ctrl-C", "cancel the turn; twice within a second leaves"),
     ListingItem("Ctrl-D", "leave"),
 )
@@ -70,10 +76,13 @@ class OwnCommand(Struct, frozen=True):
 OWN_COMMANDS = (
     OwnCommand("mode", "[MODE]", "list the agent's modes, or change the mode"),
     OwnCommand("model", "[MODEL]", "list the models, or change the model"),
+    OwnCommand("effort", "[LEVEL]", "list the levels of thinking, or change the level"),
     OwnCommand("option", "[NAME VALUE]", "list the options, or set one"),
     OwnCommand("sessions", "", "list the earlier sessions in this directory"),
+    OwnCommand("load", "[N|ID]", "go on with an earlier session; without a number choose one"),
     OwnCommand("new", "", "begin a new session"),
-    OwnCommand("load", "[N|ID]", "go on with an earlier session"),
+    OwnCommand("clear", "", "begin a new session with an empty screen"),
+    OwnCommand("thinking", "[on|off]", "show or hide thoughts"),
     OwnCommand("show", "[N|plan]", "show a tool call or thought in full; the last call without a number"),
     OwnCommand("help", "", "list the commands and the keys"),
     OwnCommand("quit", "", "leave"),
@@ -97,7 +106,9 @@ class PromptLine(Struct, frozen=True):
 class UnknownCommand(Struct, frozen=True):
     """A command that neither chat nor the agent has."""
 
-    sentence: str
+    name: str
+    near: str = ""
+    """The command that is spelled nearly the same, if there is one."""
 
 
 ParsedLine: TypeAlias = OwnCommandCall | PromptLine | UnknownCommand
@@ -119,11 +130,19 @@ def parse_line(line: str, agents: Iterable[str]) -> ParsedLine:
     if name in OWN_NAMES:
         return OwnCommandCall(name, argument)
     known = [*agents]
-    if name in known:
+    if name in known or not _COMMAND_NAME.fullmatch(name):
         return PromptLine(line)
     near = difflib.get_close_matches(name, [*OWN_NAMES, *known], n=1)
-    meant = f"did you mean /{near[0]}? " if near else "/help lists those there are. "
-    return UnknownCommand(f"There is no command /{name}: {meant}//{name} is sent to the agent as it is.")
+    return UnknownCommand(name, near[0] if near else "")
+
+
+def unknown_command_part(unknown: UnknownCommand, theirs: Sequence[AvailableCommand]) -> Remark | Listing:
+    """Says which command was meant, or lists them all."""
+    as_it_is = f"//{unknown.name} is sent to the agent as it is."
+    if unknown.near:
+        meant = f"There is no command /{unknown.name}: did you mean /{one_line(unknown.near)}? {as_it_is}"
+        return Remark(meant, severity="warning")
+    return Listing(f"There is no command /{unknown.name}. These there are:", _all_commands(theirs), as_it_is)
 
 
 def attach_files(text: str, cwd: str, accepts: PromptCapabilities) -> tuple[list[ContentBlock], list[str]]:
@@ -251,6 +270,11 @@ def _arguments(command: str, context: CompletionContext) -> list[tuple[str, str]
             return [(model, "") for model in settings.offered_models]
         case "load":
             return [(session, "") for session in context.session_ids]
+        case "effort":
+            option = settings.effort_option
+            return [] if option is None else [(value, "") for value in values_of(option.options)]
+        case "thinking":
+            return [("on", ""), ("off", "")]
         case _:
             return [(option.id, one_line(option.name)) for option in known_options(settings)]
 
@@ -307,6 +331,15 @@ def models_listing(settings: RemoteSettings) -> Listing:
     return _listing("Models", choices, "/model MODEL changes it", "The agent offers no models.")
 
 
+def efforts_listing(settings: RemoteSettings) -> Listing:
+    """Lists the levels of thinking that can be chosen."""
+    option = settings.effort_option
+    values = () if option is None else values_of(option.options)
+    current = None if option is None else option.current_value
+    choices = [_choice(value, "", value == current) for value in values]
+    return _listing("Effort", choices, "/effort LEVEL changes it", "The agent offers no levels of effort.")
+
+
 def options_listing(settings: RemoteSettings) -> Listing:
     """Lists the config options with their values."""
     choices = [_option(option) for option in known_options(settings)]
@@ -323,16 +356,33 @@ def sessions_listing(found: Sequence[SessionInfo], current: str) -> Listing:
     return _listing("Sessions", choices, "/load N goes on with one", none)
 
 
+def sessions_menu(found: Sequence[SessionInfo], current: str) -> Menu:
+    """A menu of earlier sessions; the latest that is not open is preselected."""
+    others = (number for number, session in enumerate(found) if session.session_id != current)
+    return Menu(tuple(map(_session_in_menu, found)), next(others, 0))
+
+
+def _session_in_menu(session: SessionInfo) -> str:
+    title = one_line(session.title or "") or "(no title)"
+    when = one_line(str(session.updated_at or ""))[: len("2030-01-01T12:00")].replace("T", " ")
+    shown = title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"
+    return f"{shown}  {when}".rstrip()
+
+
 def commands_listing(theirs: Sequence[AvailableCommand]) -> Listing:
     """Lists all commands that can be typed, and the keys."""
-    known = [_choice(f"/{command.name}", command.description) for command in theirs]
-    ours = [
+    return Listing(
+        "Commands and keys", (*_all_commands(theirs), *KEYS), "//NAME sends a command to the agent as it is"
+    )
+
+
+def _all_commands(theirs: Sequence[AvailableCommand]) -> tuple[ListingItem, ...]:
+    known = (_choice(f"/{command.name}", command.description) for command in theirs)
+    ours = (
         ListingItem(" ".join(filter(None, [f"/{own.name}", own.hint])), f"{own.description} (chat)")
         for own in OWN_COMMANDS
-    ]
-    return Listing(
-        "Commands and keys", (*known, *ours, *KEYS), "//NAME sends a command to the agent as it is"
     )
+    return (*known, *ours)
 
 
 def newest_first(found: Sequence[SessionInfo]) -> list[SessionInfo]:

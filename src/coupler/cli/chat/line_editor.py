@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import get_app_or_none, run_in_terminal
+from prompt_toolkit.application import get_app, get_app_or_none, run_in_terminal
 from prompt_toolkit.application.current import get_app_session
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
@@ -28,6 +28,7 @@ from prompt_toolkit.input.typeahead import clear_typeahead, get_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
+from prompt_toolkit.shortcuts import clear as clear_screen
 from rich.console import RenderableType
 from rich.live import Live
 from rich.text import Text
@@ -36,7 +37,7 @@ from coupler.cli.chat.dialogs import InputInterrupted, UserLeft
 from coupler.cli.chat.input_line import Suggestion
 from coupler.cli.chat.menu import Menu, run_menu
 from coupler.cli.chat.rendering import TailView, TrimmedLines, render_expanded, render_parts
-from coupler.cli.chat.transcript import NumberedPart, Part, Remark, Transcript, UserText
+from coupler.cli.chat.transcript import NumberedPart, Part, Remark, Transcript, UserText, thoughts_sentence
 from coupler.cli.output import stdout
 from coupler.runtime.directories import NoHomeError, data_directory
 from coupler.runtime.terminal_text import clean, one_line
@@ -61,7 +62,8 @@ class TerminalFront:
         transcript: Transcript,
         *,
         cwd: str,
-        status: Callable[[], str],
+        status: Callable[[int], str],
+        work_status: Callable[[int], str],
         suggest: Callable[[str], Iterable[Suggestion]],
         history: InputHistory,
     ) -> None:
@@ -75,11 +77,12 @@ class TerminalFront:
             history=_StoredHistory(history),
             multiline=True,
             key_bindings=self._keys(),
-            bottom_toolbar=lambda: one_line(status()),
+            bottom_toolbar=lambda: one_line(status(get_app().output.get_size().columns)),
             reserve_space_for_menu=6,
             erase_when_done=False,
         )
         self._answer: PromptSession[str] = PromptSession()
+        self._work_status = work_status
         self._typing = asyncio.Lock()
         self._is_reading = False
         self._questions = 0
@@ -139,6 +142,11 @@ class TerminalFront:
     def show_whole(self, part: NumberedPart) -> None:
         self._above(lambda: self._print(render_expanded(part, self._cwd)))
 
+    def clear(self) -> None:
+        self._print_done()
+        clear_screen()
+        self._last = None
+
     def refresh(self) -> None:
         if self._work is None:
             self._above(self._print_done)
@@ -170,7 +178,13 @@ class TerminalFront:
         """Draws the tail and reads keys, unless a question is open or nothing goes on."""
         if self._work is not None or self._interrupt is None or self._questions:
             return
-        tail = TailView(lambda: self.transcript.tail(), lambda: self._typed, self._cwd, time.monotonic())
+        tail = TailView(
+            lambda: self.transcript.tail(),
+            lambda: self._typed,
+            self._cwd,
+            time.monotonic(),
+            self._work_status,
+        )
         live = Live(
             tail,
             console=self._console,
@@ -214,6 +228,8 @@ class TerminalFront:
                     self._interrupt()
                 case Keys.ControlO:
                     self._show_last()
+                case Keys.ControlT:
+                    self._toggle_thoughts()
                 case Keys.ControlH:
                     self._typed = self._typed[:-1]
                 case Keys.ControlU:
@@ -229,6 +245,10 @@ class TerminalFront:
         part = self.transcript.numbered()
         if part is not None:
             self.show_whole(part)
+
+    def _toggle_thoughts(self) -> None:
+        self.transcript.shows_thoughts = not self.transcript.shows_thoughts
+        self.show(Remark(thoughts_sentence(self.transcript)))
 
     def _print_done(self) -> bool:
         parts = self.transcript.take()
@@ -270,6 +290,10 @@ class TerminalFront:
         @keys.add("c-o")
         def show_last(event: KeyPressEvent) -> None:
             self._show_last()
+
+        @keys.add("c-t")
+        def toggle_thoughts(event: KeyPressEvent) -> None:
+            self._toggle_thoughts()
 
         return keys
 

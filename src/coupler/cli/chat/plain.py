@@ -85,6 +85,9 @@ class PlainFront:
         self.refresh()
         self._write(plain_full_text(part))
 
+    def clear(self) -> None:
+        self.refresh()
+
     def refresh(self) -> None:
         for part in self.transcript.take():
             if isinstance(part, Remark) and part.severity == "error":

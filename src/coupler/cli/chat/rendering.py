@@ -329,7 +329,16 @@ def _relative_path(path: str, cwd: str) -> str:
 class TailView:
     """Draws the tail as it is at that moment, never higher than the screen."""
 
-    def __init__(self, tail: Callable[[], Tail], typed: Callable[[], str], cwd: str, started: float) -> None:
+    def __init__(
+        self,
+        tail: Callable[[], Tail],
+        typed: Callable[[], str],
+        cwd: str,
+        started: float,
+        status: Callable[[int], str] = lambda width: "",
+    ) -> None:
+        """`status` gives what is known of the session, in so many columns."""
+        self._status = status
         self._tail = tail
         self._typed = typed
         self._cwd = cwd
@@ -337,7 +346,7 @@ class TailView:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         elapsed = time.monotonic() - self._started
-        foot = render_footer(elapsed, self._typed())
+        foot = render_footer(elapsed, self._typed(), self._status, options.max_width)
         room = max(console.height - 3 - len(foot), 3)
         yield TrimmedLines(Group(Text(), LastLines(render_tail(self._tail(), self._cwd), room), *foot))
 
@@ -356,10 +365,18 @@ def render_tail(tail: Tail, cwd: str = "") -> RenderableType:
     return Group(*lines)
 
 
-def render_footer(elapsed: float, typed: str) -> list[RenderableType]:
-    """Renders a spinner, and what is being typed meanwhile."""
+def render_footer(
+    elapsed: float, typed: str, status: Callable[[int], str], width: int
+) -> list[RenderableType]:
+    """Renders a spinner beside what is known of the session, and what is being typed meanwhile."""
     frame = FRAMES[int(elapsed * FRAMES_PER_SECOND) % len(FRAMES)]
-    lines = [Text(f"{frame} {int(elapsed)} s · Ctrl-C cancels", "dim", no_wrap=True, overflow="ellipsis")]
+    spinner = f"{frame} {int(elapsed)} s"
+    hinted = f"{spinner} · Ctrl-C cancels"
+    if known := status(width - len(f"{hinted} · ")):
+        hinted = f"{hinted} · {known}"
+    elif known := status(width - len(f"{spinner} · ")):
+        hinted = f"{spinner} · {known}"
+    lines = [Text(hinted, "dim", no_wrap=True, overflow="ellipsis")]
     if typed:
         last = clean(typed).splitlines()[-1:] or [""]
         lines.append(Text(f"> {last[0]}", no_wrap=True, overflow="ellipsis"))

@@ -197,6 +197,8 @@ class Transcript:
         """The mode that the user knows of; another one is remarked upon."""
         self.is_muted = False
         """True while a session is opened again whose history is on the screen already."""
+        self.shows_thoughts = True
+        """True if thoughts are shown as they come; a number shows each of them in any case."""
         self.terminal_of: Callable[[str], ClientTerminal | None] = lambda name: None
         """Finds a terminal of the session by its id."""
         self._done: list[Part] = []
@@ -220,6 +222,7 @@ class Transcript:
         later = Transcript(self._redactor)
         later._numbered = self._numbered
         later.terminal_of = self.terminal_of
+        later.shows_thoughts = self.shows_thoughts
         return later
 
     def notice(self, observation: Observation) -> None:
@@ -277,7 +280,7 @@ class Transcript:
         """The tail, after `take`."""
         return Tail(
             self._answer.end(MOST_IN_TAIL),
-            clean("".join(self._thought)[-MOST_IN_TAIL:]),
+            clean("".join(self._thought)[-MOST_IN_TAIL:]) if self.shows_thoughts else "",
             tuple(self._live(self._calls[call]) for call in self._open_calls),
             self._plan if self._plan_is_new and self._plan != self._shown_plan else (),
         )
@@ -466,12 +469,18 @@ class Transcript:
         if text:
             musing = ThoughtPart(len(self._numbered) + 1, text)
             self._numbered.append(musing)
-            self._done.append(musing)
+            if self.shows_thoughts:
+                self._done.append(musing)
 
     def _close_asked(self) -> None:
         if self._asked:
             self._done.append(UserText(clean("".join(self._asked)).strip()))
             self._asked.clear()
+
+
+def thoughts_sentence(transcript: Transcript) -> str:
+    """Says whether thoughts are shown."""
+    return f"Thoughts are {'shown' if transcript.shows_thoughts else 'hidden'}."
 
 
 def writes_plan(call: ToolCall) -> bool:
