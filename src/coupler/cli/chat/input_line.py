@@ -19,7 +19,7 @@ from msgspec import UNSET, Struct
 
 from coupler.cli.chat.menu import Menu
 from coupler.cli.chat.transcript import Listing, ListingItem, Remark
-from coupler.cli.terminal import LARGEST_IMAGE, image_content, image_type, size
+from coupler.cli.terminal import LARGEST_IMAGE, image_content, image_type
 from coupler.client.session import RemoteSettings, values_of
 from coupler.runtime.formatting import size
 from coupler.runtime.terminal_text import one_line

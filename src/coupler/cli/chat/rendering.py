@@ -20,6 +20,12 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from coupler.agent.session_export import (
+    TranscriptPassage,
+    input_of,
+    passages_of_output,
+    title_of,
+)
 from coupler.cli.chat.transcript import (
     AgentMarkdown,
     AgentText,
@@ -35,14 +41,8 @@ from coupler.cli.chat.transcript import (
     ToolCallPart,
     UserText,
 )
-from coupler.cli.sessions.session_export import (
-    TranscriptPassage,
-    input_of,
-    passages_of_output,
-    title_of,
-)
-from coupler.cli.terminal import count
 from coupler.events import ToolCall
+from coupler.runtime.formatting import count
 from coupler.runtime.terminal_text import clean, one_line
 from coupler.schema.v1 import PlanEntry
 

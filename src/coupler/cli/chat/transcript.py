@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 from msgspec import UNSET, Struct
 
+from coupler.agent.session_export import describe_compaction, passage_of_block, title_of
 from coupler.agent.tool_call import CANCELLED_META
-from coupler.cli.sessions.session_export import describe_compaction, passage_of_block, title_of
 from coupler.client.observation import Observation, PermissionDecided, PromptSent, Received, TurnFinished
 from coupler.client.policy import Decision
 from coupler.events import (
