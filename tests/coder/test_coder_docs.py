@@ -3,7 +3,9 @@
 import re
 from pathlib import Path
 
+from coupler.coder.commands import COMMAND_NAMES
 from coupler.coder.hooks import MOST_OBJECTIONS
+from coupler.coder.memory import LONGEST_MEMORY, Memory
 from coupler.coder.profiles import profile_of
 from coupler.coder.skills import read_document
 from coupler.config import load
@@ -29,9 +31,23 @@ def test_the_profile_is_taken_as_it_stands_there(tmp_path, coupler_home, monkeyp
 
 
 def test_the_skill_is_one():
-    (skill,) = examples("markdown")
+    skill = next(each for each in examples("markdown") if each.startswith("---"))
 
     assert read_document(skill).fields["name"] == "release"
+
+
+def test_the_memory_is_one():
+    memory = next(each for each in examples("markdown") if each.startswith("# Memory"))
+
+    assert len(Memory("", memory).entries) == 2
+    assert f"{LONGEST_MEMORY:,} characters" in PAGE
+
+
+def test_every_command_is_in_the_table():
+    section = PAGE.partition("## Slash commands\n")[2].partition("\n## ")[0]
+    first_cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `/")]
+
+    assert {name for cell in first_cells for name in re.findall(r"`/([\w-]+)", cell)} == COMMAND_NAMES
 
 
 def test_the_number_of_objections_is_right():

@@ -99,6 +99,26 @@ def test_usage_counts_summaries_and_calls_an_estimate_one(coder: Coder, project:
     assert "tokens (0%, an estimate)" in told or "tokens (1%, an estimate)" in told
 
 
+def test_usage_has_what_was_cached_thought_and_paid_as_far_as_it_is_reported(
+    coder: Coder, project: Path
+) -> None:
+    reported = {
+        "prompt_tokens_details": {"cached_tokens": 900},
+        "completion_tokens_details": {"reasoning_tokens": 12},
+        "cost": 0.0125,
+    }
+    said = says("One.", usage=(1000, 20), more_usage=reported)
+    editor = coder(project, [said, said])
+    editor.prompt("First")
+    editor.prompt("Second")
+
+    told = editor.prompt("/usage").text
+
+    assert "- Input: 2,000 tokens, 1,800 of them read from a cache" in told
+    assert "- Output: 40 tokens, 24 of them thought" in told
+    assert "- Cost: $0.0250" in told
+
+
 def test_usage_lists_models_when_there_were_several(coder: Coder, project: Path) -> None:
     served = coder.served(config='[coder]\nmodels = ["openai:other"]\n')
     editor = served.opened(project)
@@ -329,6 +349,20 @@ def test_an_unknown_command_needs_no_model(coder: Coder, project: Path) -> None:
 
     assert "Did you mean `/usage`?" in editor.prompt("/usgae").text
     assert editor.prompt("/etc/hosts is wrong").error["data"]["kind"] == "setup"
+
+
+def test_a_coder_for_prompts_that_no_person_types_carries_out_no_such_command(
+    coder: Coder, project: Path
+) -> None:
+    served = coder.served("--no-commands")
+    editor = served.opened(project)
+    assert [name for name in offered(editor, "init") if name not in ("resume", "runs")] == WITH_MODEL
+    coder.model.plays("One.", "Two.")
+
+    told = [editor.prompt(text).text for text in ("/export --force all.md", "/unknown it")]
+
+    assert told == ["One.", "Two."]
+    assert tree(project) == {}
 
 
 def test_workflows_go_before_commands_of_the_same_name(coder: Coder, project: Path, tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ class TestPrecedence:
             *limits,
             "interactive",
             "off",
+            True,
             (),
             (),
         ]

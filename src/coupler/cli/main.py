@@ -176,6 +176,7 @@ serve = SelfParsedCommand(
         click.Option(["--agent"], metavar="NAME"),
         click.Option(["--model"], metavar="TEXT"),
         click.Option(["--no-workflows"], is_flag=True),
+        click.Option(["--no-commands"], is_flag=True),
         click.Option(["--login"], is_flag=True),
         click.Option(["--name"], metavar="TEXT"),
         click.Option(["--title"], metavar="TEXT"),

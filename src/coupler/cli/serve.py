@@ -54,6 +54,8 @@ Options:
                     (agent = "coder"), or any other that `coupler agents` lists.
   --model TEXT      The coder's model, such as anthropic:NAME or ollama:NAME.
   --no-workflows    Offer no workflows beside the coder.
+  --no-commands     Carry out no commands of the coder that need no model, such
+                    as /export: for prompts that no person types.
   --login           Log in to the coder's model in this terminal, and exit; so
                     editors do it. The same as `coupler login coder`.
   --name TEXT       The agent's name, as the editor is told.
@@ -72,7 +74,7 @@ OPTIONS = (
     *("--agent", "--model", "--name", "--title", "--version"),
     *("--store", "--drafts", "--log-level", "--log-file"),
 )
-FLAGS = ("--no-store", "--no-workflows", "--login")
+FLAGS = ("--no-store", "--no-workflows", "--no-commands", "--login")
 
 LOGIN_VARIABLE = "COUPLER_RELAY_LOGIN"
 """Variable set by editors that run the command to log in; the same as in `coupler.relay.relay`."""
@@ -188,7 +190,7 @@ def _named_agent(given: dict[str, str], target: str, command: list[str]) -> str 
     agent = given.get("--agent")
     if agent is not None and (target or command):
         refuse(f"serve {target or 'the command behind `--`'} or --agent {agent}, not both", PROGRAM)
-    for option in ("--model", "--no-workflows", "--login"):
+    for option in ("--model", "--no-workflows", "--no-commands", "--login"):
         if option in given and (target or command or (agent is not None and not _is_coder(agent))):
             refuse(f"{option} is for the coder: leave it out, or serve no other agent", PROGRAM)
     return agent
@@ -384,8 +386,12 @@ def _target_to_serve(
         return target
     from coupler.coder.served import Coder
 
-    has_workflows = "--no-workflows" not in given
-    return Coder(agent or CODER, model=given.get("--model"), has_workflows=has_workflows)
+    return Coder(
+        agent or CODER,
+        model=given.get("--model"),
+        has_workflows="--no-workflows" not in given,
+        has_commands="--no-commands" not in given,
+    )
 
 
 def _relayed_agent(command: list[str]) -> object:

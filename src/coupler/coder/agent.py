@@ -78,10 +78,13 @@ class CoderAgent(Agent):
         options: ServeOptions,
         *,
         has_workflows: bool,
+        has_commands: bool = True,
     ) -> None:
+        """Without commands those that need no model go to the model, as other prompts do."""
         self._profile = profile
         self._model = model
         self._store = options.store
+        self._has_commands = has_commands
         self._workflows = WorkflowAgent(None, options.store) if has_workflows else None
         self._making: AgentBuild | None = None
         self._resources: SessionResources | None = None
@@ -140,7 +143,7 @@ class CoderAgent(Agent):
             return await self._workflows.perform(turn)
         if self._workflows is not None:
             await self._workflows.tell_news(turn)
-        if await self._has_answered_command(turn):
+        if self._has_commands and await self._has_answered_command(turn):
             return "end_turn"
         try:
             setup = await in_thread(lambda: setup_of(turn.session, self._profile, self._model))
@@ -238,7 +241,9 @@ class CoderAgent(Agent):
     def _offer(self, session: Session) -> None:
         """Offer the commands that there are now: the coder's own, and skills whose names are not taken."""
         setup = self._setup if self._making is None else self._making.setup
-        commands = offered_commands(session, None if setup is None else setup.choice)
+        commands = offered_commands(
+            session, None if setup is None else setup.choice, are_answered=self._has_commands
+        )
         if self._skills is not None:
             commands += self._skills.commands(taken=COMMAND_NAMES)
         if self._workflows is not None:

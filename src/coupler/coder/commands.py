@@ -11,7 +11,7 @@ import asyncio
 import difflib
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -424,21 +424,23 @@ COMMAND_PROMPTS = {INIT.name: INIT_PROMPT}
 """What the model is told by commands that are prompts, by their names."""
 
 
-def offered_commands(session: Session, model: ModelChoice | None) -> list[Command]:
-    """Return the commands that a session has with this model."""
+def offered_commands(
+    session: Session, model: ModelChoice | None, *, are_answered: bool = True
+) -> list[Command]:
+    """Return the commands that a session has with this model; unless `are_answered`, only those for it."""
     met = {"nothing"} | (set() if model is None else {"model"})
     if model is not None and EFFORT_OPTION in session.options:
         met.add("effort")
-    return [each.command for each in COMMANDS if each.needs in met]
+    return [each.command for each in COMMANDS if each.needs in met and (are_answered or each.answer is None)]
 
 
 def command_typed(text: str) -> str | None:
-    """Return the name of the command that a text begins with, whether there is one or not; None for a path."""
+    """Return the name of the command that a text begins with, also if there is none; None for a path."""
     found = _COMMAND.match(text)
     return None if found is None or os.path.lexists(f"{os.path.sep}{found[1]}") else found[1]
 
 
-def unknown_command_in(blocks: Sequence[ContentBlock], known: Iterable[str]) -> str | None:
+def unknown_command_in(blocks: Sequence[ContentBlock], known: Container[str]) -> str | None:
     """Return the name of the command that a prompt is, if there is none of that name; else None.
 
     Only of a prompt that is one text and nothing else. `/tmp is full` names a path that there is.
@@ -447,7 +449,7 @@ def unknown_command_in(blocks: Sequence[ContentBlock], known: Iterable[str]) -> 
     if len(texts) != 1 or len(blocks) != 1:
         return None
     name = command_typed(texts[0])
-    return None if name in known else name
+    return None if name is None or name in known else name
 
 
 def explain_unknown(name: str, commands: Sequence[Command]) -> str:

@@ -55,11 +55,17 @@ class Coder:
     """The coder in one of its profiles, with the workflows of its sessions' projects or without."""
 
     def __init__(
-        self, profile: str = IDENTITY, *, model: str | None = None, has_workflows: bool = True
+        self,
+        profile: str = IDENTITY,
+        *,
+        model: str | None = None,
+        has_workflows: bool = True,
+        has_commands: bool = True,
     ) -> None:
         self._profile = profile
         self._model = model
         self._has_workflows = has_workflows
+        self._has_commands = has_commands
 
     def make_factory(self, options: ServeOptions) -> AgentFactory:
         """Make the factory of the sessions' agents."""
@@ -73,7 +79,14 @@ class Coder:
         async def agent_for(session: Session) -> Agent:
             from coupler.coder.agent import CoderAgent
 
-            return CoderAgent(session, self._profile, self._model, options, has_workflows=self._has_workflows)
+            return CoderAgent(
+                session,
+                self._profile,
+                self._model,
+                options,
+                has_workflows=self._has_workflows,
+                has_commands=self._has_commands,
+            )
 
         async def forget(session_id: str, state: Any) -> None:
             from coupler.coder.tools.outputs import delete_outputs

@@ -26,6 +26,8 @@ class Reply:
     deltas: Sequence[Delta] = ()
     finish: str = "stop"
     usage: tuple[int, int] = (10, 5)
+    more_usage: dict[str, Any] = field(default_factory=dict)
+    """What else is reported of it, such as tokens from a cache, or the cost."""
     status: int = 200
     body: Any = None
     headers: dict[str, str] = field(default_factory=dict)
@@ -228,10 +230,11 @@ def _joined(parts: list[dict[str, Any]], first: dict[str, Any]) -> dict[str, Any
     return {"id": first["id"], "type": "function", "function": function}
 
 
-def _usage(reply: Reply) -> dict[str, int]:
+def _usage(reply: Reply) -> dict[str, Any]:
     prompt, completion = reply.usage
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
+        **reply.more_usage,
     }

@@ -352,9 +352,9 @@ def resolve_start(wanted: AgentRequest) -> AgentStart:
         return start
     start = start._replace(agent=f"{chosen.entry.name}:{chosen.form}")
     if is_coder(chosen.entry):
-        # What a step says is for its agent, also if it begins like the command of a workflow.
+        # What a step says is for its agent, also if it begins like a command: it may be text of others.
         model = () if wanted.native.model is None else ("--model", wanted.native.model)
-        return start._replace(words=("--no-workflows", *model))
+        return start._replace(words=("--no-workflows", "--no-commands", *model))
     if chosen.form == "acp":
         return start
     asks = ENTRIES[chosen.entry.native or ""].program is None
