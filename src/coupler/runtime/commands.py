@@ -149,6 +149,10 @@ class RunningCommand:
         """Wait until the command itself has ended; return its return code."""
         return await self._child.wait()
 
+    def interrupt(self) -> None:
+        """Send SIGINT to the command and all that it started, as Ctrl-C does in a terminal."""
+        self._child.interrupt()
+
     async def end(
         self,
         grace: float,

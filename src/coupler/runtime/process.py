@@ -143,6 +143,10 @@ class Child:
         assert self.returncode is not None
         return self.returncode
 
+    def interrupt(self) -> None:
+        """Send SIGINT to the group, as Ctrl-C does in a terminal."""
+        self._group.send(signal.SIGINT)
+
     async def end(self, grace: float = 5.0, *, linger: float = 0.5) -> None:
         """End the child and its whole group, gently first.
 

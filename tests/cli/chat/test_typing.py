@@ -21,6 +21,7 @@ from coupler.cli.chat.input_line import (
     OwnCommandCall,
     PromptLine,
     UnknownCommand,
+    UserCommandLine,
     attach_files,
     commands_listing,
     efforts_listing,
@@ -109,6 +110,23 @@ def test_a_menu_of_sessions_preselects_the_latest_that_is_not_open():
     ]
     assert sessions_menu(found, "s2") == Menu((f"T{'t' * 48}…  2031-02-03 04:05", "(no title)"), 1)
     assert sessions_menu(found, "s3").preselected == 0
+
+
+@table(
+    ("line", "meant"),
+    [
+        ("!git status", UserCommandLine("git status")),
+        (" ! git status ", UserCommandLine("git status")),
+        ("!! env", UserCommandLine("env", is_shared=False)),
+        ("!", UserCommandLine("")),
+        ("!cat <<x\ny\nx", UserCommandLine("cat <<x\ny\nx")),
+        ("![image](x.png)", PromptLine("![image](x.png)")),
+        ("Oh! ls", PromptLine("Oh! ls")),
+    ],
+)
+def test_a_line_with_a_mark_is_for_the_shell_where_there_is_one(line, meant):
+    assert parse_line(line, []) == meant
+    assert parse_line(line, [], has_shell=False) == PromptLine(line.strip())
 
 
 def settings():

@@ -35,11 +35,13 @@ from coupler.cli.chat.input_line import (
     OwnCommandCall,
     PromptLine,
     UnknownCommand,
+    UserCommandLine,
     attach_files,
     parse_line,
 )
 from coupler.cli.chat.menu import Choose
 from coupler.cli.chat.transcript import Listing, Part, PlanPart, Remark, Transcript, thoughts_sentence
+from coupler.cli.chat.user_commands import MOST_WAITING, CommandOutput, UserCommand
 from coupler.cli.exec.exec_output import ObservationRedactor
 from coupler.cli.exit_codes import INTERRUPTED, TERMINATED, code_of_error
 from coupler.cli.main import (
@@ -62,6 +64,7 @@ from coupler.client.errors import AgentError
 from coupler.client.observation import AgentEnded, Observation
 from coupler.client.prompt import GRACE
 from coupler.client.remote import RemoteAgent, SessionOptions
+from coupler.runtime.environment import SpawnError
 from coupler.runtime.extras import MissingExtraError, import_extra
 from coupler.runtime.process import last_lines
 from coupler.runtime.terminal_text import clean, one_line
@@ -345,6 +348,8 @@ class ChatConversation:
         self._task: asyncio.Task[Any] | None = None
         self._is_left_at_once = False
         self._is_reading = False
+        self._outputs: list[CommandOutput] = []
+        """What commands of the user's own have written, for the next prompt."""
         self._explaining: asyncio.Task[None] | None = None
 
     async def hold(self, resume: str | None, latest: bool) -> int:
@@ -409,13 +414,16 @@ class ChatConversation:
             return
         finally:
             self._is_reading = False
-        match parse_line(line, [command.name for command in self._sessions.session.commands]):
+        known = [command.name for command in self._sessions.session.commands]
+        match parse_line(line, known, has_shell=self._front.can_ask):
             case PromptLine(""):
                 return
             case PromptLine(text):
                 await self._say(text)
             case OwnCommandCall() as call:
                 await self._run_own_command(call)
+            case UserCommandLine(command, is_shared):
+                await self._run_user_command(command, is_shared)
             case UnknownCommand() as unknown:
                 self._front.show(input_line.unknown_command_part(unknown, self._sessions.session.commands))
 
@@ -425,6 +433,10 @@ class ChatConversation:
             await self._start_again(ENDED)
         accepts = self._agent.capabilities.prompt_capabilities
         blocks, told = await asyncio.to_thread(attach_files, text, self._sessions.cwd, accepts)
+        if not text.startswith("/"):  # what stands behind a command may be taken for its argument
+            blocks.extend(output.block(self._sessions.cwd) for output in self._outputs)
+            told.extend(output.told for output in self._outputs)
+            self._outputs.clear()
         for sentence in told:
             self._tell(one_line(sentence))
         self._interrupted_at = NEVER
@@ -433,6 +445,29 @@ class ChatConversation:
                 await self._sessions.session.prompt(blocks)
         except AgentError as error:
             await self._failed(error)
+
+    async def _run_user_command(self, line: str, is_shared: bool) -> None:
+        """Runs a command of the user's own, and keeps what it wrote for the next prompt if that is wanted."""
+        if not line:
+            self._tell("Type a command behind the !, as in !git status", severity="warning")
+            return
+        transcript = self._front.transcript
+        command = UserCommand(
+            line, self._sessions.cwd, transcript.command_wrote, transcript.masked, transcript.stream_masker()
+        )
+        try:
+            with self._front.working(command.interrupt):
+                output = await command.run()
+                transcript.command_ended()
+        except SpawnError as error:
+            self._tell(one_line(error.message), severity="error")
+            return
+        ended = [f"{output.ending[:1].upper()}{output.ending[1:]}."] if output.ending else []
+        if is_shared:
+            self._outputs = [*self._outputs, output][-MOST_WAITING:]
+            ended.append("Goes along with your next prompt.")
+        if ended:
+            self._tell(" ".join(ended), severity="error" if output.ending else "info")
 
     async def _failed(self, error: AgentError) -> None:
         if self._is_left_at_once:
@@ -587,6 +622,7 @@ class ChatConversation:
     async def _open(self, open: Callable[[], Awaitable[list[Remark]]]) -> None:
         with self._front.working(self._leave_at_once):
             remarks = await open()
+        self._outputs.clear()
         self._tell_all(remarks)
 
     def _is_second_interrupt(self) -> bool:

@@ -6,12 +6,15 @@ is mentioned with an @ is attached in the richest form that the agent accepts.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import mimetypes
 import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
@@ -53,11 +56,15 @@ _MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 _AFTER_A_NAME = ".,;:!?)]}'\""
 
 _COMMAND = re.compile(r"/([^\s/]+)(?:\s+(.*))?", re.DOTALL)
+_SHELL = re.compile(r"!(!?)(?!\[)(.*)", re.DOTALL)
+_SHELL_WORD = re.compile(r"!!?\s*(?:(\S*)|.*\s(\S*))", re.DOTALL)
 _COMMAND_NAME = re.compile(r"[a-z][\w-]*")
 
 KEYS = (
     ListingItem("Enter", "send; Alt-Enter or Ctrl-J begins another line"),
     ListingItem("@file", "let a file, an image or a directory go along"),
+    ListingItem("!command", "run a command here; its output goes along with the next prompt"),
+    ListingItem("!!command", "run a command here that the agent does not hear of"),
     ListingItem("Ctrl-O", "show the last tool call in full"),
     ListingItem("Ctrl-T", "show or hide thoughts"),
     ListingItem("Ctrl-C", "cancel the turn; twice within a second leaves"),
@@ -103,6 +110,13 @@ class PromptLine(Struct, frozen=True):
     text: str
 
 
+class UserCommandLine(Struct, frozen=True):
+    """A command line for the shell; what comes of it is told to the agent if it is shared."""
+
+    command: str
+    is_shared: bool = True
+
+
 class UnknownCommand(Struct, frozen=True):
     """A command that neither chat nor the agent has."""
 
@@ -111,16 +125,19 @@ class UnknownCommand(Struct, frozen=True):
     """The command that is spelled nearly the same, if there is one."""
 
 
-ParsedLine: TypeAlias = OwnCommandCall | PromptLine | UnknownCommand
+ParsedLine: TypeAlias = OwnCommandCall | PromptLine | UserCommandLine | UnknownCommand
 
 
-def parse_line(line: str, agents: Iterable[str]) -> ParsedLine:
+def parse_line(line: str, agents: Iterable[str], *, has_shell: bool = True) -> ParsedLine:
     """Parses a line; `agents` are the names of the agent's commands.
 
     Chat's own commands go first; with two slashes a command goes to the agent in any case. A path at the
-    beginning of a line is no command.
+    beginning of a line is no command, and an image of Markdown none for the shell. Without a shell a line
+    that begins with a `!` is for the agent.
     """
     line = line.strip()
+    if has_shell and (shell := _SHELL.fullmatch(line)):
+        return UserCommandLine(shell[2].strip(), is_shared=not shell[1])
     if line.startswith("//"):
         return PromptLine(line[1:])
     match = _COMMAND.fullmatch(line)
@@ -235,7 +252,12 @@ class CompletionContext(Struct, frozen=True):
 
 def suggestions(before: str, context: CompletionContext) -> Iterator[Suggestion]:
     """Completions for the text before the cursor."""
-    if match := _WORD.fullmatch(before):
+    if match := _SHELL_WORD.fullmatch(before):
+        program, word = match[1], match[2]
+        if program and "/" not in program:
+            yield from _programs(program, os.environ.get("PATH", ""))
+        yield from _files(program if word is None else word, context.cwd)
+    elif match := _WORD.fullmatch(before):
         yield from _commands(match[1], context)
     elif match := _OPTION_VALUE.fullmatch(before):
         yield from _matching(match[2], _values(match[1], context.settings))
@@ -299,6 +321,22 @@ def _matching(begun: str, words: Sequence[tuple[str, str]]) -> Iterator[Suggesti
         # What cannot be typed as one word, or is not what it looks like, is not offered.
         if word.startswith(begun) and word == one_line(word) and " " not in word:
             yield Suggestion(word, len(begun), meaning)
+
+
+def _programs(begun: str, path: str) -> Iterator[Suggestion]:
+    found = (name for name in _programs_on(path) if name.startswith(begun))
+    for name in islice(found, MOST_FILES):
+        yield Suggestion(name, len(begun), "program")
+
+
+@cache
+def _programs_on(path: str) -> list[str]:
+    """The programs in the directories of a PATH whose names can be typed as one word."""
+    names: set[str] = set()
+    for directory in path.split(os.pathsep):
+        with contextlib.suppress(OSError):
+            names.update(entry.name for entry in Path(directory).iterdir() if os.access(entry, os.X_OK))
+    return sorted(name for name in names if name == one_line(name) and " " not in name)
 
 
 def _files(begun: str, cwd: str) -> Iterator[Suggestion]:

@@ -20,6 +20,7 @@ from coupler.cli.chat.dialogs import UserLeft
 from coupler.cli.chat.transcript import (
     AgentMarkdown,
     AgentText,
+    CommandText,
     ContentNote,
     Listing,
     NumberedPart,
@@ -178,7 +179,7 @@ def plain_text(part: Part) -> str:
     match part:
         case UserText(text):
             return f"> {text}"
-        case AgentMarkdown(text) | AgentText(text):
+        case AgentMarkdown(text) | AgentText(text) | CommandText(text):
             return text.strip("\n") if isinstance(part, AgentMarkdown) else text.removesuffix("\n")
         case ThoughtPart(number):
             return f"[thought #{number}]"

@@ -29,6 +29,7 @@ from coupler.agent.session_export import (
 from coupler.cli.chat.transcript import (
     AgentMarkdown,
     AgentText,
+    CommandText,
     ContentNote,
     Listing,
     NumberedPart,
@@ -111,7 +112,7 @@ def render_parts(parts: Sequence[Part], after: Part | None, cwd: str = "") -> Re
 
 def _is_close(before: Part, after: Part) -> bool:
     """True if two parts stand close together: short calls and remarks in a row."""
-    kinds = (AgentText, ToolCallPart, Remark)
+    kinds = (AgentText, CommandText, ToolCallPart, Remark)
     return isinstance(before, kinds) and type(before) is type(after)
 
 
@@ -122,8 +123,9 @@ def render_part(part: Part, cwd: str = "") -> RenderableType:
             return Text.assemble(("> ", "bold cyan"), (text, "bold"))
         case AgentMarkdown(text):
             return render_markdown(text)
-        case AgentText(text):
-            return _cut(_short_lines(text), MOST_LINES, "too many at once to show")
+        case AgentText(text) | CommandText(text):
+            left_out = part.left_out if isinstance(part, CommandText) else 0
+            return _cut(_short_lines(text), MOST_LINES, "too many at once to show", left_out=left_out)
         case ThoughtPart() | ToolCallPart():
             return render_collapsed(part, cwd)
         case PlanPart(entries):
@@ -260,14 +262,16 @@ def _passage(passage: TranscriptPassage, most: int, command: str, shows_end: boo
     return Group(*lines)
 
 
-def _cut(lines: Sequence[str], most: int, command: str = "", style: str | None = "") -> Text:
+def _cut(
+    lines: Sequence[str], most: int, command: str = "", style: str | None = "", left_out: int = 0
+) -> Text:
     """The first lines, and how to see the others; without a style they are a diff's."""
     text = Text()
     for number, line in enumerate(lines[:most]):
         text.append("\n" if number else "")
         text.append(line, _DIFF_STYLES.get(line[:1], "dim") if style is None else style)
-    if len(lines) > most:
-        more = count(len(lines) - most, "more line")
+    if len(lines) > most or left_out:
+        more = count(max(len(lines) - most, 0) + left_out, "more line")
         text.append(f"\n… {more}{f': {command}' if command else ''}", "dim")
     return text
 
@@ -362,6 +366,8 @@ def render_tail(tail: Tail, cwd: str = "") -> RenderableType:
     lines.extend(_calls(tail.calls, cwd))
     if tail.plan:
         lines.append(render_plan(_window(tail.plan)))
+    if tail.command:
+        lines.append(Text(tail.command, no_wrap=True, overflow="ellipsis"))
     return Group(*lines)
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from coupler.cli.exec.exec_output import ObservationRedactor
     from coupler.client.terminals import ClientTerminal
+    from coupler.redaction.masker import StreamMasker
 
 
 MOST_IN_TAIL = 8_192
@@ -59,6 +60,12 @@ GROWTH = 1.25
 
 MOST_LIVE = 4_096
 """Bytes of the output of a running call that the tail looks at."""
+
+MOST_AT_ONCE = 262_144
+"""Characters of a command of the user's own that are shown at once; the lines of the rest are counted."""
+
+LONGEST_OPEN_LINE = 65_536
+"""Characters of a line of a command of the user's own after which it is shown before it has ended."""
 
 LONGEST_CHARACTER = 4
 """Bytes of a character, at most."""
@@ -90,6 +97,14 @@ class AgentText(Struct, frozen=True):
     """Whole lines of a message of the agent that is too long to be rendered as Markdown."""
 
     text: str
+
+
+class CommandText(Struct, frozen=True):
+    """Whole lines that a command of the user's own has written."""
+
+    text: str
+    left_out: int = 0
+    """Lines after it that were too many at once."""
 
 
 class ThoughtPart(Struct, frozen=True):
@@ -164,6 +179,7 @@ Part: TypeAlias = (
     UserText
     | AgentMarkdown
     | AgentText
+    | CommandText
     | ThoughtPart
     | ToolCallPart
     | PlanPart
@@ -181,9 +197,11 @@ class Tail(Struct, frozen=True):
     thought: str = ""
     calls: tuple[ToolCallPart, ...] = ()
     plan: tuple[PlanEntry, ...] = ()
+    command: str = ""
+    """The line that a command of the user's own is writing."""
 
     def __bool__(self) -> bool:
-        return bool(self.answer or self.thought or self.calls or self.plan)
+        return bool(self.answer or self.thought or self.calls or self.plan or self.command)
 
 
 class Transcript:
@@ -209,6 +227,7 @@ class Transcript:
         self._calls: dict[str, ToolCallPart] = {}
         self._open_calls: dict[str, None] = {}
         self._numbered: list[NumberedPart] = []
+        self._command_line = ""
         self._compactions: dict[str, Compaction] = {}
         self._plan_calls: dict[str, ToolCall] = {}
         self._tells_plans = False
@@ -249,6 +268,39 @@ class Transcript:
                     sentence = STOPS.get(reply.stop_reason, f"The turn ended: {one_line(reply.stop_reason)}.")
                     self._done.append(Remark(sentence, severity="warning"))
 
+    def command_wrote(self, text: str) -> None:
+        """Adds what a command of the user's own has written, redacted; a line is done when it has ended."""
+        whole, _, self._command_line = (self._command_line + text).rpartition("\n")
+        if "\n" in text:
+            self._command_lines(f"{whole}\n")
+        line = self._command_line
+        self._command_line = overwritten(line) + ("\r" if line.endswith("\r") else "")
+        if len(self._command_line) > LONGEST_OPEN_LINE:
+            self.command_ended()
+
+    def command_ended(self) -> None:
+        """Ends the last line of a command of the user's own."""
+        if self._command_line:
+            self._command_lines(self._command_line)
+            self._command_line = ""
+
+    def _command_lines(self, text: str) -> None:
+        last = self._done[-1] if self._done and isinstance(self._done[-1], CommandText) else None
+        if last is not None and len(last.text) > MOST_AT_ONCE:
+            self._done[-1] = CommandText(last.text, last.left_out + text.count("\n"))
+            return
+        shown = clean(overwritten(text[:MOST_AT_ONCE]))
+        if last is not None:
+            self._done.pop()
+            shown = last.text + shown
+        self._done.append(CommandText(shown, text.count("\n", MOST_AT_ONCE)))
+
+    def stream_masker(self) -> StreamMasker:
+        """Makes a masker for the output of a command."""
+        from coupler.redaction.masker import Masker, StreamMasker
+
+        return StreamMasker(Masker()) if self._redactor is None else self._redactor.stream_masker()
+
     def masked(self, text: str) -> str:
         """Redacts a text that is shown beside the transcript."""
         return text if self._redactor is None else self._redactor.mask(text)
@@ -283,6 +335,7 @@ class Transcript:
             clean("".join(self._thought)[-MOST_IN_TAIL:]) if self.shows_thoughts else "",
             tuple(self._live(self._calls[call]) for call in self._open_calls),
             self._plan if self._plan_is_new and self._plan != self._shown_plan else (),
+            clean(overwritten(self._command_line[-MOST_LIVE:])),
         )
 
     def numbered(self, number: int | None = None) -> NumberedPart | None:

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from coupler.client.errors import AgentError
     from coupler.client.policy import Decide, Decision, PermissionRequest, Policy, Verdict
     from coupler.client.reply import Budget, Reply
+    from coupler.redaction.masker import StreamMasker
     from coupler.schema.v1 import ContentBlock, McpServer
 
 
@@ -138,12 +139,13 @@ class ObservationRedactor:
 
     def mask_so_far(self, text: str) -> str:
         """Redacts the last of a text that goes on; what may be the beginning of a secret is left out."""
-        masker = self._redactor.masker
-        if masker is None:
-            return text
-        from coupler.redaction.masker import StreamMasker
+        return text if self._redactor.masker is None else self.stream_masker().feed(text)
 
-        return StreamMasker(masker).feed(text)
+    def stream_masker(self) -> StreamMasker:
+        """Makes a masker for a text of the user's own that comes in pieces."""
+        from coupler.redaction.masker import Masker, StreamMasker
+
+        return StreamMasker(self._redactor.masker or Masker())
 
     def covered(self, value: T) -> T:
         """Redacts a whole value, after what was held back."""
