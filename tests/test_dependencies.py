@@ -224,6 +224,7 @@ PRIVATE: dict[str, dict[str, str]] = {
         "_stream": "langchain-openai",
         "_use_responses_api": "langchain-openai",
     },
+    "coder/model/response_limits.py": {"_client": "openai"},
     "coder/model/retries.py": {"__class__": "langchain-core"},
     "langchain/answers.py": {"langgraph.checkpoint.serde._msgpack": "langgraph-checkpoint"},
     "langchain/editor_tools/tool_use.py": {"_parse_input": "langchain-core", "_run": "langchain-core"},

@@ -1,5 +1,6 @@
 """What becomes of trouble with a model: an error that says what to do, a stop reason, or a visible retry."""
 
+import time
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -17,8 +18,10 @@ from langchain_openai import ChatOpenAI
 
 from client.stage import run
 from coupler import AgentError, connect
-from coupler.events import Notice, Thought
+from coupler.agent.turn import CANCEL_GRACE
+from coupler.events import Notice, Text, Thought
 from coupler.langchain.errors import failure_kind_of, failure_of, retry_after
+from labs.flooding_server import flooding_server
 from labs.langchain.model_server import ModelServer, refuses, says
 from labs.langchain.scripted_model import ScriptedModel, call, fail
 from tables import table
@@ -235,3 +238,41 @@ def test_a_wish_to_come_back_later_is_read_if_it_is_one(headers, seconds):
 def test_a_date_to_come_back_at_is_so_many_seconds_away():
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
     assert 50 < retry_after(RefusedError(429, **{"retry-after": date})) <= 60
+
+
+@pytest.mark.parametrize(
+    ("flood", "limit", "words"),
+    [
+        ("text", {"LONGEST_ANSWER": 100_000}, "it is over 100,000 characters"),
+        ("an-argument", {"LONGEST_ANSWER": 100_000}, "it is over 100,000 characters"),
+        ("letters", {"MOST_PIECES": 500}, "it is over 500 pieces"),
+    ],
+)
+def test_an_answer_without_an_end_is_broken_off(flood, limit, words, monkeypatch):
+    for name, value in limit.items():
+        monkeypatch.setattr(f"coupler.langchain.projection.{name}", value)
+    with flooding_server() as address, pytest.raises(AgentError) as raised:
+        run(
+            prompted(create_agent(ChatOpenAI(model="m", base_url=f"{address}/{flood}/v1", api_key="key"), []))
+        )
+
+    assert raised.value.data["kind"] == "too_long"
+    assert words in raised.value.message
+
+
+def test_a_stream_that_never_pauses_ends_with_a_cancel():
+    async def story(address):
+        graph = create_agent(ChatOpenAI(model="m", base_url=f"{address}/letters/v1", api_key="key"), [])
+        async with connect(graph) as agent:
+            session = await agent.new()
+            prompt = session.prompt("hello")
+            async with prompt:
+                async for event in prompt:
+                    if isinstance(event, Text):
+                        break
+                began = time.monotonic()
+                await session.cancel()
+                return time.monotonic() - began
+
+    with flooding_server() as address:
+        assert run(story(address)) < CANCEL_GRACE

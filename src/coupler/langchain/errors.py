@@ -100,11 +100,24 @@ NO_MODEL = FailureKind(
 )
 
 
+TOO_LONG = FailureKind(
+    "too_long",
+    "The model's answer did not end and was broken off",
+    "prompt again, and say what the answer is to leave out; what it had said is kept",
+    False,
+)
+
+
 class AnswerCutOffError(Exception):
     """The stream of a model's answer ended before the answer did."""
 
 
+class AnswerTooLongError(Exception):
+    """A model's answer is over a limit."""
+
+
 _BY_TYPE: tuple[tuple[type[BaseException], FailureKind], ...] = (
+    (AnswerTooLongError, TOO_LONG),
     (AnswerCutOffError, CUT_OFF),
     (ContextOverflowError, CONTEXT),
     (ModelRateLimitError, RATE_LIMIT),
@@ -212,6 +225,9 @@ def failure_kind_of(error: BaseException, of_model: BaseException | None = None)
     # Looked for first, because LangChain has sorted it as a rate limit.
     if any(map(_is_spent, causes)):
         return QUOTA
+    # Before the error of the connection that providers' packages make of it.
+    if any(isinstance(each, AnswerTooLongError) for each in causes):
+        return TOO_LONG
     told = (_told_by(each, is_of_model=each is of_model) for each in causes)
     return next((trouble for trouble in told if trouble is not None), None)
 

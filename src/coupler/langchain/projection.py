@@ -22,7 +22,7 @@ from coupler.agent.turn import COMPACTION
 from coupler.events import Compaction
 from coupler.langchain.content import client_blocks
 from coupler.langchain.current import running_call, send_warning
-from coupler.langchain.errors import failure_kind_of, stop_of_message
+from coupler.langchain.errors import AnswerTooLongError, failure_kind_of, stop_of_message
 from coupler.langchain.file_backends import starting_tool
 from coupler.langchain.messages import (
     DisplayOptions,
@@ -71,6 +71,44 @@ INTERNAL_RUNS = frozenset({"tool_selection", "tool_emulation"})
 """Sources of model calls by LangChain's own middleware, which are no part of the conversation."""
 
 
+MOST_PIECES = 200_000
+"""Pieces of one answer: LangChain holds them all until it ends, and each takes about 3 KB."""
+
+LONGEST_ANSWER = 16 * 1024 * 1024
+"""Characters of one answer: its text, what the model thinks, and the arguments of its calls."""
+
+
+class _AnswerSize:
+    """Counts the pieces and the characters of one answer."""
+
+    __slots__ = ("characters", "pieces")
+
+    def __init__(self) -> None:
+        self.pieces = self.characters = 0
+
+    def add(self, token: object, message: AIMessageChunk) -> str | None:
+        """Count a piece; returns the limit that the answer is over, if it is."""
+        self.pieces += 1
+        self.characters += len(token) if type(token) is str and token else _length(message)
+        if self.pieces > MOST_PIECES:
+            return f"{MOST_PIECES:,} pieces"
+        return f"{LONGEST_ANSWER:,} characters" if self.characters > LONGEST_ANSWER else None
+
+
+def _length(message: AIMessageChunk) -> int:
+    """Return the length of a piece that is not only text, about."""
+    content = message.content
+    length = len(content) if isinstance(content, str) else sum(map(_length_of_block, content))
+    length += sum(len(call.get("args") or "") for call in message.tool_call_chunks)
+    return length + sum(len(value) for value in message.additional_kwargs.values() if isinstance(value, str))
+
+
+def _length_of_block(block: object) -> int:
+    if isinstance(block, Mapping):
+        return sum(len(value) for value in block.values() if isinstance(value, str))
+    return len(block) if isinstance(block, str) else 0
+
+
 class _Tool(NamedTuple):
     """A running tool, with the call and the writer of the code around it."""
 
@@ -108,6 +146,9 @@ class RunListener(BaseCallbackHandler):
         self._summaries: set[UUID] = set()
         self._models: dict[UUID, str | None] = {}
         """The names of the models that are asked, by their runs."""
+        self._sizes: dict[UUID, _AnswerSize] = {}
+        self._last_size: tuple[UUID | None, _AnswerSize] = (None, _AnswerSize())
+        """The answer of the last token, with its id because ids are slow to compare."""
 
     def tap_output_aiter(self, run_id: UUID, output: AsyncIterator[T]) -> AsyncIterator[T]:
         """Return the stream as it is; that this method exists makes LangChain stream models."""
@@ -156,12 +197,17 @@ class RunListener(BaseCallbackHandler):
         message = getattr(chunk, "message", None)
         if message is not None:
             self._until_breath -= 1
+            self._count(run_id, token, message)
             if not self.projection.take(run_id, message) or self._until_breath <= 0:
                 self._next = self._take_and_wait
 
     async def _take_and_wait(self, token: Any, *, chunk: Chunk = None, run_id: UUID, **more: Any) -> None:
         self._until_breath, self._next = TOKENS_BEFORE_YIELD, self._take
         self._take(token, chunk=chunk, run_id=run_id)
+        # `asyncio.wait_for` of Python 3.11 loses a cancel while its result is there, as that of a stream that
+        # never pauses always is.
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise asyncio.CancelledError
         # Who asks a model without awaiting it holds up the loop: then nothing goes out until it is done.
         if self.projection.is_alive and asyncio.get_running_loop() is self._loop:
             await self._outlet.wait_for_room()
@@ -170,9 +216,21 @@ class RunListener(BaseCallbackHandler):
     def _take_in_thread(self, token: Any, *, chunk: Chunk = None, run_id: UUID, **more: Any) -> None:
         message = getattr(chunk, "message", None)
         if message is not None:
+            self._count(run_id, token, message)
             self.tell(self.projection.take, run_id, message)
 
+    def _count(self, run_id: UUID, token: object, message: AIMessageChunk) -> None:
+        """Count a piece of an answer; raises AnswerTooLongError, which ends the model's stream."""
+        last, size = self._last_size
+        if run_id is not last:
+            size = self._sizes.setdefault(run_id, _AnswerSize())
+            self._last_size = run_id, size
+        if (limit := size.add(token, message)) is not None:
+            self.raise_error = True  # LangChain logs the errors of other listeners, and goes on
+            raise AnswerTooLongError(f"it is over {limit}")
+
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **more: Any) -> None:
+        self._sizes.pop(run_id, None)
         message, model = _answer_in(response), self._models.pop(run_id, None)
         if message is not None and run_id in self._summaries:
             self.tell(self.projection.end_summary, run_id, str(message.text))
@@ -181,6 +239,8 @@ class RunListener(BaseCallbackHandler):
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **more: Any) -> None:
         self._models.pop(run_id, None)
+        self._sizes.pop(run_id, None)
+        self.raise_error = False
         is_summary = run_id in self._summaries
         fail = self.projection.fail_summary if is_summary else self.projection.fail_model
         self.tell(fail, run_id, error)

@@ -36,6 +36,7 @@ from coupler.coder.model.middleware import (
     UnreadableCalls,
     WholeCharacters,
 )
+from coupler.coder.model.response_limits import limit_responses
 from coupler.coder.model.retries import AnswerProgressCallback, with_complete_answers
 from coupler.runtime.extras import MissingExtraError, import_extra
 
@@ -79,6 +80,7 @@ def chat_model(choice: ModelChoice, keyring: Keyring | None = None) -> BaseChatM
     if key is None and provider_of(choice.provider).needs_key and choice.base_url is None:
         raise missing_key(choice)
     model = make_client(choice, None if key is None else key.value)
+    limit_responses(model)
     known = model.profile or {}
     model.profile = {**known, "max_input_tokens": _window(choice, known)}
     concealing = [] if key is None else [KeyRedactingCallback({key.name: key.value})]
