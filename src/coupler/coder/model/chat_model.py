@@ -11,10 +11,12 @@ import logging
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from enum import Enum
+from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import content
 
 from coupler.coder.model.choice import SMALL_WINDOW, USUAL_WINDOW
 from coupler.coder.model.credentials import (
@@ -137,6 +139,7 @@ def _window(choice: ModelChoice, known: Mapping[str, Any]) -> int:
 
 def make_client(choice: ModelChoice, key: str | None) -> BaseChatModel:
     """Return the client of a model with this key, whatever else is stored or set."""
+    _cache_block_types()
     match choice.provider:
         case "openai":
             return _as_openai(choice, key, choice.base_url)
@@ -151,6 +154,17 @@ def make_client(choice: ModelChoice, key: str | None) -> BaseChatModel:
             return local_model(choice)
         case provider:
             return _by_langchain(provider, choice, key)
+
+
+def _cache_block_types() -> None:
+    """Have LangChain work out once which types of content blocks there are.
+
+    It does so for each block of each message of each request, which takes most of the time that the clients
+    of Anthropic and Google need for a request: 0.3 s in a conversation of 800 messages.
+    """
+    work_out = getattr(content, "_get_data_content_block_types", None)
+    if callable(work_out) and not hasattr(work_out, "cache_info"):
+        setattr(content, "_get_data_content_block_types", cache(work_out))  # noqa: B010 - it is private
 
 
 def _as_openai(choice: ModelChoice, key: str | None, address: str | None) -> BaseChatModel:
