@@ -175,6 +175,38 @@ def test_a_long_turn_is_shortened_in_its_middle_and_keeps_calls_and_results_toge
     assert "Read it all, please." in coder.asked[-1][1].text
 
 
+class Joined(AgentMiddleware):
+    """Sends calls and their results in words, as after a server's refusal; from the first summary on."""
+
+    def __init__(self):
+        super().__init__()
+        self.is_needed = lambda: False
+
+    async def awrap_model_call(self, request, handler):
+        messages = []
+        for message in request.messages:
+            if isinstance(message, ToolMessage) and self.is_needed():
+                message = messages.pop().model_copy(update={"content": message.text})
+            elif isinstance(message, AIMessage) and self.is_needed():
+                message = AIMessage("I read.", id=message.id)
+            messages.append(message)
+        return await handler(request.override(messages=messages))
+
+
+def test_what_a_summary_stands_for_is_not_sent_again_if_its_last_message_was_joined_with_another():
+    joined = Joined()
+    coder = Coder(reading(*(f"{number}.py" for number in range(8))), window=5000, middleware=[joined])
+    joined.is_needed = lambda: bool(coder.summarized)
+
+    seen = talk(coder.graph, "Read it all, please.")
+
+    assert seen.last.text == "Done."
+    assert len(coder.summarized) == 1
+    first = next(at for at, messages in enumerate(coder.asked) if NOTES in messages[1].text)
+    assert all(NOTES in messages[1].text for messages in coder.asked[first:])
+    assert len(coder.asked) > first + 2, "it went on behind the summary"
+
+
 def test_files_todos_and_the_request_outlive_a_model_that_forgets_them():
     todos = [{"content": "change b.py", "status": "in_progress"}]
     steps = iter(

@@ -248,6 +248,8 @@ class _VisibleConversation:
         """The summary to write into the state."""
         self._state = state
         self._request = request
+        if request is not None and (summary := state.get(COMPACTED)) is not None:
+            self.change = moved(summary, state["messages"], request.messages)
 
     @cached_property
     def messages(self) -> list[AnyMessage]:
@@ -380,6 +382,23 @@ def visible_messages(state: Mapping[str, Any]) -> list[AnyMessage]:
         if message.id == compacted["until"]:
             return [summary_message(compacted), *messages[at + 1 :]]
     return messages
+
+
+def moved(compacted: Compacted, stored: Sequence[AnyMessage], sent: Sequence[AnyMessage]) -> Compacted | None:
+    """Return the summary with another end, if the message at its end is stored but not sent.
+
+    A conversation that its server has refused may be sent with messages joined. Without this, what the
+    summary stands for would be sent again. None if nothing has to change.
+    """
+    ids = {message.id for message in sent}
+    if compacted["until"] in ids:
+        return None
+    is_earlier = False
+    for message in reversed(stored):
+        is_earlier = is_earlier or message.id == compacted["until"]
+        if is_earlier and message.id in ids:
+            return {**compacted, "until": str(message.id)}
+    return None
 
 
 def summary_message(compacted: Compacted) -> HumanMessage:
