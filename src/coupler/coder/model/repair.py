@@ -316,7 +316,13 @@ def _in_turns(sent: _Sent, _: str) -> _Sent:
 def _joined(first: BaseMessage, second: BaseMessage) -> Any:
     if isinstance(first.content, str) and isinstance(second.content, str):
         return f"{first.content}\n\n{second.content}"
-    return [block for message in (first, second) for block in message.content_blocks]
+    # Not LangChain's standard blocks: among those are the calls, which stand beside the content.
+    return [part for message in (first, second) for part in _parts(message)]
+
+
+def _parts(message: BaseMessage) -> list[Any]:
+    parts = [message.content] if isinstance(message.content, str) else message.content
+    return [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts if part]
 
 
 def _without_media(sent: _Sent, _: str) -> _Sent:
