@@ -12,7 +12,7 @@ from langchain.agents.middleware import (
     ModelRetryMiddleware,
     ToolCallLimitMiddleware,
 )
-from langchain_core.exceptions import ModelConnectionError
+from langchain_core.exceptions import ModelConnectionError, ModelInvalidRequestError
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 
@@ -218,6 +218,17 @@ def test_providers_that_langchain_does_not_sort_are_known_by_status_or_name(erro
 def test_a_failure_in_the_middle_of_an_answer_is_known_by_what_its_provider_calls_it(error, kind):
     assert failure_kind_of(error, of_model=error).kind == kind
     assert failure_kind_of(error) is None
+
+
+@table(
+    "error, kind",
+    [
+        (ModelInvalidRequestError("400 INVALID_ARGUMENT. Image input is not enabled"), "refused"),
+        (ModelInvalidRequestError("400 INVALID_ARGUMENT. API key not valid."), "auth"),
+    ],
+)
+def test_what_googles_client_refuses_is_known_without_a_status(error, kind):
+    assert failure_kind_of(error, of_model=error).kind == kind
 
 
 @table(

@@ -20,6 +20,7 @@ from langchain_core.exceptions import (
     ModelAPIError,
     ModelAuthenticationError,
     ModelConnectionError,
+    ModelInvalidRequestError,
     ModelNotFoundError,
     ModelPermissionDeniedError,
     ModelRateLimitError,
@@ -174,6 +175,8 @@ _BY_WORD = {
 _SPENT = ("insufficient_quota", "credit balance is too low", "billing_hard_limit_reached")
 """Texts about an account without credit, which some providers send with the status of a rate limit."""
 _TOO_LONG = ("context_length_exceeded", "maximum context length", "prompt is too long", "context window")
+_NO_KEY = ("API_KEY_INVALID", "API key not valid", "API key expired")
+"""Texts by which Google refuses a key, with the status of a request that is not in order."""
 _FILTERED = frozenset({"content_filter", "content_policy_violation"})
 """Codes of errors by which providers refuse a prompt because of its content."""
 _LIMITS = frozenset({"ModelCallLimitExceededError", "ToolCallLimitExceededError"})
@@ -242,7 +245,10 @@ def _told_by(error: BaseException, *, is_of_model: bool) -> FailureKind | None:
             return trouble
     if (by_status := _by_status(error)) is not None:
         return by_status
-    if is_of_model and 400 <= (_status(error) or 0) < 500:
+    if isinstance(error, ModelInvalidRequestError) and any(words in str(error) for words in _NO_KEY):
+        return AUTH
+    # Google's client tells what LangChain has sorted without the status.
+    if is_of_model and (isinstance(error, ModelInvalidRequestError) or 400 <= (_status(error) or 0) < 500):
         return REFUSED
     is_built_in = type(error).__module__.partition(".")[0] == "builtins"
     return None if is_built_in else _BY_NAME.get(type(error).__name__)
