@@ -16,7 +16,8 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, NamedTuple
 from uuid import uuid4
@@ -37,6 +38,9 @@ CALLS: dict[str, Json] = {
     "execute": {"command": "echo written > note.txt"},
 }
 
+SIGNATURE = b64encode(b"signed by the scripted model").decode()
+"""What Gemini signs the model's calls with."""
+
 REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
 """What agents put into a user's message themselves."""
 ORDER = re.compile(r"\bcall (\w+) (\{.*\})")
@@ -48,6 +52,10 @@ class Call(NamedTuple):
 
     name: str
     arguments: Json
+
+
+Piece = str | Call
+"""A part of what a model says."""
 
 
 class Question(NamedTuple):
@@ -92,7 +100,7 @@ def serve(port: int = 0) -> Server:
     return server
 
 
-def answer(question: Question) -> Iterator[str | Call]:
+def answer(question: Question) -> Iterator[Piece]:
     """What the model says, word by word, and what it calls."""
     tool = next((name for name in question.tools if name in CALLS), None)
     order = ORDER.search(question.prompt)
@@ -142,13 +150,14 @@ class Completions(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
         dialect = dialect_of(self.path)
-        if is_slow(dialect.question(request)):
+        question = dialect.question(request)
+        if is_slow(question):
             self.server.is_slow.set()
         try:
             if request.get("stream") or "stream" in self.path:
-                self._stream(dialect.stream(request))
+                self._stream(dialect.stream(answer(question)))
             else:
-                self._send_json(dialect.whole(request))
+                self._send_json(dialect.whole(answer(question)))
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True  # the agent was cancelled
 
@@ -183,8 +192,8 @@ class OpenAi:
     }
 
     @classmethod
-    def whole(cls, request: Json) -> Json:
-        deltas = [cls.delta(piece) for piece in answer(cls.question(request))]
+    def whole(cls, pieces: Iterable[Piece]) -> Json:
+        deltas = [cls.delta(piece) for piece in pieces]
         calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
         message: Json = {"role": "assistant", "content": "".join(each.get("content", "") for each in deltas)}
         if calls:
@@ -193,9 +202,9 @@ class OpenAi:
         return {**cls.completion(choices=[choice], usage=cls.USAGE), "object": "chat.completion"}
 
     @classmethod
-    def stream(cls, request: Json) -> Iterator[bytes]:
+    def stream(cls, pieces: Iterable[Piece]) -> Iterator[bytes]:
         reason = "stop"
-        for piece in answer(cls.question(request)):
+        for piece in pieces:
             reason = "tool_calls" if isinstance(piece, Call) else reason
             choice = {"index": 0, "delta": cls.delta(piece), "finish_reason": None}
             yield event(cls.completion(choices=[choice]))
@@ -213,7 +222,7 @@ class OpenAi:
         return Question(prompts, tools, answered)
 
     @staticmethod
-    def delta(piece: str | Call) -> Json:
+    def delta(piece: Piece) -> Json:
         if isinstance(piece, str):
             return {"role": "assistant", "content": piece}
         function = {"name": piece.name, "arguments": json.dumps(piece.arguments)}
@@ -235,13 +244,13 @@ class Gemini:
     """Content generation, and the count of tokens."""
 
     @classmethod
-    def whole(cls, request: Json) -> Json:
-        said = "".join(piece for piece in answer(cls.question(request)) if isinstance(piece, str))
+    def whole(cls, pieces: Iterable[Piece]) -> Json:
+        said = "".join(piece for piece in pieces if isinstance(piece, str))
         return {"totalTokens": INPUT_TOKENS, **cls.candidate([{"text": said}], "STOP")}
 
     @classmethod
-    def stream(cls, request: Json) -> Iterator[bytes]:
-        for piece in answer(cls.question(request)):
+    def stream(cls, pieces: Iterable[Piece]) -> Iterator[bytes]:
+        for piece in pieces:
             yield event(cls.candidate([cls.part(piece)]))
         yield event(cls.candidate([{"text": ""}], "STOP"))
 
@@ -261,10 +270,11 @@ class Gemini:
         return Question(prompts, tools, json.dumps(results[0].get("response")) if results else None)
 
     @staticmethod
-    def part(piece: str | Call) -> Json:
+    def part(piece: Piece) -> Json:
         if isinstance(piece, str):
             return {"text": piece}
-        return {"functionCall": {"name": piece.name, "args": piece.arguments}}
+        call = {"name": piece.name, "args": piece.arguments}
+        return {"functionCall": call, "thoughtSignature": SIGNATURE}
 
     @staticmethod
     def candidate(parts: list[Json], reason: str | None = None) -> Json:
@@ -283,8 +293,8 @@ class Anthropic:
     """Messages, and the count of their tokens."""
 
     @classmethod
-    def whole(cls, request: Json) -> Json:
-        blocks = [cls.block(piece) for piece in answer(cls.question(request))]
+    def whole(cls, pieces: Iterable[Piece]) -> Json:
+        blocks = [cls.block(piece) for piece in pieces]
         calls = [block for block in blocks if block["type"] == "tool_use"]
         said = {"type": "text", "text": "".join(block.get("text", "") for block in blocks)}
         content = [said, *calls] if said["text"] else calls
@@ -293,19 +303,27 @@ class Anthropic:
         return {**cls.message(), "content": content, "stop_reason": reason, "usage": usage} | usage
 
     @classmethod
-    def stream(cls, request: Json) -> Iterator[bytes]:
+    def stream(cls, pieces: Iterable[Piece]) -> Iterator[bytes]:
         usage = {"input_tokens": INPUT_TOKENS, "output_tokens": 1}
         yield cls.event("message_start", message={**cls.message(), "usage": usage})
-        reason = "end_turn"
-        for index, piece in enumerate(answer(cls.question(request))):
-            reason = "tool_use" if isinstance(piece, Call) else reason
-            block = cls.block(piece)
-            begun, delta = {**block, "text": ""}, {"type": "text_delta", "text": block.get("text")}
-            if isinstance(piece, Call):
+        reason, index, in_text = "end_turn", -1, False
+        for piece in pieces:
+            if in_text and isinstance(piece, Call):
+                yield cls.event("content_block_stop", index=index)
+            if not in_text or isinstance(piece, Call):
+                index += 1
+                begun = {**cls.block(piece), **({"text": ""} if isinstance(piece, str) else {"input": {}})}
+                yield cls.event("content_block_start", index=index, content_block=begun)
+            in_text = isinstance(piece, str)
+            if isinstance(piece, str):
+                delta = {"type": "text_delta", "text": piece}
+            else:
+                reason = "tool_use"
                 delta = {"type": "input_json_delta", "partial_json": json.dumps(piece.arguments)}
-                begun = {**block, "input": {}}
-            yield cls.event("content_block_start", index=index, content_block=begun)
             yield cls.event("content_block_delta", index=index, delta=delta)
+            if not in_text:
+                yield cls.event("content_block_stop", index=index)
+        if in_text:
             yield cls.event("content_block_stop", index=index)
         usage = {"output_tokens": OUTPUT_TOKENS}
         yield cls.event("message_delta", delta={"stop_reason": reason, "stop_sequence": None}, usage=usage)
@@ -321,7 +339,7 @@ class Anthropic:
         return Question(prompts, tools, text_of(results[0]) if results else None)
 
     @staticmethod
-    def block(piece: str | Call) -> Json:
+    def block(piece: Piece) -> Json:
         if isinstance(piece, str):
             return {"type": "text", "text": piece}
         id = f"toolu_{uuid4().hex[:8]}"
@@ -342,28 +360,28 @@ class Responses:
     """OpenAI's responses."""
 
     @classmethod
-    def whole(cls, request: Json) -> Json:
+    def whole(cls, pieces: Iterable[Piece]) -> Json:
         id = uuid4().hex[:8]
-        return cls.response(cls.items([*answer(cls.question(request))], id), id)
+        return cls.response(cls.items([*pieces], id), id)
 
     @classmethod
-    def stream(cls, request: Json) -> Iterator[bytes]:
+    def stream(cls, pieces: Iterable[Piece]) -> Iterator[bytes]:
         id = uuid4().hex[:8]
         yield cls.event("response.created", response={"id": f"resp_{id}"})
-        pieces = []
-        for piece in answer(cls.question(request)):
-            pieces.append(piece)
+        said: list[Piece] = []
+        for piece in pieces:
+            said.append(piece)
             if isinstance(piece, str):
-                if len(pieces) == 1:
+                if len(said) == 1:
                     yield cls.event("response.output_item.added", item=cls.said("", id), output_index=0)
                 yield cls.event("response.output_text.delta", item_id=f"msg_{id}", delta=piece)
-        items = cls.items(pieces, id)
+        items = cls.items(said, id)
         for index, item in enumerate(items):
             yield cls.event("response.output_item.done", item=item, output_index=index)
         yield cls.event("response.completed", response=cls.response(items, id))
 
     @classmethod
-    def items(cls, pieces: list[str | Call], id: str) -> list[Json]:
+    def items(cls, pieces: list[Piece], id: str) -> list[Json]:
         text = "".join(piece for piece in pieces if isinstance(piece, str))
         calls = [cls.called(piece) for piece in pieces if isinstance(piece, Call)]
         return [cls.said(text, id), *calls] if text else calls
