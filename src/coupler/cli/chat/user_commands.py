@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from coupler.agent.content import fenced
 from coupler.cli.chat.transcript import overwritten
-from coupler.cli.terminal import size
 from coupler.runtime.commands import Capture, RunningCommand
+from coupler.runtime.formatting import size
 from coupler.runtime.terminal_text import clean, one_line
 from coupler.schema.v1 import TextContent
 
