@@ -86,8 +86,6 @@ class Call:
         self._refused: str | None = None
         self._failure: str | None = None
         self._is_permitted = False
-        self.was_answered = False
-        """True if a person has answered the question for permission."""
         if path is not None:
             self._locations.append(self._location(path, line))
 
@@ -213,7 +211,6 @@ class Call:
         self._started = True
         self._refused = None if permission.is_given else permission.reason
         self._is_permitted = permission.is_given
-        self.was_answered = permission.is_answered
         if permission.is_given:
             self._go_on()
         return permission.is_given

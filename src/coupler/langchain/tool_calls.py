@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from coupler.langchain.current import Current
     from coupler.langchain.presentation import Presentation
     from coupler.permission.action import Action
+    from coupler.permission.decision import Permission
     from coupler.permission.rules import Rule
     from coupler.schema.v1 import ContentBlock, ToolCallLocation
 
@@ -542,6 +543,8 @@ class JoinedCall(Call):
         self._leaves_out_denied = leaves_out_denied
         self._calls = current.calls
         self._key = key
+        self.was_answered = False
+        """True if a person has answered the question for permission."""
 
     async def __aenter__(self) -> Self:
         self._turn.check_alive()
@@ -575,6 +578,10 @@ class JoinedCall(Call):
         return msgspec.structs.replace(
             action, roots=(*action.roots, *self._roots), leaves_out_denied=self._leaves_out_denied
         )
+
+    def _decided(self, permission: Permission) -> bool:
+        self.was_answered = permission.is_answered
+        return super()._decided(permission)
 
     def _further_rules(self) -> Sequence[Rule]:
         return further_rules.get()

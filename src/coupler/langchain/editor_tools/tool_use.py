@@ -145,7 +145,7 @@ class ToolUse:
     @property
     def was_answered(self) -> bool:
         """True if a person has allowed this very use."""
-        return self.block.was_answered
+        return isinstance(self.block, JoinedCall) and self.block.was_answered
 
     def found(self, path: str) -> SessionPath:
         """Return the file or directory that is read, which may have been asked about."""
