@@ -51,14 +51,17 @@ def test_edits_of_the_project_are_accepted_where_the_user_has_said_so(bench: Ben
     }
 
 
-def test_commands_run_unasked_in_auto_only_and_not_at_all_where_nothing_may_change(bench: Bench) -> None:
-    assert decisions(bench, "execute", command="git status") == {
-        ASK: "ask",
-        ACCEPT: "ask",
-        LOOK: "deny",
-        PLAN: "deny",
-        AUTO: "allow",
-    }
+def test_commands_run_unasked_in_auto_and_where_nothing_may_change_only_those_that_read(
+    bench: Bench,
+) -> None:
+    for command, where_nothing_changes in (("git status", "allow"), ("make test", "deny")):
+        assert decisions(bench, "execute", command=command) == {
+            ASK: "ask",
+            ACCEPT: "ask",
+            LOOK: where_nothing_changes,
+            PLAN: where_nothing_changes,
+            AUTO: "allow",
+        }
 
 
 @table(

@@ -7,6 +7,7 @@ counts from the next call on.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -140,7 +141,7 @@ _RUNNERS = (
 )
 """Rules for commands that run the project's own programs, which a rule for all commands does not cover."""
 
-_CHANGES = ("edit", "delete", "move", "execute")
+_CHANGES = ("edit", "delete", "move")
 _SEARCH = "search"
 """Rule for searches in the session's directories: the coder's tools leave out what it may not read."""
 
@@ -149,25 +150,32 @@ RULES: Mapping[str, ModeRules] = {
     ACCEPT_EDITS: ModeRules.parse(
         "Accept edits", allow=(_SEARCH, "edit"), ask=(*ASKED_FILES, *INSTRUCTION_FILES)
     ),
-    READ_ONLY: ModeRules.parse("Read only", allow=(_SEARCH,), deny=_CHANGES),
-    PLANNING: ModeRules.parse("Plan", allow=(_SEARCH,), deny=_CHANGES),
+    READ_ONLY: ModeRules.parse("Read only", allow=(_SEARCH,), deny=_CHANGES, only_reading=True),
+    PLANNING: ModeRules.parse("Plan", allow=(_SEARCH,), deny=_CHANGES, only_reading=True),
     AGENTIC: ModeRules.parse(
         "Auto", allow=("*", *_RUNNERS), ask=(*ASKED_FILES, *CREDENTIALS, *IRREVERSIBLE, *_OWN)
     ),
 }
 """Rules of each mode, by its id; what no rule covers is asked."""
 
-_READ_ONLY_TOOLS = (*(f"{KIND_PREFIX}{kind}" for kind in ("read", "search", "think")), "ask_user")
+_READ_ONLY_TOOLS = (
+    *(f"{KIND_PREFIX}{kind}" for kind in ("read", "search", "think")),
+    "ask_user",
+    # Judged as lines of bash, which is not what runs them there.
+    *(("run_command",) if sys.platform != "win32" else ()),
+)
 _TOOLS = {
     READ_ONLY: _READ_ONLY_TOOLS,
     PLANNING: (*_READ_ONLY_TOOLS, f"{KIND_PREFIX}fetch", "write_todos", PRESENT_PLAN),
 }
 _PROMPTS = {
-    READ_ONLY: "You are in read-only mode: you can read and search, and change nothing. Answer with what you "
-    "find; if something has to be changed, say what and how, and leave it to the user.",
-    PLANNING: "You are in planning mode: look at whatever you need, and change nothing. Ask the user where "
-    "the task leaves something open that matters. When you know how to do it, call present_plan with a plan "
-    "as a numbered list, one step a line, that names files and says how the result is checked. If the user "
+    READ_ONLY: "You are in read-only mode: you can read and search, and change nothing. run_command runs "
+    "commands that are known to only read, such as git log, git diff, ls and rg. Answer with what you find; "
+    "if something has to be changed, say what and how, and leave it to the user.",
+    PLANNING: "You are in planning mode: look at whatever you need, and change nothing. run_command runs "
+    "commands that are known to only read, such as git log, git diff, ls and rg. Ask the user where the "
+    "task leaves something open that matters. When you know how to do it, call present_plan with a plan as a "
+    "numbered list, one step a line, that names files and says how the result is checked. If the user "
     "approves it, you can change things, and carry it out at once.",
     AGENTIC: "You are in auto mode: the user wants you to work on your own to the end of the task. Most of "
     "what you do is not asked about. Do not stop to ask what you can find out or decide yourself.",
@@ -237,4 +245,4 @@ def _rules_of(profile: CoderProfile, mode: str) -> ModeRules:
     """The rules of a profile, on top of those of a mode."""
     own = ModeRules.parse(profile.name, allow=profile.allow, deny=profile.deny)
     base = RULES.get(mode, NO_MODE)
-    return ModeRules((*base.allow, *own.allow), base.ask, (*base.deny, *own.deny))
+    return ModeRules((*base.allow, *own.allow), base.ask, (*base.deny, *own.deny), base.only_reading)

@@ -55,10 +55,16 @@ SAFE_GIT_CONFIG = {
     "credential.helper": "",
     "diff.external": "",
     "diff.ignoreSubmodules": "all",
+    "diff.submodule": "short",
+    "gpg.program": "false",
+    "gpg.openpgp.program": "false",
+    "gpg.ssh.program": "false",
+    "gpg.x509.program": "false",
     "log.showSignature": "false",
     "protocol.allow": "never",
     "safe.bareRepository": "explicit",
     "status.submoduleSummary": "false",
+    "submodule.recurse": "false",
 }
 """Git settings that override the repository's own, so that git runs no other program."""
 
@@ -69,6 +75,11 @@ KEPT_VARIABLES = (
 """Variables that git gets; others could lead it to other repositories, or are not needed."""
 
 _FILTER = re.compile(r"filter\.(.+)\.(?:clean|smudge|process|required)", re.DOTALL | re.IGNORECASE)
+_RUNS_OR_LEADS = re.compile(
+    r"diff\.(?:external|.+\.(?:textconv|command))|core\.(?:worktree|alternaterefscommand)|uploadpack\..*",
+    re.DOTALL | re.IGNORECASE,
+)
+"""Settings of a repository that cannot be overridden without their names: programs, and other directories."""
 
 IDENTITY = """\
 You are Coupler, a coding agent. You work in the user's editor, in their project, with their files and \
@@ -309,6 +320,28 @@ class _Git:
         self._environ = environ
         self._settings = dict(SAFE_GIT_CONFIG)
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables that keep git from running other programs."""
+        # As variables, because a filter may have any name, and words of the command line split at `=`.
+        settings = {
+            variable: text
+            for number, (key, value) in enumerate(self._settings.items())
+            for variable, text in ((f"GIT_CONFIG_KEY_{number}", key), (f"GIT_CONFIG_VALUE_{number}", value))
+        }
+        own = {
+            "GIT_CONFIG_COUNT": str(len(self._settings)),
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_NO_LAZY_FETCH": "1",
+            "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_ATTR_NOSYSTEM": "1",
+        }
+        return {**own, **settings}
+
+    def keep(self, name: str) -> None:
+        """Leave a setting as it is."""
+        self._settings.pop(name, None)
+
     def disarm(self, names: str) -> None:
         """Disable all filters that these settings name, so that none of them runs."""
         for name in names.split("\0"):
@@ -338,22 +371,42 @@ class _Git:
         return result.output if result.code == 0 else None
 
     def _environment(self) -> Environment:
-        # As variables, because a filter may have any name, and words of the command line split at `=`.
-        numbered = enumerate(self._settings.items())
-        settings = {
-            variable: text
-            for number, (key, value) in numbered
-            for variable, text in ((f"GIT_CONFIG_KEY_{number}", key), (f"GIT_CONFIG_VALUE_{number}", value))
-        }
-        own = {
-            "GIT_CONFIG_COUNT": str(len(self._settings)),
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_NO_LAZY_FETCH": "1",
-            "GIT_OPTIONAL_LOCKS": "0",
-            "GIT_ATTR_NOSYSTEM": "1",
-            "LC_ALL": "C",
-        }
-        return Environment.exact({**self._environ, **own, **settings})
+        return Environment.exact({**self._environ, **self.variables, "LC_ALL": "C"})
+
+
+async def safe_git_variables(
+    cwd: str, roots: Sequence[str], environ: Mapping[str, str | None], *, looks_into_submodules: bool
+) -> dict[str, str]:
+    """Return variables with which git runs nothing that the repository of a directory names.
+
+    Raises ValueError if it names something that cannot be switched off so, or leads git elsewhere.
+    """
+    program = await asyncio.to_thread(
+        find_program_outside, "git", roots, path=environ.get("PATH") or os.defpath
+    )
+    if program is None:
+        raise ValueError("there is no git outside of the session's directories")
+    git = _Git(program, cwd, {name: value for name in KEPT_VARIABLES if (value := environ.get(name))})
+    try:
+        async with asyncio.timeout(GIT_TIMEOUT):
+            listed = await git.run("config", "-z", "--list", "--name-only", "--show-scope") or ""
+            top = await git.run("rev-parse", "--show-toplevel")
+    except (TimeoutError, SpawnError, OSError):
+        raise ValueError("the settings of the repository could not be read in time") from None
+    if len(listed.encode()) >= LARGEST_OUTPUT:
+        raise ValueError("the repository has too many settings to look at them")
+    scopes, names = listed.split("\0")[0::2], listed.split("\0")[1::2]
+    for scope, name in zip(scopes, names, strict=False):
+        if scope in {"local", "worktree"} and _RUNS_OR_LEADS.fullmatch(name):
+            raise ValueError(
+                f"the repository's own settings have {name}, by which git would do something else"
+            )
+    if looks_into_submodules and top and await asyncio.to_thread(Path(top.strip(), ".gitmodules").exists):
+        raise ValueError("the repository has submodules: add --ignore-submodules=all to git status and diff")
+    git.disarm("\0".join(names))
+    # An empty program ends `git diff`, which nobody asks for the session's first state.
+    git.keep("diff.external")
+    return git.variables
 
 
 def _lines(text: str) -> tuple[str, ...]:

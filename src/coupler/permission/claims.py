@@ -51,6 +51,8 @@ class CommandClaim(Struct, frozen=True, dict=True):
     """True if it runs in the project's directory, so that `./script` is the program that a rule names."""
     reach: Reach
     """Finds the files and secrets that it reaches; none for a wrapper."""
+    moves: bool = False
+    """True if its line changes the directory."""
 
     @cached_property
     def form(self) -> CommandForm:
@@ -191,6 +193,7 @@ def _command_claims(
             each.is_wrapper,
             is_at_project,
             Reach(() if each.is_wrapper else each.words, surroundings, directories, budget),
+            line.moves > 0,
         )
         for each in line.commands
     ]

@@ -28,6 +28,7 @@ from coupler.permission.claims import (
 )
 from coupler.permission.offers import Choices, Offer, Scope, offers_for, scope_of
 from coupler.permission.patterns import Match
+from coupler.permission.reading_commands import why_not_reading
 from coupler.permission.rules import NO_MODE, PROJECT, Coverage, Effect, ModeRules, Rule
 from coupler.runtime.paths import real_directories
 from coupler.runtime.threads import in_thread
@@ -136,6 +137,11 @@ class Permissions:
     def follow(self, mode: Callable[[], ModeRules]) -> None:
         """Apply the rules of the session's mode as well; `mode` is called whenever an action is judged."""
         self._mode = mode
+
+    @property
+    def runs_only_reading(self) -> bool:
+        """True if the mode runs commands that are known to only read, and no others."""
+        return self._mode().only_reading is not None
 
     @property
     def has_restrictions(self) -> bool:
@@ -270,6 +276,9 @@ class Permissions:
     def _rule_on(self, claim: Claim, coverage: Coverage, also: Sequence[Rule]) -> Ruling:
         if isinstance(claim, Destruction):
             return Ruling("deny", f"{claim}: {NEVER}", claim)
+        mode = self._mode().only_reading
+        if mode is not None and (reason := _why_not_reading(claim, coverage)) is not None:
+            return Ruling("deny", f"{reason}; the mode {mode!r} runs only commands that read", claim)
         if isinstance(claim, Doubt):
             return Ruling("ask", str(claim), claim)
         rules = (*self._rules, *also, *self._mode().deny)
@@ -338,18 +347,29 @@ class Permissions:
                     return Ruling("allow", f"{claim} is allowed by {rule.described}", claim)
         if not may_mean and (by_mode := self._by_mode(claim, coverage)) is not None:
             return Ruling("allow", by_mode, claim)
-        why = f"no rule allows {claim}"
-        if any(coverage.covers(rule, claim) for rule in self._mode().allow):
-            why = f"the mode asks about {claim}"
+        why = self._why_open(claim, coverage)
         if may_mean:
             why = f"{claim} may be what {may_mean[0].described} rejects"
         if asking:
             why = f"{asking[0].described} asks about {claim}"
         return Ruling("ask", why, claim, may_remember=is_open, is_ruled=bool(may_mean), asked_by=may_mean)
 
+    def _why_open(self, claim: Claim, coverage: Coverage) -> str:
+        """Return why neither rules nor the mode decide about a claim."""
+        mode = self._mode()
+        if mode.only_reading is not None and isinstance(claim, CommandClaim):
+            return f"{claim} reads what lies outside of the session's directories, or may hold secrets"
+        if any(coverage.covers(rule, claim) for rule in mode.allow):
+            return f"the mode asks about {claim}"
+        return f"no rule allows {claim}"
+
     def _by_mode(self, claim: Claim, coverage: Coverage) -> str | None:
         """Return why the mode allows a claim, if it does; a command must also stay in the project."""
         mode = self._mode()
+        if mode.only_reading is not None and isinstance(claim, CommandClaim):
+            if coverage.reads_elsewhere(claim, self._rules):
+                return None
+            return f"{claim} only reads"
         if not coverage.stays(mode, claim, self._rules):
             return None
         for rule in mode.allow:
@@ -380,6 +400,23 @@ def _permission(verdict: Verdict) -> Permission:
 def _leaves_out_denied(claim: Claim, coverage: Coverage) -> bool:
     """True for a search that leaves out what may not be read: nothing denied is touched by it."""
     return coverage.action.leaves_out_denied and isinstance(claim, PathClaim) and claim.kind == "search"
+
+
+def _why_not_reading(claim: Claim, coverage: Coverage) -> str | None:
+    """Return why a part of an action is no command that only reads; None if it is one, or none at all."""
+    match claim:
+        case Doubt() if coverage.action.commands:
+            return str(claim)
+        case ToolClaim(kind="execute", is_needed=True):
+            return f"{claim} may change something"
+        case CommandClaim():
+            why = why_not_reading(claim.words, is_wrapper=claim.is_wrapper, moves=claim.moves)
+            if why is None and claim.reach.is_beyond:
+                why = "may print secrets of the environment"
+            if why is None and claim.reach.is_reader and claim.reach.is_vague:
+                why = "reads files that are only known when it runs"
+            return f"{claim} {why}" if why is not None else None
+    return None
 
 
 def _ways(claim: Claim, coverage: Coverage) -> tuple[Claim, ...]:

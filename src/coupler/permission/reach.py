@@ -87,6 +87,11 @@ _HARMLESS_OUTPUT = re.compile(
 """Substitutions of which the output is a number, a date or the name of a commit, and so no secret file's."""
 
 
+def is_harmless_output(source: str) -> bool:
+    """True if a piece of a line is a substitution with a number, a date or a commit's name as its output."""
+    return _HARMLESS_OUTPUT.fullmatch(source) is not None
+
+
 class Reach:
     """Finds the files, secrets and processes that one command reaches, from each directory it may run in."""
 

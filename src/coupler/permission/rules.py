@@ -223,6 +223,14 @@ class Coverage(Struct, frozen=True, dict=True):
             self._may_be_edited(PathClaim("edit", place), mode, written) for place in claim.reach.places
         )
 
+    def reads_elsewhere(self, claim: CommandClaim, rules: Iterable[Rule]) -> bool:
+        """True if a command names files that are not ordinary ones, and that no rule allows to read."""
+        written = [rule for rule in rules if rule.effect == "allow"]
+        read = (PathClaim("read", place) for place in claim.reach.places)
+        return not all(
+            self.is_ordinary(each) or any(self.covers(rule, each) for rule in written) for each in read
+        )
+
     def _may_be_edited(self, claim: PathClaim, mode: ModeRules, written: Iterable[Rule]) -> bool:
         if not self.is_ordinary(claim) and not any(self.covers(rule, claim) for rule in written):
             return False
@@ -415,6 +423,8 @@ class ModeRules(Struct, frozen=True, dict=True):
     ask: tuple[Rule, ...] = ()
     """Rules for what is asked about although `allow` covers it."""
     deny: tuple[Rule, ...] = ()
+    only_reading: str | None = None
+    """The mode's name if it runs commands that are known to only read, and denies all others."""
 
     @cached_property
     def ask_about_commands(self) -> tuple[Rule, ...]:
@@ -437,7 +447,13 @@ class ModeRules(Struct, frozen=True, dict=True):
 
     @classmethod
     def parse(
-        cls, mode: str, *, allow: Iterable[str] = (), ask: Iterable[str] = (), deny: Iterable[str] = ()
+        cls,
+        mode: str,
+        *,
+        allow: Iterable[str] = (),
+        ask: Iterable[str] = (),
+        deny: Iterable[str] = (),
+        only_reading: bool = False,
     ) -> ModeRules:
         """Parse rules as in `coupler.toml`; the ValueError names the one that is wrong."""
         origin = f"the mode {mode!r}"
@@ -445,6 +461,7 @@ class ModeRules(Struct, frozen=True, dict=True):
             tuple(Rule.parse("allow", text, origin) for text in allow),
             tuple(Rule.parse("ask", text, origin) for text in ask),
             tuple(Rule.parse("deny", text, origin) for text in deny),
+            mode if only_reading else None,
         )
 
 

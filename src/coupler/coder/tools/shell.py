@@ -6,6 +6,8 @@ Nobody is there to answer what it asks: it reads from nothing, and is told so in
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -13,11 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from langchain_core.tools import BaseTool
 
+from coupler.coder.prompt import safe_git_variables
 from coupler.coder.tools.background_jobs import CommandOutput
 from coupler.langchain.editor_tools.tool_use import ToolUse, session_tool, tool_use
 from coupler.langchain.presentation import title_with_text
 from coupler.redaction.sources import withheld_sentence
 from coupler.runtime.files import find_inside
+from coupler.runtime.paths import is_below, real_directories
 from coupler.runtime.threads import in_thread
 
 if TYPE_CHECKING:
@@ -101,15 +105,21 @@ class ShellTools:
             raise ValueError(f"timeout is a number of seconds up to {LONGEST_TIME:g}; or use background=true")
         place = await in_thread(lambda: self._place(directory))
         async with tool_use("Run", "execute", command=command, cwd=place) as call:
+            is_reading = self._session.project.permissions().runs_only_reading
+            if is_reading and background:
+                raise ValueError("in this mode nothing runs in the background")
             await call.ask()
-            words = await self._sandbox.words(self._shell(command), place)
+            shell = self._shell(command)
+            if is_reading:
+                shell = (*await self._harmless_environment(command, place), *shell)
+            words = await self._sandbox.words(shell, place)
             if (warning := self._sandbox.take_warning()) is not None:
                 await call.prompt.turn.notice("Commands run without a sandbox", warning, severity="warning")
             if (suggestion := await self._sandbox.take_suggestion()) is not None:
                 await call.prompt.turn.notice("Commands run without a sandbox", suggestion)
             if background:
                 return await self._begin(call, command, words, place)
-            return await self._run(call, words, place, timeout)
+            return await self._run(call, words, place, timeout, in_editor=not is_reading)
 
     async def command_output(
         self,
@@ -138,12 +148,18 @@ class ShellTools:
             return self._looked_at(job), job.outcome
 
     async def _run(
-        self, call: ToolUse, words: list[str], place: str, seconds: float
+        self, call: ToolUse, words: list[str], place: str, seconds: float, *, in_editor: bool
     ) -> tuple[str, dict[str, Any]]:
         written = CommandOutput(self._outputs, "run_command")
         try:
             finished = await call.prompt.turn.terminal.run(
-                *words, cwd=place, timeout=seconds, output_limit=EDITOR_OUTPUT, heard=written.append
+                *words,
+                cwd=place,
+                timeout=seconds,
+                # What is given input runs here: an editor would show the words of `env`.
+                input=None if in_editor else b"",
+                output_limit=EDITOR_OUTPUT,
+                heard=written.append,
             )
             if not written.size:
                 written.append(finished.output.encode("utf-8", "replace"))
@@ -195,6 +211,28 @@ class ShellTools:
         self._told_withheld = names
         return f"\n({withheld_sentence(names, '`environment` of `[coder]` in coupler.toml')})"
 
+    async def _harmless_environment(self, command: str, place: str) -> tuple[str, ...]:
+        """Return the words before a command that only reads, so that what the project has cannot run by it.
+
+        Programs are looked for outside of the session's directories, and git is told to run no others; raises
+        ValueError if it cannot be.
+        """
+        session = self._session
+        path, program = await in_thread(lambda: _programs_outside(session))
+        variables = {"PATH": path}
+        if "git" in command:
+            comparing = len(re.findall(r"\b(?:status|diff)\b", command))
+            try:
+                variables |= await safe_git_variables(
+                    place,
+                    session.roots,
+                    {**session.env, **variables},
+                    looks_into_submodules=comparing > command.count("--ignore-submodules"),
+                )
+            except ValueError as error:
+                raise ValueError(f"git is not run in this mode: {error}") from None
+        return (program, *(f"{name}={value}" for name, value in variables.items()))
+
     def _place(self, directory: str) -> str:
         found = find_inside(directory, self._session.cwd, self._session.roots)
         if not Path(found.real).is_dir():
@@ -207,6 +245,20 @@ class ShellTools:
         # What models write is bash more often than not, and it is how commands are judged.
         has_bash = shutil.which("bash", path=self._session.env.get("PATH")) is not None
         return ("bash" if has_bash else "sh", "-c", command)
+
+
+def _programs_outside(session: Session) -> tuple[str, str]:
+    """Return a PATH without the session's directories, and the program `env` in it."""
+    roots = real_directories(session.roots)
+    path = os.pathsep.join(
+        each
+        for each in (session.env.get("PATH") or os.defpath).split(os.pathsep)
+        if Path(each).is_absolute() and not any(is_below(os.path.realpath(each), root) for root in roots)
+    )
+    program = shutil.which("env", path=path)
+    if program is None:
+        raise ValueError("commands need the program `env` in this mode, and there is none on PATH")
+    return path, program
 
 
 def _ending(finished: Finished, limit: float) -> str:
