@@ -18,6 +18,7 @@ import msgspec
 HOSTILE = (
     "evil\x1b]52;c;b3duZWQ=\x07\x1b]0;owned\x1b\\\x1b[2J\x1b[31m\x1bc\x9b2J\x9d0;owned\x9c\x1bP1$r\x1b\\\x90q\x9c"
     "\x1b]8;;http://evil\x1b\\a\x1b\x1b[[31m\x08\x07\x0b\x0c\x0e\x7f\x85\r\u2028\u2029\n"
+    "[/no] [link=http://evil]style[/link] :skull: "
     "forged\u202eesrever\u2066isolated\u2069\u061c\u200b\u200e\u2060\ufeff\u00ad\U000e0041\U000e007f \x1b"
 )
 """Writes to the clipboard, names the window, clears the screen, turns text around, forges a line."""

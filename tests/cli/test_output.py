@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
@@ -63,6 +64,19 @@ def test_every_way_to_print_cleans_for_pipes_and_for_terminals(monkeypatch):
     assert {name for name, (_, seen) in shown.items() if obeyed_in(seen, is_terminal=True)} == set()
     assert all("evil" in piped and "evil" in seen for piped, seen in shown.values())
     assert "\x1b[" in shown["line"][1], "our own styles are shown"
+
+
+def test_no_link_hides_where_it_leads_and_no_text_is_taken_for_markup(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+    def print_it(output):
+        output.console(width=80).print(
+            Text("a", Style(link="http://evil")), "[/no] [link=http://evil]b[/link]"
+        )
+
+    for stream in (io.StringIO(), Screen()):
+        assert written(print_it, stream) == "a [/no] [link=http://evil]b[/link]\n"
 
 
 def test_a_line_is_one_line_and_fields_have_no_tabs():

@@ -96,8 +96,8 @@ class Output:
         self.flush()
 
     def console(self, **options: Any) -> Console:
-        """Makes a console of rich that prints here, and cleans what it prints."""
-        return _safe_console()(file=self._stream, highlight=False, **options)
+        """Makes a console of rich that prints here, cleans what it prints, and takes no text for markup."""
+        return _safe_console()(file=self._stream, highlight=False, markup=False, emoji=False, **options)
 
     @property
     def width(self) -> int:
@@ -189,10 +189,14 @@ def _safe_console() -> type[Console]:
             self, renderable: RenderableType, options: ConsoleOptions | None = None
         ) -> Iterable[Segment]:
             for segment in super().render(renderable, options):
-                if segment.control or segment.text.isprintable():
+                text, style, control = segment
+                if style is not None and style.link is not None:
+                    # A terminal shows the text of a link and not where it leads.
+                    yield Segment(clean_sentence(text), style.update_link(None))
+                elif control or text.isprintable():
                     yield segment
                 else:
-                    yield Segment(clean_sentence(segment.text), segment.style)
+                    yield Segment(clean_sentence(text), style)
 
     return SafeConsole
 

@@ -69,7 +69,7 @@ class TerminalFront:
     ) -> None:
         self.transcript = transcript
         self._cwd = cwd
-        self._console = stdout().console(markup=False, emoji=False)
+        self._console = stdout().console()
         self._last: Part | None = None
         self._line: PromptSession[str] = PromptSession(
             completer=_SuggestionCompleter(suggest),

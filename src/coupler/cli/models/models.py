@@ -386,7 +386,12 @@ def _progress(what: str, size: int) -> Iterator[OnProgress]:
         return
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
     with Progress(*columns, console=output.console()) as progress:
         task = progress.add_task(what, total=size)
         yield lambda seen: progress.update(task, completed=min(seen, size))

@@ -220,7 +220,7 @@ class LiveDisplay:
         self._hint = "Ctrl-C cancels"
         self._output = output
         self._program = program
-        self._console = output.console(emoji=False, markup=False)
+        self._console = output.console()
         self._is_plain = not (self._console.encoding or "").lower().startswith("utf")
         self._tree = StepTree()
         self._run = ""
