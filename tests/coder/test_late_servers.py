@@ -29,6 +29,11 @@ def late(name: str, when: str, file: Path, tool: str) -> Frame:
     return {"name": name, "command": sys.executable, "args": words, "env": []}
 
 
+def look_around(asked: Asked) -> Answer:
+    """Use a tool that needs nobody, and each time with another argument: the same call again ends a turn."""
+    return use("find_files", pattern=f"*.{len(asked.results)}")
+
+
 def joins(tool: str, let_go: Callable[[], None]) -> Callable[[Asked], Answer]:
     """A model that is asked without a tool, lets it come, and looks at a file until it can use it."""
 
@@ -38,7 +43,7 @@ def joins(tool: str, let_go: Callable[[], None]) -> Callable[[Asked], Answer]:
             let_go()
         if f"{tool} is done" in asked.text:
             return "All is done."
-        return use(tool) if tool in asked.tools else use("read_file", path="README.md")
+        return use(tool) if tool in asked.tools else look_around(asked)
 
     return answer
 
@@ -70,9 +75,7 @@ def test_of_ten_servers_the_one_that_hangs_costs_only_its_own_tools(
     wanted = {f"tool{number}" for number in range(9)}
     (project / "README.md").write_text("Read me.\n")
     editor = coder(project, [], late("mute", "hello", never, "nothing"), *servers, config=USUAL)
-    coder.model.improvises(
-        lambda asked: "All nine." if wanted <= asked.tools else use("read_file", path="README.md")
-    )
+    coder.model.improvises(lambda asked: "All nine." if wanted <= asked.tools else look_around(asked))
 
     begun = monotonic()
     turn = editor.prompt("Go")
@@ -100,9 +103,7 @@ def test_servers_that_cannot_be_reached_are_told_and_cost_only_their_own_tools(
             clerk(),
             config=USUAL,
         )
-        coder.model.improvises(
-            lambda asked: "Here." if "read_memo" in asked.tools else use("read_file", path="README.md")
-        )
+        coder.model.improvises(lambda asked: "Here." if "read_memo" in asked.tools else look_around(asked))
 
         begun = monotonic()
         turn = editor.prompt("Go")
@@ -127,7 +128,7 @@ def test_a_server_that_dies_in_a_call_is_an_error_for_the_model_and_the_turn_goe
     def answer(asked: Asked) -> Answer:
         if "exit code 3" in asked.text or "did not run" in asked.text:
             return "It broke."
-        return use("break_it") if "break_it" in asked.tools else use("read_file", path="README.md")
+        return use("break_it") if "break_it" in asked.tools else look_around(asked)
 
     coder.model.improvises(answer)
 

@@ -285,7 +285,7 @@ def test_a_missing_file_is_an_error_with_which_the_model_finds_the_right_one(
     assert "settings.py" in coder.model.last.results[0]
 
 
-def test_nothing_outside_of_the_sessions_directories_is_read_or_written(
+def test_nothing_outside_of_the_sessions_directories_is_read_without_a_yes_or_written(
     coder: Coder, project: Path, tmp_path: Path
 ) -> None:
     write(tmp_path, {"secret.txt": "do not read\n"})
@@ -300,11 +300,11 @@ def test_nothing_outside_of_the_sessions_directories_is_read_or_written(
         ],
     )
 
-    turn = editor.prompt("Read the secret")
+    turn = editor.prompt("Read the secret", "reject_once", "reject_once", "reject_once")
 
-    assert (editor.asked, {each["status"] for each in turn.uses}) == ([], {"failed"})
+    assert {each["status"] for each in turn.uses} == {"failed"}
     assert "do not read" not in coder.model.last.text
-    assert "outside" in coder.model.last.result
+    assert "outside" in coder.model.last.results[2]
     assert {path.name for path in tmp_path.iterdir()} == {"project", "secret.txt"}
 
 
@@ -321,12 +321,12 @@ def test_a_link_that_leads_out_is_outside(coder: Coder, project: Path, tmp_path:
         ],
     )
 
-    turn = editor.prompt("Read the docs")
+    turn = editor.prompt("Read the docs", "reject_once")
 
     assert [each["status"] for each in turn.uses] == ["failed", "failed", "completed"]
     assert "private words" not in coder.model.last.text
     assert tree(tmp_path / "elsewhere") == {"notes.txt": "private words\n"}
-    assert editor.asked == []
+    assert str(tmp_path / "elsewhere" / "notes.txt") in str(editor.asked), "the question has the real path"
 
 
 def test_files_are_listed_found_and_searched_without_those_that_git_ignores(
