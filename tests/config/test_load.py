@@ -72,6 +72,7 @@ class TestPrecedence:
         others = [key for key in SCHEMA.keys if key not in of_coder]
         assert [config[key] for key in others] == [(), (), (), (), (), (), None, "normal", None, None]
         settings_of_models = [None, None, None]
+        settings_of_search = [None, None, None]
         limits = [300, 60, 1]
         assert [config[key] for key in of_coder] == [
             None,
@@ -85,6 +86,7 @@ class TestPrecedence:
             True,
             (),
             (),
+            *settings_of_search,
         ]
         assert config.settings == {}
 

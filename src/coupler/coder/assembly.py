@@ -36,6 +36,7 @@ from coupler.coder.tools.questions import ask_tools, plan_tools
 from coupler.coder.tools.remember import memory_tools
 from coupler.coder.tools.shell import shell_tools
 from coupler.coder.tools.web import fetch_tools
+from coupler.coder.tools.web_search import search_tools
 from coupler.coder.turn_limits import TurnLimits
 from coupler.coder.undo import UndoMiddleware
 from coupler.coder.usage import count_answer
@@ -203,6 +204,7 @@ class _Assembly:
         yield from file_tools(place.session)
         yield from shell_tools(place.session, place.jobs, place.outputs, place.sandbox)
         yield from fetch_tools(place.session)
+        yield from search_tools(place.session, self._setup.search)
         yield from skill_tools(self._skills)
 
 

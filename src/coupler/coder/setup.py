@@ -16,6 +16,7 @@ from coupler.agent.session import configuration_of
 from coupler.agent.turn import NOTICES
 from coupler.coder.model.settings import ModelSettings
 from coupler.coder.profiles import CoderProfile, first_mode, profile_of
+from coupler.coder.search_providers import SearchSettings
 from coupler.config import keys
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class CoderSetup(Struct, frozen=True, kw_only=True):
     """Variables that hold secrets and that commands get all the same."""
     profiles: tuple[CoderProfile, ...] = ()
     """Profiles that are offered as modes."""
+    search: SearchSettings | None = None
+    """The web search, if one is configured."""
 
     @property
     def models(self) -> dict[str, ModelChoice]:
@@ -115,6 +118,7 @@ def _setup(config: Config, profile: CoderProfile, model: str | None) -> CoderSet
         has_memory=config[keys.CODER_MEMORY],
         environment=tuple(entry.text for entry in config[keys.CODER_ENVIRONMENT]),
         profiles=profiles,
+        search=SearchSettings.of(config),
     )
 
 

@@ -35,6 +35,7 @@ from coupler.config.value_kinds import (
     SwitchKind,
     TextsKind,
     ValueSource,
+    VariableNameKind,
     VariableNamesKind,
     WrongValueError,
     type_words,
@@ -208,6 +209,30 @@ CODER_PROFILES: ConfigKey[Entries] = ConfigKey(
     "trusted project",
     "Agents that stand on `coder` and can be chosen in the editor, as modes.",
 )
+CODER_SEARCH_PROVIDER: ConfigKey[Literal["searxng", "brave", "tavily"] | None] = ConfigKey(
+    "coder.search.provider",
+    ChoiceKind(("searxng", "brave", "tavily")),
+    None,
+    "trusted project",
+    "The search engine of the coder's tool `web_search`.",
+    default_words="none, and then there is no such tool",
+)
+CODER_SEARCH_BASE_URL: ConfigKey[str | None] = ConfigKey(
+    "coder.search.base_url",
+    AddressKind(),
+    None,
+    "trusted project",
+    "The server of the search engine; SearXNG needs one.",
+    default_words="the provider's",
+)
+CODER_SEARCH_KEY_VARIABLE: ConfigKey[str | None] = ConfigKey(
+    "coder.search.key_variable",
+    VariableNameKind(),
+    None,
+    "user",
+    "The environment variable that holds the key of the search engine.",
+    default_words="`BRAVE_API_KEY` or `TAVILY_API_KEY`",
+)
 SECRET_NAMES: ConfigKey[Entries] = ConfigKey(
     "secrets.names",
     VariableNamesKind("a list of variable names"),
@@ -255,6 +280,7 @@ _CODER = (
     *(CODER_EFFORT, CODER_TEMPERATURE, CODER_MAX_OUTPUT_TOKENS),
     *(CODER_MAX_MODEL_CALLS, CODER_RETRY_SECONDS, CODER_MCP_WAIT_SECONDS),
     *(CODER_MODE, CODER_SANDBOX, CODER_MEMORY, CODER_ENVIRONMENT, CODER_PROFILES),
+    *(CODER_SEARCH_PROVIDER, CODER_SEARCH_BASE_URL, CODER_SEARCH_KEY_VARIABLE),
 )
 
 _STORE = (STORE, SYNCHRONOUS, KEEP_SESSIONS, KEEP_RUNS)

@@ -162,16 +162,33 @@ class TextsKind(msgspec.Struct, frozen=True):
         return item
 
 
+NO_VARIABLE_NAME = "must be a variable's name, made of letters, digits and _ (the name, never the value)"
+
+
 class VariableNamesKind(TextsKind, frozen=True):
     """A list of names of environment variables. A wrong one is not repeated: it may be a secret's value."""
 
     def _item(self, item: object, index: int) -> str:
         name = super()._item(item, index)
         if not _VARIABLE.fullmatch(name):
-            raise WrongValueError(
-                "must be a variable's name, made of letters, digits and _ (the name, never the value)", index
-            )
+            raise WrongValueError(NO_VARIABLE_NAME, index)
         return name
+
+
+class VariableNameKind(msgspec.Struct, frozen=True):
+    """The name of an environment variable. A wrong one is not repeated: it may be a secret's value."""
+
+    words: str = "a variable name"
+
+    def read(self, value: object, source: ValueSource) -> str:
+        if not isinstance(value, str):
+            raise WrongValueError(f"must be {self.words}, not {type_words(value)}")
+        if not _VARIABLE.fullmatch(value):
+            raise WrongValueError(NO_VARIABLE_NAME)
+        return value
+
+    def join(self, weaker: str | None, stronger: str) -> str:
+        return stronger
 
 
 class ModelNamesKind(TextsKind, frozen=True):

@@ -92,6 +92,7 @@ MODULES = (
     "cli.workflows",
     "client.errors",
     "coder.model.choice",
+    "coder.search_providers",
     "coder.model.credentials",
     "coder.model.local_files",
     "coder.profiles",

@@ -301,6 +301,7 @@ def examine_model(section: DoctorSection, context: DoctorContext) -> None:
     from coupler.coder.profiles import DEFAULT_PROFILE
 
     _look_at_profiles(section, context)
+    _look_at_search(section, context)
     if not _look_at_credentials(section, context):
         return
     try:
@@ -367,6 +368,23 @@ def _look_at_profiles(section: DoctorSection, context: DoctorContext) -> None:
         except ProfileError as error:
             section.problem("profile", str(error), f"correct [agents.{one_line(name)}] in coupler.toml")
     section.facts["profiles"] = names
+
+
+def _look_at_search(section: DoctorSection, context: DoctorContext) -> None:
+    """Checks the web search of the coder, if one is configured: its server and its key."""
+    from coupler.coder.search_providers import SearchSettings
+
+    settings = SearchSettings.of(context.config)
+    section.facts["search"] = None if settings is None else settings.provider
+    if settings is None:
+        return
+    if (problem := settings.problem()) is not None:
+        section.problem("search", problem, "set it, or take [coder.search] out of coupler.toml")
+        return
+    key, variable = settings.key(), settings.variable
+    if key is not None and variable is not None:
+        context.keep_secret([{variable: key}])
+    section.ok("search", settings.title + ("" if key is None else f", with the key of {variable}"))
 
 
 def _tell_none(section: DoctorSection, context: DoctorContext) -> None:

@@ -13,11 +13,12 @@ import socket
 import sys
 import urllib.request
 import zlib
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 from urllib.parse import urldefrag
 
 from langchain_core.tools import BaseTool
@@ -182,12 +183,31 @@ class FetchResponse(Struct, frozen=True, kw_only=True):
     is_cut: bool
 
 
-async def request_once(url: httpx.URL, *, may_be_private: bool) -> FetchResponse:
+class Sent(NamedTuple):
+    """What is sent to a server."""
+
+    method: str
+    headers: Mapping[str, str]
+    content: bytes | None
+
+
+async def request_once(
+    url: httpx.URL,
+    *,
+    may_be_private: bool,
+    method: str = "GET",
+    headers: Mapping[str, str] = MappingProxyType({}),
+    content: bytes | None = None,
+) -> FetchResponse:
     """Request an address once. Raises `FetchError` if there is no answer, or it may not be requested."""
     import httpx
 
+    sent = Sent(method, {**HEADERS, **headers}, content)
     try:
-        async with asyncio.timeout(RESPONSE_TIME), _answer(url, may_be_private=may_be_private) as answer:
+        async with (
+            asyncio.timeout(RESPONSE_TIME),
+            _answer(url, sent, may_be_private=may_be_private) as answer,
+        ):
             return await _read(answer)
     except TimeoutError:
         raise FetchError(f"{url.host} did not answer within {RESPONSE_TIME:g} s") from None
@@ -196,7 +216,7 @@ async def request_once(url: httpx.URL, *, may_be_private: bool) -> FetchResponse
 
 
 @asynccontextmanager
-async def _answer(url: httpx.URL, *, may_be_private: bool) -> AsyncIterator[httpx.Response]:
+async def _answer(url: httpx.URL, sent: Sent, *, may_be_private: bool) -> AsyncIterator[httpx.Response]:
     """Read the head of the response, and nothing else."""
     import httpx
 
@@ -208,32 +228,35 @@ async def _answer(url: httpx.URL, *, may_be_private: bool) -> AsyncIterator[http
     ) as client:
         if proxy is not None:
             await _refuse_if_private(url, may_be_private=may_be_private)
-            sent = client.build_request("GET", url, headers=HEADERS)
-            answer = await client.send(sent, stream=True)
+            request = client.build_request(sent.method, url, headers=sent.headers, content=sent.content)
+            answer = await client.send(request, stream=True)
         else:
             port = url.port or (443 if url.scheme == "https" else 80)
             addresses = await resolved_addresses(url.host, port, may_be_private=may_be_private)
-            answer = await _send(client, url, addresses[:MOST_ADDRESSES])
+            answer = await _send(client, url, sent, addresses[:MOST_ADDRESSES])
         try:
             yield answer
         finally:
             await answer.aclose()
 
 
-async def _send(client: httpx.AsyncClient, url: httpx.URL, addresses: Sequence[str]) -> httpx.Response:
+async def _send(
+    client: httpx.AsyncClient, url: httpx.URL, sent: Sent, addresses: Sequence[str]
+) -> httpx.Response:
     """Send the request to the first address of the host that can be reached."""
     import httpx
 
-    headers = {**HEADERS, "Host": url.netloc.decode("ascii")}
+    headers = {**sent.headers, "Host": url.netloc.decode("ascii")}
     for number, address in enumerate(addresses, 1):
-        sent = client.build_request(
-            "GET",
+        request = client.build_request(
+            sent.method,
             url.copy_with(host=address),
             headers=headers,
+            content=sent.content,
             extensions={"sni_hostname": url.raw_host.decode()},
         )
         try:
-            return await client.send(sent, stream=True)
+            return await client.send(request, stream=True)
         except httpx.ConnectError:
             if number == len(addresses):
                 raise
