@@ -141,6 +141,14 @@ class TestShowing:
         done = forked.run([*COUPLER, "run", "./flow.yaml", "--quiet"], capture_output=True, check=True)
         assert done.stdout == b"a\xffb\n"
 
+    def test_a_million_lines_of_a_step_take_seconds(self, place):
+        before = os.times()
+        place.write("steps: [{id: a, run: 'yes | head -n 1500000'}]")
+        done = subprocess.run([*COUPLER, "run", "./flow.yaml"], capture_output=True, check=True)
+        after = os.times()
+        assert done.stdout.count(b"\n  a | y") == 1_500_000
+        assert after.children_user + after.children_system - before.children_user - before.children_system < 5
+
     def test_secrets_are_masked_in_the_outputs(self, place):
         done = place.run(
             "token=correct-horse-battery",

@@ -122,9 +122,12 @@ class RunLogWriter:
         for other in [each for each in self._open if each[0] == place and each[1] != mark]:
             self._end_line(*other)
         *whole, rest = clean(text).split("\n")
-        for line in whole:
-            self._open.setdefault((place, mark), []).append(line)
-            self._end_line(place, mark)
+        if whole:
+            begun = self._open.pop((place, mark), [])
+            whole[0] = "".join([*begun, whole[0]])
+            # In one piece: a command may write millions of lines, and a call for each takes minutes.
+            head = _line_head(place, mark)
+            self._output.text("\n".join([head + line for line in whole]))
         if rest:
             self._open.setdefault((place, mark), []).append(rest)
 
@@ -134,8 +137,12 @@ class RunLogWriter:
             self._end_line(*open_line)
 
     def _end_line(self, place: Place | None, mark: str) -> None:
-        line = "".join(self._open.pop((place, mark)))
-        self._output.line(f"  {one_line(str(place or ''))} {mark or '|'} {line}")
+        self._output.line(_line_head(place, mark) + "".join(self._open.pop((place, mark))))
+
+
+def _line_head(place: Place | None, mark: str) -> str:
+    """What stands before a line that a step wrote."""
+    return f"  {one_line(str(place or ''))} {mark or '|'} "
 
 
 def describe_event(happening: AnyHappening) -> str:
