@@ -1,4 +1,4 @@
-"""An editor of bytes for floods: reads when it is told to, and keeps nothing but answers."""
+"""An editor of bytes for floods: reads when it is told to, keeps nothing but answers, and measures."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import json
 import os
 import subprocess
 import threading
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import psutil
 
 
 class SlowEditor:
@@ -75,3 +78,34 @@ class SlowEditor:
                 with self._arrived:
                     self._answers[frame["id"]] = frame.get("result", frame.get("error"))
                     self._arrived.notify_all()
+
+
+class Flooded(NamedTuple):
+    """What came of a prompt whose turn has no end."""
+
+    memory: int
+    """The most bytes that the process has held."""
+    answer: Any
+    slowest: float
+    """Seconds for the slowest answer to another request, meanwhile."""
+    cancel: float
+    """Seconds from the cancel to the answer."""
+
+
+def flooded(editor: SlowEditor, session: str, seconds: float) -> Flooded:
+    """Prompt a session, ask for the list of sessions meanwhile, and cancel if it is not over in time."""
+    process = psutil.Process(editor.process.pid)
+    editor.prompt(session)
+    most, slowest, deadline, id = 0, 0.0, time.monotonic() + seconds, 100
+    while not editor.has_answer(3) and time.monotonic() < deadline:
+        id += 1
+        asked = time.monotonic()
+        editor.send(id=id, method="session/list", params={})
+        editor.answer(id)
+        slowest = max(slowest, time.monotonic() - asked)
+        for _ in range(10):
+            most = max(most, process.memory_info().rss)
+            time.sleep(0.01)
+    cancelled = time.monotonic()
+    editor.cancel(session)
+    return Flooded(most, editor.answer(3), slowest, time.monotonic() - cancelled)

@@ -197,6 +197,10 @@ class RunListener(BaseCallbackHandler):
         message = getattr(chunk, "message", None)
         if message is not None:
             self._until_breath -= 1
+            # `asyncio.wait_for` of Python 3.11 loses a cancel while its result is there, as that of a stream
+            # that never pauses always is.
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise asyncio.CancelledError
             self._count(run_id, token, message)
             if not self.projection.take(run_id, message) or self._until_breath <= 0:
                 self._next = self._take_and_wait
@@ -204,10 +208,6 @@ class RunListener(BaseCallbackHandler):
     async def _take_and_wait(self, token: Any, *, chunk: Chunk = None, run_id: UUID, **more: Any) -> None:
         self._until_breath, self._next = TOKENS_BEFORE_YIELD, self._take
         self._take(token, chunk=chunk, run_id=run_id)
-        # `asyncio.wait_for` of Python 3.11 loses a cancel while its result is there, as that of a stream that
-        # never pauses always is.
-        if (task := asyncio.current_task()) is not None and task.cancelling():
-            raise asyncio.CancelledError
         # Who asks a model without awaiting it holds up the loop: then nothing goes out until it is done.
         if self.projection.is_alive and asyncio.get_running_loop() is self._loop:
             await self._outlet.wait_for_room()
