@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.wire.outbox import BUDGET, CHUNK, LEAST_SHARE, QUANTUM, Outbox
+from coupler.wire.outbox import ANSWERS, BUDGET, CHUNK, LEAST_SHARE, QUANTUM, Outbox
 from wire.stage import run, ticks
 
 
@@ -40,6 +40,23 @@ def test_control_goes_before_every_lane() -> None:
     outbox.put(line("control1"))
     outbox.put(line("control2"))
     assert names(take_all(outbox)) == ["control1", "control2", "a1", "b1"]
+
+
+def test_answers_of_no_session_delay_a_lane_by_one_turn_only() -> None:
+    outbox = Outbox()
+    for number in range(10_000):
+        outbox.put(line(f"answer{number}", 1000), ANSWERS)
+    outbox.put(line("a1"), "a")
+    assert names(outbox.take().splitlines()).index("a1") <= QUANTUM // 1000 + 1
+
+
+def test_answers_of_no_session_are_not_held_back_with_the_lanes() -> None:
+    outbox = Outbox()
+    outbox.put(line("a1"), "a")
+    outbox.put(line("answer1"), ANSWERS)
+    outbox.put(line("control1"))
+    assert (outbox.has_control, outbox.take(only_control=True)) == (True, b"control1\nanswer1\n")
+    assert (outbox.has_control, outbox.take(only_control=True), outbox.take()) == (False, b"", b"a1\n")
 
 
 def test_lanes_take_turns_of_one_quantum() -> None:

@@ -43,6 +43,7 @@ from coupler.schema import v1
 from coupler.schema.unstable import ForkSessionRequest, ForkSessionResponse
 from coupler.schema.v1 import ListSessionsResponse
 from coupler.wire.messages import CANCELLED, INVALID_PARAMS, RpcError
+from coupler.wire.outbox import ANSWERS
 from coupler.wire.peer import Peer, Request
 
 if TYPE_CHECKING:
@@ -480,6 +481,7 @@ class SessionRequestHandler:
 
     def _list(self, request: Request, params: v1.ListSessionsRequest) -> None:
         cwd = check_list_filter(params.cwd) if params.cwd else None
+        request.lane = ANSWERS
         request.run(self._sessions.list(cwd, params.cursor or None))
 
     def _close(self, request: Request, params: v1.CloseSessionRequest) -> None:
@@ -527,6 +529,7 @@ class SessionRequestHandler:
         if params.session_id not in self._in_transition:
             self._session(params.session_id)
         self.cancel(params.session_id)
+        request.lane = ANSWERS
         request.answer(None)
 
     def _session(self, id: str) -> Session:

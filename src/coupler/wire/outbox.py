@@ -1,7 +1,8 @@
 """Queues what waits to be written: the control queue first, then every lane in turn.
 
 A lane is a key that the layer above chooses (a session). Frames of one lane keep their order; a lane that has
-much to say cannot delay the frame of another. Writers that can wait ask for room before they go on.
+much to say cannot delay the frame of another. Writers that can wait ask for room before they go on. What a
+peer can ask for without an end is in a lane, too: in the control queue it would delay all sessions.
 """
 
 from __future__ import annotations
@@ -9,9 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Hashable
+from typing import Final
 
 LaneKey = Hashable | None
 """The lane that a frame queues in; None is the control queue."""
+
+ANSWERS: Final = object()
+"""The lane of answers that belong to no session, and that no message of a session has to follow.
+
+It is written also while lanes are held back.
+"""
 
 QUANTUM = 16 * 1024
 """Bytes a lane may write before the next one has its turn."""
@@ -76,8 +84,8 @@ class Outbox:
 
     @property
     def has_control(self) -> bool:
-        """True if something waits in the control queue."""
-        return bool(self._control)
+        """True if something waits that is not held back with the lanes."""
+        return bool(self._control) or ANSWERS in self._lanes
 
     def take(self, *, only_control: bool = False) -> bytes:
         """The next bytes to write: about CHUNK of them, and always whole frames."""
@@ -89,6 +97,10 @@ class Outbox:
             size += len(frame)
             if type(frame) is Answer:
                 self._count_sent(frame)
+        if only_control:
+            while ANSWERS in self._lanes and size < CHUNK:
+                self._rotation.remove(ANSWERS)
+                size += self._take_turn(ANSWERS, taken)
         while self._rotation and size < CHUNK and not only_control:
             size += self._take_turn(self._rotation.popleft(), taken)
         self.unsent -= size

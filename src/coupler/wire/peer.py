@@ -35,7 +35,7 @@ from coupler.wire.messages import (
     Malformed,
     RpcError,
 )
-from coupler.wire.outbox import Answer, LaneKey, Outbox
+from coupler.wire.outbox import ANSWERS, Answer, LaneKey, Outbox
 from coupler.wire.transport import Transport
 
 if sys.version_info < (3, 11, 4):
@@ -464,7 +464,7 @@ class Peer:
         if kind == "response":
             self._handle_answer(echo, error)
         elif kind == "request" or (kind == "unknown" and self._answers_garbage):
-            self.send_answer(messages.error_response(echo, self.screen(error, None)))
+            self.send_answer(messages.error_response(echo, self.screen(error, None)), ANSWERS)
 
 
 class Request:
@@ -493,6 +493,8 @@ class Request:
     def fail(self, error: RpcError) -> None:
         """Answer with an error."""
         self.error = error
+        if self.lane is None:
+            self.lane = ANSWERS
         try:
             frame = messages.error_response(self.id, self._peer.screen(error, self.lane))
         except Exception as fault:
