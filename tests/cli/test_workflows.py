@@ -220,6 +220,15 @@ class TestChecking:
         assert told.stderr == "3 workflows checked: 1 error and 1 warning.\n"
         assert told.returncode == 2
 
+    def test_a_number_that_python_cannot_read_is_a_problem_of_its_line(self, project):
+        (project / "long.yaml").write_text(f"steps:\n  - set:\n      x: {'9' * 5000} + 1\n")
+        told = workflows("validate", "long.yaml")
+        assert told.stdout == (
+            "long.yaml:3:10: error: the expression cannot be read: "
+            "a number has more than 4,096 bits: calculate with smaller ones\n"
+        )
+        assert told.exit_code == 2
+
     def test_warnings_are_errors_only_if_that_is_wanted(self, project):
         (project / "odd.yaml").write_text("steps:\n  - stop: Done\n  - run: make\n")
         assert workflows("validate", "odd.yaml").exit_code == 0

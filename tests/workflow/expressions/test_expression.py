@@ -134,6 +134,8 @@ def test_a_template_gives_its_value(template: object, value: object, expressions
         ("x{{ 'a' if false }}", "the `if` has no `else`"),
         ("{{ inputs.target.__class__ }}", "`inputs.target` is a text: it has no `__class__`"),
         ("{{ vars.people | map(attribute='nam') }}", "did you mean"),
+        ("{{ vars.people | map(attribute='no.name') }}", "there is no `an item.no`"),
+        ("{{ vars.people | map(attribute='no.0') }}", "there is no `an item.no`"),
         ("{{ [] | first }}", "no first one"),
         ("{{ not inputs.no }}", "there is no `inputs.no`"),
         ("{{ [inputs.no] }}", "there is no `inputs.no`"),
@@ -301,6 +303,29 @@ HOSTILE = [
     "{{ 1" + " + 1" * 15000 + " }}",
     "{{ [" + "1," * 400000 + "] }}",
     "{{ 1 }}" * 200000,
+    # Python looks for these letter by letter.
+    *(
+        "{{ ('a' * 5000000)." + name + "('ab' ~ 'a' * 1000000) }}"
+        for name in ("rfind", "rindex", "rpartition", "rsplit")
+    ),
+    *("{{ ('a' * 5000000)." + name + "('b' * 4000000 ~ 'a') }}" for name in ("strip", "lstrip", "rstrip")),
+    "{{ ('a' * 5000000) | trim('b' * 4000000 ~ 'a') }}",
+    "{{ ('%%' * 5000000) % [] }}",
+    "{{ ('{{' * 5000000).format() }}",
+    "{{ [{}] | map(attribute='.' * 9000000) }}",
+    "{{ [{}] | sort(attribute=',' * 9000000) }}",
+    "{{ ('f' * 9000000) | int(base=16) }}",
+    "{{ range(10**1200, 10**1200 + 90000) | list }}",
+    "{% set a = range(100000) | list %}" + "{% set a = [a] %}" * 400 + "{{ a | json(8) }}",
+    "{{ [2 ** 4000] * 500000 }}",
+    "{{ ('\\x00' * 10000000) | json }}",
+    "{% set a = range(100000) | map('string') | list %}{{ (a + a + a + a) | map('list') | json(8) }}",
+    "{{ " + "9" * 1000000 + " }}",
+    "{{ 0x" + "f" * 1000000 + " }}",
+    "{{ 1" + "_1" * 500000 + " }}",
+    "{{ '" + "\\n" * 500000 + " }}",
+    "{{ " + "a" * 1000000 + " }}",
+    "{{ '" + "a" * 2000000 + "' }}",
 ]
 
 
@@ -392,6 +417,10 @@ def test_what_is_wrong_with_a_template_is_found_before_it_is_rendered(
 def test_what_is_wrong_with_an_expression_is_found_as_well() -> None:
     assert expression_problem("a.b > 1") is None
     assert expression_problem("a b") == ("the expression ends before `b`", 1)
+    assert expression_problem("a ==\n" + "9" * 5000) == (
+        "a number has more than 4,096 bits: calculate with smaller ones",
+        2,
+    )
     assert expression_problem("{{ a }}") == ("an expression stands here: write it without `{{` and `}}`", 1)
     braces = "an expression stands here: write it without `${{` and `}}`"
     assert expression_problem("${{ a }}") == (braces, 1)

@@ -10,12 +10,13 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from jinja2 import nodes
 
 from coupler.workflow.expressions import operations
-from coupler.workflow.expressions.filters import FILTERS, TESTS, Group
+from coupler.workflow.expressions.filters import FILTERS, TESTS, Group, path_names
 from coupler.workflow.expressions.operations import LIST_METHODS, MAPPING_METHODS, TEXT_METHODS, iterable
 from coupler.workflow.expressions.values import (
     Bounds,
@@ -30,6 +31,8 @@ Scope = ChainMap[str, object]
 Show = Callable[[Callable[[], object], nodes.Node], str]
 """Makes text of a value that stands in a template."""
 
+MOST_COMPARED_NAMES = 1_000
+"""Names among which the nearest one is looked for."""
 MOST_LISTED = 12
 """Names that a sentence lists."""
 LONGEST_NAME = 60
@@ -57,18 +60,18 @@ class Evaluation:
 
     def part(self, item: object, path: str) -> object:
         """Return a part inside of a value by its path, such as `a.b.0`, for filters that take one."""
-        for name in str(path).split("."):
+        for name in path_names(path):
             item = self._look_up(item, int(name) if name.isdecimal() else name, "an item")
         return item
 
     def filter(self, name: str, value: object, *arguments: object, **named: object) -> object:
-        self.bounds.tick()
+        self.bounds.tick(len(value) if isinstance(value, str) else 0)
         if name not in FILTERS:
             raise EvaluationError(f"there is no filter `{name[:LONGEST_NAME]}`")
         return FILTERS[name](self, value, *arguments, **named)
 
     def test(self, name: str, value: object, *arguments: object) -> bool:
-        self.bounds.tick()
+        self.bounds.tick(len(value) if isinstance(value, str) else 0)
         if name not in TESTS:
             raise EvaluationError(f"there is no test `{name[:LONGEST_NAME]}`")
         if name not in ("defined", "undefined"):
@@ -170,12 +173,10 @@ class Evaluation:
         except KeyError:
             if node.name == "range":
                 return Method("range", lambda *ends: operations.number_range(self.bounds, *ends))
-            return Unknown(_no_such(node.name, list(scope), ""))
+            return Unknown(lambda: _no_such(_shown(node.name), list(scope), ""))
 
     def _attribute(self, node: nodes.Getattr, scope: Scope) -> object:
         value = self._maybe(node.node, scope)
-        if isinstance(value, Unknown):
-            return value
         return self._look_up(value, node.attr, _path(node.node), methods=True)
 
     def _item(self, node: nodes.Getitem, scope: Scope) -> object:
@@ -197,6 +198,8 @@ class Evaluation:
         """A key of a mapping, an item of a list, or a method; keys win over methods."""
         self.bounds.tick()
         match value:
+            case Unknown():
+                return value
             case Mapping():
                 try:
                     return value[key]
@@ -205,13 +208,14 @@ class Evaluation:
                 except TypeError:
                     raise EvaluationError(f"{kind_of(key)} is no key of `{path}`") from None
             case str():
+                self.bounds.tick(len(value))
                 table = TEXT_METHODS
             case list() | tuple() | range():
                 if isinstance(value, Group) and key in Group._fields:
                     return getattr(value, key)
                 table = LIST_METHODS
             case None:
-                return Unknown(f"`{path}` is null: it has no `{_shown(key)}`")
+                return Unknown(lambda: f"`{path}` is null: it has no `{_shown(key)}`")
             case _:
                 table = {}
         if methods and key in table:
@@ -244,7 +248,7 @@ class Evaluation:
         if self._value(node.test, scope):
             return self._maybe(node.expr1, scope)
         if node.expr2 is None:
-            return Unknown("the `if` has no `else`, and its test is false: add one")
+            return Unknown(lambda: "the `if` has no `else`, and its test is false: add one")
         return self._maybe(node.expr2, scope)
 
     def _compare(self, node: nodes.Compare, scope: Scope) -> object:
@@ -320,17 +324,21 @@ def _loop_names(items: list[object], index: int) -> Mapping[str, object]:
 def _element(value: object, key: object, path: str) -> object:
     """An item of a list or a text by its number, or why there is none."""
     if isinstance(value, Mapping):
-        return Unknown(_no_such(_shown(key), [str(name) for name in value], f"{path}."))
+        return Unknown(
+            lambda: _no_such(
+                _shown(key), [str(name) for name in islice(value, MOST_COMPARED_NAMES)], f"{path}."
+            )
+        )
     if isinstance(value, str | list | tuple | range) and isinstance(key, int):
         if -len(value) <= key < len(value):
             return value[key]
-        return Unknown(f"there is no `{path}[{key}]`: `{path}` has {len(value):,} items")
-    return Unknown(f"`{path}` is {kind_of(value)}: it has no `{_shown(key)}`")
+        return Unknown(lambda: f"there is no `{path}[{key}]`: `{path}` has {len(value):,} items")
+    return Unknown(lambda: f"`{path}` is {kind_of(value)}: it has no `{_shown(key)}`")
 
 
 def _no_such(name: str, known: list[str], before: str) -> str:
     """A sentence about a name that is not there, with the nearest one that is, or with all."""
-    near = get_close_matches(name, known[:1000], n=1)
+    near = get_close_matches(name, known[:MOST_COMPARED_NAMES], n=1)
     if near:
         return f"there is no `{before}{name}`: did you mean `{before}{near[0]}`?"
     if not known:

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jinja2 import filters as jinja
 
 from coupler.workflow.expressions import operations
-from coupler.workflow.expressions.operations import iterable
+from coupler.workflow.expressions.operations import TEXT_METHODS, iterable
 from coupler.workflow.expressions.values import (
+    SECONDS_A_COMPARISON,
     Bounds,
     EvaluationError,
     ShellText,
     Unknown,
     as_json_text,
     as_text,
+    check_bits,
     check_items,
     check_length,
     check_width,
@@ -37,6 +39,10 @@ Filter = Callable[..., object]
 
 LONGEST_REWORKED = 1024 * 1024
 """Characters of a text that a filter takes apart word by word."""
+
+
+LONGEST_PATH = 1_000
+"""Characters of an `attribute`."""
 
 
 class Group(NamedTuple):
@@ -65,6 +71,12 @@ def _on_value(function: Callable[..., object]) -> Filter:
         return function(value, *arguments, **named)
 
     return filtered
+
+
+def _int(evaluation: Evaluation, value: object, default: int = 0, base: int = 10) -> int:
+    if isinstance(value, str):
+        check_bits(len(value))  # of base 2, and longer ones of other bases
+    return jinja.do_int(value, default, base)
 
 
 def _operation(function: Callable[..., object]) -> Filter:
@@ -173,11 +185,11 @@ def _reverse(evaluation: Evaluation, value: object) -> object:
 
 
 def _first(evaluation: Evaluation, value: object) -> object:
-    return next(iter(iterable(value)), Unknown("a list without items has no first one"))
+    return next(iter(iterable(value)), Unknown(lambda: "a list without items has no first one"))
 
 
 def _last(evaluation: Evaluation, value: object) -> object:
-    last: object = Unknown("a list without items has no last one")
+    last: object = Unknown(lambda: "a list without items has no last one")
     if isinstance(value, str | list | tuple | range):
         return value[-1] if value else last
     for item in iterable(value):
@@ -242,6 +254,7 @@ def _sorted(
 ) -> list[object]:
     keys = evaluation.bounds.items(key(item) for item in items)
     evaluation.bounds.weigh(keys)
+    evaluation.bounds.check_time(len(keys) * len(keys).bit_length() * SECONDS_A_COMPARISON)
     order = sorted(range(len(items)), key=keys.__getitem__, reverse=reverse)  # type: ignore[arg-type]
     return evaluation.bounds.items(items[place] for place in order)
 
@@ -289,11 +302,19 @@ def _key(evaluation: Evaluation, attribute: str | None, case_sensitive: bool) ->
     """Return the key to compare items by: themselves, or parts named by `attribute`, separated by commas."""
     if attribute is None:
         return _folding(evaluation, lambda item: item, case_sensitive)
-    paths = attribute.split(",")
+    paths = path_names(attribute, ",")
     fold = _folding(evaluation, lambda part: part, case_sensitive)
     if len(paths) == 1:
         return lambda item: fold(_part(evaluation, item, attribute))
     return lambda item: [fold(_part(evaluation, item, path.strip())) for path in paths]
+
+
+def path_names(path: object, between: str = ".") -> list[str]:
+    """Return the parts of an `attribute="a.b.c"`."""
+    text = str(path)
+    if len(text) > LONGEST_PATH:
+        raise EvaluationError(f"an `attribute` has more than {LONGEST_PATH:,} characters: make it shorter")
+    return text.split(between)
 
 
 def _folding(evaluation: Evaluation, key: Callable[[Any], Any], case_sensitive: bool) -> Callable[[Any], Any]:
@@ -377,7 +398,7 @@ FILTERS: Mapping[str, Filter] = {
     "format": _format,
     "groupby": _groupby,
     "indent": _indent,
-    "int": _on_value(jinja.do_int),
+    "int": _int,
     "items": _items,
     "join": _join,
     "json": _json,
@@ -403,7 +424,7 @@ FILTERS: Mapping[str, Filter] = {
     "sum": _sum,
     "title": _on_text(jinja.do_title, LONGEST_REWORKED),
     "tojson": _json,
-    "trim": _on_text(str.strip),
+    "trim": _operation(TEXT_METHODS["strip"]),
     "truncate": _truncate,
     "unique": _unique,
     "upper": _on_text(str.upper),

@@ -9,20 +9,22 @@ from string import Formatter
 from typing import Any
 
 from coupler.workflow.expressions.values import (
-    MOST_BITS,
     MOST_ITEMS,
     MOST_RANGE,
     Bounds,
     EvaluationError,
     as_text,
+    check_bits,
     check_items,
     check_length,
+    check_search,
     check_width,
     kind_of,
 )
 
 Operation = Callable[[Bounds, Any, Any], object]
 
+MOST_RANGE_END = 2**63
 _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 
 
@@ -63,8 +65,7 @@ def _calculate(sign: str, left: float, right: float) -> object:
     bits = max((side.bit_length() for side in (left, right) if isinstance(side, int)), default=0)
     if sign == "**" and isinstance(left, int) and isinstance(right, int):
         bits = left.bit_length() * abs(right)
-    if bits > MOST_BITS:
-        raise EvaluationError(f"a number has more than {MOST_BITS:,} bits: calculate with smaller ones")
+    check_bits(bits)
     return _CALCULATIONS[sign](left, right)
 
 
@@ -97,7 +98,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 def compare(bounds: Bounds, sign: str, left: object, right: object) -> bool:
     if isinstance(left, str | int | float) and isinstance(right, str | int | float):
-        bounds.tick()
+        bounds.tick(sum(len(side) for side in (left, right) if isinstance(side, str)))
     else:
         bounds.weigh(left, right)
     return bool(_COMPARISONS[sign](left, right))
@@ -130,6 +131,7 @@ def print_format(bounds: Bounds, text: str, values: object) -> str:
         if not kind:
             raise EvaluationError(f"`{directive[0][:20]}` is no directive of a format")
         if kind == "%":
+            bounds.tick()
             return "%"
         check_width(*(int(number) for number in re.findall(r"\d{1,9}", layout)))
         if key is None and not waiting:
@@ -178,6 +180,8 @@ def _field(field: str, values: tuple[object, ...], named: Mapping[str, object]) 
 
 
 def number_range(bounds: Bounds, *ends: int) -> range:
+    if any(abs(end) > MOST_RANGE_END for end in ends):
+        raise EvaluationError("the ends of a range have 64 bits at most: use smaller ones")
     numbers = range(*ends)
     if len(numbers) > MOST_RANGE:
         raise EvaluationError(f"a range has more than {MOST_RANGE:,} numbers: make it shorter")
@@ -195,6 +199,8 @@ def split(bounds: Bounds, text: str, between: str | None = None, most: int = -1)
 
 
 def _split_from_right(bounds: Bounds, text: str, between: str | None = None, most: int = -1) -> list[str]:
+    if between is not None:
+        check_search(text, between)
     return bounds.texts(text.rsplit(between, most if 0 <= most < MOST_ITEMS else MOST_ITEMS))
 
 
@@ -215,6 +221,18 @@ def _fill(name: str) -> Callable[..., str]:
     return filled
 
 
+def _slow_method(name: str) -> Callable[..., object]:
+    """Return a method that compares each character with each that is sought."""
+    method = _plain_method(name)
+
+    def called(bounds: Bounds, text: str, *arguments: object) -> object:
+        if arguments and isinstance(arguments[0], str):
+            check_search(text, arguments[0])
+        return method(bounds, text, *arguments)
+
+    return called
+
+
 def _plain_method(name: str) -> Callable[..., object]:
     """Return a method whose result is hardly larger than the text."""
 
@@ -227,12 +245,14 @@ def _plain_method(name: str) -> Callable[..., object]:
 
 _PLAIN = (
     "capitalize casefold count endswith find index isalnum isalpha isascii isdecimal isdigit isidentifier "
-    "islower isnumeric isspace istitle isupper lower lstrip partition removeprefix removesuffix rfind rindex "
-    "rpartition rstrip startswith strip swapcase title upper"
+    "islower isnumeric isspace istitle isupper lower partition removeprefix removesuffix startswith swapcase "
+    "title upper"
 )
+_SLOW = "lstrip rfind rindex rpartition rstrip strip"
 
 TEXT_METHODS: dict[str, Callable[..., object]] = {
     **{name: _plain_method(name) for name in _PLAIN.split()},
+    **{name: _slow_method(name) for name in _SLOW.split()},
     **{name: _fill(name) for name in ("center", "ljust", "rjust", "zfill")},
     "format": brace_format,
     "join": _join_method,

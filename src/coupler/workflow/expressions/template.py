@@ -11,19 +11,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
 from jinja2.ext import Extension
-from jinja2.lexer import Token, TokenStream
+from jinja2.lexer import Lexer, Token, TokenStream
 from jinja2.parser import Parser
 
 from coupler.workflow.expressions.filters import FILTERS, TESTS
+from coupler.workflow.expressions.values import MOST_BITS
 
 MOST_TOKENS = 10_000
 """Most words and signs inside of all tags of one template."""
-LONGEST_TEMPLATE = 4 * 1024 * 1024
+LONGEST_TEMPLATE = 1024 * 1024
 """Most characters of a template."""
 
 
@@ -59,7 +60,30 @@ class _CountTokens(Extension):
             yield token
 
 
-_ENVIRONMENT = Environment(
+_LITERALS = {
+    "float": re.compile(
+        r"(?<!\.)(?:\d+_)*+\d++(?:(?:\.(?:\d+_)*+\d++)?e[+\-]?(?:\d+_)*+\d++|\.(?:\d+_)*+\d++)", re.IGNORECASE
+    ),
+    "integer": re.compile(
+        r"0b(?:_?[01])++|0o(?:_?[0-7])++|0x(?:_?[\da-f])++|[1-9](?:_?\d)*+|0(?:_?0)*+", re.IGNORECASE
+    ),
+    "string": re.compile(r"""'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+\"""", re.DOTALL),
+}
+"""Jinja2's patterns of literals, made possessive: they need up to a kilobyte for each character otherwise."""
+
+
+class _Environment(Environment):
+    @cached_property
+    def lexer(self) -> Lexer:
+        lexer = Lexer(self)
+        for rules in lexer.rules.values():
+            rules[:] = [
+                rule._replace(pattern=_LITERALS.get(str(rule.tokens), rule.pattern)) for rule in rules
+            ]
+        return lexer
+
+
+_ENVIRONMENT = _Environment(
     extensions=[_CountTokens],
     # Nobody can write this into a file: comments would take `${#name}` of a shell apart.
     comment_start_string="\0{#",
@@ -69,6 +93,9 @@ _ENVIRONMENT = Environment(
     optimized=False,
 )
 
+_NUMBER_TOO_LONG = f"a number has more than {MOST_BITS:,} bits: calculate with smaller ones"
+_MANY_DIGITS = re.compile(r"\d[\d_]{4300}")
+"""Matches what Python makes no number of."""
 _BRACES = re.compile(r"\s*(\$?\{\{)")
 _SIGN = re.compile(r"""(?:unexpected(?: char)?|got|ends before) (["'`])(.)\1""")
 """Matches the sign at which Jinja2 gives up, in its message."""
@@ -117,7 +144,7 @@ def is_plain(text: str) -> bool:
 @lru_cache(maxsize=1024)
 def parse(template: str) -> Template:
     """Parse a text with `{{ }}` and `{% %}`; raises ParseError."""
-    with _problems(is_template=True):
+    with _problems(template, is_template=True):
         _check_length(template)
         parsed = _ENVIRONMENT.parse(template)
         _check(parsed)
@@ -130,7 +157,7 @@ def parse_expression(expression: str) -> nodes.Expr:
     """Parse a bare expression; raises ParseError."""
     if braces := _BRACES.match(expression):
         raise ParseError(f"an expression stands here: write it without `{braces[1]}` and `}}}}`", 1)
-    with _problems(is_template=False):
+    with _problems(expression, is_template=False):
         _check_length(expression)
         parser = Parser(_ENVIRONMENT, expression, state="variable")
         parsed = parser.parse_expression()
@@ -159,7 +186,7 @@ def _outputs(body: list[nodes.Node]) -> Iterator[nodes.Output]:
 
 
 @contextmanager
-def _problems(*, is_template: bool) -> Iterator[None]:
+def _problems(text: str, *, is_template: bool) -> Iterator[None]:
     """Turn whatever Jinja2 raises into a ParseError."""
     try:
         yield
@@ -168,6 +195,10 @@ def _problems(*, is_template: bool) -> Iterator[None]:
         raise ParseError(sentence, error.lineno) from None
     except (RecursionError, MemoryError):
         raise ParseError("it is nested too deep: split it into steps", 1) from None
+    except ValueError:
+        digits = _MANY_DIGITS.search(text)
+        line = 1 if digits is None else text.count("\n", 0, digits.start()) + 1
+        raise ParseError(_NUMBER_TOO_LONG, line) from None
 
 
 def _sentence(message: str, *, is_template: bool = False) -> str:
@@ -196,6 +227,8 @@ def _check(parsed: nodes.Node) -> None:
                 raise ParseError("a `for` cannot be recursive here", node.lineno)
             case nodes.Call() | nodes.Filter() | nodes.Test() if node.dyn_args or node.dyn_kwargs:
                 raise ParseError("`*` and `**` are no arguments here: write them out", node.lineno)
+            case nodes.Const(value=int() as number) if number.bit_length() > MOST_BITS:
+                raise ParseError(_NUMBER_TOO_LONG, node.lineno)
             case nodes.Filter():
                 _check_known("filter", node.name, FILTERS, node.lineno)
             case nodes.Test():

@@ -30,10 +30,16 @@ class Method(NamedTuple):
     function: Callable[..., object]
 
 
-class Unknown(NamedTuple):
+class Unknown:
     """A name that is not there; only `is defined` and `default` may see it."""
 
-    message: str
+    def __init__(self, tell: Callable[[], str]) -> None:
+        self._tell = tell
+
+    @property
+    def message(self) -> str:
+        """A sentence about the name, made only when it is needed: looking for the nearest name takes time."""
+        return self._tell()
 
 
 def as_text(value: object, bounds: Bounds) -> str:
@@ -56,9 +62,16 @@ def as_json_text(value: object, bounds: Bounds, indent: int | None = None) -> st
     """Return JSON in the order in which the value has its keys."""
     if indent is not None and not 0 <= indent <= MOST_INDENT:
         raise EvaluationError(f"`indent` is a number from 0 to {MOST_INDENT}")
-    plain = as_json(value, bounds)
-    made = json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=indent)
-    check_length(len(made))
+    bounds.weigh(value, most_characters=MOST_TEXT)
+    plain = _plain(value)
+    if indent is None:
+        made = json.dumps(plain, ensure_ascii=False, allow_nan=False)
+        check_length(len(made))
+    else:
+        # The indentation of what is nested deep can be far longer than the value.
+        made = bounds.collect(
+            json.JSONEncoder(ensure_ascii=False, allow_nan=False, indent=indent).iterencode(plain)
+        )
     # Bytes that are no text are kept as lone surrogates, which JSON writes as escapes.
     return bounds.text(_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", made))
 
@@ -126,6 +139,18 @@ MOST_BITS = 4_096
 """Bits of a number."""
 MOST_WIDTH = 10_000
 """Columns that a text is filled up to, and decimal places."""
+MOST_COMPARED = 200_000_000
+"""Characters of a text, times those that are sought in it, where Python compares each with each."""
+
+SECONDS_A_PART = 0.6e-6
+"""Processor time that a part of a value takes to be copied, compared or written as JSON."""
+SECONDS_A_COMPARISON = 50e-9
+"""Processor time that `sorted` takes to compare two keys."""
+
+_TICKS = 32
+"""Short operations between two looks at the clock, which take longer than such an operation."""
+_SHORT = 12
+"""An operation on `1 << _SHORT` characters counts as one more."""
 
 
 class EvaluationError(Exception):
@@ -147,10 +172,18 @@ class Bounds:
     def __init__(self) -> None:
         self._end = thread_time() + MOST_SECONDS
         self._memory = MOST_MEMORY
+        self._ticks = _TICKS
 
-    def tick(self) -> None:
-        """Raise if the time is up; called at every operation, as each of them is short."""
-        if thread_time() > self._end:
+    def tick(self, size: int = 0) -> None:
+        """Count an operation on so many characters, and now and then look at the clock."""
+        self._ticks -= 1 + (size >> _SHORT)
+        if self._ticks < 0:
+            self.check_time()
+
+    def check_time(self, ahead: float = 0.0) -> None:
+        """Raise if the time is up, or would be after so many seconds of work that cannot be interrupted."""
+        self._ticks = _TICKS
+        if thread_time() + ahead > self._end:
             raise EvaluationError(f"it takes more than {MOST_SECONDS} seconds: do this work in a `run` step")
 
     def charge(self, size: int) -> None:
@@ -162,19 +195,33 @@ class Bounds:
             )
 
     def text(self, made: str) -> str:
-        self.tick()
+        self.tick(len(made))
         self.charge(getsizeof(made))
         return made
 
+    def collect(self, pieces: Iterable[str]) -> str:
+        """Join pieces that are made one by one, until they are too long."""
+        made: list[str] = []
+        length = 0
+        for piece in pieces:
+            length += len(piece)
+            check_length(length)
+            self.tick()
+            made.append(piece)
+        return "".join(made)
+
     def items(self, made: Iterable[object]) -> list[object]:
         """Collect values that are made one by one into a list; the items themselves are charged already."""
+        self.tick()
+        if isinstance(made, range):
+            self.charge(len(made) * getsizeof(MOST_ITEMS))
         kept: list[object] = []
         for item in made:
             if len(kept) >= MOST_ITEMS:
                 raise EvaluationError(f"a list has more than {MOST_ITEMS:,} items: make it shorter")
-            if not len(kept) % 256:
-                self.tick()
             kept.append(item)
+            if not len(kept) % 256:
+                self.check_time()
         self.charge(getsizeof(kept))
         return kept
 
@@ -182,11 +229,11 @@ class Bounds:
         """Return the parts of a text that was split, and charge them."""
         if len(made) > MOST_ITEMS:
             raise EvaluationError(f"the text has more than {MOST_ITEMS:,} parts: make it shorter")
-        self.tick()
+        self.check_time()
         self.charge(sum(map(getsizeof, made)) + getsizeof(made))
         return list(made)
 
-    def weigh(self, *values: object) -> None:
+    def weigh(self, *values: object, most_characters: int = 2 * MOST_TEXT) -> None:
         """Refuse values that are too large when everything in them is counted as often as it occurs."""
         waiting = list(values)
         parts, characters = 0, 0
@@ -195,22 +242,36 @@ class Bounds:
             parts += 1
             if isinstance(value, str):
                 characters += len(value)
+            elif isinstance(value, int):
+                characters += value.bit_length() >> 2
             elif isinstance(value, Mapping):
                 waiting.extend(value.keys())
                 waiting.extend(value.values())
             elif isinstance(value, list | tuple):
                 waiting.extend(value)
-            if parts + len(waiting) > MOST_PARTS or characters > 2 * MOST_TEXT:
+            if parts + len(waiting) > MOST_PARTS or characters > most_characters:
                 raise EvaluationError("a value is too large for this: use a part of it")
             if not parts % 1024:
-                self.tick()
-        self.tick()
+                self.check_time()
+        self.check_time(parts * SECONDS_A_PART)
 
 
 def check_length(length: int) -> None:
     """Refuse a text before it is made."""
     if length > MOST_TEXT:
         raise EvaluationError(f"a text has more than {MOST_TEXT:,} characters: make it shorter")
+
+
+def check_search(text: str, sought: str) -> None:
+    """Refuse a search whose time grows with the product of both lengths."""
+    if len(text) * len(sought) > MOST_COMPARED:
+        raise EvaluationError(f"{len(sought):,} characters are too many to look for in a text this long")
+
+
+def check_bits(bits: int) -> None:
+    """Refuse a number that is longer."""
+    if bits > MOST_BITS:
+        raise EvaluationError(f"a number has more than {MOST_BITS:,} bits: calculate with smaller ones")
 
 
 def check_items(length: int) -> None:
