@@ -16,8 +16,8 @@ from coupler.workflow.engine.performers import LONGEST_DELAY
 from coupler.workflow.engine.run import CANCEL_GRACE
 from coupler.workflow.expressions import values
 from coupler.workflow.expressions.expression import MOST_ITEMS
-from coupler.workflow.expressions.filters import FILTERS, TESTS
-from coupler.workflow.expressions.operations import LIST_METHODS, MAPPING_METHODS, TEXT_METHODS
+from coupler.workflow.expressions.filters import FILTERS, LONGEST_PATH, TESTS
+from coupler.workflow.expressions.values import LIST_METHODS, MAPPING_METHODS, TEXT_METHODS
 from coupler.workflow.language import yaml_source
 from coupler.workflow.language.keys import (
     AGENT_GATE,
@@ -97,7 +97,13 @@ LIMITS = (
     ("memory that it takes", f"{values.MOST_MEMORY >> 20} MiB"),
     ("a text that it makes", f"{values.MOST_TEXT:,} characters"),
     ("a list that it makes", f"{values.MOST_ITEMS:,} items"),
-    ("a `range`", f"{values.MOST_RANGE:,} numbers"),
+    ("a `range`", f"{values.MOST_RANGE:,} numbers of 64 bits"),
+    (
+        "the characters that `rfind`, `rindex`, `rsplit`, `rpartition`, `strip`, `lstrip`, `rstrip` and `trim` "
+        "look for, times those of the text",
+        f"{values.MOST_COMPARED:,}",
+    ),
+    ("an `attribute` of a filter", f"{LONGEST_PATH:,} characters"),
     ("a whole number", f"{values.MOST_BITS:,} bits"),
     ("a `for_each`", f"{MOST_ITEMS:,} items"),
     ("workflows that call each other in a row", str(DEEPEST_CALLS)),

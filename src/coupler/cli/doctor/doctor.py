@@ -117,7 +117,7 @@ MODULES = (
     "store.retention",
     "store.space",
     "workflow.errors",
-    "workflow.expressions.template",
+    "workflow.expressions.evaluation",
     "workflow.language.library",
     "workflow.validation.checks",
 )

@@ -20,7 +20,6 @@ from coupler.workflow.expressions.values import (
     MissingNameError,
     as_json,
     as_text,
-    check_length,
     kind_of,
 )
 from coupler.workflow.language.model import Json
@@ -49,8 +48,7 @@ class Expressions:
 
     def render(self, template: str, names: Names, write: Write) -> str:
         """A template as text, in which each value is written as the caller wants it."""
-        from coupler.workflow.expressions.evaluation import Evaluation
-        from coupler.workflow.expressions.template import is_plain, parse
+        from coupler.workflow.expressions.evaluation import Evaluation, parse
 
         if is_plain(template):
             return template
@@ -63,7 +61,7 @@ class Expressions:
                 with _failures(source, "{{ ", " }}"):
                     return write(value(), evaluation.bounds, source)
 
-            return "".join(_counted(evaluation.render(parsed.body, written)))
+            return evaluation.bounds.collect(evaluation.render(parsed.body, written))
 
     def value(self, template: Json, names: Names) -> Json:
         """Render all texts in lists and mappings; a text that is one whole `{{ }}` becomes its value."""
@@ -78,7 +76,7 @@ class Expressions:
 
     def evaluate(self, expression: str, names: Names) -> Json:
         """Return the value of a bare expression."""
-        from coupler.workflow.expressions.template import parse_expression
+        from coupler.workflow.expressions.evaluation import parse_expression
 
         with _failures(expression):
             return _evaluate(parse_expression(expression), names)
@@ -90,7 +88,7 @@ class Expressions:
         return bool(self.evaluate(expression, names))
 
     def _value_of_text(self, template: str, names: Names) -> Json:
-        from coupler.workflow.expressions.template import is_plain, parse
+        from coupler.workflow.expressions.evaluation import parse
 
         if is_plain(template):
             return template
@@ -103,34 +101,31 @@ class Expressions:
 
 def problem_in(template: str) -> tuple[str, int] | None:
     """Return the syntax error of a template and its line, from 1; None if there is none."""
-    from coupler.workflow.expressions.template import ParseError, is_plain, parse
+    from coupler.workflow.expressions.evaluation import parse
 
-    try:
-        if not is_plain(template):
-            parse(template)
-    except ParseError as problem:
-        return problem.message, problem.line
-    return None
+    return None if is_plain(template) else _problem(parse, template)
 
 
 def expression_problem(expression: str) -> tuple[str, int] | None:
     """Return the syntax error of a bare expression and its line."""
-    from coupler.workflow.expressions.template import ParseError, parse_expression
+    from coupler.workflow.expressions.evaluation import parse_expression
+
+    return _problem(parse_expression, expression)
+
+
+def _problem(parse: Callable[[str], object], text: str) -> tuple[str, int] | None:
+    from coupler.workflow.expressions.evaluation import ParseError
 
     try:
-        parse_expression(expression)
+        parse(text)
     except ParseError as problem:
         return problem.message, problem.line
     return None
 
 
-def _counted(pieces: Iterator[str]) -> Iterator[str]:
-    """Pieces of a text, until they are too many."""
-    length = 0
-    for piece in pieces:
-        length += len(piece)
-        check_length(length)
-        yield piece
+def is_plain(text: str) -> bool:
+    """Tell whether a text is no template at all."""
+    return "{{" not in text and "{%" not in text
 
 
 def _evaluate(node: nodes.Expr, names: Names) -> Json:
@@ -143,7 +138,7 @@ def _evaluate(node: nodes.Expr, names: Names) -> Json:
 @contextmanager
 def _failures(expression: str, before: str = "", after: str = "") -> Iterator[None]:
     """Turn whatever an expression raises into the failure of its step."""
-    from coupler.workflow.expressions.template import ParseError
+    from coupler.workflow.expressions.evaluation import ParseError
 
     where = f"`{before}{printable(expression, LONGEST_SHOWN)}{after}`"
     try:
@@ -179,7 +174,7 @@ class Reference(NamedTuple):
 
 def references(template: str) -> list[Reference]:
     """Return all names that a text with `{{ }}` uses, in its order; none if it cannot be parsed."""
-    from coupler.workflow.expressions.template import ParseError, is_plain, parse
+    from coupler.workflow.expressions.evaluation import ParseError, parse
 
     try:
         return [] if is_plain(template) else _references(*parse(template).body)
@@ -189,7 +184,7 @@ def references(template: str) -> list[Reference]:
 
 def references_of_expression(expression: str) -> list[Reference]:
     """Return all names that a bare expression uses, in its order; none if it cannot be parsed."""
-    from coupler.workflow.expressions.template import ParseError, parse_expression
+    from coupler.workflow.expressions.evaluation import ParseError, parse_expression
 
     try:
         return _references(parse_expression(expression))

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2 import filters as jinja
 
-from coupler.workflow.expressions import operations
-from coupler.workflow.expressions.operations import TEXT_METHODS, iterable
 from coupler.workflow.expressions.values import (
     SECONDS_A_COMPARISON,
+    TEXT_METHODS,
     Bounds,
     EvaluationError,
     ShellText,
@@ -28,7 +27,14 @@ from coupler.workflow.expressions.values import (
     check_items,
     check_length,
     check_width,
+    compare,
+    iterable,
+    join_texts,
     kind_of,
+    operate,
+    print_format,
+    replace_text,
+    split_text,
 )
 
 if TYPE_CHECKING:
@@ -100,7 +106,7 @@ def _json(evaluation: Evaluation, value: object, indent: int | None = None) -> s
 def _lines(evaluation: Evaluation, value: object) -> list[str]:
     """Return the lines of a text without their ends; nothing follows the last line end."""
     text = as_text(value, evaluation.bounds)
-    lines = operations.split(evaluation.bounds, text, "\n")
+    lines = split_text(evaluation.bounds, text, "\n")
     if lines and not lines[-1]:
         del lines[-1]
     return [line.removesuffix("\r") for line in lines]
@@ -109,19 +115,19 @@ def _lines(evaluation: Evaluation, value: object) -> list[str]:
 def _quote(evaluation: Evaluation, value: object) -> str:
     words = value if isinstance(value, list | tuple) else [value]
     quoted = (shlex.quote(as_text(word, evaluation.bounds)) for word in words)
-    return operations.join(evaluation.bounds, quoted, " ")
+    return join_texts(evaluation.bounds, quoted, " ")
 
 
 def _raw(evaluation: Evaluation, value: object) -> str:
     words = value if isinstance(value, list | tuple) else [value]
-    return ShellText(operations.join(evaluation.bounds, words, " "))
+    return ShellText(join_texts(evaluation.bounds, words, " "))
 
 
 def _join(evaluation: Evaluation, value: object, between: str = "", attribute: str | None = None) -> str:
     items = iterable(value)
     if attribute is not None:
         items = (_part(evaluation, item, attribute) for item in items)
-    return operations.join(evaluation.bounds, items, between)
+    return join_texts(evaluation.bounds, items, between)
 
 
 def _indent(
@@ -157,7 +163,7 @@ def _truncate(
 
 def _format(evaluation: Evaluation, value: object, *values: object, **named: object) -> str:
     text = as_text(value, evaluation.bounds)
-    return operations.print_format(evaluation.bounds, text, named or values)
+    return print_format(evaluation.bounds, text, named or values)
 
 
 def _round(evaluation: Evaluation, value: object, precision: int = 0, method: str = "common") -> object:
@@ -209,7 +215,7 @@ def _sum(evaluation: Evaluation, value: object, attribute: str | None = None, st
         number = item if attribute is None else _part(evaluation, item, attribute)
         if not isinstance(number, int | float):
             raise EvaluationError(f"`sum` adds numbers, and an item is {kind_of(number)}")
-        total = operations.operate(evaluation.bounds, "+", total, number)
+        total = operate(evaluation.bounds, "+", total, number)
     return total
 
 
@@ -414,7 +420,7 @@ FILTERS: Mapping[str, Filter] = {
     "raw": _raw,
     "reject": _choose(False),
     "rejectattr": _choose_by(False),
-    "replace": _operation(operations.replace),
+    "replace": _operation(replace_text),
     "reverse": _reverse,
     "round": _round,
     "select": _choose(True),
@@ -442,11 +448,11 @@ def _is_integer(bounds: Bounds, value: object) -> bool:
 
 
 def _remainder(bounds: Bounds, value: object, divisor: object) -> object:
-    return operations.operate(bounds, "%", value, divisor)
+    return operate(bounds, "%", value, divisor)
 
 
 def _comparison(sign: str) -> Callable[..., bool]:
-    return lambda bounds, value, other: operations.compare(bounds, sign, value, other)
+    return lambda bounds, value, other: compare(bounds, sign, value, other)
 
 
 TESTS: Mapping[str, Callable[..., bool]] = {

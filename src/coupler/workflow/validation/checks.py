@@ -23,6 +23,7 @@ from coupler.runtime.extras import MissingExtraError, import_extra
 from coupler.workflow.errors import InputError, Problem, WorkflowError
 from coupler.workflow.expressions.expression import (
     expression_problem,
+    is_plain,
     problem_in,
     references,
     references_of_expression,
@@ -166,7 +167,7 @@ def _can_be_read(text: _Text, findings: ProblemCollector) -> bool:
 
 def _warn_of_dollars(text: _Text, findings: ProblemCollector) -> None:
     """Warn of `${{ }}`, which writes a `$` before the value: hardly anybody means that."""
-    from coupler.workflow.expressions.template import lines_with_dollars
+    from coupler.workflow.expressions.evaluation import lines_with_dollars
 
     for line in lines_with_dollars(text.text) if text.is_template and "${{" in text.text else ():
         findings.warn(
@@ -188,7 +189,7 @@ def _has_choice(expression: str) -> bool:
     """True if parts of an expression may not be evaluated, because of `and`, `or` or `if`."""
     from jinja2 import nodes
 
-    from coupler.workflow.expressions.template import parse_expression
+    from coupler.workflow.expressions.evaluation import parse_expression
 
     parsed = parse_expression(expression)
     choices = (nodes.And, nodes.Or, nodes.CondExpr)
@@ -276,8 +277,6 @@ def _no_session(id: str, view: ListView) -> str:
 
 
 def _are_different(one: str, other: str, workflow: Workflow) -> bool:
-    from coupler.workflow.expressions.template import is_plain
-
     agents: Iterator[str] = (base_agent(each, workflow) for each in (one, other))
     first, second = agents
     return first != second and is_plain(first) and is_plain(second)
@@ -372,8 +371,6 @@ def check_agents(
 
     An agent that is not installed is only a warning: the same file may be checked where it does not run.
     """
-    from coupler.workflow.expressions.template import is_plain
-
     for agent, place in _named_agents(workflow, views, findings):
         problem = agents.problem_with(agent, workflow) if is_plain(agent) else None
         if problem is not None:
@@ -541,8 +538,6 @@ def _check_value(declared: Input, value: Json, place: SourcePosition, findings: 
 
 
 def _has_template(value: Json) -> bool:
-    from coupler.workflow.expressions.template import is_plain
-
     match value:
         case str():
             return not is_plain(value)

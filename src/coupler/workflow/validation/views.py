@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
+from coupler.workflow.expressions.expression import is_plain
 from coupler.workflow.journal.run_events import Failure, Usage
 from coupler.workflow.language.model import (
     Agent,
@@ -305,8 +306,6 @@ def _own_fields(step: Step, workflow: Workflow) -> tuple[str, ...]:
 
 def has_output(step: Agent | Converse, workflow: Workflow) -> bool:
     """Tell whether an agent is asked for a value: by its step, a profile, or one not known yet."""
-    from coupler.workflow.expressions.template import is_plain
-
     if step.set_up.output is not None or not is_plain(step.agent):
         return True
     return any(set_up.output is not None for set_up in set_ups_of(step.agent, workflow))
