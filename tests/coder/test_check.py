@@ -1,4 +1,4 @@
-"""The served coder passes the whole conformance kit, with a model that uses all that editors can show."""
+"""The served coder passes the whole conformance kit with a busy model and without one."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ TIMEOUT = 30.0
 """Seconds for an answer: nothing here is about how soon it comes."""
 
 TODOS = [{"content": "Look", "status": "completed"}, {"content": "Count", "status": "in_progress"}]
+
+OPENING = ("A01", "A03", "A20", "A26", "A32", "S01")
+"""Assertions about what a client does before its first prompt."""
 
 DOES_NOT_APPLY = {
     "A18",  # the coder wants no login from the editor
@@ -69,3 +72,24 @@ def test_the_served_coder_keeps_to_every_sentence_that_applies_to_it(
     }
     assert outcomes["failed"] == outcomes["warned"] == {}
     assert outcomes["skipped"].keys() == DOES_NOT_APPLY, outcomes["skipped"]
+
+
+def test_without_a_model_the_served_coder_keeps_to_all_that_can_be_judged(
+    tmp_path: Path, project: Path, langchain_loaded: forked.Loaded
+) -> None:
+    served = Candidate(
+        [*COUPLER, "serve"],
+        project,
+        env={**surroundings(tmp_path / "home", None), "COUPLER_API_KEY": ""},
+        timeout=TIMEOUT,
+        startup_timeout=TIMEOUT,
+    )
+
+    with langchain_loaded.used():
+        report = asyncio.run(examine(served, catalogue("agent")))
+
+    outcomes = {each.assertion.id: each.outcome for each in report.results}
+    assert not {"failed", "warned"} & {*outcomes.values()}, report.results
+    assert [outcomes[each] for each in OPENING] == ["passed"] * len(OPENING)
+    told = " ".join(each.message or "" for each in report.results if each.outcome == "skipped")
+    assert "No model is set: run `coupler login coder`" in told

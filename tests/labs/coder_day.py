@@ -11,7 +11,6 @@ may be lost.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -84,7 +83,8 @@ class Toolset:
     run: Callable[[str], Call]
     search: Callable[[str], Call]
     todos: Callable[[list[dict[str, str]]], Call]
-    write: Callable[[str, str], Call]
+    of_server: str = "{}"
+    """The name of a tool of the MCP server."""
 
 
 CODER_TOOLS = Toolset(
@@ -95,7 +95,6 @@ CODER_TOOLS = Toolset(
     run=lambda line: Call("run_command", {"command": line}),
     search=lambda pattern: Call("search", {"pattern": pattern, "glob": "big.py"}),
     todos=lambda todos: Call("write_todos", {"todos": todos}),
-    write=lambda path, text: Call("write_file", {"path": path, "content": text}),
 )
 
 
@@ -165,8 +164,8 @@ class Day:
     kept: list[int] = field(default_factory=list)
     """Bytes that the store has after each prompt."""
     seconds_to_leave: float = 0.0
-    is_dead: bool = False
-    """True if the session answers no prompt any more."""
+    lost: int = 0
+    """Sessions that could not go on, so that another one was opened."""
 
     def __post_init__(self) -> None:
         self._said: list[str] = []
@@ -194,15 +193,18 @@ class Day:
         for number in range(self.prompts):
             self._number = number
             await self._lived(events.get(number))
-            if self.is_dead:
-                break
             self._measure_store()
         await self._leave()
-        if not self.is_dead:
-            await self._start()
-            await self._load()
-            await self._leave(is_measured=False)
+        await self._start()
+        await self._load()
+        await self._leave(is_measured=False)
         self._check_files()
+
+    @property
+    def failures(self) -> list[str]:
+        """Everything that should not have happened."""
+        ledger = self.model.ledger
+        return [*self.problems, *ledger.malformed, *ledger.surprises]
 
     # --- the prompts of the day ---
 
@@ -216,7 +218,8 @@ class Day:
             case "image in a prompt":
                 prompt = self._with_image(prompt)
             case "image of a tool":
-                calls = Call("show", {"text": DOT}), Call("read_memo", {"text": "memo"})
+                name = self.agent.tools.of_server.format
+                calls = Call(name("show"), {"text": DOT}), Call(name("read_memo"), {"text": "memo"})
                 plan[middle : middle + 1] = Move(*calls), Move(*plan[middle].pieces, expects="some words")
             case "dropped in the middle" | "without an end":
                 plan.insert(middle, Move("These are some words before the end of it all.", fault=event))
@@ -308,7 +311,7 @@ class Day:
                 return
             prompt = f"Go on with task {self._number:03}, please ({attempt + 1})."
         self.problems.append(f"{self._task()} {event or 'nothing special'}: never answered: {reason}")
-        self.is_dead = True
+        await self._give_up()
 
     def _done(self, told: list[str], event: str | None) -> None:
         if self.model.left:
@@ -341,17 +344,17 @@ class Day:
         with contextlib.suppress(AgentError):
             await self._connection.close()
         await self._start()
+        lost = self.lost
         await self._load()
-        if self.is_dead:
-            return
-        await self._asked(f"Go on with task {self._number:03}, you were killed.", rest, event)
-        self.survived.append(event) if not self.is_dead else None
+        await self._asked(f"Go on with task {self._number:03}, you were killed.", rest)
+        if self.lost == lost:
+            self.survived.append(event)
 
     async def _undone(self, prompt: str, plan: list[Move], *, is_redone: bool) -> None:
         """Take the turn back, look at the files, and give it back."""
         before, said = self._files(), len(self._said)
         await self._asked(prompt, plan)
-        if self.is_dead or not self.agent.has_undo:
+        if not self.agent.has_undo or not self._said:
             return
         after = self._files()
         for command, expected in (("/undo", before), ("/redo", after))[: 1 + is_redone]:
@@ -404,7 +407,7 @@ class Day:
             self._session = await self._connection.load(self._session.id, **self._opening())
         except AgentError as error:
             self.problems.append(f"the session cannot be loaded: {error}")
-            self.is_dead = True
+            await self._give_up()
             return
         replayed = _replayed(self._session)
         at = 0
@@ -415,6 +418,12 @@ class Day:
                 self.problems.append(f"{text!r} is replayed too early")
             else:
                 at = found
+
+    async def _give_up(self) -> None:
+        """Open another session, in which the day goes on."""
+        self.lost += 1
+        self._said = []
+        self._session = await self._connection.new(**self._opening())
 
     async def _leave(self, *, is_measured: bool = True) -> None:
         self._measure_life()
@@ -491,10 +500,3 @@ def _replayed(session: RemoteSession) -> str:
             case Content(block=TextContent(text=text), role="user"):
                 said.append(f"\n> {text}\n")
     return "".join(said)
-
-
-async def lived(day: Day) -> Day:
-    """Run the day to its end."""
-    async with asyncio.timeout(None):
-        await day.run()
-    return day

@@ -193,7 +193,7 @@ class OpenAi:
 
     @classmethod
     def whole(cls, pieces: Iterable[Piece]) -> Json:
-        deltas = [cls.delta(piece) for piece in pieces]
+        deltas = [*cls.deltas(pieces)]
         calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
         message: Json = {"role": "assistant", "content": "".join(each.get("content", "") for each in deltas)}
         if calls:
@@ -204,9 +204,9 @@ class OpenAi:
     @classmethod
     def stream(cls, pieces: Iterable[Piece]) -> Iterator[bytes]:
         reason = "stop"
-        for piece in pieces:
-            reason = "tool_calls" if isinstance(piece, Call) else reason
-            choice = {"index": 0, "delta": cls.delta(piece), "finish_reason": None}
+        for delta in cls.deltas(pieces):
+            reason = "tool_calls" if "tool_calls" in delta else reason
+            choice = {"index": 0, "delta": delta, "finish_reason": None}
             yield event(cls.completion(choices=[choice]))
         last = {"index": 0, "delta": {}, "finish_reason": reason}
         yield event(cls.completion(choices=[last]))
@@ -222,12 +222,16 @@ class OpenAi:
         return Question(prompts, tools, answered)
 
     @staticmethod
-    def delta(piece: Piece) -> Json:
-        if isinstance(piece, str):
-            return {"role": "assistant", "content": piece}
-        function = {"name": piece.name, "arguments": json.dumps(piece.arguments)}
-        id = f"call_{uuid4().hex[:8]}"
-        return {"tool_calls": [{"index": 0, "id": id, "type": "function", "function": function}]}
+    def deltas(pieces: Iterable[Piece]) -> Iterator[Json]:
+        calls = 0
+        for piece in pieces:
+            if isinstance(piece, str):
+                yield {"role": "assistant", "content": piece}
+                continue
+            function = {"name": piece.name, "arguments": json.dumps(piece.arguments)}
+            id = f"call_{uuid4().hex[:8]}"
+            yield {"tool_calls": [{"index": calls, "id": id, "type": "function", "function": function}]}
+            calls += 1
 
     @staticmethod
     def completion(**members: Any) -> Json:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage, content
 from langchain_openai import ChatOpenAI
 
 from coupler.coder.model.chat_model import chat_model, chat_models, model_middleware
@@ -48,6 +48,14 @@ def test_a_server_that_speaks_as_openai_does_is_asked_with_the_key() -> None:
     assert server.asked[0]["model"] == "some-model"
     assert server.asked[0]["stream_options"] == {"include_usage": True}
     assert sum((chunk.usage_metadata or {}).get("total_tokens", 0) for chunk in chunks) == 15
+
+
+def test_langchain_works_out_its_types_of_blocks_once() -> None:
+    a_model("anthropic:claude-sonnet-5-5")
+
+    work_out = content._get_data_content_block_types  # type: ignore[attr-defined]
+    assert "image" in work_out()
+    assert work_out() is work_out()
 
 
 def test_reasoning_of_an_answer_in_one_piece_is_read_like_that_of_a_stream() -> None:
