@@ -981,11 +981,11 @@ class TestWriting:
             tape.receiver.data_received(request_line("p", "prompt") + request_line("list"))
             await ticks()
             assert [message.get("id", message.get("method")) for message in tape.messages] == [
-                "list",
                 "update",
                 "update",
                 "update",
                 "p",
+                "list",
             ]
 
         run(test())

@@ -43,7 +43,6 @@ from coupler.schema import v1
 from coupler.schema.unstable import ForkSessionRequest, ForkSessionResponse
 from coupler.schema.v1 import ListSessionsResponse
 from coupler.wire.messages import CANCELLED, INVALID_PARAMS, RpcError
-from coupler.wire.outbox import ANSWERS
 from coupler.wire.peer import Peer, Request
 
 if TYPE_CHECKING:
@@ -402,6 +401,7 @@ class SessionRequestHandler:
 
     def _new(self, request: Request, params: v1.NewSessionRequest) -> None:
         place = _place(request, params)
+        request.lane = None  # no update of the session may come before it
         cached = self._sessions.cached_answer_for(self._editor)
         if cached is not None:
             request.run(self._announce(request, place, cached))
@@ -471,6 +471,7 @@ class SessionRequestHandler:
 
     def _fork(self, request: Request, params: ForkSessionRequest) -> None:
         place = _place(request, params)
+        request.lane = None
 
         async def fork() -> ForkSessionResponse:
             session = await self._sessions.fork(params.session_id, place, self._editor)
@@ -481,7 +482,6 @@ class SessionRequestHandler:
 
     def _list(self, request: Request, params: v1.ListSessionsRequest) -> None:
         cwd = check_list_filter(params.cwd) if params.cwd else None
-        request.lane = ANSWERS
         request.run(self._sessions.list(cwd, params.cursor or None))
 
     def _close(self, request: Request, params: v1.CloseSessionRequest) -> None:
@@ -529,7 +529,6 @@ class SessionRequestHandler:
         if params.session_id not in self._in_transition:
             self._session(params.session_id)
         self.cancel(params.session_id)
-        request.lane = ANSWERS
         request.answer(None)
 
     def _session(self, id: str) -> Session:

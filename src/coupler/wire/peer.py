@@ -477,7 +477,7 @@ class Request:
         self.key = bytes(id)
         self.method = method
         self.params = params
-        self.lane: LaneKey = None
+        self.lane: LaneKey = ANSWERS
         self.error: RpcError | None = None
         """The error that it was answered with, if it was."""
         self._peer = peer
@@ -493,8 +493,6 @@ class Request:
     def fail(self, error: RpcError) -> None:
         """Answer with an error."""
         self.error = error
-        if self.lane is None:
-            self.lane = ANSWERS
         try:
             frame = messages.error_response(self.id, self._peer.screen(error, self.lane))
         except Exception as fault:
