@@ -99,8 +99,8 @@ LIMITS = (
     ("a list that it makes", f"{values.MOST_ITEMS:,} items"),
     ("a `range`", f"{values.MOST_RANGE:,} numbers of 64 bits"),
     (
-        "the characters that `rfind`, `rindex`, `rsplit`, `rpartition`, `strip`, `lstrip`, `rstrip` and `trim` "
-        "look for, times those of the text",
+        "the characters that `rfind`, `rindex`, `rsplit`, `rpartition`, `strip`, `lstrip`, `rstrip` and "
+        "`trim` look for, times those of the text",
         f"{values.MOST_COMPARED:,}",
     ),
     ("an `attribute` of a filter", f"{LONGEST_PATH:,} characters"),
