@@ -17,11 +17,11 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import psutil
@@ -283,6 +283,26 @@ def _done(words: str) -> str:
     return words.replace("prompt", "done")
 
 
+class Delay(NamedTuple):
+    """Seconds that the slowest answer took, and those of the slowest without the time of other programs."""
+
+    passed: float
+    own: float
+
+
+def seconds_without_processor(pids: Iterable[int]) -> float:
+    """Seconds in which threads of these processes could have run, and had no processor.
+
+    Other programs had it. Linux counts that; elsewhere all time is ours.
+    """
+    waited = 0
+    for pid in pids:
+        for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError):
+                waited += int(thread.read_text().split()[1])
+    return waited / 1e9
+
+
 class Attacker:
     """The client of a process: writes bytes in pieces, and checks every line that comes back."""
 
@@ -416,21 +436,25 @@ class Attacker:
 
     def probe(
         self, lines: Iterator[bytes], seconds: float, pause: float, *, reads: bool
-    ) -> tuple[float, int]:
+    ) -> tuple[Delay, int]:
         """Write these lines, prompt the session beside them now and then; the slowest answer and most memory.
 
         Where nothing is read there are no answers to wait for until the end.
         """
         began = time.monotonic()
-        slowest, memory, asked_at, id = 0.0, self.memory, 0.0, ""
+        slowest, memory, asked_at, id = Delay(0.0, 0.0), self.memory, 0.0, ""
+        involved = (os.getpid(), *self._processes)
+        waited = 0.0
         unsent = b""
         while (now := time.monotonic()) < began + seconds or id:
             if id and self._answers.get(id) is not None:
-                slowest, id = max(slowest, now - asked_at), ""
+                passed = now - asked_at
+                own = max(0.0, passed - (seconds_without_processor(involved) - waited))
+                slowest, id = Delay(max(slowest.passed, passed), max(slowest.own, own)), ""
             if id and now - asked_at > PATIENCE:
                 raise BrokenError(f"a prompt beside the flood was not answered within {PATIENCE:.0f} s")
             if reads and not id and now > asked_at + pause and now < began + seconds:
-                asked_at = now
+                asked_at, waited = now, seconds_without_processor(involved)
                 memory = max(memory, self.memory)
                 self._count += 1
                 id = f"attacker-{self._count}"
@@ -486,8 +510,12 @@ class Attacker:
     @property
     def memory(self) -> int:
         """Bytes that the process and all it has started hold."""
-        process = psutil.Process(self._process.pid)
-        return sum(each.memory_info().rss for each in (process, *process.children(recursive=True)))
+        return sum(psutil.Process(pid).memory_info().rss for pid in self._processes)
+
+    @property
+    def _processes(self) -> tuple[int, ...]:
+        children = psutil.Process(self._process.pid).children(recursive=True)
+        return (self._process.pid, *(each.pid for each in children))
 
     def _write(self, data: bytes) -> None:
         """Write in pieces that end anywhere, and read meanwhile."""
