@@ -17,7 +17,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,18 +136,19 @@ class _Round:
         command, env, expected = self._served()
         with Attacker.started(command, env, self._place, self._chance) as attacker:
             attacker.open(expected)
+            attacker.prompt("sentinel first", expected)  # the coder loads for seconds before it answers
             sent = 0
             while sent < count and not self._effort.is_over:
                 if sent % (BATCH * NEW_VICTIMS_EVERY) == 0:
                     attacker.open_victims()
                 size = min(BATCH, count - sent)
                 lines = attacker.batch(size)
-                began = time.monotonic()
+                began = Moment(attacker.processes)
                 try:
                     attacker.send_and_check(lines)
                 except BrokenError as broken:
                     raise BrokenError(f"{broken}\n{self._smallest(lines, attacker)}") from None
-                self._outcome.worst("slowest batch", (time.monotonic() - began) * 1000, "ms")
+                self._note_batch(began.delay)
                 self._outcome.tries += size
                 sent += size
             self._outcome.worst("most memory", attacker.memory / 2**20, "MB")
@@ -229,14 +230,18 @@ class _Round:
             for number in range(1, max(1, count // BATCH) + 1):
                 if self._effort.is_over:
                     break
-                began = time.monotonic()
+                began = Moment(processes_of(os.getpid()))
                 try:
                     async with asyncio.timeout(2 * PATIENCE):
                         reply = await session.prompt(f"prompt {number}")
                 except Exception as error:
                     raise BrokenError(f"prompt {number}: {type(error).__name__}: {error}") from error
                 self._check_reply(number, reply.text)
-                self._outcome.worst("slowest batch", (time.monotonic() - began) * 1000, "ms")
+                self._note_batch(began.delay)
+
+    def _note_batch(self, delay: Delay) -> None:
+        self._outcome.worst("slowest batch", delay.passed * 1000, "ms")
+        self._outcome.worst("without the time of other programs", delay.own * 1000, "ms")
 
     def _check_reply(self, number: int, text: str) -> None:
         if not text.endswith(f"done {number}"):
@@ -267,9 +272,9 @@ class _Round:
         with Attacker.started(command, env, self._place, self._chance) as attacker:
             attacker.open(_itself)
             for number in range(1, max(1, count // BATCH) + 1):
-                began = time.monotonic()
+                began = Moment(attacker.processes)
                 attacker.prompt(f"prompt {number}", _done)
-                self._outcome.worst("slowest batch", (time.monotonic() - began) * 1000, "ms")
+                self._note_batch(began.delay)
                 self._outcome.tries += BATCH
             attacker.leave()
 
@@ -290,17 +295,36 @@ class Delay(NamedTuple):
     own: float
 
 
-def seconds_without_processor(pids: Iterable[int]) -> float:
-    """Seconds in which threads of these processes could have run, and had no processor.
+class Moment:
+    """A moment from which a delay is measured."""
 
-    Other programs had it. Linux counts that; elsewhere all time is ours.
-    """
-    waited = 0
-    for pid in pids:
-        for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-            with contextlib.suppress(OSError):
-                waited += int(thread.read_text().split()[1])
-    return waited / 1e9
+    def __init__(self, processes: tuple[int, ...]) -> None:
+        self._processes = processes
+        self._began = time.monotonic()
+        self._waited = self._without_processor()
+
+    @property
+    def delay(self) -> Delay:
+        """The time since then; its own part is without that in which other programs had the processors."""
+        passed = time.monotonic() - self._began
+        return Delay(passed, max(0.0, passed - (self._without_processor() - self._waited)))
+
+    def _without_processor(self) -> float:
+        """Seconds in which threads of the processes could have run, and had no processor.
+
+        Linux counts that; elsewhere all time is ours.
+        """
+        waited = 0
+        for pid in self._processes:
+            for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+                with contextlib.suppress(OSError):
+                    waited += int(thread.read_text().split()[1])
+        return waited / 1e9
+
+
+def processes_of(pid: int) -> tuple[int, ...]:
+    """A process and all that it has started."""
+    return (pid, *(each.pid for each in psutil.Process(pid).children(recursive=True)))
 
 
 class Attacker:
@@ -443,18 +467,17 @@ class Attacker:
         """
         began = time.monotonic()
         slowest, memory, asked_at, id = Delay(0.0, 0.0), self.memory, 0.0, ""
-        involved = (os.getpid(), *self._processes)
-        waited = 0.0
+        involved = self.processes
+        asked = Moment(involved)
         unsent = b""
         while (now := time.monotonic()) < began + seconds or id:
             if id and self._answers.get(id) is not None:
-                passed = now - asked_at
-                own = max(0.0, passed - (seconds_without_processor(involved) - waited))
+                passed, own = asked.delay
                 slowest, id = Delay(max(slowest.passed, passed), max(slowest.own, own)), ""
             if id and now - asked_at > PATIENCE:
                 raise BrokenError(f"a prompt beside the flood was not answered within {PATIENCE:.0f} s")
             if reads and not id and now > asked_at + pause and now < began + seconds:
-                asked_at, waited = now, seconds_without_processor(involved)
+                asked_at, asked = now, Moment(involved)
                 memory = max(memory, self.memory)
                 self._count += 1
                 id = f"attacker-{self._count}"
@@ -510,12 +533,12 @@ class Attacker:
     @property
     def memory(self) -> int:
         """Bytes that the process and all it has started hold."""
-        return sum(psutil.Process(pid).memory_info().rss for pid in self._processes)
+        return sum(psutil.Process(pid).memory_info().rss for pid in processes_of(self._process.pid))
 
     @property
-    def _processes(self) -> tuple[int, ...]:
-        children = psutil.Process(self._process.pid).children(recursive=True)
-        return (self._process.pid, *(each.pid for each in children))
+    def processes(self) -> tuple[int, ...]:
+        """The attacker, the process and all it has started."""
+        return (os.getpid(), *processes_of(self._process.pid))
 
     def _write(self, data: bytes) -> None:
         """Write in pieces that end anywhere, and read meanwhile."""
