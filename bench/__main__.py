@@ -1,6 +1,7 @@
 """`make bench`: Coupler, both official SDKs and a bare program in one run, one table, the promises judged.
 
-Behind it the bridge to LangChain is compared with other such bridges, in tables of its own.
+Behind it the bridge to LangChain is compared with other such bridges, and a scripted day of the coder with
+that of other agents, in tables of their own.
 """
 
 import argparse
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from agent_process import PeerError
 from bridge import compare_bridges
+from coder_day import compare_days
 from decisions import measure_decisions
 from deltas import measure_deltas
 from lasting import LASTING_MEASURES
@@ -31,6 +33,7 @@ ALL_MEASURES = (
     measure_long_turns,
 )
 BRIDGE = "the LangChain bridge"
+DAY = "a day of the coder"
 
 
 def main() -> int:
@@ -41,6 +44,11 @@ def main() -> int:
         parts.append(compare_libraries(rounds, options))
     if options.only in BRIDGE:
         parts.append(compare_bridges_if_possible(rounds, options))
+    if options.only in DAY:
+        say(DAY)
+        text, is_kept = compare_days(quick=options.quick)
+        parts.append((f"## {DAY[:1].upper()}{DAY[1:]}\n\n{text}", is_kept))
+        say("")
     text = "\n".join(part for part, _ in parts)
     print(text)
     if options.write:

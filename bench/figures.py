@@ -43,6 +43,10 @@ def factor(ratio: float) -> str:
     return f"{ratio:.2f}×"
 
 
+def count(number: float) -> str:
+    return f"{number:,.0f}"
+
+
 FIRST_START = Figure("cold start to `initialize`, a target's first", milliseconds)
 LATER_START = Figure("cold start to `initialize`, its later ones", milliseconds)
 SENT = Figure("updates sent", thousands, higher_is_better=True)
@@ -96,6 +100,19 @@ LONG_TURN_NEXT = {
     for steps in (10, 100, 1_000)
 }
 
+DAY_CALLS = Figure("model calls", count, higher_is_better=True)
+DAY_ANSWERED = Figure("prompts that were answered", count, higher_is_better=True)
+DAY_FAULTS = Figure("faults and kills after which the session went on", count, higher_is_better=True)
+DAY_LOST = Figure("sessions that could not go on", count)
+DAY_COMPACTIONS = Figure("compactions", count, higher_is_better=True)
+DAY_FAILURES = Figure("what should not have happened", count)
+DAY_CALL = Figure("processor time of a model call, with starts and commands", milliseconds)
+DAY_STEP = Figure("the same of the agent's process alone, while it runs", milliseconds)
+DAY_PEAK = Figure("memory at most", megabytes)
+DAY_LEAVE = Figure("time to leave at the end", milliseconds)
+DAY_CPU_GROWTH = Figure("growth of the cost of a call, in conversations of like size", factor)
+DAY_KEPT_GROWTH = Figure("growth of the bytes kept of a prompt, the last third against the first", factor)
+
 # How much dearer an update of the longest turn is than one of the cheapest.
 SENDING_GROWTH = Figure("growth of the cost of an update sent", factor)
 RECEIVING_GROWTH = Figure("growth of the cost of an update received", factor)
@@ -134,3 +151,19 @@ ROWS = [
     *LONG_TURN_GROWTH.values(),
     *LONG_TURN_NEXT.values(),
 ]
+
+DAY_ROWS = [
+    DAY_CALLS,
+    DAY_ANSWERED,
+    DAY_FAULTS,
+    DAY_LOST,
+    DAY_COMPACTIONS,
+    DAY_FAILURES,
+    DAY_CALL,
+    DAY_STEP,
+    DAY_PEAK,
+    DAY_LEAVE,
+    DAY_CPU_GROWTH,
+    DAY_KEPT_GROWTH,
+]
+"""The rows of the table of a day of the coder."""

@@ -5,6 +5,12 @@ from dataclasses import dataclass
 from figures import (
     CANCEL_SLOW,
     CLIENT_TURN,
+    DAY_COMPACTIONS,
+    DAY_CPU_GROWTH,
+    DAY_FAILURES,
+    DAY_KEPT_GROWTH,
+    DAY_LEAVE,
+    DAY_LOST,
     DELTA_SLOW,
     FIRST_START,
     ITERATED,
@@ -43,12 +49,12 @@ class Target:
             return f"{sign} {self.figure.show(self.limit)}"
         return f"{sign} {self.limit:g}× {self.against}"
 
-    def is_kept(self, results: Results) -> bool | None:
+    def is_kept(self, results: Results, peer: str = COUPLER) -> bool | None:
         """Whether it is kept; None when it cannot be judged for lack of a value."""
         value = (
-            results.best(COUPLER, self.figure)
+            results.best(peer, self.figure)
             if self.against is None
-            else results.ratio(COUPLER, self.against, self.figure)
+            else results.ratio(peer, self.against, self.figure)
         )
         if value is None:
             return None
@@ -80,3 +86,13 @@ TARGETS = [
     *(Target(LONG_TURN_GROWTH[steps], 1.3) for steps in (100, 1_000)),
     *(Target(figure, 0.050) for figure in LONG_TURN_NEXT.values()),
 ]
+
+DAY_TARGETS = [
+    Target(DAY_LOST, 0),
+    Target(DAY_COMPACTIONS, 3),
+    Target(DAY_FAILURES, 0),
+    Target(DAY_LEAVE, 2.0),
+    Target(DAY_CPU_GROWTH, 1.3),
+    Target(DAY_KEPT_GROWTH, 1.5),
+]
+"""What is promised of a day of the coder, on every wire."""

@@ -17,7 +17,7 @@ import signal
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from coupler import AgentError, Reply, connect
 from coupler.client.remote import RemoteAgent
 from coupler.client.session import RemoteSession
 from coupler.events import Content, Text, ToolCall
+from coupler.events.events import OPEN_STATUSES
 from coupler.schema.v1 import ImageContent, McpServerStdio, TextContent
 from labs.scripted_model import Call
 from labs.strict_model import Move, StrictModel
@@ -110,6 +111,8 @@ class Driven:
     store: Path | None = None
     """The database of its sessions, if what it keeps is measured."""
     has_undo: bool = False
+    reports_running: bool = True
+    """False if it does not report that a command runs, but only that it will."""
 
 
 MODELS = {
@@ -235,7 +238,8 @@ class Day:
                 plan.insert(middle, Move(self.agent.tools.run("sleep 61")))
                 self._servers = ()
                 self.model.strictness.knows_all_tools = False
-                await self._killed(prompt, plan, _is_running)
+                statuses = {"in_progress"} if self.agent.reports_running else OPEN_STATUSES
+                await self._killed(prompt, plan, lambda seen: _is_sleeping(seen, statuses))
                 return
             case "refuses a result":
                 self.model.strictness.refuses_result = self._commands[-3]
@@ -475,8 +479,8 @@ def _peak(process: int) -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
 
 
-def _is_running(seen: object) -> bool:
-    return isinstance(seen, ToolCall) and seen.status == "in_progress" and "sleep 61" in str(seen)
+def _is_sleeping(seen: object, statuses: Container[str]) -> bool:
+    return isinstance(seen, ToolCall) and seen.status in statuses and "sleep 61" in str(seen)
 
 
 def _todos(number: int) -> list[dict[str, str]]:

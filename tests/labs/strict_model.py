@@ -9,6 +9,7 @@ request with tools gets the next move; one without is for a summary. `wire_rules
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -168,7 +169,7 @@ class StrictModel:
             return move
 
     def _look(self, move: Move, request: Json, body: bytes) -> None:
-        newest = json.dumps((request.get("messages") or request.get("contents"))[-3:], ensure_ascii=False)
+        newest = json.dumps((request.get("messages") or request.get("contents"))[-5:], ensure_ascii=False)
         if move.expects not in newest:
             self.ledger.surprises.append(f"the results should have {move.expects!r}: {newest[-500:]}")
         if self._marker not in body:
@@ -179,6 +180,10 @@ class StrictModel:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+
+            def handle(self) -> None:
+                with contextlib.suppress(ConnectionError):  # who asked was killed
+                    super().handle()
 
             def do_GET(self) -> None:
                 self._send(200, {"object": "list", "data": [{"id": "scripted", "object": "model"}]})
