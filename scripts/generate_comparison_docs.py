@@ -34,7 +34,7 @@ class Measured(NamedTuple):
 
 def main(arguments: list[str]) -> int:
     text = RESULTS.read_text(encoding="utf-8")
-    sdks, bridges, promises = tables(text)
+    sdks, bridges, promises, *_ = tables(text)
     parts = {
         "versions": next(line for line in text.splitlines() if line.startswith("Python 3")),
         "against the SDKs": sdks.part(*SDKS, "against Python SDK", "against TypeScript SDK"),
