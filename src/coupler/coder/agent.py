@@ -139,8 +139,11 @@ class CoderAgent(Agent):
 
     async def perform(self, turn: Turn) -> StopReason | None:
         """Give the prompt to a workflow, carry out a command, or ask the model if there is one."""
-        if self._workflows is not None and await self._workflows.is_for_workflows(turn):
-            return await self._workflows.perform(turn)
+        if self._workflows is not None:
+            if unknown_command_in(turn.blocks, [each.name for each in turn.session.commands]) is not None:
+                await self._workflows.look_again()
+            if await self._workflows.is_for_workflows(turn):
+                return await self._workflows.perform(turn)
         if self._workflows is not None:
             await self._workflows.tell_news(turn)
         if self._has_commands and await self._has_answered_command(turn):
@@ -190,9 +193,14 @@ class CoderAgent(Agent):
                 await in_thread(self._skills.look)
                 self._offer(session)
         name = unknown_command_in(turn.blocks, [command.name for command in session.commands])
-        if name is not None:
-            await turn.say_apart(explain_unknown(name, session.commands))
-        return name is not None
+        if name is None:
+            return False
+        from coupler.workflow.editor.chat_messages import refused_meta
+
+        told = explain_unknown(name, session.commands)
+        turn.meta = refused_meta(told.partition("\n")[0])
+        await turn.say_apart(told)
+        return True
 
     async def _answered(self, agent: GraphAgent, setup: CoderSetup, turn: Turn) -> StopReason | None:
         try:

@@ -63,7 +63,7 @@ RUN = ToolCall(
 def look(renderable, width=60, height=24, **options):
     """The lines that a terminal would show."""
     out = io.StringIO()
-    console = Output(out).console(width=width, height=height, markup=False, **options)
+    console = Output(out).console(width=width, height=height, **options)
     console.print(TrimmedLines(renderable))
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
@@ -198,7 +198,7 @@ def test_parts_have_air_between_them_but_calls_stand_together():
 
 def test_lines_end_with_their_text():
     out = io.StringIO()
-    console = Output(out).console(width=60, markup=False)
+    console = Output(out).console(width=60)
     parts = [
         AgentMarkdown("One.\n\n```\ncode\n```"),
         ToolCallPart(1, RUN),
@@ -297,7 +297,7 @@ def test_nothing_that_an_agent_writes_is_obeyed_by_a_terminal(text):
         views = [render_part(part), *([render_expanded(part)] if isinstance(part, ToolCallPart) else [])]
         for view in views:
             out = io.StringIO()
-            Output(out).console(width=40, color_system=None, markup=False).print(TrimmedLines(view))
+            Output(out).console(width=40, color_system=None).print(TrimmedLines(view))
             assert out.getvalue() == clean(out.getvalue())
 
 

@@ -31,6 +31,9 @@ steps: [{run: echo bye}]
 """
 
 ABOUT_RUNS = {"resume": "[run]", "runs": None}
+OF_CODER = {"add-dir": "path", "export": "[--force] [file]", "mcp": None, "memory": None, "usage": None}
+BESIDES = {**ABOUT_RUNS, **OF_CODER}
+"""The commands that there are without any workflow, and without a model."""
 """The commands that are always there."""
 
 
@@ -69,14 +72,14 @@ def test_workflows_are_commands_within_a_second_of_the_session_and_again_when_fi
     editor = opened(client, project)
 
     first = client.read_until(lambda frame: commands_in(frame) is not None)[-1]
-    assert commands_in(first) == {"hello": "[loud=BOOLEAN] who", **ABOUT_RUNS}
+    assert commands_in(first) == {"hello": "[loud=BOOLEAN] who", **BESIDES}
     assert time.monotonic() - began < 1 + 1  # a second for a machine that is busy with other tests
 
     write_workflow(project / ".coupler" / "workflows", "bye", BYE)
-    both = {"bye": None, "hello": "[loud=BOOLEAN] who", **ABOUT_RUNS}
+    both = {"bye": None, "hello": "[loud=BOOLEAN] who", **BESIDES}
     client.read_until(lambda frame: commands_in(frame) == both)
     (home / "workflows" / "hello.yaml").unlink()
-    client.read_until(lambda frame: commands_in(frame) == {"bye": None, **ABOUT_RUNS})
+    client.read_until(lambda frame: commands_in(frame) == {"bye": None, **BESIDES})
     assert "/hello" not in editor.prompt(" ").last_message
 
 
@@ -90,7 +93,7 @@ def test_fifty_workflows_are_commands_within_a_second_too(
 
     first = client.read_until(lambda frame: commands_in(frame) is not None)[-1]
 
-    assert len(commands_in(first) or ()) == 50 + len(ABOUT_RUNS)
+    assert len(commands_in(first) or ()) == 50 + len(BESIDES)
     assert time.monotonic() - began < 1 + 1  # a second for a machine that is busy with other tests
 
 
@@ -153,7 +156,7 @@ def test_what_is_no_workflow_is_answered_with_those_there_are(
 
     unknown = editor.prompt("/helo Ann")
     assert unknown.reason == "end_turn"
-    assert "There is no workflow `/helo`. Did you mean `/hello`?" in unknown.last_message
+    assert "There is no command `/helo`. Did you mean `/hello`?" in unknown.last_message
     assert (unknown.meta["status"], unknown.meta["error"]["kind"]) == ("not_started", "refused")
 
     # A path is the word of whoever starts a program, and not of a chat.

@@ -113,6 +113,7 @@ class WorkflowWatcher:
         self._session = session
         self._on_change = on_change
         self._is_known = asyncio.Event()
+        self._state: DirectoryState | None = None
         self._watching: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
@@ -126,6 +127,13 @@ class WorkflowWatcher:
         """Wait until the first scan is done, however long that takes."""
         await self._is_known.wait()
 
+    async def scan(self) -> None:
+        """Look at the files now, and report the commands if they have changed."""
+        found = await in_thread(lambda: directory_state(self._session.cwd))
+        if found != self._state:
+            self._state = found
+            self._on_change(self._session, await in_thread(lambda: load_commands(self._session.cwd)))
+
     async def end(self) -> None:
         """Stop watching."""
         if self._watching is not None:
@@ -133,14 +141,10 @@ class WorkflowWatcher:
             await asyncio.wait([self._watching])
 
     async def _watch(self) -> None:
-        state = None
         while True:
             began = time.monotonic()
             try:
-                found = await in_thread(lambda: directory_state(self._session.cwd))
-                if found != state:
-                    state = found
-                    self._on_change(self._session, await in_thread(lambda: load_commands(self._session.cwd)))
+                await self.scan()
             except Exception:
                 log.exception("the workflows of a session could not be looked at")
             self._is_known.set()

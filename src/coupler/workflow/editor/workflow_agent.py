@@ -174,6 +174,11 @@ class WorkflowAgent(Agent):
         meant = {*RESERVED, *self._available.names, *(self._available.left_out - others)}
         return typed is not None and typed.name in meant
 
+    async def look_again(self) -> None:
+        """Look for new workflows now, for a command that nobody knows: its file may be new."""
+        if self._watcher is not None:
+            await self._watcher.scan()
+
     def offer_besides(self, session: Session, others: Iterable[Command]) -> None:
         """Offer other commands, too; those with the name of a workflow are left out."""
         self.others = (*others,)
