@@ -527,6 +527,7 @@ class TestSettings:
     def test_flags_set_them_before_the_first_prompt(self, tmp_path):
         options = ("--mode", "swift", "--model", "eagle", "--option", "thoughts=off")
         with Chatter(REFERENCE, *options, cwd=tmp_path) as person:
+            person.reads("The mode is now swift")
             person.reads("mode swift · model eagle")
             person.types("/option" + ENTER)
             person.reads(r"thoughts +off")
