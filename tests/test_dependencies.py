@@ -206,6 +206,7 @@ PYTHON = "python"
 PRIVATE: dict[str, dict[str, str]] = {
     "agent/startup/loading.py": {"_initializing": PYTHON},
     "agent/startup/shutdown.py": {"_pid": PYTHON},
+    "coder/model/chat_model.py": {"_get_data_content_block_types": "langchain-core"},
     "coder/model/local.py": dict.fromkeys(
         ("_agenerate", "_astream", "_generate", "_stream"), "langchain-openai"
     ),

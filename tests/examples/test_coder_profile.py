@@ -43,7 +43,7 @@ def test_the_reviewer_reads_knows_its_guide_and_changes_nothing(
     first = coder.model.asked[0]
     assert "Praise nothing." in first.system
     assert "What a review looks for" in first.system
-    assert not {"write_file", "edit_file", "run_command"} & first.tools
+    assert not {"write_file", "edit_file"} & first.tools
     assert tree(project) == before
     served.leave()
 
