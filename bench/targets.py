@@ -95,4 +95,4 @@ DAY_TARGETS = [
     Target(DAY_CPU_GROWTH, 1.3),
     Target(DAY_KEPT_GROWTH, 1.5),
 ]
-"""What is promised of a day of the coder, on every wire."""
+"""Limits for a day of the coder, on every wire."""

@@ -111,7 +111,7 @@ class CoderCommand(NamedTuple):
 
     command: Command
     needs: Literal["nothing", "model", "effort"] = "nothing"
-    """What it needs to be offered: nothing, a model, or a model whose effort can be set."""
+    """The condition for offering it: nothing, a model, or a model whose effort can be set."""
     answer: Callable[[CommandCall], Awaitable[str]] | None = None
     """Carries it out, and returns what the user is told; None if that is done elsewhere."""
 

@@ -349,7 +349,7 @@ class ChatConversation:
         self._is_left_at_once = False
         self._is_reading = False
         self._outputs: list[CommandOutput] = []
-        """What commands of the user's own have written, for the next prompt."""
+        """Output of the user's own commands that goes along with the next prompt."""
         self._explaining: asyncio.Task[None] | None = None
 
     async def hold(self, resume: str | None, latest: bool) -> int:

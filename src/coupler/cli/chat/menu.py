@@ -76,7 +76,7 @@ class MenuState:
 
     @property
     def chosen(self) -> tuple[int, ...] | None:
-        """What Enter chooses; None if nothing is selected yet."""
+        """The choice that Enter makes; None if nothing is selected yet."""
         if self.marked is not None:
             return tuple(sorted(self.marked))
         return None if self.cursor is None else (self.cursor,)

@@ -120,7 +120,7 @@ class ToolCallPart(Struct, frozen=True):
     number: int
     call: ToolCall
     ending: str = ""
-    """How its command failed, in words: "exit code 3"; empty if it did not, or nothing is known of it."""
+    """The failure of its command in words, "exit code 3"; empty if there was none or it is not known."""
     live: str = ""
     """The last of what it has put out, while it runs."""
 

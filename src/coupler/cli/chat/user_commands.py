@@ -44,12 +44,12 @@ END_GRACE = 1.0
 
 
 class CommandOutput(Struct, frozen=True):
-    """What came of a command: how it ended, and what the agent may see of its output."""
+    """The end of a command, and the part of its output that the agent may see."""
 
     line: str
     output: str
     ending: str
-    """How it failed, in words; empty if it did not."""
+    """The failure in words, such as "exit code 3"; empty if there was none."""
 
     @property
     def told(self) -> str:

@@ -141,7 +141,7 @@ class RunLogWriter:
 
 
 def _line_head(place: Place | None, mark: str) -> str:
-    """What stands before a line that a step wrote."""
+    """Return the prefix of a line that a step wrote."""
     return f"  {one_line(str(place or ''))} {mark or '|'} "
 
 

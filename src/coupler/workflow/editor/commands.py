@@ -128,11 +128,14 @@ class WorkflowWatcher:
         await self._is_known.wait()
 
     async def scan(self) -> None:
-        """Look at the files now, and report the commands if they have changed."""
-        found = await in_thread(lambda: directory_state(self._session.cwd))
-        if found != self._state:
-            self._state = found
-            self._on_change(self._session, await in_thread(lambda: load_commands(self._session.cwd)))
+        """Look at the files now, and report the commands if they have changed; a failure is logged."""
+        try:
+            found = await in_thread(lambda: directory_state(self._session.cwd))
+            if found != self._state:
+                self._state = found
+                self._on_change(self._session, await in_thread(lambda: load_commands(self._session.cwd)))
+        except Exception:
+            log.exception("the workflows of a session could not be looked at")
 
     async def end(self) -> None:
         """Stop watching."""
@@ -143,10 +146,7 @@ class WorkflowWatcher:
     async def _watch(self) -> None:
         while True:
             began = time.monotonic()
-            try:
-                await self.scan()
-            except Exception:
-                log.exception("the workflows of a session could not be looked at")
+            await self.scan()
             self._is_known.set()
             # A clone may have any number of files: looking at them must not keep a processor busy.
             await asyncio.sleep(max(WATCH_INTERVAL, WATCH_REST_FACTOR * (time.monotonic() - began)))
