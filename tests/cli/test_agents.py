@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shlex
@@ -14,6 +15,7 @@ import pytest
 
 import forked
 from client.stage import Scripted
+from coupler.cli.main import command
 
 pytestmark = pytest.mark.slow
 
@@ -56,14 +58,24 @@ def examined(agent, *words):
 
 
 class TestTheList:
-    def test_it_says_what_is_installed_what_is_not_and_what_to_do(self, tmp_path, coupler_home):
+    def test_it_says_what_is_installed_what_is_not_and_what_to_do(self, tmp_path, coupler_home, monkeypatch):
         (tmp_path / "goose").write_text("#!/bin/sh\n")
         (tmp_path / "goose").chmod(0o755)
         coupler_home.mkdir()
         (coupler_home / "coupler.toml").write_text('[agents.mine]\ncommand = "goose mine"\n')
-        done = agents(env={"PATH": str(tmp_path)}, cwd=tmp_path)
-        lines = [line.rstrip() for line in done.stdout.splitlines()]
-        assert done.returncode == 0
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.setenv("COUPLER_HOME", str(coupler_home))
+        monkeypatch.chdir(tmp_path)
+        stream = io.StringIO()
+        monkeypatch.setenv("COLUMNS", "200")
+        stream.isatty = lambda: True
+        monkeypatch.setattr("sys.stdout", stream)
+        monkeypatch.setenv("NO_COLOR", "1")
+
+        command.main(["agents"], standalone_mode=False)
+
+        lines = [line.rstrip() for line in stream.getvalue().splitlines()]
+        assert lines[0].split() == ["NAME", "START", "COMMAND"]
         assert "goose     installed      goose acp" in lines
         assert "mine      installed      goose mine" in lines
         assert lines[-1].strip() == f"from {coupler_home}/coupler.toml line 1"
@@ -71,6 +83,17 @@ class TestTheList:
         assert lines[kimi + 1].strip() == "Install it with `uv tool install kimi-cli`."
         gemini = lines.index("gemini    not installed  gemini --acp")
         assert "is offered no files through Coupler" in lines[gemini + 2]
+
+    def test_a_pipe_gets_a_line_with_tabs_for_each(self, tmp_path):
+        done = agents(env={"PATH": str(tmp_path)}, cwd=tmp_path)
+        rows = {line.split("\t")[0]: line.split("\t") for line in done.stdout.splitlines()}
+        assert rows["kimi"][1:] == [
+            "missing",
+            "kimi acp",
+            "Kimi Code",
+            "Install it with `uv tool install kimi-cli`.",
+        ]
+        assert rows["coder"][1::3] == ["installed", ""]
 
     def test_programs_get_the_same_as_json(self, tmp_path):
         for name in ("npx", "codex"):

@@ -169,15 +169,15 @@ class TestList:
         )
 
     @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
-    def test_on_a_terminal_it_is_grouped_by_project(self, kept, project, other):
-        shown = on_terminal("list")
+    def test_on_a_terminal_it_is_a_table_sorted_by_project(self, kept, project, other):
+        headings, *rows = [re.split("  +", line.strip()) for line in on_terminal("list").splitlines()]
 
-        assert shown.splitlines()[0] == str(project)
-        assert re.fullmatch(
-            r"  allow   execute\(git commit \*\) +\d{4}-\d\d-\d\d \d\d:\d\d", shown.splitlines()[1]
-        )
-        assert shown.splitlines()[2].startswith(f"  reject  {PUSHES}")
-        assert shown.splitlines()[3] == str(other)
+        assert headings == ["ANSWER", "RULE", "PROJECT", "MADE"]
+        assert rows[0][:2] == ["allow", "execute(git commit *)"]
+        assert rows[0][2].endswith(project.name)
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", rows[0][3])
+        assert rows[1][:2] == ["reject", PUSHES]
+        assert rows[2][2].endswith(other.name)
 
 
 class TestForget:

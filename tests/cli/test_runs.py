@@ -20,7 +20,7 @@ import forked
 from cli.typing_at import Typist
 from coupler.cli.main import command
 from coupler.cli.output import Output
-from coupler.cli.run.run_page import build_step_tree, write_table
+from coupler.cli.run.run_page import LISTING, build_step_tree
 from coupler.cli.terminal import format_duration
 from coupler.redaction.known_secrets import masker_for
 from coupler.store.store import Store
@@ -163,7 +163,7 @@ class TestList:
         stream = io.StringIO()
         store = Store.open(store_file)
         try:
-            write_table(store.runs.blocking.find_all(), Output(stream))
+            LISTING.write_table(store.runs.blocking.find_all(), Output(stream))
         finally:
             store.close()
 

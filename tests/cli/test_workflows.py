@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 import forked
 from coupler.cli.main import command
 from coupler.cli.output import Output
-from coupler.cli.workflows import TEMPLATES, Row, write_table
+from coupler.cli.workflows import LISTING, TEMPLATES, Row
 from coupler.workflow.language.library import Library
 from raw_client import COUPLER, PATIENCE
 
@@ -95,7 +95,7 @@ class TestListing:
 
     def test_on_a_terminal_it_is_a_table(self):
         stream = io.StringIO()
-        write_table(
+        LISTING.write_table(
             [Row("a", "user", "ready", "/f", "Does it"), Row("bb", "user", "broken", "/f", "x")],
             Output(stream),
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
@@ -27,6 +27,16 @@ WORTH_TELLING = 16 * 1024 * 1024
 """Bytes that stay free in the store's file from which on it is told why."""
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+
+class Record(Protocol):
+    """A session or a run."""
+
+    @property
+    def id(self) -> str: ...
+
+
+RecordT = TypeVar("RecordT", bound=Record)
 
 
 def older_than_option(command: CommandT) -> CommandT:
@@ -51,6 +61,22 @@ def _age(context: click.Context, parameter: click.Parameter, value: str | None) 
         return parse_age(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def find_each(
+    given: Iterable[str], find: Callable[[str], RecordT | str], program: str
+) -> tuple[list[RecordT], int]:
+    """Finds what ids mean, each once; also returns how many mean nothing, after telling why."""
+    chosen: dict[str, RecordT] = {}
+    problems = 0
+    for each in given:
+        found = find(each)
+        if isinstance(found, str):
+            print_error(found, program)
+            problems += 1
+        else:
+            chosen[found.id] = found
+    return [*chosen.values()], problems
 
 
 def confirm_deletion(noun: str, described: Sequence[str], program: str, *, is_sure: bool) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from coupler.cli.exit_codes import FAILED, print_error, refuse
-from coupler.cli.output import confirm, say, stderr, stdout, tell
-from coupler.cli.store_access import store_or_exit
+from coupler.cli.listing import Column, Listing, json_option
+from coupler.cli.output import confirm, say, stderr, tell
+from coupler.cli.store_access import store_option, store_or_exit
 from coupler.cli.terminal import local_time, short_directory
 from coupler.redaction.known_secrets import masker_for
 from coupler.runtime.formatting import count, timestamp
@@ -30,14 +31,6 @@ MOST_NAMED = 10
 
 ANSWERS = {"allow": "allow", "deny": "reject"}
 """Words for a remembered effect, as in the question that was answered."""
-
-CommandT = TypeVar("CommandT", bound=Callable[..., Any])
-
-
-def _store_option(command: CommandT) -> CommandT:
-    return click.option(
-        "--store", metavar="FILE", help="The file that keeps them, if it is not the user's own."
-    )(command)
 
 
 @click.group(
@@ -63,13 +56,13 @@ def permissions() -> None:
 
 @permissions.command("list", short_help="List what is remembered, the oldest first.")
 @click.option("--project", metavar="DIR", help="Only for the project that this directory is in.")
-@click.option("--json", "is_json", is_flag=True, help="Write one JSON array.")
-@_store_option
+@json_option
+@store_option
 def list_choices(project: str | None, is_json: bool, store: str | None) -> None:
     """List what is remembered, project by project, the oldest first.
 
-    To a pipe it writes one choice a line, with tabs between project, allow or
-    reject, what it is about, and when it was made.
+    On a terminal it is a table. To a pipe it writes one choice a line, with tabs
+    between project, allow or reject, what it is about, and when it was made.
 
     \b
     Examples:
@@ -78,14 +71,7 @@ def list_choices(project: str | None, is_json: bool, store: str | None) -> None:
     """
     with _open_store(store) as kept:
         chosen = _sorted(_choices(kept, project))
-    if is_json:
-        _write_json(chosen)
-    elif stdout().is_terminal:
-        _write_groups(chosen)
-    else:
-        for record in chosen:
-            when = timestamp(record.made_at) or "-"
-            stdout().fields(record.project, ANSWERS[record.effect], _rule(record), when)
+    LISTING.show(chosen, is_json=is_json)
     if not chosen:
         tell(_nothing(project))
 
@@ -96,40 +82,12 @@ def _nothing(project: str | None) -> str:
     return f"Nothing is remembered for {one_line(project)}: leave out --project to see the other projects."
 
 
-def _write_groups(chosen: Sequence[ChoiceRecord]) -> None:
-    """Writes choices for people: a heading for each project, and a line for each choice."""
-    width = max((len(_rule(record)) for record in chosen), default=0)
-    last: str | None = None
-    for record in chosen:
-        if record.project != last:
-            say(short_directory(record.project))
-            last = record.project
-        say(f"  {ANSWERS[record.effect]:<6}  {_rule(record):<{width}}  {local_time(record.made_at)}")
-
-
-def _write_json(chosen: Sequence[ChoiceRecord]) -> None:
-    import msgspec
-
-    from coupler.agent.session_export import as_json
-
-    choices = [
-        {
-            "project": record.project,
-            "answer": ANSWERS[record.effect],
-            "rule": _text(record),
-            "made_at": timestamp(record.made_at),
-        }
-        for record in chosen
-    ]
-    stdout().json(as_json(msgspec.json.encode(choices)))
-
-
 @permissions.command(short_help="Withdraw what is remembered for a project.")
 @click.argument("rule", metavar="[RULE]", required=False)
 @click.option("--project", metavar="DIR", help="The project that this directory is in.  [default: .]")
 @click.option("--all", "is_all", is_flag=True, help="Everything that is remembered for the project.")
 @click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
-@_store_option
+@store_option
 def forget(rule: str | None, project: str | None, is_all: bool, is_sure: bool, store: str | None) -> None:
     """Withdraw one answer, or with --all everything of a project.
 
@@ -249,3 +207,34 @@ def _open_store(path: str | None) -> Iterator[BlockingStore | None]:
     """Opens the store; None if there is none yet."""
     with store_or_exit(path, PROGRAM) as store:
         yield None if store is None else store.blocking
+
+
+def _cells(record: ChoiceRecord) -> tuple[str, ...]:
+    directory = short_directory(record.project)
+    return ANSWERS[record.effect], _rule(record), directory, local_time(record.made_at)
+
+
+def _fields(record: ChoiceRecord) -> tuple[str, ...]:
+    return record.project, ANSWERS[record.effect], _rule(record), timestamp(record.made_at) or "-"
+
+
+def _as_json(record: ChoiceRecord) -> dict[str, Any]:
+    return {
+        "project": record.project,
+        "answer": ANSWERS[record.effect],
+        "rule": _text(record),
+        "made_at": timestamp(record.made_at),
+    }
+
+
+LISTING: Listing[ChoiceRecord] = Listing(
+    (
+        Column("ANSWER", {"allow": "green", "reject": "red"}),
+        Column("RULE"),
+        Column("PROJECT", share=1, overflow="cut left"),
+        Column("MADE", "dim"),
+    ),
+    _cells,
+    _fields,
+    _as_json,
+)

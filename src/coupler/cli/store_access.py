@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coupler.cli.exit_codes import FAILED, WRONG_USAGE, print_error, refuse
 from coupler.cli.output import stderr
@@ -22,6 +22,18 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("coupler.cli")
+
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+
+def store_option(command: CommandT) -> CommandT:
+    """Adds --store."""
+    import click
+
+    return click.option(
+        "--store", metavar="FILE", help="The file that keeps them, if it is not the user's own."
+    )(command)
 
 
 class UnusableStoreError(Exception):

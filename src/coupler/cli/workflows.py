@@ -15,7 +15,8 @@ import click
 import msgspec
 
 from coupler.cli.exit_codes import FAILED, refuse
-from coupler.cli.output import CELL_GAP, Output, say, stdout, tell
+from coupler.cli.listing import Column, Listing, json_option
+from coupler.cli.output import Output, say, stdout, tell
 from coupler.cli.store_access import store_or_exit
 from coupler.runtime.formatting import count
 from coupler.runtime.terminal_text import clean, one_line
@@ -166,7 +167,7 @@ def workflows() -> None:
 
 
 @workflows.command("list", short_help="List the workflows that can be run by name.")
-@click.option("--json", "is_json", is_flag=True, help="Write one JSON array.")
+@json_option
 def list_workflows(is_json: bool) -> None:
     """List the workflows that can be run by name.
 
@@ -184,14 +185,7 @@ def list_workflows(is_json: bool) -> None:
     with _library() as library, store_or_exit(None, PROGRAM) as store:
         rows = rows_of(library, None if store is None else store.trust)
         hidden = library.hidden()
-    output = stdout()
-    if is_json:
-        write_json(rows, output)
-    elif not output.is_terminal:
-        write_lines(rows, output)
-    elif rows:
-        write_table(rows, output)
-    output.flush()
+    LISTING.show(rows, is_json=is_json)
     for remark in remarks_on(rows, hidden):
         tell(remark)
 
@@ -546,7 +540,6 @@ def _library() -> Iterator[Library]:
         refuse(str(error), PROGRAM, FAILED)
 
 
-HEADINGS = ("NAME", "ORIGIN", "STATE", "DESCRIPTION")
 STYLES = {"ready": "green", "not trusted": "yellow", "broken": "red"}
 
 
@@ -592,33 +585,6 @@ def remarks_on(rows: Sequence[Row], hidden: Sequence[str]) -> Iterator[str]:
             yield f"`{one_line(row.name)}`: {reason}."
 
 
-def write_table(rows: Sequence[Row], output: Output) -> None:
-    """Writes one workflow a line, under headings; a long description goes on below itself."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, padding=(0, len(CELL_GAP), 0, 0), header_style="bold")
-    for heading in HEADINGS[:-1]:
-        table.add_column(heading, no_wrap=True)
-    table.add_column(HEADINGS[-1], overflow="fold")
-    for row in rows:
-        cells = (Text(one_line(row.name), "cyan"), Text(row.origin), Text(row.state, STYLES[row.state]))
-        table.add_row(*cells, Text(one_line(row.description)))
-    output.console().print(table)
-
-
-def write_lines(rows: Sequence[Row], output: Output) -> None:
-    """Writes one workflow a line: name, origin, state, file, description."""
-    for row in rows:
-        output.fields(*row)
-
-
-def write_json(rows: Sequence[Row], output: Output) -> None:
-    """Writes one JSON array."""
-    encoded = msgspec.json.encode([_as_json(row) for row in rows])
-    output.json(msgspec.json.format(encoded, indent=2).decode())
-
-
 def _as_json(row: Row) -> dict[str, str | None]:
     # Undecodable bytes in names of files are replaced.
     name, file, about = (
@@ -633,3 +599,20 @@ def _as_json(row: Row) -> dict[str, str | None]:
         "description": None if is_broken else about,
         "problem": about if is_broken else None,
     }
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return one_line(row.name), row.origin, row.state, one_line(row.description)
+
+
+LISTING = Listing[Row](
+    (
+        Column("NAME", "cyan"),
+        Column("ORIGIN"),
+        Column("STATE", STYLES),
+        Column("DESCRIPTION", share=1, overflow="wrap"),
+    ),
+    _cells,
+    tuple,
+    _as_json,
+)

@@ -13,6 +13,7 @@ import click
 
 from coupler.cli.agent_options import Startable, startable_agent
 from coupler.cli.exit_codes import DONE, FAILED, INTERRUPTED, refuse
+from coupler.cli.listing import Column, Listing
 from coupler.cli.output import say, stdout, tell
 
 if TYPE_CHECKING:
@@ -57,6 +58,10 @@ def agents(context: click.Context, as_json: bool) -> None:
     `NAME:acp` on ACP. [agents.NAME] in coupler.toml sets a `command`, a `title`,
     an `env` and `files`, for agents of this list and for others.
 
+    On a terminal it is a table. To a pipe it writes one agent a line, with tabs
+    between name, state (installed, fetched, native or missing), command, title
+    and, if it is missing, how to install it.
+
     \b
     Examples:
       coupler agents
@@ -74,13 +79,7 @@ def _list(*, as_json: bool) -> None:
         config = configuration(".")
     except ConfigError as error:
         refuse(str(error), "coupler agents", FAILED)
-    rows = [_row(entry) for entry in merged_entries(config).values()]
-    if as_json:
-        import json
-
-        stdout().json(json.dumps(rows, indent=2))
-    else:
-        _print(rows)
+    LISTING.show([_row(entry) for entry in merged_entries(config).values()], is_json=as_json)
     for note in config.notes:
         if note.key == "agents":
             tell(f"coupler agents: {note}")
@@ -112,24 +111,32 @@ def _row(entry: CatalogueEntry) -> dict[str, Any]:
     }
 
 
-def _print(rows: list[dict[str, Any]]) -> None:
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     from coupler.runtime.terminal_text import one_line
 
-    output = stdout()
-    width = max(len(row["name"]) for row in rows)
-    for row in rows:
-        command = one_line(shlex.join(row["command"])) if row["command"] else ""
-        state = READY_WORDS[row["state"]].format(row["command"][0] if row["command"] else "")
-        if row["state"] == "native":
-            command = f"{row['native']}, driven without ACP"
-        output.line(f"{row['name']:<{width}}  {state:<13}  {command}".rstrip())
-        beside = " " * (width + 17)
-        if row["state"] == "missing" or (row["state"] == "native" and not row["native_installed"]):
-            output.line(f"{beside}{row['install']}")
-        if row["files"] is not None:
-            output.line(f"{beside}{FILES_WORDS[row['files']]}; --files changes that")
-        if row["configured_in"] is not None:
-            output.line(f"{beside}from {one_line(row['configured_in'])}")
+    command = one_line(shlex.join(row["command"])) if row["command"] else ""
+    state = READY_WORDS[row["state"]].format(row["command"][0] if row["command"] else "")
+    lines = [f"{row['native']}, driven without ACP" if row["state"] == "native" else command]
+    if row["state"] == "missing" or (row["state"] == "native" and not row["native_installed"]):
+        lines.append(row["install"])
+    if row["files"] is not None:
+        lines.append(f"{FILES_WORDS[row['files']]}; --files changes that")
+    if row["configured_in"] is not None:
+        lines.append(f"from {one_line(row['configured_in'])}")
+    return row["name"], state, "\n".join(lines)
+
+
+def _fields(row: dict[str, Any]) -> tuple[str, ...]:
+    hint = row["install"] if row["state"] == "missing" else ""
+    return row["name"], row["state"], shlex.join(row["command"] or ()), row["title"], hint
+
+
+LISTING: Listing[dict[str, Any]] = Listing(
+    (Column("NAME", "cyan"), Column("START"), Column("COMMAND", share=1, overflow="wrap")),
+    _cells,
+    _fields,
+    dict,
+)
 
 
 @click.command(

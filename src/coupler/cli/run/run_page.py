@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from coupler.cli.output import Output, StyledText
+from coupler.cli.listing import Column, Listing
+from coupler.cli.output import StyledText
 from coupler.cli.run.run_log import read_log, usage_words
 from coupler.cli.terminal import ago, format_duration, local_time, short_directory
 from coupler.redaction.known_secrets import masker_for
@@ -272,25 +273,11 @@ def _top_level(nodes: dict[Place, StepNode]) -> Iterator[StepNode]:
             around.inside.append(node)
 
 
-HEADINGS = ("RUN", "WORKFLOW", "STATUS", "STARTED", "DURATION")
-
 LONGEST_NAME = 40
 """Columns of a workflow's name."""
 
 
-def write_table(records: Sequence[RunRecord], output: Output) -> None:
-    """Writes one run a line, under headings."""
-    from rich.cells import cell_len, set_cell_size
-
-    rows = [HEADINGS, *(_row(record) for record in records)]
-    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    for number, row in enumerate(rows):
-        styles = ("cyan", "", STYLES.get(row[2], ""), "dim", "") if number else ("bold",) * len(row)
-        cells = [set_cell_size(cell, width) for cell, width in zip(row, widths, strict=True)]
-        output.cells(cells, styles)
-
-
-def _row(record: RunRecord) -> tuple[str, ...]:
+def _cells(record: RunRecord) -> tuple[str, ...]:
     name = one_line(record.workflow)
     return (
         one_line(record.id),
@@ -301,17 +288,9 @@ def _row(record: RunRecord) -> tuple[str, ...]:
     )
 
 
-def write_lines(records: Sequence[RunRecord], output: Output) -> None:
-    """Writes one run a line: id, start, status, seconds, workflow, directory."""
-    for record in records:
-        started, seconds = timestamp(record.created_at) or "-", f"{seconds_of(record):.3f}"
-        output.fields(record.id, started, status_of(record), seconds, record.workflow, record.cwd)
-
-
-def write_json(records: Sequence[RunRecord], output: Output) -> None:
-    """Writes one JSON array."""
-    encoded = msgspec.json.encode([_summary(record) for record in records])
-    output.json(msgspec.json.format(encoded, indent=2).decode())
+def _fields(record: RunRecord) -> tuple[str, ...]:
+    started, seconds = timestamp(record.created_at) or "-", f"{seconds_of(record):.3f}"
+    return record.id, started, status_of(record), seconds, record.workflow, record.cwd
 
 
 def _summary(record: RunRecord) -> dict[str, Any]:
@@ -357,3 +336,17 @@ def seconds_of(record: RunRecord) -> float:
     """The duration of a run so far, pauses included."""
     end = time.time() * 1000 if status_of(record) == "running" else record.updated_at
     return max(0.0, (end - record.created_at) / 1000)
+
+
+LISTING: Listing[RunRecord] = Listing(
+    (
+        Column("RUN", "cyan"),
+        Column("WORKFLOW"),
+        Column("STATUS", STYLES),
+        Column("STARTED", "dim"),
+        Column("DURATION"),
+    ),
+    _cells,
+    _fields,
+    _summary,
+)

@@ -6,24 +6,26 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 from coupler.cli.deletion import (
     confirm_deletion,
     delete_each,
+    find_each,
     older_than_option,
     shrink_store,
     yes_option,
 )
-from coupler.cli.exit_codes import DONE, FAILED, print_error, refuse
+from coupler.cli.exit_codes import DONE, FAILED, refuse
+from coupler.cli.listing import json_option, limit_option, note_rest
 from coupler.cli.output import say, stdout, tell
 from coupler.cli.run.run_log import STATUSES, RunLogWriter, read_log
-from coupler.cli.run.run_page import run_lines, status_of, write_json, write_lines, write_table
-from coupler.cli.store_access import store_or_exit
+from coupler.cli.run.run_page import LISTING, run_lines, status_of
+from coupler.cli.store_access import store_option, store_or_exit
 from coupler.cli.terminal import ago
 from coupler.runtime.formatting import count
 from coupler.runtime.terminal_text import one_line
@@ -35,20 +37,10 @@ if TYPE_CHECKING:
 
 PROGRAM = "coupler runs"
 
-USUAL_LIMIT = 20
-
 PATIENCE = 30.0
 """Seconds in which a run that is told so ends: programs and hooks have 5 each."""
 
 CANCEL_POLL = 0.05
-
-CommandT = TypeVar("CommandT", bound=Callable[..., Any])
-
-
-def _store_option(command: CommandT) -> CommandT:
-    return click.option(
-        "--store", metavar="FILE", help="The file that keeps them, if it is not the user's own."
-    )(command)
 
 
 @click.group(
@@ -73,16 +65,9 @@ def runs() -> None:
 @runs.command("list", short_help="List runs, the newest first.")
 @click.option("--cwd", metavar="PATH", help="Only those of this directory.")
 @click.option("--status", type=click.Choice(STATUSES), help="Only those that stand so.")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=USUAL_LIMIT,
-    show_default=True,
-    metavar="N",
-    help="How many to show at most.",
-)
-@click.option("--json", "is_json", is_flag=True, help="Write one JSON array.")
-@_store_option
+@limit_option
+@json_option
+@store_option
 def list_runs(cwd: str | None, status: str | None, limit: int, is_json: bool, store: str | None) -> None:
     """List runs, the newest first.
 
@@ -98,19 +83,10 @@ def list_runs(cwd: str | None, status: str | None, limit: int, is_json: bool, st
     """
     with store_or_exit(store, PROGRAM) as kept:
         chosen = [] if kept is None else _matching(kept.runs.blocking, cwd, status)
-    output = stdout()
-    shown = chosen[:limit]
-    if is_json:
-        write_json(shown, output)
-    elif not output.is_terminal:
-        write_lines(shown, output)
-    elif shown:
-        write_table(shown, output)
-    output.flush()
+    LISTING.show(chosen[:limit], is_json=is_json)
     if not chosen:
         tell(_nothing(is_filtered=bool(cwd or status)))
-    if len(chosen) > limit:
-        tell(f"{count(len(chosen) - limit, 'more run')} not shown: add --limit {len(chosen)}")
+    note_rest(len(chosen) - limit, "run", f"--limit {len(chosen)}")
 
 
 def _matching(kept: BlockingRuns, cwd: str | None, status: str | None) -> list[RunRecord]:
@@ -132,7 +108,7 @@ def _nothing(*, is_filtered: bool) -> str:
 @click.option(
     "--full", is_flag=True, help="Show all steps of long loops, and all lines of steps that were cut off."
 )
-@_store_option
+@store_option
 def show(id: str, full: bool, store: str | None) -> None:
     """Read how a run went: its steps, its outputs, what went wrong, and how to resume it.
 
@@ -157,7 +133,7 @@ def show(id: str, full: bool, store: str | None) -> None:
 @click.option("--follow", is_flag=True, help="Go on until the run is over.")
 @click.option("--step", metavar="PATH", help="Only of this step, and of what is inside of it.")
 @click.option("--json", "is_json", is_flag=True, help="Write one JSON object a line.")
-@_store_option
+@store_option
 def logs(id: str, follow: bool, step: str | None, is_json: bool, store: str | None) -> None:
     """Read what happened in a run, in order.
 
@@ -184,7 +160,7 @@ def logs(id: str, follow: bool, step: str | None, is_json: bool, store: str | No
 
 @runs.command(short_help="Cancel a run.")
 @click.argument("id", metavar="RUN")
-@_store_option
+@store_option
 def cancel(id: str, store: str | None) -> None:
     """Cancel a run.
 
@@ -249,7 +225,7 @@ def _wait_for_end(runs: BlockingRuns, id: str, pid: int) -> str | None:
     "--parked", "with_parked", is_flag=True, help="With --older-than, also those that wait for an answer."
 )
 @yes_option
-@_store_option
+@store_option
 def delete(
     ids: tuple[str, ...], older_than: int | None, with_parked: bool, yes: bool, store: str | None
 ) -> None:
@@ -269,7 +245,7 @@ def delete(
         refuse("say what to delete: either ids, or --older-than, with --parked or without", PROGRAM)
     with store_or_exit(store, PROGRAM) as kept:
         if ids:
-            chosen, problems = _named(kept, ids)
+            chosen, problems = find_each(ids, partial(_find_run_or_problem, kept), PROGRAM)
         else:
             assert older_than is not None
             chosen, problems = _unused_since(kept, older_than, with_parked=with_parked), 0
@@ -289,20 +265,6 @@ def delete(
         if kept is not None:
             shrink_store(kept.blocking, PROGRAM)
     sys.exit(FAILED if problems else DONE)
-
-
-def _named(store: Store | None, ids: Sequence[str]) -> tuple[list[RunRecord], int]:
-    """The runs that the ids mean, each once, and how many mean none."""
-    chosen: dict[str, RunRecord] = {}
-    problems = 0
-    for given in ids:
-        found = _find_run_or_problem(store, given)
-        if isinstance(found, str):
-            print_error(found, PROGRAM)
-            problems += 1
-        else:
-            chosen[found.id] = found
-    return [*chosen.values()], problems
 
 
 def _unused_since(store: Store | None, seconds: int, *, with_parked: bool) -> list[RunRecord]:

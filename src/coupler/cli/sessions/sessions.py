@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -22,7 +22,6 @@ from coupler.agent import session_export
 from coupler.agent.history import TranscriptEvent, TranscriptTurn, TurnOutcome, UnreadableEntry, read_turns
 from coupler.agent.session_export import (
     TranscriptPassage,
-    as_json,
     redacted_record,
     redacted_title,
     redacted_turns,
@@ -34,13 +33,15 @@ from coupler.agent.session_export import (
 from coupler.cli.deletion import (
     confirm_deletion,
     delete_each,
+    find_each,
     older_than_option,
     shrink_store,
     yes_option,
 )
 from coupler.cli.exit_codes import DONE, FAILED, print_error, refuse
-from coupler.cli.output import CELL_GAP, Output, StyledText, say, stdout, tell
-from coupler.cli.store_access import store_or_exit
+from coupler.cli.listing import Column, Listing, json_option, limit_option, note_rest
+from coupler.cli.output import StyledText, say, stdout, tell
+from coupler.cli.store_access import store_option, store_or_exit
 from coupler.cli.terminal import SESSION_PREFIX, ago, local_time, short_agent, short_directory, short_id
 from coupler.events import Compaction, Content, Notice, Plan, Text, Thought, ToolCall
 from coupler.runtime.formatting import count, timestamp
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
 
 
 PROGRAM = "coupler sessions"
-
-USUAL_LIMIT = 20
 
 STDOUT = "-"
 
@@ -73,15 +72,7 @@ MARKS = {"completed": "[x]", "in_progress": "[>]", "pending": "[ ]"}
 
 STATUS_STYLES = {"failed": "red", "interrupted": "red", "cancelled": "yellow", "completed": "green"}
 
-CommandT = TypeVar("CommandT", bound=Callable[..., Any])
-
 SessionFilter = Callable[["SessionRecord"], bool]
-
-
-def _store_option(command: CommandT) -> CommandT:
-    return click.option(
-        "--store", metavar="FILE", help="The file that keeps them, if it is not the user's own."
-    )(command)
 
 
 @click.group(
@@ -108,16 +99,9 @@ def sessions() -> None:
 @click.option("--agent", metavar="TEXT", help="Only those of agents with this in their name.")
 @click.option("--cwd", metavar="PATH", help="Only those of this directory.")
 @click.option("--all", "is_all", is_flag=True, help="Also those that were never prompted.")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=USUAL_LIMIT,
-    show_default=True,
-    metavar="N",
-    help="How many to show at most.",
-)
-@click.option("--json", "is_json", is_flag=True, help="Write one JSON array.")
-@_store_option
+@limit_option
+@json_option
+@store_option
 def list_sessions(
     agent: str | None, cwd: str | None, is_all: bool, limit: int, is_json: bool, store: str | None
 ) -> None:
@@ -136,18 +120,10 @@ def list_sessions(
     filters += [by_directory(cwd)] if cwd is not None else []
     with open_store(store) as kept:
         chosen = [] if kept is None else _matching(kept, filters, include_empty=is_all)
-    output = stdout()
-    shown = [redacted_record(record) for record in chosen[:limit]]
-    if is_json:
-        write_json(shown, output)
-    elif not output.is_terminal:
-        write_lines(shown, output)
-    elif shown:
-        write_table(shown, output)
-    output.flush()
+    LISTING.show([redacted_record(record) for record in chosen[:limit]], is_json=is_json)
     if not chosen:
         tell(_nothing(bool(filters), is_all))
-    note_rest(len(chosen) - limit, f"--limit {len(chosen)}")
+    note_rest(len(chosen) - limit, "session", f"--limit {len(chosen)}")
 
 
 def _nothing(is_filtered: bool, is_all: bool) -> str:
@@ -168,7 +144,7 @@ def _matching(
 @sessions.command(short_help="Read a session in the terminal.")
 @click.argument("id", metavar="ID")
 @click.option("--full", is_flag=True, help="Do not shorten what tools have put out.")
-@_store_option
+@store_option
 def show(id: str, full: bool, store: str | None) -> None:
     """Read a session in the terminal.
 
@@ -312,7 +288,7 @@ def _cut(line: str) -> str:
     help="A document for people, or everything for programs.",
 )
 @click.option("--output", metavar="FILE", default=STDOUT, help="Write to this file instead of stdout.")
-@_store_option
+@store_option
 def export(id: str, format: str, output: str, store: str | None) -> None:
     """Write a session as Markdown, to be kept, or as JSON with everything.
 
@@ -354,7 +330,7 @@ def _write(pieces: Iterable[str], file: str) -> None:
 @older_than_option
 @click.option("--empty", is_flag=True, help="Delete those that were never prompted.")
 @yes_option
-@_store_option
+@store_option
 def delete(ids: tuple[str, ...], older_than: int | None, empty: bool, yes: bool, store: str | None) -> None:
     """Delete sessions for good, by their ids or by what they are.
 
@@ -373,7 +349,7 @@ def delete(ids: tuple[str, ...], older_than: int | None, empty: bool, yes: bool,
         refuse("say what to delete: either ids, or --older-than and --empty", PROGRAM)
     with open_store(store) as kept:
         if ids:
-            chosen, problems = _named(kept, ids)
+            chosen, problems = find_each(ids, partial(find_or_problem, kept), PROGRAM)
         else:
             chosen, problems = _matching(kept, filters, include_empty=True) if kept is not None else [], 0
         if chosen:
@@ -386,20 +362,6 @@ def delete(ids: tuple[str, ...], older_than: int | None, empty: bool, yes: bool,
         if kept is not None:
             shrink_store(kept, PROGRAM)
     sys.exit(FAILED if problems else DONE)
-
-
-def _named(store: BlockingStore | None, ids: Sequence[str]) -> tuple[list[SessionRecord], int]:
-    """The sessions that the ids mean, each once, and how many mean none."""
-    chosen: dict[str, SessionRecord] = {}
-    problems = 0
-    for given in ids:
-        found = find_or_problem(store, given)
-        if isinstance(found, str):
-            print_error(found, PROGRAM)
-            problems += 1
-        else:
-            chosen[found.id] = found
-    return [*chosen.values()], problems
 
 
 def _delete_if_it_fits(store: BlockingStore, filters: Sequence[SessionFilter], id: str) -> bool:
@@ -526,24 +488,8 @@ def describe(record: SessionRecord) -> str:
 
 NO_TITLE = "(no title)"
 
-HEADINGS = ("ID", "TITLE", "AGENT", "DIRECTORY", "TURNS", "CHANGED")
-STYLES = ("cyan", "", "", "", "", "dim")
-CUT_LEFT = (False, False, False, True, False, False)
 
-NARROWEST = 36
-"""Columns that title, agent and directory get together even if the terminal has fewer."""
-
-
-def write_table(records: Sequence[SessionRecord], output: Output) -> None:
-    """Writes a table as wide as the terminal, unless that is too narrow for any."""
-    rows = [HEADINGS, *(_row(record) for record in records)]
-    widths = _widths(rows, output.width)
-    for number, row in enumerate(rows):
-        cells = [_fitted(*cell) for cell in zip(row, widths, CUT_LEFT, strict=True)]
-        output.cells(cells, STYLES if number else ("bold",) * len(cells))
-
-
-def _row(record: SessionRecord) -> tuple[str, ...]:
+def _cells(record: SessionRecord) -> tuple[str, ...]:
     return (
         short_id(record.id),
         one_line(record.title or "") or NO_TITLE,
@@ -554,44 +500,21 @@ def _row(record: SessionRecord) -> tuple[str, ...]:
     )
 
 
-def _widths(rows: Sequence[tuple[str, ...]], width: int) -> list[int]:
-    """Column widths: agents and directories get what they need up to their share, titles what is left."""
-    from rich.cells import cell_len
-
-    needed = (max(map(cell_len, column)) for column in zip(*rows, strict=True))
-    own_id, title, agent, directory, turns, changed = needed
-    room = max(width - own_id - turns - changed - len(CELL_GAP) * 5, NARROWEST)
-    agent, directory = min(agent, room // 4), min(directory, room // 3)
-    return [own_id, min(title, room - agent - directory), agent, directory, turns, changed]
+def _fields(record: SessionRecord) -> tuple[str, ...]:
+    changed = timestamp(record.updated_at) or "-"
+    return record.id, changed, str(record.turns), record.agent, record.cwd, record.title or ""
 
 
-def _fitted(text: str, width: int, cut_left: bool) -> str:
-    """Fits a text to a width; of a path the end says more than the beginning."""
-    from rich.cells import cell_len, set_cell_size
-
-    if cell_len(text) <= width:
-        return set_cell_size(text, width)
-    if not cut_left:
-        return set_cell_size(text, width - 1) + "…"
-    while cell_len(text) > width - 1:
-        text = text[1:]
-    return set_cell_size(f"…{text}", width)
-
-
-def write_lines(records: Sequence[SessionRecord], output: Output) -> None:
-    """Writes one session a line: id, time of the last change, turns, agent, directory, title."""
-    for record in records:
-        changed = timestamp(record.updated_at) or "-"
-        output.fields(record.id, changed, str(record.turns), record.agent, record.cwd, record.title or "")
-
-
-def write_json(records: Sequence[SessionRecord], output: Output) -> None:
-    """Writes one JSON array."""
-    sessions: list[dict[str, Any]] = [summary(record) for record in records]
-    output.json(as_json(msgspec.json.encode(sessions)))
-
-
-def note_rest(rest: int, flags: str) -> None:
-    """Says how many more there are, beside the list."""
-    if rest > 0:
-        tell(f"{count(rest, 'more session')} not shown: add {flags}")
+LISTING: Listing[SessionRecord] = Listing(
+    (
+        Column("ID", "cyan"),
+        Column("TITLE", share=1),
+        Column("AGENT", share=4),
+        Column("DIRECTORY", share=3, overflow="cut left"),
+        Column("TURNS"),
+        Column("CHANGED", "dim"),
+    ),
+    _cells,
+    _fields,
+    summary,
+)
