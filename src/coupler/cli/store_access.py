@@ -17,6 +17,7 @@ from coupler.cli.output import stderr
 from coupler.runtime.formatting import count, size
 
 if TYPE_CHECKING:
+    from coupler.config import Config
     from coupler.store.retention import RetentionReport, RetentionRules
     from coupler.store.store import Store
 
@@ -60,24 +61,23 @@ def store_or_exit(path: str | None, program: str, *, is_made: bool = False) -> I
 @contextmanager
 def user_store(path: str | None = None, *, is_made: bool = False) -> Iterator[Store | None]:
     """Opens the store like `store_or_exit`, but raises `UnusableStoreError`."""
-    from coupler.config import ConfigError, load
-    from coupler.config.keys import STORE
-    from coupler.runtime.directories import NoHomeError, store_file
-    from coupler.store.errors import StoreError
-    from coupler.store.store import Store
+    with _opened(path, None if path else _settings(), is_made=is_made) as store:
+        yield store
 
-    try:
-        file = path or load(None, environ=os.environ)[STORE] or store_file()
-        if not is_made and not _has_content(file, is_named=path is not None):
-            yield None
-            return
-        store = Store.open(file)
-        try:
-            yield store
-        finally:
-            store.close()
-    except (ConfigError, StoreError, NoHomeError) as error:
-        raise UnusableStoreError(str(error)) from error
+
+@contextmanager
+def tidied_store(program: str, *, is_made: bool = False) -> Iterator[tuple[Store | None, Callable[[], None]]]:
+    """Opens the user's store like `user_store`, and gives the function of `tidying` with it."""
+    settings = _settings()
+    with _opened(None, settings, is_made=is_made) as store, ExitStack() as stack:
+
+        def begin() -> None:
+            rules = _retention_rules(settings)
+            if rules is not None and store is not None:
+                store.tidy_up(rules)
+                stack.callback(tell_deleted, store, program)
+
+        yield store, begin
 
 
 @contextmanager
@@ -95,32 +95,54 @@ def tidying(program: str) -> Iterator[Callable[[], None]]:
                 return
             begun.append(True)
             try:
-                rules = retention_rules()
-                store = stack.enter_context(user_store()) if rules is not None else None
+                if _retention_rules(_settings()) is not None:
+                    _, begin_deleting = stack.enter_context(tidied_store(program))
+                    begin_deleting()
             except UnusableStoreError as error:
                 log.info("nothing was tidied up: %s", error)
-                return
-            if rules is not None and store is not None:
-                store.tidy_up(rules)
-                stack.callback(tell_deleted, store, program)
 
         yield begin
 
 
-def retention_rules() -> RetentionRules | None:
-    """The user's rules about what is kept; None if there are none."""
+def _settings() -> Config:
     from coupler.config import ConfigError, load
-    from coupler.config.keys import KEEP_RUNS, KEEP_SESSIONS
 
     try:
-        config = load(None, environ=os.environ)
+        return load(None, environ=os.environ)
     except ConfigError as error:
         raise UnusableStoreError(str(error)) from error
-    if config[KEEP_SESSIONS] is None and config[KEEP_RUNS] is None:
+
+
+@contextmanager
+def _opened(path: str | None, settings: Config | None, *, is_made: bool) -> Iterator[Store | None]:
+    from coupler.config import ConfigError
+    from coupler.config.keys import STORE
+    from coupler.runtime.directories import NoHomeError, store_file
+    from coupler.store.errors import StoreError
+    from coupler.store.store import Store
+
+    try:
+        file = path or (settings and settings[STORE]) or store_file()
+        if not is_made and not _has_content(file, is_named=path is not None):
+            yield None
+            return
+        store = Store.open(file)
+        try:
+            yield store
+        finally:
+            store.close()
+    except (ConfigError, StoreError, NoHomeError) as error:
+        raise UnusableStoreError(str(error)) from error
+
+
+def _retention_rules(settings: Config) -> RetentionRules | None:
+    from coupler.config.keys import KEEP_RUNS, KEEP_SESSIONS
+
+    if settings[KEEP_SESSIONS] is None and settings[KEEP_RUNS] is None:
         return None
     from coupler.store.retention import RetentionRules
 
-    return RetentionRules(config[KEEP_SESSIONS], config[KEEP_RUNS])
+    return RetentionRules(settings[KEEP_SESSIONS], settings[KEEP_RUNS])
 
 
 def tell_deleted(store: Store, program: str) -> None:

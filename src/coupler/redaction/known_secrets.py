@@ -70,8 +70,12 @@ def masker_for(directory: str | None) -> Masker:
     from coupler.redaction.masker import Masker
     from coupler.redaction.sources import declared_secrets, secrets_in_environment
 
-    named = {name: os.environ[name] for name in secret_names(directory) if name in os.environ}
-    return Masker([*declared_secrets(named), *secrets_in_environment(os.environ)])
+    return Masker([*declared_secrets(named_secrets(directory)), *secrets_in_environment(os.environ)])
+
+
+def named_secrets(directory: str | None) -> dict[str, str]:
+    """The variables of the environment that the settings of a directory declare as secret."""
+    return {name: os.environ[name] for name in secret_names(directory) if name in os.environ}
 
 
 def secret_names(directory: str | None) -> list[str]:

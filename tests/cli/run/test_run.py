@@ -221,6 +221,18 @@ class TestShowing:
             assert secret.encode() not in kept
         assert "write it as text" in place.run("./flow.yaml", 'login={"pin": 4711}', code=1).stderr
 
+    def test_variables_that_the_settings_name_are_shown_and_kept_nowhere(self, place, monkeypatch):
+        monkeypatch.setenv("PLAIN_NAME", "blue elephant")
+        place.write('secrets.names = ["PLAIN_NAME"]', "coupler.toml")
+        flow = "steps: [{id: x, run: 'echo $PLAIN_NAME; test -e mended'}]"
+        shown = place.run(code=3, text=flow).output
+        place.write("", "mended")
+        shown += place.resume().output
+
+        assert shown.count("x | [secret:PLAIN_NAME]") == 2
+        kept = place.store_file.read_bytes()
+        assert b"elephant" not in kept
+
     def test_a_failure_is_told_with_what_the_step_wrote_last_and_how_to_go_on(self, place):
         done = place.run(
             "--quiet", code=3, text="{steps: [{id: bad, run: 'echo no way >&2; echo broken >&2; exit 7'}]}"

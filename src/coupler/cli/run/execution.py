@@ -179,14 +179,14 @@ def _open_terminal() -> QuestionTerminal | None:
 def _display(program: str, options: RunOptions, cwd: str) -> Display:
     output = stdout()
     if options.is_json:
-        return LinesDisplay(output, program, cwd, is_json=True)
+        return LinesDisplay(output, program, is_json=True)
     if options.is_rehearsal:
         return PlanDisplay(output, program, cwd)
     if options.is_quiet:
         # What programs wrote goes as it is to those who want only that.
         return QuietDisplay(output if output.is_terminal else stdout(errors="surrogateescape"), program)
     if not output.is_terminal or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
-        return LinesDisplay(output, program, cwd, is_json=False)
+        return LinesDisplay(output, program, is_json=False)
     return LiveDisplay(output, program)
 
 
@@ -196,12 +196,12 @@ class LinesDisplay:
     pace: float | None = None
     shows_history = False
 
-    def __init__(self, output: Output, program: str, cwd: str, *, is_json: bool) -> None:
+    def __init__(self, output: Output, program: str, *, is_json: bool) -> None:
         self.shows_texts = output.is_terminal
         self._output = output
         self._program = program
         self._is_json = is_json
-        self._writer = RunLogWriter(output, cwd, is_json=is_json)
+        self._writer = RunLogWriter(output, None, is_json=is_json)  # its log is redacted
 
     def show(self, happened: Sequence[Logged]) -> None:
         for logged in happened:

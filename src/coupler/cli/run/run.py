@@ -218,7 +218,7 @@ def main(arguments: list[str]) -> None:
 async def _start(execution: RunExecution, given: str, words: list[str], cwd: str) -> int:
     from contextlib import closing
 
-    from coupler.cli.store_access import tidying, user_store
+    from coupler.cli.store_access import tidied_store
     from coupler.store.store import Store
     from coupler.workflow.engine.run import start_run
 
@@ -234,7 +234,7 @@ async def _start(execution: RunExecution, given: str, words: list[str], cwd: str
         with closing(Store.open(":memory:")) as store:
             async with start_run(store, bundle, inputs, cwd=cwd, way=way) as started:
                 return await execution.run(started, 0)
-    with tidying(PROGRAM) as tidy, user_store(is_made=True) as kept:
+    with tidied_store(PROGRAM, is_made=True) as (kept, tidy):
         assert kept is not None
         await chosen.ensure_trusted(bundle, given, kept, execution.terminal)
         by_path = is_path(given)
@@ -326,11 +326,11 @@ async def _resume(
     is_forced: bool,
     inputs: dict[str, str],
 ) -> int:
-    from coupler.cli.store_access import tidying, user_store
+    from coupler.cli.store_access import tidied_store
     from coupler.workflow.engine.run import check_resumable, path_of_consent, resume_run
     from coupler.workflow.journal.runs import find_run
 
-    with tidying(RESUME_PROGRAM) as tidy, user_store() as kept:
+    with tidied_store(RESUME_PROGRAM) as (kept, tidy):
         if kept is None:
             raise RunError("no workflow was run yet: `coupler run` runs one")
         record = await find_run(kept, _as_text(id))

@@ -15,7 +15,6 @@ import msgspec
 from coupler.cli.exit_codes import print_error
 from coupler.cli.output import Output
 from coupler.cli.terminal import format_duration
-from coupler.redaction.known_secrets import masker_for
 from coupler.runtime.formatting import count
 from coupler.runtime.terminal_text import clean, one_line
 from coupler.workflow.journal import run_events
@@ -27,6 +26,7 @@ from coupler.workflow.journal.run_events import (
 from coupler.workflow.journal.run_secrets import masked_texts
 
 if TYPE_CHECKING:
+    from coupler.redaction.masker import Masker
     from coupler.store.runs import BlockingRuns, RunEntry
     from coupler.workflow.journal.run_events import AnyHappening, Logged
 
@@ -80,15 +80,18 @@ def _readable(entry: RunEntry) -> Logged | None:
 class RunLogWriter:
     """Writes the events of a run as text for people or as lines of JSON."""
 
-    def __init__(self, output: Output, directory: str, *, is_json: bool) -> None:
+    def __init__(self, output: Output, masker: Masker | None, *, is_json: bool) -> None:
+        """`masker` is for what was stored before its secrets were known."""
         self._output = output
-        self._masker = masker_for(directory)
+        self._masker = masker
         self._is_json = is_json
         self._open: dict[tuple[Place | None, str], list[str]] = {}
         """The pieces of each line that is not complete: steps that work beside each other tear no lines."""
 
     def tell(self, logged: Logged) -> None:
-        happening = masked_texts(logged.happening, self._masker)
+        happening = logged.happening
+        if self._masker is not None:
+            happening = masked_texts(happening, self._masker)
         if self._is_json:
             shown = msgspec.structs.replace(logged, happening=happening)
             self._output.json(as_line(shown))

@@ -27,6 +27,7 @@ from coupler.cli.run.run_log import STATUSES, RunLogWriter, read_log
 from coupler.cli.run.run_page import LISTING, run_lines, status_of
 from coupler.cli.store_access import store_option, store_or_exit
 from coupler.cli.terminal import ago
+from coupler.redaction.known_secrets import masker_for
 from coupler.runtime.formatting import count
 from coupler.runtime.terminal_text import one_line
 
@@ -146,7 +147,7 @@ def logs(id: str, follow: bool, step: str | None, is_json: bool, store: str | No
     """
     with store_or_exit(store, PROGRAM) as kept:
         opened, record = _find_run(kept, id)
-        writer = RunLogWriter(stdout(), record.cwd, is_json=is_json)
+        writer = RunLogWriter(stdout(), masker_for(record.cwd), is_json=is_json)
         found = False
         for logged in read_log(opened, record.id, is_followed=follow, step=step):
             writer.tell(logged)

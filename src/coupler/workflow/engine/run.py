@@ -21,6 +21,7 @@ from msgspec import UNSET
 from coupler.config.lookup import printable
 from coupler.mcp.servers import named_values
 from coupler.permission.offers import Choices
+from coupler.redaction.known_secrets import named_secrets
 from coupler.redaction.sources import is_too_short
 from coupler.runtime.exceptions import exception_text
 from coupler.runtime.guard import one_guard_for_all
@@ -118,9 +119,8 @@ async def start_run(
 
     `images` are for the first step whose agent takes images, and are kept with the run.
     """
-    secrecy = RunSecrets.of(
-        declared_secrets_of(bundle, inputs, are_needed=not way.is_rehearsal), *way.environments
-    )
+    declared = declared_secrets_of(bundle, inputs, are_needed=not way.is_rehearsal)
+    secrecy = RunSecrets.of({**named_secrets(cwd), **declared}, *way.environments)
     run = await OpenRun.create(
         store,
         bundle.main,
@@ -161,7 +161,8 @@ async def resume_run(
     """
     record = await find_run(store, id)
     check_resumable(record, bundle, is_over_allowed=from_step is not None, is_forced=is_forced)
-    secrecy = RunSecrets.of(declared_secrets_of(bundle, secret_inputs or {}), *way.environments)
+    declared = declared_secrets_of(bundle, secret_inputs or {})
+    secrecy = RunSecrets.of({**named_secrets(record.cwd), **declared}, *way.environments)
     async with await OpenRun.open(store, record.id, secrecy) as run:
         inputs = run.inputs
         done = _interrupted_places(run, done_steps)

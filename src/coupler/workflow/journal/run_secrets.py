@@ -82,7 +82,7 @@ class RunSecrets:
 
     @classmethod
     def of(cls, declared: Mapping[str, str], *environments: Mapping[str, str]) -> RunSecrets:
-        """Collect what a workflow declares (variables, secret inputs), and what environments hold besides."""
+        """Collect what a workflow or the settings declare, and what environments hold besides."""
         found = [secret for each in environments for secret in secrets_in_environment(each)]
         short = {name: value for name, value in declared.items() if is_too_short(value)}
         return cls([*declared_secrets(declared), *found], short)
