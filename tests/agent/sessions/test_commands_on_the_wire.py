@@ -98,13 +98,11 @@ def kinds_behind(client):
     return [update_of(frame)["sessionUpdate"] for frame in client.rest() if "method" in frame]
 
 
-def test_a_load_tells_them_before_its_answer_and_nothing_of_what_is_known_after_it(converse, tmp_path):
-    client, _ = converse(COMMANDING)
-    session = client.new_session(str(tmp_path))
+def test_a_load_tells_them_before_its_answer_and_nothing_of_what_is_known_after_it(converse):
+    client, session = converse(COMMANDING)
     client.prompt(session, "Name this session")
-    client._held.clear()
 
-    updates, answer = reopen(client, "session/load", session, tmp_path)
+    updates, answer = reopen(client, "session/load", session, "/")
 
     assert "error" not in answer
     told = [update["sessionUpdate"] for update in updates]
