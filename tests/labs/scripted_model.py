@@ -54,8 +54,25 @@ class Call(NamedTuple):
     arguments: Json
 
 
-Piece = str | Call
+class Search(NamedTuple):
+    """A search that the model's provider runs itself, and the pages that it finds."""
+
+    query: str
+    pages: tuple[tuple[str, str], ...] = ()
+    """Titles and addresses."""
+    error: str | None = None
+    """Anthropic's code of the reason why it fails."""
+
+
+class Pause(NamedTuple):
+    """The end of an answer of Anthropic's that goes on when it is sent back."""
+
+
+Piece = str | Call | Search | Pause
 """A part of what a model says."""
+
+ENCRYPTED = "EqgfCioIARgBIiQ3YTAwMjY1Mi"
+"""The text of a page, as only Anthropic's server reads it."""
 
 
 class Question(NamedTuple):
@@ -228,6 +245,7 @@ class OpenAi:
             if isinstance(piece, str):
                 yield {"role": "assistant", "content": piece}
                 continue
+            assert isinstance(piece, Call), "chat completions have no searches"
             function = {"name": piece.name, "arguments": json.dumps(piece.arguments)}
             id = f"call_{uuid4().hex[:8]}"
             yield {"tool_calls": [{"index": calls, "id": id, "type": "function", "function": function}]}
@@ -277,6 +295,7 @@ class Gemini:
     def part(piece: Piece) -> Json:
         if isinstance(piece, str):
             return {"text": piece}
+        assert isinstance(piece, Call), "Gemini's searches are not played"
         call = {"name": piece.name, "args": piece.arguments}
         return {"functionCall": call, "thoughtSignature": SIGNATURE}
 
@@ -298,7 +317,7 @@ class Anthropic:
 
     @classmethod
     def whole(cls, pieces: Iterable[Piece]) -> Json:
-        blocks = [cls.block(piece) for piece in pieces]
+        blocks = [block for piece in pieces for block in cls.blocks(piece)]
         calls = [block for block in blocks if block["type"] == "tool_use"]
         said = {"type": "text", "text": "".join(block.get("text", "") for block in blocks)}
         content = [said, *calls] if said["text"] else calls
@@ -311,22 +330,31 @@ class Anthropic:
         usage = {"input_tokens": INPUT_TOKENS, "output_tokens": 1}
         yield cls.event("message_start", message={**cls.message(), "usage": usage})
         reason, index, in_text = "end_turn", -1, False
+        cited: tuple[tuple[str, str], ...] = ()
         for piece in pieces:
-            if in_text and isinstance(piece, Call):
+            if in_text and not isinstance(piece, str):
                 yield cls.event("content_block_stop", index=index)
-            if not in_text or isinstance(piece, Call):
-                index += 1
-                begun = {**cls.block(piece), **({"text": ""} if isinstance(piece, str) else {"input": {}})}
-                yield cls.event("content_block_start", index=index, content_block=begun)
-            in_text = isinstance(piece, str)
             if isinstance(piece, str):
+                if not in_text:
+                    index += 1
+                    begun = {"type": "text", "text": "", **({"citations": []} if cited else {})}
+                    yield cls.event("content_block_start", index=index, content_block=begun)
+                for title, url in cited:
+                    delta = {"type": "citations_delta", "citation": cls.citation(title, url)}
+                    yield cls.event("content_block_delta", index=index, delta=delta)
+                cited = ()
                 delta = {"type": "text_delta", "text": piece}
-            else:
+                yield cls.event("content_block_delta", index=index, delta=delta)
+            elif isinstance(piece, Call):
                 reason = "tool_use"
-                delta = {"type": "input_json_delta", "partial_json": json.dumps(piece.arguments)}
-            yield cls.event("content_block_delta", index=index, delta=delta)
-            if not in_text:
-                yield cls.event("content_block_stop", index=index)
+            elif isinstance(piece, Pause):
+                reason = "pause_turn"
+            else:
+                cited = piece.pages[:1]
+            in_text = isinstance(piece, str)
+            for block in () if in_text else cls.blocks(piece):
+                index += 1
+                yield from cls.whole_block(index, block)
         if in_text:
             yield cls.event("content_block_stop", index=index)
         usage = {"output_tokens": OUTPUT_TOKENS}
@@ -343,11 +371,46 @@ class Anthropic:
         return Question(prompts, tools, text_of(results[0]) if results else None)
 
     @staticmethod
-    def block(piece: Piece) -> Json:
-        if isinstance(piece, str):
-            return {"type": "text", "text": piece}
-        id = f"toolu_{uuid4().hex[:8]}"
-        return {"type": "tool_use", "id": id, "name": piece.name, "input": piece.arguments}
+    def citation(title: str, url: str) -> Json:
+        """What a text after a search says of a page that it stands on."""
+        about = {
+            "type": "web_search_result_location",
+            "encrypted_index": ENCRYPTED,
+            "cited_text": "It is 3.0",
+        }
+        return {**about, "title": title, "url": url}
+
+    @classmethod
+    def whole_block(cls, index: int, block: Json) -> Iterator[bytes]:
+        """The events of a block that is no text; what a tool is called with comes in pieces."""
+        begun = {**block, "input": {}} if "input" in block else block
+        yield cls.event("content_block_start", index=index, content_block=begun)
+        if "input" in block:
+            written = json.dumps(block["input"])
+            for piece in ("", written[: len(written) // 2], written[len(written) // 2 :]):
+                delta = {"type": "input_json_delta", "partial_json": piece}
+                yield cls.event("content_block_delta", index=index, delta=delta)
+        yield cls.event("content_block_stop", index=index)
+
+    @staticmethod
+    def blocks(piece: Piece) -> list[Json]:
+        id = uuid4().hex[:8]
+        match piece:
+            case str():
+                return [{"type": "text", "text": piece}]
+            case Call():
+                return [
+                    {"type": "tool_use", "id": f"toolu_{id}", "name": piece.name, "input": piece.arguments}
+                ]
+            case Search():
+                used = {"id": f"srvtoolu_{id}", "name": "web_search", "input": {"query": piece.query}}
+                about = {"type": "web_search_result", "encrypted_content": ENCRYPTED, "page_age": None}
+                found: Any = [{**about, "title": title, "url": url} for title, url in piece.pages]
+                if piece.error is not None:
+                    found = {"type": "web_search_tool_result_error", "error_code": piece.error}
+                result = {"tool_use_id": used["id"], "content": found}
+                return [{"type": "server_tool_use", **used}, {"type": "web_search_tool_result", **result}]
+        return []
 
     @staticmethod
     def message() -> Json:
@@ -372,23 +435,44 @@ class Responses:
     def stream(cls, pieces: Iterable[Piece]) -> Iterator[bytes]:
         id = uuid4().hex[:8]
         yield cls.event("response.created", response={"id": f"resp_{id}"})
-        said: list[Piece] = []
+        items: list[Json] = []
+        text = ""
         for piece in pieces:
-            said.append(piece)
             if isinstance(piece, str):
-                if len(said) == 1:
-                    yield cls.event("response.output_item.added", item=cls.said("", id), output_index=0)
-                yield cls.event("response.output_text.delta", item_id=f"msg_{id}", delta=piece)
-        items = cls.items(said, id)
-        for index, item in enumerate(items):
-            yield cls.event("response.output_item.done", item=item, output_index=index)
+                place = {"output_index": len(items)}
+                if not text:
+                    yield cls.event("response.output_item.added", item=cls.said("", id), **place)
+                text += piece
+                place |= {"content_index": 0, "item_id": f"msg_{id}"}
+                yield cls.event("response.output_text.delta", delta=piece, **place)
+                continue
+            if text:
+                items.append(cls.said(text, id))
+                yield cls.event("response.output_item.done", item=items[-1], output_index=len(items) - 1)
+                text = ""
+            items += cls.items([piece], id)
+            yield from cls.whole_item(items[-1], len(items) - 1)
+        if text:
+            items.append(cls.said(text, id))
+            yield cls.event("response.output_item.done", item=items[-1], output_index=len(items) - 1)
         yield cls.event("response.completed", response=cls.response(items, id))
+
+    @classmethod
+    def whole_item(cls, item: Json, index: int) -> Iterator[bytes]:
+        """The events of an item that is no text."""
+        if item["type"] == "function_call":
+            place = {"output_index": index}
+            yield cls.event("response.output_item.added", item={**item, "arguments": ""}, **place)
+            place["item_id"] = item["id"]
+            yield cls.event("response.function_call_arguments.delta", delta=item["arguments"], **place)
+        yield cls.event("response.output_item.done", item=item, output_index=index)
 
     @classmethod
     def items(cls, pieces: list[Piece], id: str) -> list[Json]:
         text = "".join(piece for piece in pieces if isinstance(piece, str))
         calls = [cls.called(piece) for piece in pieces if isinstance(piece, Call)]
-        return [cls.said(text, id), *calls] if text else calls
+        searched = [cls.searched(piece) for piece in pieces if isinstance(piece, Search)]
+        return [*searched, *([cls.said(text, id)] if text else []), *calls]
 
     @staticmethod
     def said(text: str, id: str) -> Json:
@@ -399,9 +483,16 @@ class Responses:
     def called(call: Call) -> Json:
         namespace, _, name = call.name.rpartition("/")
         within = {"namespace": namespace} if namespace else {}
-        id = f"call_{uuid4().hex[:8]}"
+        id = uuid4().hex[:8]
+        ids = {"id": f"fc_{id}", "call_id": f"call_{id}"}
         arguments = json.dumps(call.arguments)
-        return {"type": "function_call", "call_id": id, "name": name, "arguments": arguments, **within}
+        return {"type": "function_call", **ids, "name": name, "arguments": arguments, **within}
+
+    @staticmethod
+    def searched(search: Search) -> Json:
+        sources = [{"type": "url", "url": url} for _, url in search.pages]
+        action = {"type": "search", "query": search.query, "sources": sources}
+        return {"type": "web_search_call", "id": f"ws_{uuid4().hex}", "status": "completed", "action": action}
 
     @staticmethod
     def response(items: list[Json], id: str) -> Json:

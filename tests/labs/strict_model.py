@@ -3,8 +3,9 @@
     with StrictModel() as model:
         model.begin([Move("I look.", Call("read_file", {"path": "a.py"})), Move(fault="busy"), Move("Done.")])
 
-It speaks the wires of `scripted_model`: chat completions, Anthropic's messages and Gemini's content. Each
-request with tools gets the next move; one without is for a summary. `wire_rules` judge each request first.
+It speaks the wires of `scripted_model`: chat completions and responses, Anthropic's messages and Gemini's
+content. Each request with tools gets the next move; one without is for a summary. `wire_rules` judge each
+request first.
 """
 
 from __future__ import annotations
@@ -17,13 +18,18 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-from labs.scripted_model import Anthropic, Gemini, Json, OpenAi, Piece, dialect_of
+from labs.scripted_model import Anthropic, Gemini, Json, OpenAi, Piece, Responses, dialect_of
 from labs.wire_rules import Strictness, offered_tools, problem_of
 
-WIRES: Mapping[type, str] = {OpenAi: "openai", Anthropic: "anthropic", Gemini: "gemini"}
-LEADING: Mapping[type, int] = {OpenAi: 0, Anthropic: 1, Gemini: 0}
+WIRES: Mapping[type, str] = {
+    OpenAi: "openai",
+    Responses: "responses",
+    Anthropic: "anthropic",
+    Gemini: "gemini",
+}
+LEADING: Mapping[type, int] = {OpenAi: 0, Responses: 1, Anthropic: 1, Gemini: 0}
 """Events of a stream before the first that says something."""
-ENDING: Mapping[type, int] = {OpenAi: 3, Anthropic: 2, Gemini: 1}
+ENDING: Mapping[type, int] = {OpenAi: 3, Responses: 1, Anthropic: 2, Gemini: 1}
 """Events of a stream that tell its end."""
 
 RETRY_AFTER = 1
@@ -169,7 +175,8 @@ class StrictModel:
             return move
 
     def _look(self, move: Move, request: Json, body: bytes) -> None:
-        newest = json.dumps((request.get("messages") or request.get("contents"))[-5:], ensure_ascii=False)
+        told = request.get("messages") or request.get("contents") or request["input"]
+        newest = json.dumps(told[-5:], ensure_ascii=False)
         if move.expects not in newest:
             self.ledger.surprises.append(f"the results should have {move.expects!r}: {newest[-500:]}")
         if self._marker not in body:

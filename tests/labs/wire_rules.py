@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from labs.scripted_model import SIGNATURE
+from labs.scripted_model import ENCRYPTED, SIGNATURE
 
 Json = dict[str, Any]
 
@@ -69,7 +69,8 @@ def offered_tools(request: Json) -> list[str]:
     tools = request.get("tools") or []
     return [
         *(tool["function"]["name"] for tool in tools if "function" in tool),
-        *(tool["name"] for tool in tools if "name" in tool),
+        *(tool.get("name") or tool["type"] for tool in tools if "type" in tool and "function" not in tool),
+        *(tool["name"] for tool in tools if "name" in tool and "type" not in tool),
         *(each["name"] for tool in tools for each in tool.get("functionDeclarations") or ()),
     ]
 
@@ -187,6 +188,28 @@ def _image(where: str, kind: str, data: str) -> None:
         _demand(False, f"{where}: the image is no valid base64")
 
 
+def _judge_responses(request: Json, strictness: Strictness) -> None:
+    offered = _offered(request)
+    open_ids: list[str] = []
+    for at, item in enumerate(request["input"]):
+        where = f"input[{at}]"
+        match item:
+            case {"role": "user" | "system" | "developer" | "assistant", "content": content}:
+                texts = [{"text": content}] if isinstance(content, str) else content
+                _demand(all(_is_text(part.get("text", "an image")) for part in texts), f"{where}: empty text")
+            case {"type": "function_call", "call_id": id, "name": name, "arguments": str()}:
+                _called(name, offered, strictness)
+                open_ids.append(id)
+            case {"type": "function_call_output", "call_id": id}:
+                _demand(id in open_ids, f"{where}: No tool call found for function call output with {id}")
+                open_ids.remove(id)
+            case {"type": "web_search_call", "id": str(), "status": "completed", "action": {"query": str()}}:
+                pass
+            case _:
+                _demand(False, f"{where}: Invalid value: {_short(item)}")
+    _demand(not open_ids, f"No tool output found for function calls {open_ids}")
+
+
 # --- Anthropic ------------------------------------------------------------------------------------------
 
 
@@ -222,23 +245,38 @@ def _judge_anthropic(request: Json, strictness: Strictness) -> None:
                 "tool_use ids must be unique",
             )
             seen.update(waiting)
-    _demand(messages[-1]["role"] == "user", "This model does not support assistant message prefill")
+    last = messages[-1]["content"]
+    is_paused = isinstance(last, list) and last[-1].get("type") == "web_search_tool_result"
+    reason = "This model does not support assistant message prefill"
+    _demand(messages[-1]["role"] == "user" or is_paused, reason)
     _demand(not waiting, f"tool_use ids were found without tool_result blocks: {waiting}")
 
 
 def _anthropic_answer(
     where: str, content: Sequence[Json], offered: set[str], strictness: Strictness
 ) -> Iterator[str]:
+    searched: list[str] = []
     for part in content:
         match part:
             case {"type": "text", "text": text}:
                 _demand(_is_text(text), f"{where}: text content blocks must contain non-whitespace text")
+                is_whole = all(cited["encrypted_index"] == ENCRYPTED for cited in part.get("citations") or ())
+                _demand(is_whole, f"{where}: citations: Invalid encrypted index")
             case {"type": "tool_use", "id": id, "name": name, "input": dict()}:
                 _demand(CALL_ID.fullmatch(id), f"{where}: tool_use.id should match pattern")
                 _called(name, offered, strictness)
                 yield id
             case {"type": "thinking" | "redacted_thinking"}:
                 pass
+            case {"type": "server_tool_use", "id": id, "name": "web_search", "input": {"query": str()}}:
+                searched.append(id)
+            case {"type": "web_search_tool_result", "tool_use_id": id, "content": list() | dict() as found}:
+                reason = f"{where}: web_search_tool_result without its server_tool_use"
+                _demand(id in searched, reason)
+                searched.remove(id)
+                pages = found if isinstance(found, list) else []
+                is_whole = all(page.get("encrypted_content") == ENCRYPTED for page in pages)
+                _demand(is_whole, f"{where}: web_search_result.encrypted_content: Invalid encrypted content")
             case _:
                 _demand(False, f"{where}: unexpected content block {part.get('type')!r}: {_short(part)}")
         extra = part.keys() - {
@@ -250,6 +288,7 @@ def _anthropic_answer(
             "cache_control",
             "citations",
             "thinking",
+            *(("tool_use_id", "content") if part["type"] == "web_search_tool_result" else ()),
         }
         _demand(
             not extra - {"signature", "data", "caller"}, f"{where}: Extra inputs are not permitted: {extra}"
@@ -364,4 +403,9 @@ def _gemini_data(where: str, data: str) -> None:
         _demand(False, f"{where}: inlineData is no valid base64")
 
 
-_JUDGES = {"openai": _judge_openai, "anthropic": _judge_anthropic, "gemini": _judge_gemini}
+_JUDGES = {
+    "openai": _judge_openai,
+    "responses": _judge_responses,
+    "anthropic": _judge_anthropic,
+    "gemini": _judge_gemini,
+}

@@ -84,7 +84,7 @@ class Shown:
         for update in self.updates:
             if update["sessionUpdate"] == kind:
                 id = update["messageId"]
-                texts[id] = texts.get(id, "") + update["content"]["text"]
+                texts[id] = texts.get(id, "") + update["content"].get("text", "")
         return texts
 
 

@@ -36,7 +36,7 @@ from coupler.coder.tools.questions import ask_tools, plan_tools
 from coupler.coder.tools.remember import memory_tools
 from coupler.coder.tools.shell import shell_tools
 from coupler.coder.tools.web import fetch_tools
-from coupler.coder.tools.web_search import search_tools
+from coupler.coder.tools.web_search import ModelSearchMiddleware, search_tools
 from coupler.coder.turn_limits import TurnLimits
 from coupler.coder.undo import UndoMiddleware
 from coupler.coder.usage import count_answer
@@ -187,6 +187,7 @@ class _Assembly:
             acp.tools(mcp_wait=self._setup.mcp_wait_seconds),
             # Behind what adds tools: a mode says which of them there are.
             self._modes,
+            ModelSearchMiddleware(models, self._choices, self._setup.search),
             *model_middleware(models, self._keyring),
             # Before compaction, which counts what is sent and may find a conversation too long.
             RefusedRequests(),

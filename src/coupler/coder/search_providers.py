@@ -1,6 +1,7 @@
 """The web searches that the coder can use: how each is asked, and what its answers mean.
 
-Nothing here touches the network: a `SearchSettings` makes a request, and reads the response to it.
+Nothing here touches the network: a `SearchSettings` makes a request, and reads the response to it. A model's
+provider that searches by itself gets a tool of its own in place of requests: `model_search`.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from msgspec import Struct
 
 from coupler.config import keys
 
 if TYPE_CHECKING:
+    from coupler.coder.model.choice import ModelChoice
     from coupler.config import Config
 
 LONGEST_TITLE = 200
@@ -35,6 +37,15 @@ OUT_OF_PLAN = frozenset({402, 432, 433})
 
 SEARXNG = "searxng"
 
+MODEL = "model"
+"""The search that the model's provider runs itself, while the model answers."""
+
+MOST_SEARCHES = 8
+"""Searches that Anthropic runs for one request; each of them costs."""
+
+OPENAI_HOST = "api.openai.com"
+"""OpenAI's own server; others that speak as it does have no search."""
+
 _TAG = re.compile(r"<[^>]{0,500}>")
 
 
@@ -52,11 +63,55 @@ PROVIDERS = {
     SEARXNG: SearchProvider("SearXNG", None, None),
     "brave": SearchProvider("Brave Search", "https://api.search.brave.com", "BRAVE_API_KEY"),
     "tavily": SearchProvider("Tavily", "https://api.tavily.com", "TAVILY_API_KEY"),
+    MODEL: SearchProvider("The search of the model's provider", None, None),
 }
+
+
+class ModelSearch(NamedTuple):
+    """A search that a model's provider runs itself: its tool, and what is sent besides."""
+
+    tool: Mapping[str, Any]
+    arguments: Mapping[str, Any] = {}
+
+
+MODEL_SEARCHES: Mapping[str, ModelSearch] = {
+    # The newer types run code beside the search, and not all models have them.
+    "anthropic": ModelSearch(
+        {"type": "web_search_20250305", "name": "web_search", "max_uses": MOST_SEARCHES}
+    ),
+    # Without `include` the server does not tell which pages it has found.
+    "openai": ModelSearch({"type": "web_search"}, {"include": ["web_search_call.action.sources"]}),
+}
+"""Searches of providers, by their names in LangChain."""
+
+_INSTEAD = (
+    "choose a model of Anthropic or of OpenAI itself, or set `provider` of [coder.search] to "
+    "searxng, brave or tavily"
+)
 
 
 class SearchError(ValueError):
     """The search failed; the message says why and what to do, and is for the model and its user."""
+
+
+def model_search(choice: ModelChoice) -> ModelSearch:
+    """Return the search that the provider of a model runs itself; raises `SearchError` if there is none."""
+    if choice.provider.startswith("google"):
+        raise SearchError(
+            f"{choice.name} has no web search: LangChain cannot send Google's searches back beside other "
+            f"tools. To search, {_INSTEAD}"
+        )
+    if choice.provider not in MODEL_SEARCHES:
+        raise SearchError(
+            f"{choice.name} has no web search: its provider offers none that the coder can use. "
+            f"To search, {_INSTEAD}"
+        )
+    is_own = choice.base_url is None or urlsplit(choice.base_url).hostname == OPENAI_HOST
+    if choice.provider == "openai" and not is_own:
+        raise SearchError(
+            f"{choice.name} has no web search: its server is not OpenAI's own. To search, {_INSTEAD}"
+        )
+    return MODEL_SEARCHES[choice.provider]
 
 
 class SearchRequest(NamedTuple):
@@ -125,6 +180,8 @@ class SearchSettings(Struct, frozen=True):
 
     def problem(self, environ: Mapping[str, str] | None = None) -> str | None:
         """Return what is missing for the search to be used; None if nothing is."""
+        if self.provider == MODEL:
+            return self._problem_of_model()
         if self.server is None:
             return f"{self.title} needs the address of its server: set `base_url` of [coder.search]"
         if PROVIDERS[self.provider].key_variable is None:
@@ -137,6 +194,11 @@ class SearchSettings(Struct, frozen=True):
         if not key.isascii() or not key.isprintable() or " " in key:
             return f"the variable {self.variable} holds no key: it has characters that none has"
         return None
+
+    def _problem_of_model(self) -> str | None:
+        given = {"base_url": self.base_url, "key_variable": self.key_variable}
+        unused = " and ".join(f"`{name}`" for name, value in given.items() if value is not None)
+        return f"{self.title} takes no {unused}: take that out of [coder.search]" if unused else None
 
     def request(self, query: str, count: int, environ: Mapping[str, str] | None = None) -> SearchRequest:
         """Return the request for a search; `problem` has to be None."""

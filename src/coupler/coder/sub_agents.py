@@ -469,8 +469,9 @@ class SubAgentMiddleware(AgentMiddleware[Any, Any, Any]):
             further_rules.reset(token)
 
     def _offers(self, tool: BaseTool | dict[str, Any]) -> bool:
-        if not isinstance(tool, BaseTool):
-            return not self._only_reads  # a tool of the provider's own
+        if not isinstance(tool, BaseTool):  # a tool of the provider's own
+            name = str(tool.get("name") or tool.get("type") or "")
+            return not self._only_reads or kind_of(name, None) in LOOKING_KINDS
         if tool.name in NOT_FOR_SUB_AGENTS:
             return False
         # What a server claims of its tools earns them nothing.

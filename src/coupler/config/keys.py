@@ -209,12 +209,12 @@ CODER_PROFILES: ConfigKey[Entries] = ConfigKey(
     "trusted project",
     "Agents that stand on `coder` and can be chosen in the editor, as modes.",
 )
-CODER_SEARCH_PROVIDER: ConfigKey[Literal["searxng", "brave", "tavily"] | None] = ConfigKey(
+CODER_SEARCH_PROVIDER: ConfigKey[Literal["searxng", "brave", "tavily", "model"] | None] = ConfigKey(
     "coder.search.provider",
-    ChoiceKind(("searxng", "brave", "tavily")),
+    ChoiceKind(("searxng", "brave", "tavily", "model")),
     None,
     "trusted project",
-    "The search engine of the coder's tool `web_search`.",
+    "The search engine of the coder's tool `web_search`; `model` is the search of the model's own provider.",
     default_words="none, and then there is no such tool",
 )
 CODER_SEARCH_BASE_URL: ConfigKey[str | None] = ConfigKey(

@@ -55,6 +55,11 @@ MEDIA_BLOCKS = frozenset(
 LARGEST_IMAGE = 5 * 1024 * 1024
 """Bytes of an image that a model is shown."""
 
+WEB_ADDRESSES = ("https://", "http://")
+
+ENCRYPTED = "encrypted_content"
+"""Anthropic's key for the text of a page, which only its server can read and wants back."""
+
 IMAGE_HEAD = 16
 """Bytes that tell the format of an image."""
 
@@ -205,6 +210,27 @@ def citations(block: Mapping[str, Any]) -> list[ResourceLink]:
                 )
             )
     return found
+
+
+def pages_found(output: object) -> list[ResourceLink]:
+    """Return the pages in the result of a search that a provider has run, as links."""
+    found = output.get("sources") if isinstance(output, Mapping) else output
+    links: dict[str, ResourceLink] = {}
+    for each in found if isinstance(found, list) else ():
+        url = each.get("url") if isinstance(each, Mapping) else None
+        if isinstance(url, str) and url.startswith(WEB_ADDRESSES):
+            title = each.get("title")
+            links.setdefault(url, ResourceLink(str(title or url), url, title=str(title) if title else UNSET))
+    return [*links.values()]
+
+
+def without_encrypted(output: object) -> object:
+    """Return the result of a provider's tool without what only the provider can read."""
+    if isinstance(output, list):
+        return [without_encrypted(each) for each in output]
+    if isinstance(output, Mapping):
+        return {key: value for key, value in output.items() if key != ENCRYPTED}
+    return output
 
 
 def client_blocks(content: object) -> list[ContentBlock]:

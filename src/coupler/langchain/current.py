@@ -84,7 +84,7 @@ class Current:
         """The tools by their names: those of the graph, and those that middleware adds."""
         self.sizes = {**sizes}
         """The tokens that models can read, by the names of the models, as far as that is known."""
-        self.offers: Callable[[BaseTool], bool] | None = None
+        self.offers: Callable[[BaseTool | dict[str, Any]], bool] | None = None
         """Returns True if the session's mode has a tool; None if there are no modes."""
         self.namespaces: dict[str, str] = {}
         """Keys of the tool calls in which graphs run, by LangGraph's name of the place."""

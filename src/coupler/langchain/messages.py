@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from coupler.agent.content import BLOCKS, LONGEST_PIECE, pieces
 from coupler.events import Content, Thought
-from coupler.langchain.content import HANDLED_ELSEWHERE, citations, client_block, message_blocks
+from coupler.langchain.content import (
+    HANDLED_ELSEWHERE,
+    citations,
+    client_block,
+    message_blocks,
+    pages_found,
+    without_encrypted,
+)
 from coupler.langchain.tool_calls import LONGEST_ID
+from coupler.schema.v1 import Content as ToolContent
 from coupler.schema.v1 import ContentBlock, TextContent
 
 if TYPE_CHECKING:
@@ -299,8 +307,16 @@ class ModelRun:
         if not call_id:
             return
         key = self._announce(call_id, block.get("name") or "tool", None)
-        failed = block.get("status") == "error"
-        self._calls.settle(key, "failed" if failed else "completed", output=block.get("output"))
+        self._calls.finish_writing(key)
+        output = block.get("output")
+        reason = output.get("error_code") if isinstance(output, Mapping) else None
+        self._calls.settle(
+            key,
+            "failed" if block.get("status") == "error" else "completed",
+            content=[ToolContent(link) for link in pages_found(output)],
+            output=without_encrypted(output),
+            reason=str(reason) if reason else None,
+        )
 
     def _announce(self, id: str, name: str, arguments: dict[str, Any] | None) -> str:
         key = self._calls.key(id, self._parent)

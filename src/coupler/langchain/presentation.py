@@ -130,6 +130,7 @@ KNOWN_TOOL_KINDS: Mapping[str, ToolKind] = {
     "current_webpage": "read",
     "file_search": "search",
     "requests_get": "fetch",
+    "web_search": "fetch",
     "file_delete": "delete",
     "copy_file": "edit",
     **dict.fromkeys(("shell", "bash", "terminal"), "execute"),

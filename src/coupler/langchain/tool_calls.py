@@ -280,6 +280,13 @@ class ToolCalls:
             call.arguments, call.is_partial = arguments, True
             self._tell_changes(call)
 
+    def finish_writing(self, id: str) -> None:
+        """Report all arguments that were written for a call that nobody announces once more."""
+        call = self._calls[id]
+        arguments = partial_object(call.written)
+        if arguments and not call.is_over and arguments != call.arguments:
+            self.rewrite(id, arguments)
+
     def rewrite(self, id: str, arguments: dict[str, Any]) -> None:
         """Set the final arguments of a call, which only an edit may change."""
         call = self._calls[id]

@@ -372,19 +372,40 @@ def _look_at_profiles(section: DoctorSection, context: DoctorContext) -> None:
 
 def _look_at_search(section: DoctorSection, context: DoctorContext) -> None:
     """Checks the web search of the coder, if one is configured: its server and its key."""
-    from coupler.coder.search_providers import SearchSettings
+    from coupler.coder.search_providers import MODEL, SearchSettings
 
     settings = SearchSettings.of(context.config)
     section.facts["search"] = None if settings is None else settings.provider
     if settings is None:
         return
-    if (problem := settings.problem()) is not None:
+    problem = settings.problem()
+    if problem is None and settings.provider == MODEL:
+        problem = _problem_of_model_search(context)
+    if problem is not None:
         section.problem("search", problem, "set it, or take [coder.search] out of coupler.toml")
         return
     key, variable = settings.key(), settings.variable
     if key is not None and variable is not None:
         context.keep_secret([{variable: key}])
     section.ok("search", settings.title + ("" if key is None else f", with the key of {variable}"))
+
+
+def _problem_of_model_search(context: DoctorContext) -> str | None:
+    """Return why the model that is set cannot search; None if it can, or if there is none."""
+    from coupler.coder.model.choice import chosen_model
+    from coupler.coder.model.credentials import ModelError
+    from coupler.coder.profiles import DEFAULT_PROFILE
+    from coupler.coder.search_providers import SearchError, model_search
+
+    try:
+        choice = chosen_model(context.config, DEFAULT_PROFILE)
+        if choice is not None:
+            model_search(choice)
+    except ModelError:
+        return None  # told of the model itself
+    except SearchError as error:
+        return str(error)
+    return None
 
 
 def _tell_none(section: DoctorSection, context: DoctorContext) -> None:

@@ -247,12 +247,19 @@ def _is_empty_answer(message: AIMessage) -> bool:
 
 
 def _is_blank(message: BaseMessage) -> bool:
-    return not str(message.text).strip() and not any(map(_is_media, _blocks(message)))
+    blocks = _blocks(message)
+    return not str(message.text).strip() and not any(_is_media(each) or _is_search(each) for each in blocks)
 
 
 def _blocks(message: BaseMessage) -> list[Any]:
     content: Any = message.content
     return content if isinstance(content, list) else []
+
+
+def _is_search(part: Any) -> bool:
+    """True for the calls and results of tools that a provider has run itself."""
+    kinds = ("server_tool_use", "web_search_tool_result", "web_search_call")
+    return isinstance(part, dict) and part.get("type") in kinds
 
 
 def _is_media(part: Any) -> bool:
@@ -307,13 +314,14 @@ def _in_turns(sent: _Sent, _: str) -> _Sent:
         is_answer = isinstance(message, AIMessage) and isinstance(before, AIMessage)
         is_prompt = isinstance(message, HumanMessage) and isinstance(before, HumanMessage)
         if before is not None and (is_prompt or (is_answer and not before.tool_calls)):
-            joined[-1] = message.model_copy(update={"content": _joined(before, message)})
+            joined[-1] = message.model_copy(update={"content": joined_content(before, message)})
         elif joined or isinstance(message, HumanMessage):
             joined.append(message)
     return sent._replace(messages=joined)
 
 
-def _joined(first: BaseMessage, second: BaseMessage) -> Any:
+def joined_content(first: BaseMessage, second: BaseMessage) -> Any:
+    """Return the content of two messages of one side as that of one message."""
     if isinstance(first.content, str) and isinstance(second.content, str):
         return f"{first.content}\n\n{second.content}"
     # Not LangChain's standard blocks: among those are the calls, which stand beside the content.

@@ -1,20 +1,33 @@
-"""The tool `web_search`: asks the search server that is configured, and gives what it finds as a list."""
+"""The web search: the tool `web_search`, which asks a search server, or the search of the model's provider.
+
+The tool gives what a server finds as a list. A provider searches by itself while its model answers:
+`ModelSearchMiddleware` only offers that to the model, and nobody can be asked about a single search.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
+from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, hook_config
+from langchain_core.messages import AIMessage, AnyMessage
 from langchain_core.tools import BaseTool
 
-from coupler.coder.search_providers import SearchError, SearchSettings
+from coupler.coder.model.repair import joined_content
+from coupler.coder.search_providers import MODEL, SearchError, SearchSettings, model_search
 from coupler.coder.tools.web import UNTRUSTED_NOTE, FetchError, parsed_url, request_once
+from coupler.langchain.current import Current, current, further_rules, send_warning
 from coupler.langchain.editor_tools.tool_use import session_tool, tool_use
+from coupler.langchain.permission import tool_action
 from coupler.langchain.presentation import title_with_text
 from coupler.redaction.sources import looks_secret
 
 if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
+
     from coupler.agent.session import Session
+    from coupler.coder.model.choice import ModelChoice
 
 log = logging.getLogger("coupler.coder")
 
@@ -23,10 +36,13 @@ LONGEST_QUERY = 400
 
 USUAL_COUNT, MOST_COUNT = 8, 20
 
+PAUSED = "pause_turn"
+"""Anthropic's stop reason of an answer that goes on when it is sent back, as after many searches."""
+
 
 def search_tools(session: Session, settings: SearchSettings | None) -> list[BaseTool]:
-    """Return `web_search` if a search is configured that can be used."""
-    if settings is None:
+    """Return `web_search` if a search server is configured that can be used."""
+    if settings is None or settings.provider == MODEL:
         return []
     if (problem := settings.problem()) is not None:
         log.warning("the coder has no web search: %s", problem)
@@ -93,3 +109,81 @@ class WebSearch:
             outcome = {"query": query, "results": [page._asdict() for page in pages]}
             found = "\n".join(lines) or "(Nothing was found.)"
             return f"{settings.title} on {query!r}:\n{UNTRUSTED_NOTE}\n\n{found}", outcome
+
+
+class ModelSearchMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Offers the search of the model's provider where the session's mode and rules have nothing against it.
+
+    Its calls and results stand in the model's answers. They are shown as tool calls, and sent back as they
+    came.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, BaseChatModel],
+        choices: Mapping[str, ModelChoice],
+        settings: SearchSettings | None,
+    ) -> None:
+        super().__init__()
+        self._choices = {id(model): choices[name] for name, model in models.items()}
+        self._settings = settings if settings is not None and settings.provider == MODEL else None
+        self._told: set[str] = set()
+        """What the user was told: each once."""
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
+    ) -> Any:
+        """Call the model with the search of its provider."""
+        choice, served = self._choices.get(id(request.model)), current()
+        if any(map(_is_paused, request.messages)):
+            request = request.override(messages=_without_pauses(request.messages))
+        if self._settings is None or choice is None or served is None:
+            return await handler(request)
+        try:
+            if (problem := self._settings.problem()) is not None:
+                raise SearchError(problem)
+            search = model_search(choice)
+        except SearchError as error:
+            self._tell(served, str(error))
+            return await handler(request)
+        tool = {**search.tool}
+        if not _may_search(served, tool):
+            return await handler(request)
+        arguments = {**request.model_settings, **search.arguments}
+        return await handler(request.override(tools=[*request.tools, tool], model_settings=arguments))
+
+    @hook_config(can_jump_to=["model"])
+    async def aafter_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        """Have an answer go on that the provider has paused in the middle of its searches."""
+        return {"jump_to": "model"} if _is_paused(state["messages"][-1]) else None
+
+    def _tell(self, served: Current, problem: str) -> None:
+        if problem not in self._told:
+            self._told.add(problem)
+            log.warning("the coder has no web search: %s", problem)
+            served.call_on_loop(send_warning, served.turn, "There is no web search", f"{problem}.")
+
+
+def _is_paused(message: AnyMessage) -> bool:
+    return isinstance(message, AIMessage) and message.response_metadata.get("stop_reason") == PAUSED
+
+
+def _without_pauses(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
+    """Join each answer that was paused with the one that goes on with it."""
+    joined: list[AnyMessage] = []
+    for message in messages:
+        before = joined[-1] if joined else None
+        if isinstance(message, AIMessage) and before is not None and _is_paused(before):
+            joined[-1] = message.model_copy(update={"content": joined_content(before, message)})
+        else:
+            joined.append(message)
+    return joined
+
+
+def _may_search(served: Current, tool: dict[str, Any]) -> bool:
+    """Tell whether the mode has the search, and no rule denies it or wants that somebody is asked."""
+    if served.offers is not None and not served.offers(tool):
+        return False
+    action = tool_action(served, "web_search", None, {}, is_gated=False)
+    verdict = served.session.project.permissions().judge(action, further_rules.get())
+    return verdict.decision == "allow" or (verdict.decision == "ask" and not verdict.is_against)
