@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import signal
+import struct
 import sys
+import termios
 
 import psutil
 import pytest
@@ -96,6 +99,27 @@ def prompts_of(agent):
     return [frame["params"]["prompt"] for frame in agent.received_of("session/prompt")]
 
 
+LONG = """
+for prompt in prompts():
+    output = "\\n".join("x" * 80 for _ in range(5_000)) if "go" in text_of(prompt) else ""
+    send(
+        update("tool_call", toolCallId="c1", title="Run tests", kind="execute", status="completed", content=[
+            {"type": "content", "content": {"type": "text", "text": output}},
+        ]),
+        say("You said: " + text_of(prompt)),
+        end(prompt),
+    )
+"""
+PRINTED = 1_000
+"""Characters that have been printed, if there are so many that nobody has read."""
+
+
+def is_printing(person):
+    """True if a print has begun and cannot go on, because the terminal is full and nobody reads."""
+    unread = struct.unpack("i", fcntl.ioctl(person._own, termios.FIONREAD, bytes(4)))[0]
+    return unread > PRINTED
+
+
 class TestTalking:
     def test_an_answer_is_shown_and_ctrl_d_leaves(self, scripted, tmp_path):
         agent = scripted(ECHO)
@@ -109,6 +133,23 @@ class TestTalking:
             assert person.ends() == 0
 
         assert prompts_of(agent) == [[{"type": "text", "text": text}] for text in ("hello", "again")]
+
+    def test_what_is_typed_while_something_is_printed_is_sent_as_it_was_typed(self, scripted, tmp_path):
+        agent = scripted(LONG)
+        with Chatter(agent, cwd=tmp_path) as person:
+            person.says("go")
+            person.reads("You said: go")
+            person.reads(READY)
+            person.types(CTRL_O)
+            while not is_printing(person):
+                assert person.process.poll() is None
+            person.types("again" + ENTER)
+            person.reads("You said: again")
+            person.reads(READY)
+            person.types(CTRL_D)
+            assert person.ends() == 0
+
+        assert prompts_of(agent) == [[{"type": "text", "text": text}] for text in ("go", "again")]
 
     def test_markdown_calls_and_plan_are_shown_and_what_is_long_is_collapsed(self, scripted, tmp_path):
         with Chatter(scripted(WORKS), cwd=tmp_path) as person:

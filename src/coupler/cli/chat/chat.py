@@ -227,7 +227,8 @@ async def _talk(options: ChatOptions, opened: Callable[[], None]) -> int:
         raise click.UsageError(str(error)) from None
     chat_sessions = ChatSessions(agent, front, _session_options(options, policy), cwd)
     conversation = ChatConversation(agent, chat_sessions, front, options.agent, opened)
-    with handle_signals(_signal_handler(front, agent)), _showing_logs(front):
+    keys = contextlib.nullcontext() if isinstance(front, PlainFront) else front.keys_as_typed()
+    with keys, handle_signals(_signal_handler(front, agent)), _showing_logs(front):
         try:
             code = await conversation.hold(options.resume, options.latest)
         except asyncio.CancelledError:

@@ -47,6 +47,9 @@ FRAME = 1 / 12
 
 PROMPT = "> "
 
+_IFLAG, _LFLAG = 0, 3
+"""Places of the flags for input and for what a terminal does itself, in what `termios` returns."""
+
 MOST_ENTRIES = 1_000
 MOST_BYTES = 4 * 1024 * 1024
 """Bytes of the history file above which it is rewritten with its last entries."""
@@ -160,6 +163,18 @@ class TerminalFront:
         finally:
             self._interrupt = None
             self._pause()
+
+    @contextlib.contextmanager
+    def keys_as_typed(self) -> Iterator[None]:
+        """Keeps the terminal from changing or showing keys while nobody reads them or something is printed.
+
+        A terminal as programs find it makes a Ctrl-J of Enter as soon as the key is pressed, and that begins
+        another line. prompt_toolkit goes back to such a terminal for each print above the line.
+        """
+        typed = get_app_session().input
+        typed.cooked_mode = contextlib.nullcontext  # type: ignore[method-assign]
+        with _changes_no_keys(typed.fileno()):
+            yield
 
     def signalled(self) -> None:
         """Handles SIGINT from elsewhere; the key itself is read like any other."""
@@ -336,6 +351,24 @@ def _as_front_exceptions() -> Iterator[None]:
         raise InputInterrupted from None
     except EOFError:
         raise UserLeft from None
+
+
+@contextlib.contextmanager
+def _changes_no_keys(terminal: int) -> Iterator[None]:
+    """Has the terminal hand on keys as they are, but for Ctrl-C, which is a signal while nobody reads."""
+    try:
+        import termios
+    except ImportError:  # Windows
+        yield
+        return
+    before, changed = termios.tcgetattr(terminal), termios.tcgetattr(terminal)
+    changed[_IFLAG] &= ~termios.ICRNL
+    changed[_LFLAG] &= ~(termios.ICANON | termios.ECHO)
+    termios.tcsetattr(terminal, termios.TCSANOW, changed)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSANOW, before)
 
 
 def _discard_typed_keys() -> None:
