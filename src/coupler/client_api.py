@@ -88,9 +88,10 @@ class AskOptions(SessionOptions, total=False):
     grace: float
     repairs: int
     meta: Mapping[str, Any]
+    commands: bool
 
 
-PROMPT_OPTIONS = frozenset({"until", "rounds", "budget", "timeout", "grace", "repairs", "meta"})
+PROMPT_OPTIONS = frozenset({"until", "rounds", "budget", "timeout", "grace", "repairs", "meta", "commands"})
 CONNECT_OPTIONS = (
     frozenset(AskOptions.__annotations__) - frozenset(SessionOptions.__annotations__) - PROMPT_OPTIONS
 )

@@ -40,7 +40,7 @@ def talk(graph: Any, *prompts: Any, cwd: Path | str = ".", **options: Any) -> Ta
                 if callable(prompt):
                     prompt()
                 else:
-                    replies.append(await session.prompt(prompt))
+                    replies.append(await session.prompt(prompt, commands=True))
         return Talk(replies, events)
 
     return run(converse())

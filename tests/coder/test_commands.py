@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 from pathlib import Path
+
+import pytest
 
 from coder.editor import Editor
 from coder.script import Asked, use
-from coder.served_coder import Coder, Served, clerk, tree, write
+from coder.served_coder import Coder, Served, clerk, surroundings, tree, write
+from coupler import ask, connect
 from coupler.coder.commands import COMMANDS
+from forked import run
 from labs.langchain.model_server import says
-from raw_client import Frame
+from raw_client import COUPLER, Frame
 
 WITHOUT_MODEL = ["usage", "mcp", "add-dir", "export", "memory"]
 WITH_MODEL = ["init", "compact", "undo", "redo"]
@@ -354,15 +360,86 @@ def test_an_unknown_command_needs_no_model(coder: Coder, project: Path) -> None:
 def test_a_coder_for_prompts_that_no_person_types_carries_out_no_such_command(
     coder: Coder, project: Path
 ) -> None:
+    skill = "---\nname: release\ndescription: Makes it\n---\nDo it.\n"
+    write(project, {".agents/skills/release/SKILL.md": skill})
     served = coder.served("--no-commands")
     editor = served.opened(project)
-    assert [name for name in offered(editor, "init") if name not in ("resume", "runs")] == WITH_MODEL
-    coder.model.plays("One.", "Two.")
+    assert {*offered(editor, "runs")} <= {"resume", "runs"}
+    prompts = ("/export --force all.md", "/unknown", "/init", "/undo", "/redo", "/compact", "/release")
+    answers = [f"{number}." for number in range(len(prompts))]
+    coder.model.plays(*answers)
 
-    told = [editor.prompt(text).text for text in ("/export --force all.md", "/unknown it")]
+    told = [editor.prompt(text).text for text in prompts]
 
-    assert told == ["One.", "Two."]
+    assert told == answers
+    assert coder.model.last.prompts == [*prompts]
+    assert [*tree(project)] == [".agents/skills/release/SKILL.md"]
+
+
+def test_a_prompt_that_is_marked_as_data_is_for_the_model_whatever_it_begins_with(
+    coder: Coder, project: Path, tmp_path: Path
+) -> None:
+    write(tmp_path, {"home/workflows/deploy.yaml": WORKFLOW.format(name="deploy")})
+    editor = coder.served(home=tmp_path / "home").opened(project)
+    prompts = ("/export --force all.md", "/usgae", "/undo", "/deploy", "/runs")
+    coder.model.plays(*prompts)
+
+    for text in prompts:
+        params = {"sessionId": editor.session, "prompt": [{"type": "text", "text": text}]}
+        data = {"coupler": {"commands": False}}
+        request = editor.client.request("session/prompt", {**params, "_meta": data})
+        editor.client.send(request)
+        assert editor.finish(request).text == text
+
+    assert coder.model.last.prompts == [*prompts]
     assert tree(project) == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "piped", "is_obeyed"),
+    [
+        (["/export all.md"], "", True),
+        (["/export", "all.md"], "", True),
+        ([], "/export all.md", False),
+        (["-"], "/export all.md", False),
+    ],
+)
+def test_exec_obeys_a_command_that_is_its_argument_and_none_that_is_piped(
+    coder: Coder, project: Path, tmp_path: Path, words: list[str], piped: str, is_obeyed: bool
+) -> None:
+    coder.model.plays(*([] if is_obeyed else ["It is text."]))
+    env = {**os.environ, **surroundings(tmp_path / "home", coder.model.server.url)}
+
+    told = run(
+        [*COUPLER, "exec", "coder", *words], cwd=project, env=env, input=piped, capture_output=True, text=True
+    )
+
+    assert told.returncode == 0, told.stderr
+    assert [*tree(project)] == (["all.md"] if is_obeyed else [])
+    assert ("It is text." in told.stdout) == (not is_obeyed)
+
+
+def test_programs_give_data_and_say_when_a_person_has_typed_it(
+    coder: Coder, project: Path, tmp_path: Path
+) -> None:
+    coder.model.plays("It is text.", "So is this.")
+    env = surroundings(tmp_path / "home", coder.model.server.url)
+
+    async def told() -> list[str]:
+        async with connect("coder", cwd=project, env=env) as agent:
+            session = await agent.new()
+            texts = [str((await session.prompt("/export data.md")).text)]
+            texts.append((await session.prompt("/export typed.md", commands=True)).text)
+            return texts
+
+    data, typed = asyncio.run(told())
+    asked = ask("coder", "/export asked.md", cwd=project, env=env)
+
+    ask("coder", "/export too.md", cwd=project, env=env, commands=True)
+
+    assert (data, asked) == ("It is text.", "So is this.")
+    assert "typed.md" in typed
+    assert [*tree(project)] == ["too.md", "typed.md"]
 
 
 def test_workflows_go_before_commands_of_the_same_name(coder: Coder, project: Path, tmp_path: Path) -> None:

@@ -54,8 +54,8 @@ Options:
                     (agent = "coder"), or any other that `coupler agents` lists.
   --model TEXT      The coder's model, such as anthropic:NAME or ollama:NAME.
   --no-workflows    Offer no workflows beside the coder.
-  --no-commands     Carry out no commands of the coder that need no model, such
-                    as /export: for prompts that no person types.
+  --no-commands     Offer no slash commands of the coder, and carry out none:
+                    for prompts that no person types.
   --login           Log in to the coder's model in this terminal, and exit; so
                     editors do it. The same as `coupler login coder`.
   --name TEXT       The agent's name, as the editor is told.

@@ -63,6 +63,7 @@ from coupler.events.v1_codec import from_update, tool_update_of
 from coupler.mcp.tool_names import OWN_SERVER, GivenTools, name_in_id, names_in
 from coupler.permission.action import Grants
 from coupler.schema import v1
+from coupler.schema.base import without_commands
 from coupler.schema.v1 import (
     AvailableCommand,
     CancelNotification,
@@ -240,6 +241,7 @@ class RemoteSession:
         output: Any = None,
         repairs: int | None = None,
         meta: Mapping[str, Any] | None = None,
+        commands: bool = False,
     ) -> Prompt:
         """Prepare a prompt: await it (the reply), iterate it (the events) or enter it (leaving it cancels).
 
@@ -249,10 +251,14 @@ class RemoteSession:
         up, and ended if it still speaks. The error then has the partial reply. Without a
         `budget` the session's holds. `output` is the type of the answer, or its JSON Schema: the reply's
         `output` is a value of it. An answer that does not fit is sent back, at most `repairs` times (2 by
-        default). `meta` is the `_meta` of the request, for agents that know more than the protocol.
+        default). `meta` is the `_meta` of the request, for agents that know more than the protocol. With
+        `commands` a person has typed the prompt: otherwise it is data, and Coupler's coder gives it to its
+        model also if it begins like a slash command.
         """
         pieces = [content] if isinstance(content, str) else content
         blocks = tuple(TextContent(piece) if isinstance(piece, str) else piece for piece in pieces)
+        if not commands and _begins_with_slash(blocks):
+            meta = without_commands(meta)
         blocks = self._with_preface(blocks)
         budget = self.budget if budget is None else budget
         goals: list[Goal] = []
@@ -981,3 +987,9 @@ def _has_input(reported: object, given: object) -> bool:
     if reported is None or reported == given:
         return True
     return isinstance(reported, dict) and (not reported or given in reported.values())
+
+
+def _begins_with_slash(blocks: Sequence[ContentBlock]) -> bool:
+    """Tell whether the first text that is not blank begins as slash commands do."""
+    texts = (block.text.strip() for block in blocks if isinstance(block, TextContent))
+    return next(filter(None, texts), "").startswith("/")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from coupler.agent.agent import Agent, Select, find_invocation
+from coupler.agent.agent import Agent, Command, Select
 from coupler.agent.errors import AuthRequiredError, TurnFailedError
 from coupler.agent.session import configuration_of
 from coupler.agent.startup.loading import import_in_thread
@@ -24,6 +24,7 @@ from coupler.coder.commands import (
     explain_unknown,
     offered_commands,
     restore_directories,
+    typed_command,
     unknown_command_in,
 )
 from coupler.coder.model.credentials import ModelError, client_package
@@ -38,6 +39,7 @@ from coupler.config import keys
 from coupler.config.agent_tables import EFFORTS
 from coupler.runtime.extras import MissingExtraError, import_extra
 from coupler.runtime.threads import in_thread
+from coupler.schema.base import has_commands, without_commands
 from coupler.workflow.editor.workflow_agent import WorkflowAgent
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ class CoderAgent(Agent):
         has_workflows: bool,
         has_commands: bool = True,
     ) -> None:
-        """Without commands those that need no model go to the model, as other prompts do."""
+        """Without commands every prompt is data: those that begin like one go to the model, too."""
         self._profile = profile
         self._model = model
         self._store = options.store
@@ -140,13 +142,15 @@ class CoderAgent(Agent):
     async def perform(self, turn: Turn) -> StopReason | None:
         """Give the prompt to a workflow, carry out a command, or ask the model if there is one."""
         if self._workflows is not None:
-            if unknown_command_in(turn.blocks, [each.name for each in turn.session.commands]) is not None:
+            if unknown_command_in(turn, [each.name for each in turn.session.commands]) is not None:
                 await self._workflows.look_again()
             if await self._workflows.is_for_workflows(turn):
                 return await self._workflows.perform(turn)
         if self._workflows is not None:
             await self._workflows.tell_news(turn)
-        if self._has_commands and await self._has_answered_command(turn):
+        if not self._has_commands:
+            turn.prompt_meta = without_commands(turn.prompt_meta)
+        if await self._has_answered_command(turn):
             return "end_turn"
         try:
             setup = await in_thread(lambda: setup_of(turn.session, self._profile, self._model))
@@ -162,7 +166,7 @@ class CoderAgent(Agent):
 
     async def _has_answered_command(self, turn: Turn) -> bool:
         """Answer a command that needs no model, and one that there is not; False for any other prompt."""
-        typed = find_invocation([each.command for each in COMMANDS if each.answer], turn.blocks)
+        typed = typed_command(turn, [each.command for each in COMMANDS if each.answer])
         if typed is None:
             return await self._has_explained_unknown(turn)
         answer = next(each.answer for each in COMMANDS if each.name == typed.name)
@@ -182,17 +186,14 @@ class CoderAgent(Agent):
 
     async def _has_explained_unknown(self, turn: Turn) -> bool:
         session = turn.session
-        if (
-            unknown_command_in(turn.blocks, COMMAND_NAMES) is None
-            or state_value(session, "asked") is not None
-        ):
+        if unknown_command_in(turn, COMMAND_NAMES) is None or state_value(session, "asked") is not None:
             return False
         if self._making is not None:
             with suppress(MissingExtraError):
                 self._skills = await self._making.skills()
                 await in_thread(self._skills.look)
                 self._offer(session)
-        name = unknown_command_in(turn.blocks, [command.name for command in session.commands])
+        name = unknown_command_in(turn, [command.name for command in session.commands])
         if name is None:
             return False
         from coupler.workflow.editor.chat_messages import refused_meta
@@ -249,10 +250,10 @@ class CoderAgent(Agent):
     def _offer(self, session: Session) -> None:
         """Offer the commands that there are now: the coder's own, and skills whose names are not taken."""
         setup = self._setup if self._making is None else self._making.setup
-        commands = offered_commands(
-            session, None if setup is None else setup.choice, are_answered=self._has_commands
-        )
-        if self._skills is not None:
+        commands: list[Command] = []
+        if self._has_commands:
+            commands = offered_commands(session, None if setup is None else setup.choice)
+        if self._has_commands and self._skills is not None:
             commands += self._skills.commands(taken=COMMAND_NAMES)
         if self._workflows is not None:
             self._workflows.offer_besides(session, commands)
@@ -263,7 +264,7 @@ class CoderAgent(Agent):
         """Run a workflow, or list them for an empty prompt; any other prompt needs the model, and a login."""
         from coupler.coder.model.choice import how_to_set_up
 
-        typed = command_typed(turn.text)
+        typed = command_typed(turn.text) if has_commands(turn.prompt_meta) else None
         is_for_workflows = typed is not None and typed not in COMMAND_NAMES
         if self._workflows is not None and (is_for_workflows or not turn.text.strip()):
             return await self._workflows.perform(turn)

@@ -11,7 +11,7 @@ import asyncio
 import difflib
 import os
 import re
-from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -19,13 +19,14 @@ from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import structs
 
-from coupler.agent.agent import Command
+from coupler.agent.agent import Command, Invocation, find_invocation
 from coupler.coder.model.settings import EFFORT_OPTION, MODELS_OWN, OFF, ON, efforts_of
 from coupler.coder.setup import set_state_value, state_value
 from coupler.coder.usage import usage_text
 from coupler.runtime.directories import home_directory
 from coupler.runtime.files import OutsideRootsError, find_inside
 from coupler.runtime.threads import in_thread
+from coupler.schema.base import has_commands
 from coupler.schema.v1 import McpServer, McpServerHttp, McpServerSse, McpServerStdio, TextContent
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from coupler.agent.turn import Turn
     from coupler.coder.model.choice import ModelChoice
     from coupler.mcp.servers import ServerState
-    from coupler.schema.v1 import ContentBlock
 
 DIRECTORIES_KEY = "directories"
 """Key in the session's state for the directories that the user has added by /add-dir."""
@@ -424,14 +424,20 @@ COMMAND_PROMPTS = {INIT.name: INIT_PROMPT}
 """What the model is told by commands that are prompts, by their names."""
 
 
-def offered_commands(
-    session: Session, model: ModelChoice | None, *, are_answered: bool = True
-) -> list[Command]:
-    """Return the commands that a session has with this model; unless `are_answered`, only those for it."""
+def offered_commands(session: Session, model: ModelChoice | None) -> list[Command]:
+    """Return the commands that a session has with this model."""
     met = {"nothing"} | (set() if model is None else {"model"})
     if model is not None and EFFORT_OPTION in session.options:
         met.add("effort")
-    return [each.command for each in COMMANDS if each.needs in met and (are_answered or each.answer is None)]
+    return [each.command for each in COMMANDS if each.needs in met]
+
+
+def typed_command(turn: Turn, commands: Iterable[Command]) -> Invocation | None:
+    """Return the command of these that a prompt is; None also if it is data, which no person has typed.
+
+    All commands of the coder are recognised here.
+    """
+    return find_invocation(commands, turn.blocks) if has_commands(turn.prompt_meta) else None
 
 
 def command_typed(text: str) -> str | None:
@@ -440,13 +446,13 @@ def command_typed(text: str) -> str | None:
     return None if found is None or os.path.lexists(f"{os.path.sep}{found[1]}") else found[1]
 
 
-def unknown_command_in(blocks: Sequence[ContentBlock], known: Container[str]) -> str | None:
-    """Return the name of the command that a prompt is, if there is none of that name; else None.
+def unknown_command_in(turn: Turn, known: Container[str]) -> str | None:
+    """Return the name of the command that a person has typed, if there is none of that name; else None.
 
     Only of a prompt that is one text and nothing else. `/tmp is full` names a path that there is.
     """
-    texts = [block.text for block in blocks if isinstance(block, TextContent)]
-    if len(texts) != 1 or len(blocks) != 1:
+    texts = [block.text for block in turn.blocks if isinstance(block, TextContent)]
+    if len(texts) != 1 or len(turn.blocks) != 1 or not has_commands(turn.prompt_meta):
         return None
     name = command_typed(texts[0])
     return None if name is None or name in known else name

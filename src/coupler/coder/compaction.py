@@ -39,9 +39,8 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command as StateChange
 from typing_extensions import TypedDict
 
-from coupler.agent.agent import find_invocation
 from coupler.agent.errors import describe
-from coupler.coder.commands import COMPACT
+from coupler.coder.commands import COMPACT, typed_command
 from coupler.coder.model.choice import window_of
 from coupler.coder.model.retries import asked_with_retries
 from coupler.coder.tools.outputs import fenced, one_line, without_middle
@@ -346,7 +345,7 @@ def _note_context(conversation: _VisibleConversation, response: ModelResponse[An
 
 def _typed(served: Current) -> str | None:
     """Return the text after /compact, if the prompt is that command."""
-    typed = find_invocation((COMPACT.command,), served.turn.blocks)
+    typed = typed_command(served.turn, (COMPACT.command,))
     return None if typed is None else typed.arguments.strip()
 
 

@@ -20,8 +20,9 @@ from langchain_core.messages import HumanMessage
 from langchain_core.tools import BaseTool
 from langgraph.runtime import Runtime
 
-from coupler.agent.agent import Command, find_invocation
+from coupler.agent.agent import Command
 from coupler.agent.session import Session
+from coupler.coder.commands import typed_command
 from coupler.coder.instructions import (
     InstructionDirectory,
     InstructionReader,
@@ -191,7 +192,7 @@ class SkillCommands(AgentMiddleware[Any, Any, Any]):
             return None
         own = [Command(name, name) for name in self._prompts]
         commands = [*own, *self._skills.commands(taken=self._prompts)]
-        typed = find_invocation(commands, served.turn.blocks)
+        typed = typed_command(served.turn, commands)
         prompt = state["messages"][-1]
         if typed is None or not isinstance(prompt, HumanMessage):
             return None

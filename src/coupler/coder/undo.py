@@ -17,10 +17,9 @@ from langchain.agents.middleware.types import AgentMiddleware, AgentState, Priva
 from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage, RemoveMessage, ToolMessage
 from typing_extensions import TypedDict
 
-from coupler.agent.agent import find_invocation
 from coupler.agent.errors import EditorError
 from coupler.agent.files import WrittenFile, written_files
-from coupler.coder.commands import REDO, UNDO
+from coupler.coder.commands import REDO, UNDO, typed_command
 from coupler.coder.compaction import COMPACTED, expected_tokens, reported_tokens, visible_messages
 from coupler.coder.tools.outputs import one_line
 from coupler.coder.usage import note_context
@@ -105,7 +104,7 @@ class UndoMiddleware(AgentMiddleware[UndoState, Any, Any]):
         served, messages = current(), state["messages"]
         if served is None or not messages or not isinstance(messages[-1], HumanMessage):
             return None
-        typed = find_invocation((UNDO.command, REDO.command), served.turn.blocks)
+        typed = typed_command(served.turn, (UNDO.command, REDO.command))
         if typed is None:
             return _begun(state, served.session.turn_number)
         own = RemoveMessage(str(messages[-1].id))

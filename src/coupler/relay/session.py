@@ -191,7 +191,10 @@ class RelayedSession(Agent):
             held_calls=self._remote.tool_calls,
         )
         try:
-            reply = await self._remote.prompt(blocks, meta=turn.prompt_meta or None, grace=CANCEL_PATIENCE)
+            # Who has sent it to us has said by its `_meta` if it is data.
+            reply = await self._remote.prompt(
+                blocks, meta=turn.prompt_meta or None, grace=CANCEL_PATIENCE, commands=True
+            )
         except AgentError as error:
             raise as_answer(error, self._relay.words) from None
         finally:

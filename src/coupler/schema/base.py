@@ -27,6 +27,23 @@ _JSON_WORDS: dict[type, str] = {
 }
 _SHOWN = 60
 
+OWN_META, COMMANDS_META = "coupler", "commands"
+"""Our key in a `_meta`, and the one below it in a prompt's: False if its text is data, and not typed."""
+
+
+def without_commands(meta: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the `_meta` of a prompt whose text is data: no slash command in it is to be carried out."""
+    given = meta or {}
+    own = given.get(OWN_META)
+    return {**given, OWN_META: {**(own if isinstance(own, Mapping) else {}), COMMANDS_META: False}}
+
+
+def has_commands(meta: Mapping[str, Any]) -> bool:
+    """Tell whether a slash command in a prompt with this `_meta` is to be carried out, as editors expect."""
+    own = meta.get(OWN_META)
+    return not isinstance(own, Mapping) or own.get(COMMANDS_META) is not False
+
+
 MAX_ITEMS = 10_000
 """Items of a list, and members of a map, in the typed part of a message."""
 

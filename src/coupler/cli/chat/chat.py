@@ -443,7 +443,8 @@ class ChatConversation:
         self._interrupted_at = NEVER
         try:
             with self._front.working(self.interrupt):
-                await self._sessions.session.prompt(blocks)
+                # What comes by a pipe is data, whatever it begins with.
+                await self._sessions.session.prompt(blocks, commands=sys.stdin.isatty())
         except AgentError as error:
             await self._failed(error)
 

@@ -72,6 +72,7 @@ from coupler.cli.main import (
 )
 from coupler.cli.output import has_stdout, silence_stdout
 from coupler.cli.store_access import tidying
+from coupler.cli.terminal import STDIN
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, PromptSent, Received, SessionOpened
 from coupler.client.prompt import GRACE
@@ -184,7 +185,8 @@ def _options(prompt: tuple[str, ...], files: tuple[str, ...], given: dict[str, A
     given["mcp_servers"] = mcp_servers_of(given.pop("mcp"), PROGRAM)
     given["forms"] = not given.pop("no_forms") and has_company(prompt, files)
     given["budget"] = budget_of(given["budget"])
-    return ExecOptions(prompt=prompt_of(prompt, files), **given)
+    is_typed = bool(prompt) and prompt[0] != STDIN
+    return ExecOptions(prompt=prompt_of(prompt, files), is_typed=is_typed, **given)
 
 
 def _refuse_unenforceable(given: dict[str, Any]) -> None:
@@ -280,7 +282,13 @@ class ExecRun:
     async def _prompt(self, session: RemoteSession) -> Reply:
         options = self._options
         left = None if options.timeout is None else max(options.timeout - self._elapsed(), 0.0)
-        prompt = session.prompt(options.prompt, budget=options.budget, timeout=left, output=options.schema)
+        prompt = session.prompt(
+            options.prompt,
+            budget=options.budget,
+            timeout=left,
+            output=options.schema,
+            commands=options.is_typed,
+        )
         self._is_asked = True
         try:
             return await prompt

@@ -579,6 +579,8 @@ class ExecOptions:
 
     agent: str
     prompt: str | list[ContentBlock]
+    is_typed: bool = True
+    """False if the prompt begins with what came by a pipe or from a file."""
     format: str = "text"
     schema: dict[str, Any] | None = None
     cwd: str = "."

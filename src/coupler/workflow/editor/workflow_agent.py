@@ -14,6 +14,7 @@ from coupler.agent.startup.serve_options import NO_STORE
 from coupler.config.lookup import ConfigError
 from coupler.runtime.extras import MissingExtraError
 from coupler.runtime.threads import in_thread
+from coupler.schema.base import has_commands
 from coupler.schema.v1 import ImageContent, StopReason
 from coupler.store.errors import StoreError
 from coupler.workflow.editor.arguments import PromptText, SlashCommand, slash_command_in, unusable_blocks
@@ -163,13 +164,16 @@ class WorkflowAgent(Agent):
             self._store.close()
 
     async def is_for_workflows(self, turn: Turn) -> bool:
-        """Tell whether a prompt runs a workflow, is about runs, or answers the run that waits."""
+        """Tell whether a prompt runs a workflow, is about runs, or answers the run that waits.
+
+        Text that no person has typed runs nothing.
+        """
         if self._watcher is not None:
             await self._watcher.until_known()
         unfinished = UnfinishedRun.of(turn.session.state)
         if unfinished is not None and unfinished.place is not None:
             return True
-        typed = slash_command_in(turn.blocks)
+        typed = slash_command_in(turn.blocks) if has_commands(turn.prompt_meta) else None
         others = {command.name for command in self.others}
         meant = {*RESERVED, *self._available.names, *(self._available.left_out - others)}
         return typed is not None and typed.name in meant
