@@ -419,6 +419,40 @@ def test_exec_obeys_a_command_that_is_its_argument_and_none_that_is_piped(
     assert ("It is text." in told.stdout) == (not is_obeyed)
 
 
+def test_a_session_is_named_by_the_first_prompt_for_the_model_and_not_by_a_command(
+    coder: Coder, project: Path, tmp_path: Path
+) -> None:
+    served = coder.served(home=tmp_path / "home")
+    editor = served.opened(project)
+    coder.model.plays("I have written it.", "Fixed.", "Again.")
+
+    titles = []
+    for text in ("/usage", "/init", "/mcp", "Fix the parser\nplease", "/usage", "And the tests"):
+        editor.prompt(text)
+        listed = editor.client.call("session/list", {"cwd": str(project)})["result"]["sessions"]
+        titles.append(listed[0]["title"])
+
+    assert titles == ["/usage", "/usage", "/usage", "Fix the parser", "Fix the parser", "Fix the parser"]
+    served.leave()
+
+
+def test_a_command_gives_way_as_the_title_also_after_a_restart(
+    coder: Coder, project: Path, tmp_path: Path
+) -> None:
+    first = coder.served(home=tmp_path / "home")
+    editor = first.opened(project)
+    editor.prompt("/usgae")
+    first.leave()
+    coder.model.plays("Fixed.")
+    again = coder.served(home=tmp_path / "home")
+    loaded, _ = again.loaded(editor.session, project)
+
+    turn = loaded.prompt("Fix the parser")
+
+    assert [each["title"] for each in turn.of("session_info_update")] == ["Fix the parser"]
+    again.leave()
+
+
 def test_programs_give_data_and_say_when_a_person_has_typed_it(
     coder: Coder, project: Path, tmp_path: Path
 ) -> None:

@@ -70,6 +70,10 @@ class Agent:
         """Return texts of a prompt that must not be stored, by the names that replace them."""
         return {}
 
+    def can_be_title(self, session: Session, text: str) -> bool:
+        """Tell whether a prompt may name its session; a title that may not gives way to a prompt that may."""
+        return True
+
     async def moved(self, session: Session) -> None:
         """Called when the client opens the session again with other directories or MCP servers."""
 

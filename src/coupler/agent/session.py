@@ -384,8 +384,7 @@ class Session:
             self.outlet.journal.begin_turn(
                 self.outlet.new_message_id(), request.params, redactor.covered_blocks
             )
-            if self.title is None:
-                self._title_after(redactor.mask(turn.text))
+            self._title_after(redactor.mask(turn.text))
         self._prompting = Prompting(request, turn, self._agent, self._turn_ended)
         self._prompting.start(self._peer)
 
@@ -464,6 +463,11 @@ class Session:
             self._project.close()
 
     def _title_after(self, text: str) -> None:
+        """Name the session by a prompt, unless an earlier one or the agent has named it."""
+        if self.title is not None:
+            may_name = self._agent.can_be_title
+            if may_name(self, self.title) or not may_name(self, text):
+                return
         first_line = next((line.strip() for line in text.splitlines() if line.strip()), "")
         if first_line:
             cut = len(first_line) > LONGEST_TITLE

@@ -126,6 +126,12 @@ class CoderAgent(Agent):
     def hidden_in(self, session: Session, blocks: tuple[ContentBlock, ...]) -> Mapping[str, str]:
         return {} if self._workflows is None else self._workflows.hidden_in(session, blocks)
 
+    def can_be_title(self, session: Session, text: str) -> bool:
+        """Tell whether a prompt says what the session is about, as commands such as `/usage` do not."""
+        name = command_typed(text)
+        # What follows the command of a workflow may be an answer to one of its questions.
+        return name is None or (self._workflows is not None and self._workflows.has(name))
+
     async def moved(self, session: Session) -> None:
         await in_thread(lambda: restore_directories(session))
         if self._making is not None and (agent := self._making.agent) is not None:

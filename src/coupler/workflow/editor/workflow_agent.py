@@ -178,6 +178,10 @@ class WorkflowAgent(Agent):
         meant = {*RESERVED, *self._available.names, *(self._available.left_out - others)}
         return typed is not None and typed.name in meant
 
+    def has(self, name: str) -> bool:
+        """True if there is a workflow of this name."""
+        return name in self._available.names
+
     async def look_again(self) -> None:
         """Look for new workflows now, for a command that nobody knows: its file may be new."""
         if self._watcher is not None:
