@@ -384,7 +384,8 @@ class Session:
             self.outlet.journal.begin_turn(
                 self.outlet.new_message_id(), request.params, redactor.covered_blocks
             )
-            self._title_after(redactor.mask(turn.text))
+            if self.title is None or not self._agent.can_be_title(self, self.title):
+                self._title_after(redactor.mask(turn.text))
         self._prompting = Prompting(request, turn, self._agent, self._turn_ended)
         self._prompting.start(self._peer)
 
@@ -463,11 +464,9 @@ class Session:
             self._project.close()
 
     def _title_after(self, text: str) -> None:
-        """Name the session by a prompt, unless an earlier one or the agent has named it."""
-        if self.title is not None:
-            may_name = self._agent.can_be_title
-            if may_name(self, self.title) or not may_name(self, text):
-                return
+        """Name the session by a prompt, unless it has a name that is no worse."""
+        if self.title is not None and not self._agent.can_be_title(self, text):
+            return
         first_line = next((line.strip() for line in text.splitlines() if line.strip()), "")
         if first_line:
             cut = len(first_line) > LONGEST_TITLE
