@@ -19,6 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import boundaries
+import endless
 import exchange
 import floods
 import large_inputs
@@ -40,6 +41,14 @@ ATTACKS = (
     ),
     Attack(
         "floods", floods.attack_by_floods, "floods", 100, 4, "another session is answered; memory is bounded"
+    ),
+    Attack(
+        "endless",
+        endless.attack_by_endless_sources,
+        "sources",
+        100,
+        4,
+        "what never stops sending is bounded; one cancel ends it",
     ),
     Attack("escapes", leaks.attack_by_escapes, "listings", 100, 5, "no terminal sequence is shown"),
     Attack("disguises", boundaries.attack_by_disguises, "commands", 30_000, 400, "no disguise is allowed"),

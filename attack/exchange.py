@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import psutil
@@ -46,6 +46,8 @@ NEW_VICTIMS_EVERY = 10
 REDUCTIONS = 60
 """Tries to make a batch smaller."""
 SHOWN_BYTES = 600
+LONGEST_SAID = 100_000
+"""Characters of what a session says that are kept: the last ones."""
 
 _DECODE = msgspec.json.decode
 
@@ -327,8 +329,22 @@ def processes_of(pid: int) -> tuple[int, ...]:
     return (pid, *(each.pid for each in psutil.Process(pid).children(recursive=True)))
 
 
+def memory_of(pid: int) -> int:
+    """Bytes that a process and all that it has started hold."""
+    held = 0
+    for each in processes_of(pid):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+            held += psutil.Process(each).memory_info().rss
+    return held
+
+
 class Attacker:
     """The client of a process: writes bytes in pieces, and checks every line that comes back."""
+
+    capabilities: ClassVar[dict[str, Any]] = {
+        "fs": {"readTextFile": True, "writeTextFile": True},
+        "elicitation": {"form": {}},
+    }
 
     def __init__(
         self, process: subprocess.Popen[bytes], chance: random.Random, cwd: Path, errors: Path
@@ -393,12 +409,11 @@ class Attacker:
     def open(self, expected: Callable[[str], str]) -> None:
         """Say hello, and open the session that no wrong frame is about."""
         self._expected = expected
-        capabilities = {"fs": {"readTextFile": True, "writeTextFile": True}, "elicitation": {"form": {}}}
-        self.call("initialize", {"protocolVersion": 1, "clientCapabilities": capabilities})
+        self.call("initialize", {"protocolVersion": 1, "clientCapabilities": self.capabilities})
         self._session = self.new_session()
 
-    def new_session(self) -> str:
-        answer = self.call("session/new", {"cwd": self._cwd, "mcpServers": []})
+    def new_session(self, *servers: dict[str, Any]) -> str:
+        answer = self.call("session/new", {"cwd": self._cwd, "mcpServers": servers})
         return str(answer["result"]["sessionId"])
 
     def open_victims(self) -> None:
@@ -440,12 +455,8 @@ class Attacker:
             raise BrokenError(f"{words!r} was answered by {said[-300:]!r} and {str(answer)[:300]}")
 
     def call(self, method: str, params: Any) -> Any:
-        self._count += 1
-        id = f"attacker-{self._count}"
+        id = self.send(method, params)
         self._answers[id] = None
-        self._write(
-            msgspec.json.encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params}) + b"\n"
-        )
         self._wait(lambda: self._answers[id] is not None, lambda: f"no answer to {method}")
         return self._answers.pop(id)
 
@@ -457,6 +468,31 @@ class Attacker:
             msgspec.json.encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params}) + b"\n"
         )
         return id
+
+    def begin_prompt(self, session: str, words: str) -> str:
+        """Prompt a session; returns the id by which `answer_to` has the answer."""
+        self._said[session] = ""
+        blocks = [{"type": "text", "text": words}]
+        id = self.send("session/prompt", {"sessionId": session, "prompt": blocks})
+        self._answers[id] = None
+        return id
+
+    def answer_to(self, id: str) -> Any:
+        """The answer to a prompt; None as long as there is none."""
+        return self._answers[id]
+
+    def said_in(self, session: str) -> str:
+        """The last that a session has said since it was prompted."""
+        return self._said[session]
+
+    def read_until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Read until the condition holds; False if it does not in time."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            self._read_some(wait=True)
+        return True
 
     def probe(
         self, lines: Iterator[bytes], seconds: float, pause: float, *, reads: bool
@@ -531,9 +567,13 @@ class Attacker:
             raise BrokenError(f"exit code {self._process.returncode}: {errors[-2000:]!r}")
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def memory(self) -> int:
         """Bytes that the process and all it has started hold."""
-        return sum(psutil.Process(pid).memory_info().rss for pid in processes_of(self._process.pid))
+        return memory_of(self._process.pid)
 
     @property
     def processes(self) -> tuple[int, ...]:
@@ -585,19 +625,21 @@ class Attacker:
                 raise BrokenError(f"no JSON was written: {line[:300]!r}") from None
             self._received(frame)
 
+    def _answers_to(self, frame: dict[str, Any]) -> list[bytes]:
+        """The lines by which a request is answered."""
+        return self._frames.answers_to(frame["id"]) if self.answers_wrongly else [_refusal(frame["id"])]
+
     def _received(self, frame: Any) -> None:
         if not isinstance(frame, dict) or frame.get("jsonrpc") != "2.0":
             raise BrokenError(f"no message was written: {str(frame)[:300]}")
         if "method" in frame:
             if "id" in frame:
-                answers = (
-                    self._frames.answers_to(frame["id"]) if self.answers_wrongly else [_refusal(frame["id"])]
-                )
-                self._unwritten += b"\n".join([*answers, b""])
+                self._unwritten += b"\n".join([*self._answers_to(frame), b""])
             elif frame["method"] == "session/update" and frame["params"]["sessionId"] in self._said:
                 update = frame["params"]["update"]
                 if update["sessionUpdate"] in ("agent_message_chunk", "tool_call", "tool_call_update"):
-                    self._said[frame["params"]["sessionId"]] += _text_in(update.get("content"))
+                    said = self._said[frame["params"]["sessionId"]] + _text_in(update.get("content"))
+                    self._said[frame["params"]["sessionId"]] = said[-LONGEST_SAID:]
             return
         if ("result" in frame) == ("error" in frame):
             raise BrokenError(f"an answer has a result or an error: {str(frame)[:300]}")

@@ -1,9 +1,11 @@
 """An agent without Coupler whose turns never end: it writes chunks, requests or complaints as fast as it can.
 
+With `terminals` it runs a command without an end in a terminal, and asks for its output without an end.
 The prompt says which; `sentinel` and what follows is repeated at once, whatever else goes on.
 """
 
 import collections
+import itertools
 import json
 import os
 import sys
@@ -14,6 +16,8 @@ writing = threading.Lock()
 urgent = collections.deque()
 """Frames that whoever writes next writes first: the flood of a session keeps no other waiting in here."""
 sessions = 0
+terminal = ""
+looks = itertools.count()
 
 
 def send(*frames):
@@ -60,6 +64,11 @@ def flood(kind, session):
 
 for line in sys.stdin:
     asked = json.loads(line)
+    if "result" in asked and str(asked.get("id", "")).startswith("terminal"):
+        terminal = asked["result"].get("terminalId", terminal)
+        look = {"sessionId": "s1", "terminalId": terminal}
+        send({"id": f"terminal-{next(looks)}", "method": "terminal/output", "params": look})
+        continue
     if "id" not in asked or "method" not in asked:
         continue
     match asked["method"]:
@@ -70,7 +79,10 @@ for line in sys.stdin:
             send({"id": asked["id"], "result": {"sessionId": f"s{sessions}"}})
         case "session/prompt":
             session, text = asked["params"]["sessionId"], asked["params"]["prompt"][0]["text"]
-            if text.startswith("sentinel"):
+            if text == "terminals":
+                command = {"sessionId": session, "command": "yes", "args": []}
+                send({"id": "terminal", "method": "terminal/create", "params": command})
+            elif text.startswith("sentinel"):
                 answer = {"id": asked["id"], "result": {"stopReason": "end_turn"}}
                 urgent.append(encoded([said(session, text), answer]))
                 send()

@@ -1,6 +1,6 @@
 """A program in a vendor's place, whose stream of one kind never ends. FLOOD names the vendor and the kind.
 
-A flood has a line for each number; those in `BYTES` are no lines.
+A flood has a line for each number; those in `BYTES` are no lines. A prompt with the word `sentinel` is answered.
 """
 
 import json
@@ -68,9 +68,27 @@ CODEX = {
     "items": lambda n: item("updated", id=f"{n}", type="agent_message", text=TEXT),
     "nameless items": lambda n: item("started", type="todo_list", items=[]),
 }
+GEMINI = {
+    "text": lambda n: {"type": "message", "role": "assistant", "content": TEXT, "delta": True},
+    "letters": lambda n: {"type": "message", "role": "assistant", "content": "x", "delta": True},
+    "calls": lambda n: {"type": "tool_use", "tool_name": "list_directory", "tool_id": f"{n}", "parameters": {}},
+    "unknown": lambda n: {"type": "of_its_own", "text": TEXT},
+}
+FLOODS = {"claude": CLAUDE, "codex": CODEX, "gemini": GEMINI}
+ANSWERS = {
+    "claude": [assistant({"type": "text", "text": "sentinel"}),
+               {"type": "result", "subtype": "success", "result": "sentinel", "session_id": "s"}],
+    "codex": [item("completed", id="1", type="agent_message", text="sentinel"), {"type": "turn.completed"}],
+    "gemini": [{"type": "init", "session_id": "s"},
+               {"type": "message", "role": "assistant", "content": "sentinel", "delta": True},
+               {"type": "result", "status": "success"}],
+}  # fmt: skip
 BYTES = {"a line": b"x" * 65536, "garbage": b"no object\n" * 6000}
 
 vendor, _, kind = os.environ["FLOOD"].partition(":")
+if "sentinel" in sys.stdin.read():
+    print("\n".join(map(json.dumps, ANSWERS[vendor])))
+    sys.exit()
 with open(os.environ["FLOOD_PID"], "w") as file:  # noqa: PTH123
     file.write(str(os.getpid()))
 number = 0
@@ -80,7 +98,7 @@ while True:
     elif kind == "stderr":
         sys.stderr.write(TEXT + "\n")
     else:
-        flood = (CLAUDE if vendor == "claude" else CODEX)[kind]
+        flood = FLOODS[vendor][kind]
         lines = [json.dumps(flood(each)) for each in range(number, number + 20)]
         sys.stdout.write("\n".join(lines) + "\n")
         number += 20
