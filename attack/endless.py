@@ -86,9 +86,9 @@ SOURCES = (
     _model("openai", "an argument", TOO_LONG),
     _model("openai", "a line", TOO_LONG),
     _model("openai", "letters", None),
-    _model("openai", "comments", None),
+    _model("openai", "comments", TOO_LONG),
     _model("openai", "a packed stream", None),
-    _model("openai", "a packed tail", None),
+    _model("openai", "a packed tail", TOO_LONG),
     _model("anthropic", "pieces", TOO_LONG),
     _model("anthropic", "a line", TOO_LONG),
     _model("google_genai", "pieces", TOO_LONG),
@@ -519,10 +519,6 @@ def _packed(wbits: int) -> Iterator[bytes]:
 HTTP = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n"
 TAIL = b"x" * 65_536
 MODEL_FLOODS: dict[str, Callable[[], tuple[bytes, Iterator[bytes]]]] = {
-    "a packed tail": lambda: (
-        STREAM + PACKED + b"\r\n" + gzip.compress(event(content="x")),
-        itertools.repeat(TAIL),
-    ),
     "an argument": lambda: (STREAM + b"\r\n", argument()),
 }
 PAGES: dict[str, Callable[[], tuple[bytes, Iterator[bytes]]]] = {

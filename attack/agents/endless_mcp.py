@@ -3,12 +3,12 @@
     endless_mcp.py KIND BEGUN
 """
 
+import collections
 import itertools
 import json
 import os
 import sys
 import threading
-import time
 from pathlib import Path
 
 KIND, BEGUN = sys.argv[1:]
@@ -16,14 +16,27 @@ TEXT = "x" * 10_240
 BYTES = b"x" * 65_536
 LARGE = "x" * 9_000_000
 writing = threading.Lock()
+urgent = collections.deque()
+"""Answers that whoever writes next writes first: a flood keeps none of them waiting in here."""
 
 
 def send(*frames):
-    write(b"".join(json.dumps({"jsonrpc": "2.0", **frame}).encode() + b"\n" for frame in frames))
+    write(encoded(frames))
+
+
+def encoded(frames):
+    return b"".join(json.dumps({"jsonrpc": "2.0", **frame}).encode() + b"\n" for frame in frames)
+
+
+def answer(id, result):
+    urgent.append(encoded([{"id": id, "result": result}]))
+    send()
 
 
 def write(data, descriptor=1):
     with writing:
+        while urgent:
+            data = urgent.popleft() + data
         while data:
             data = data[os.write(descriptor, data) :]
 
@@ -37,7 +50,6 @@ def notify():
     for number in itertools.count():
         params = {"level": "info", "data": f"{number} {TEXT[:200]}"}
         send(*[{"method": "notifications/message", "params": params}] * 50)
-        time.sleep(0)  # lets an answer through
 
 
 def bytes_for_ever(descriptor=1):
@@ -79,9 +91,9 @@ def call(id, params):
             bytes_for_ever(2)
         case "large results":
             begin()
-            send({"id": id, "result": {"content": [{"type": "text", "text": LARGE}]}})
+            answer(id, {"content": [{"type": "text", "text": LARGE}]})
         case _:
-            send({"id": id, "result": {"content": [{"type": "text", "text": "endless is done"}]}})
+            answer(id, {"content": [{"type": "text", "text": "endless is done"}]})
 
 
 def progress(token, number):
@@ -103,9 +115,9 @@ for line in sys.stdin:
                 "capabilities": {"tools": {}},
                 "serverInfo": {"name": "endless", "version": "1"},
             }
-            send({"id": message["id"], "result": result})
+            answer(message["id"], result)
         case "tools/list":
-            send({"id": message["id"], "result": listed(int(params.get("cursor") or 0))})
+            answer(message["id"], listed(int(params.get("cursor") or 0)))
         case "tools/call":
             call(message["id"], params)
         case str() if "id" in message:

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from coupler.mcp import package
+from coupler.mcp import connection, package
 from coupler.mcp.servers import ServerEnvironment, SessionServers, merge_servers
 from coupler.mcp.tools import McpError, printable
 from coupler.schema.v1 import EnvVariable, McpServerHttp, McpServerStdio
@@ -200,5 +200,83 @@ class TestAnswers:
             assert str(caught.value).startswith("the MCP server `far` could not be reached")
             await servers.close()
             server.close()
+
+        asyncio.run(story())
+
+
+FLOODING = """
+import itertools, json, os, sys
+
+def send(**frame):
+    os.write(1, json.dumps({"jsonrpc": "2.0", **frame}).encode() + b"\\n")
+
+def next_message():
+    return json.loads(sys.stdin.buffer.readline())
+
+while True:
+    message = next_message()
+    id, params = message.get("id"), message.get("params", {})
+    match message["method"]:
+        case "initialize":
+            capabilities = {"capabilities": {"tools": {}}, "serverInfo": {"name": "f", "version": "1"}}
+            send(id=id, result={"protocolVersion": "2025-11-25", **capabilities})
+        case "tools/list":
+            page = int(params.get("cursor") or 0)
+            tool = {"name": f"t{page}", "description": "x" * 4_000_000, "inputSchema": {"type": "object"}}
+            print(json.dumps({"jsonrpc": "2.0", "id": id, "result": {"tools": [tool], "nextCursor": f"{page + 1}"}}))
+            sys.stdout.flush()
+        case "tools/call" if params["name"] == "asks":
+            for number in range(3000) if "reads" in params["arguments"] else itertools.count():
+                send(id=f"p{number}", method="ping")
+            for _ in range(3000):
+                next_message()
+            send(id=id, result={"content": [{"type": "text", "text": "read"}]})
+        case _ if id is not None:
+            send(id=id, error={"code": -32601, "message": "unknown"})
+"""
+
+
+class TestFloods:
+    def server(self, tmp_path: Path) -> SessionServers:
+        program = tmp_path / "flooding.py"
+        program.write_text(FLOODING)
+        return session(McpServerStdio("flooding", sys.executable, [str(program)], []))
+
+    def test_a_server_that_asks_and_reads_no_answer_is_held_up_and_a_cancel_does_not_wait_for_it(
+        self, tmp_path, monkeypatch
+    ):
+        monkeypatch.setattr(connection, "MOST_REQUESTS", 20)
+
+        async def story() -> None:
+            servers = self.server(tmp_path)
+            call = asyncio.create_task(servers.call("flooding", "asks", {}, 60))
+            async with asyncio.timeout(60):
+                while len(asyncio.all_tasks()) < 20:
+                    await asyncio.sleep(0.01)
+            for _ in range(100):
+                await asyncio.sleep(0.01)
+                assert len(asyncio.all_tasks()) < 60, "each request of it is a task"
+            call.cancel()
+            async with asyncio.timeout(4):
+                await asyncio.wait([call])
+            await servers.close()
+
+        asyncio.run(story())
+
+    def test_a_server_that_reads_its_answers_late_goes_on(self, tmp_path):
+        async def story() -> None:
+            servers = self.server(tmp_path)
+            result = await servers.call("flooding", "asks", {"reads": True}, 60)
+            assert result.text == "read"
+            await servers.close()
+
+        asyncio.run(story())
+
+    def test_tools_that_are_too_long_together_are_refused(self, tmp_path):
+        async def story() -> None:
+            servers = self.server(tmp_path)
+            with pytest.raises(McpError, match="16,777,216 characters: that is too many"):
+                await servers.tools_of("flooding")
+            await servers.close()
 
         asyncio.run(story())

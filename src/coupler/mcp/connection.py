@@ -11,15 +11,18 @@ meanwhile.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any, Protocol, TypeVar
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol, Self, TypeVar
 
+import anyio
 import msgspec
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types import (
     CONNECTION_CLOSED,
     HEADER_MISMATCH,
@@ -33,6 +36,10 @@ from mcp_types import (
     ElicitResult,
     Implementation,
     InputRequiredResult,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
     PaginatedRequestParams,
 )
 from mcp_types import Tool as ServersTool
@@ -76,11 +83,20 @@ CALL_ID = "coupler/toolCallId"
 
 MOST_TOOLS = 5000
 MOST_PAGES = 100
+LARGEST_LIST = 16 * 1024 * 1024
+"""Characters of all tools that a server lists."""
+
 LONGEST_ERROR = 2000
 """Characters of a server's own error that are repeated."""
 
 MOST_ROUNDS = 10
 """Times that a server may ask for more before it has to answer a call."""
+
+MOST_REQUESTS = 200
+"""Requests of a server that wait for their answers, from which on it is not read."""
+
+CANCEL_WRITE_LIMIT = 0.5
+"""Seconds that a server has to take the message by which a call is cancelled."""
 
 RETRY_PAUSE = 0.25
 """Seconds until a server that asks nothing, and only wants to be called again, is called again."""
@@ -257,7 +273,7 @@ class ServerConnection:
         """Open the connection, keep it until it is left or lost, and close it."""
         try:
             client = Client(
-                transport.connect(),
+                _with_bounded_requests(transport.connect()),
                 client_info=Implementation(name="coupler", version=__version__),
                 cache=None,
                 # Without it, servers are told that there is nobody to ask.
@@ -300,15 +316,17 @@ class ServerConnection:
     async def _list(self, client: Client) -> list[ServersTool]:
         tools: list[ServersTool] = []
         cursor: str | None = None
+        size = 0
         for _ in range(MOST_PAGES):
             page = await client.session.list_tools(params=PaginatedRequestParams(cursor=cursor))
             tools += page.tools
-            if len(tools) > MOST_TOOLS:
+            size += sum(len(tool.model_dump_json()) for tool in page.tools)
+            if len(tools) > MOST_TOOLS or size > LARGEST_LIST:
                 break
             cursor = page.next_cursor
             if not cursor:
                 return tools
-        limits = f"more than {MOST_TOOLS:,} tools, or {MOST_PAGES} pages of them"
+        limits = f"more than {MOST_TOOLS:,} tools, {MOST_PAGES} pages of them or {LARGEST_LIST:,} characters"
         raise self._error("refused", f"lists {limits}: that is too many")
 
     def _tool(self, tool: ServersTool) -> Tool:
@@ -331,6 +349,110 @@ class ServerConnection:
 
     def _error(self, kind: McpErrorKind, sentence: str) -> McpError:
         return McpError(kind, self.name, f"{server_label(self.name)} {sentence}")
+
+
+@asynccontextmanager
+async def _with_bounded_requests(
+    streams: AbstractAsyncContextManager[Any],
+) -> AsyncIterator[tuple[_Incoming, _Outgoing]]:
+    async with streams as (incoming, outgoing):
+        requests = _OpenRequests()
+        yield _Incoming(incoming, requests), _Outgoing(outgoing, requests)
+
+
+class _OpenRequests:
+    """Counts the requests of a server that wait for their answers.
+
+    The `mcp` package makes a task of each. A server that asks and reads no answer would fill the memory.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._settled = asyncio.Event()
+
+    def note(self, message: SessionMessage) -> None:
+        """Count a message of the server, if it is a request."""
+        if isinstance(message.message, JSONRPCRequest):
+            self._count += 1
+            message.metadata = ServerMessageMetadata(on_request_unanswered=self.settle)
+
+    async def settle(self) -> None:
+        """Count a request no longer: it was answered, or the server wants no answer."""
+        self._count -= 1
+        self._settled.set()
+
+    async def wait_for_room(self) -> None:
+        """Wait while there are too many."""
+        while self._count >= MOST_REQUESTS:
+            self._settled.clear()
+            await self._settled.wait()
+
+
+class _Incoming:
+    """The messages of a server, which are not read while too many of its requests are open."""
+
+    def __init__(self, stream: Any, requests: _OpenRequests) -> None:
+        self._stream = stream
+        self._requests = requests
+
+    @property
+    def last_context(self) -> contextvars.Context | None:
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        await self._requests.wait_for_room()
+        item: SessionMessage | Exception = await self._stream.receive()
+        if isinstance(item, SessionMessage):
+            self._requests.note(item)
+        return item
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class _Outgoing:
+    """The messages to a server."""
+
+    def __init__(self, stream: Any, requests: _OpenRequests) -> None:
+        self._stream = stream
+        self._requests = requests
+
+    async def send(self, item: SessionMessage, /) -> None:
+        message = item.message
+        if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+            # A server that does not read does not keep the turn that was cancelled.
+            with anyio.move_on_after(CANCEL_WRITE_LIMIT):
+                await self._stream.send(item)
+            return
+        try:
+            await self._stream.send(item)
+        finally:
+            if isinstance(message, JSONRPCResponse | JSONRPCError):
+                await self._requests.settle()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
 
 def _error_text(text: str) -> str:

@@ -130,13 +130,17 @@ class StdioServer:
             log.warning("%s writes to stdout what is no message, which is ignored: %s", self._name, text)
 
     async def _send(self, pipes: _Pipes, to_send: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        try:
-            async for message in to_send:
-                line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+        is_read = True
+        async for message in to_send:
+            if not is_read:
+                continue
+            line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+            try:
                 await pipes.write(line.encode() + b"\n")
-        except OSError:
-            # It reads no more. What it has said is still read; then its stdout ends, or the request's time.
-            log.debug("%s reads no more", self._name)
+            except OSError:
+                # What it has said is still read; then its stdout ends, or the request's time.
+                log.debug("%s reads no more", self._name)
+                is_read = False
 
     @property
     def _name(self) -> str:

@@ -18,11 +18,17 @@ if TYPE_CHECKING:
 LARGEST_ANSWER = 64 * 1024 * 1024
 """Bytes of an answer, unpacked."""
 
+MOST_PACKED = 1024 * 1024
+"""Bytes that an answer may have more before it is unpacked than after that."""
+
 LARGEST_EVENT = 16 * 1024 * 1024
 """Bytes of one event of a stream: an image may be one."""
 
 MOST_LINES = 256
 """Lines of one event: the packages copy all of it for each."""
+
+MOST_EVENTS = 250_000
+"""Events of a stream, empty ones and comments too: each costs time, however few its bytes are."""
 
 ENCODINGS = ("gzip", "deflate")
 """Compressions that are asked for and read: of others a few bytes may unpack to all memory."""
@@ -58,10 +64,21 @@ async def limit_response(response: httpx.Response) -> None:
     if encoding not in ("", "identity", *ENCODINGS):
         raise AnswerTooLongError(f"it is packed with {encoding[:50]!r}, which is not read")
     is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-    read = response.aiter_bytes
+    read, read_packed = response.aiter_bytes, response.aiter_raw
+    size = 0
+
+    async def limited_packed(chunk_size: int | None = None) -> AsyncIterator[bytes]:
+        packed = 0
+        async for chunk in read_packed(chunk_size):
+            packed += len(chunk)
+            # What follows the end of packed data unpacks to nothing, and is held.
+            if packed > size + MOST_PACKED:
+                raise AnswerTooLongError("it goes on after the end of its packed data")
+            yield chunk
 
     async def limited(chunk_size: int | None = None) -> AsyncIterator[bytes]:
-        size, event = 0, _OpenEvent()
+        nonlocal size
+        event = _OpenEvent()
         async for chunk in read(chunk_size):
             size += len(chunk)
             if size > LARGEST_ANSWER:
@@ -70,14 +87,16 @@ async def limit_response(response: httpx.Response) -> None:
                 event.take(chunk)
             yield chunk
 
+    if encoding in ENCODINGS:
+        response.aiter_raw = limited_packed  # type: ignore[method-assign]
     response.aiter_bytes = limited  # type: ignore[method-assign]
 
 
 class _OpenEvent:
-    """Counts the bytes and the lines of the event that has not ended."""
+    """Counts the bytes and the lines of the event that has not ended, and the events before it."""
 
     def __init__(self) -> None:
-        self._size = self._lines = 0
+        self._size = self._lines = self._ended = 0
         self._ends_line = False
 
     def take(self, chunk: bytes) -> None:
@@ -86,6 +105,9 @@ class _OpenEvent:
         if self._ends_line and text.startswith(b"\n"):
             self._size = self._lines = 0
         first, *others = text.split(b"\n\n")
+        self._ended += len(others)
+        if self._ended > MOST_EVENTS:
+            raise AnswerTooLongError(f"it has more than {MOST_EVENTS:,} events")
         self._add(first)
         for event in others:
             self._size = self._lines = 0

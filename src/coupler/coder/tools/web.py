@@ -305,6 +305,8 @@ async def _body(answer: httpx.Response) -> tuple[bytes, bool]:
             raise FetchError(f"what the server sends cannot be unpacked: {error}") from None
         if len(unpacked) > LARGEST_RESPONSE:
             return bytes(unpacked[:LARGEST_RESPONSE]), True
+        if unpacker is not None and unpacker.eof:
+            break  # what follows is no part of it, and would be held
     return bytes(unpacked), False
 
 
