@@ -28,11 +28,11 @@ BROKEN_OFF = {
 """Floods that are over a limit within seconds."""
 
 
-def flood(kind: str, place: Path, *, seconds: float) -> Flooded:
+def flood(kind: str, place: Path, *, seconds: float, provider: str = "openai") -> Flooded:
     """Prompt the coder with such a model."""
     with flooding_server() as address:
         env = {
-            "COUPLER_MODEL": "openai:m",
+            "COUPLER_MODEL": f"{provider}:m",
             "COUPLER_BASE_URL": f"{address}/{kind.replace(' ', '-')}/v1",
             "COUPLER_API_KEY": "sk-0123456789abcdef",
             "COUPLER_HOME": str(place / "home"),
@@ -52,6 +52,14 @@ def test_an_endless_answer_is_broken_off(kind: str, tmp_path: Path) -> None:
     assert came.answer["data"]["kind"] == "too_long"
     assert came.memory < MOST_MEMORY
     assert came.slowest < MOST_SECONDS
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "google_genai"])
+def test_an_endless_line_of_other_providers_is_broken_off(provider: str, tmp_path: Path) -> None:
+    came = flood("a line", tmp_path, seconds=60, provider=provider)
+
+    assert came.answer["data"]["kind"] == "too_long"
+    assert came.memory < MOST_MEMORY
 
 
 @pytest.mark.long

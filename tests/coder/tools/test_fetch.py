@@ -27,6 +27,11 @@ ANSWERS: dict[str, Answer] = {
     "/meta": (200, {"Content-Type": "text/html"}, '<meta charset="cp1251"><p>привет'.encode("cp1251")),
     "/odd": (200, {"Content-Type": "text/plain; charset=punycode"}, "größe".encode()),
     "/packed": (200, {"Content-Type": "text/plain", "Content-Encoding": "gzip"}, gzip.compress(b"unpacked")),
+    "/endless-tail": (
+        200,
+        {"Content-Type": "text/plain", "Content-Encoding": "gzip"},
+        gzip.compress(b"unpacked"),
+    ),
     "/bomb": (
         200,
         {"Content-Type": "text/plain", "Content-Encoding": "gzip"},
@@ -81,9 +86,15 @@ class Visit(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
+        if self.path != "/endless-tail":
+            self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+        while self.path == "/endless-tail":
+            try:
+                self.wfile.write(b"x" * 65536)
+            except OSError:
+                return
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -147,6 +158,7 @@ def test_nothing_of_the_user_goes_along(at, site):
         ("/meta", "привет\n"),
         ("/odd", "größe"),
         ("/packed", "unpacked"),
+        ("/endless-tail", "unpacked"),
         ("/moved", "# T\n\n# Hello\n\n[a link](SITE/other)\n"),
     ],
 )

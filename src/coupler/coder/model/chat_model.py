@@ -38,7 +38,7 @@ from coupler.coder.model.middleware import (
     UnreadableCalls,
     WholeCharacters,
 )
-from coupler.coder.model.response_limits import limit_responses
+from coupler.coder.model.response_limits import limit_responses, limiting_arguments
 from coupler.coder.model.retries import AnswerProgressCallback, with_complete_answers
 from coupler.runtime.extras import MissingExtraError, import_extra
 
@@ -216,6 +216,8 @@ def _by_langchain(provider: str, choice: ModelChoice, key: str | None) -> BaseCh
     arguments: dict[str, Any] = {} if key is None else {OWN_KEY_NAMES.get(provider, "api_key"): key}
     if choice.base_url is not None:
         arguments["base_url"] = choice.base_url
+    if provider == "google_genai":
+        arguments["client_args"] = limiting_arguments()  # its client cannot be reached later
     try:
         model = _without_retries(
             provider,

@@ -52,6 +52,14 @@ def limit_responses(model: BaseChatModel) -> None:
             client = getattr(client, "_client", None)
 
 
+def limiting_arguments() -> dict[str, Any]:
+    """Return arguments of httpx by which a client limits its answers from the start."""
+    return {
+        "event_hooks": {"response": [limit_response]},
+        "headers": {"accept-encoding": ", ".join(ENCODINGS)},
+    }
+
+
 def _limit_client(client: Any, hooks: dict[str, list[Any]]) -> None:
     if limit_response not in hooks["response"]:  # LangChain shares its clients
         client.event_hooks = {**hooks, "response": [*hooks["response"], limit_response]}
