@@ -8,7 +8,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ATTACK = [sys.executable, str(ROOT / "attack")]
-NAMES = ("frames", "kills", "cancels", "floods", "escapes", "disguises", "races", "large inputs", "secrets")
+NAMES = (
+    *("frames", "kills", "cancels", "floods", "endless"),
+    *("escapes", "disguises", "races", "large inputs", "secrets"),
+)
 
 
 @pytest.mark.long
