@@ -220,7 +220,7 @@ def _stand(source: Source, place: Path, server: EndlessServer) -> Stand:
             hook = json.dumps(f"touch {begun}; {source.kind}")
             settings += f'[agents.hooked]\nagent = "coder"\n[agents.hooked.hooks]\nbefore_tool = {hook}\n'
             served += ["--agent", "hooked"]
-            command[2] = shlex.join(served)
+            command[4] = shlex.join(served)
         case "git":
             _make_program(place / "bin" / "git", f"#!/bin/sh\ntouch {begun}\n{source.kind}\n")
             env["PATH"] = f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from rich.style import Style
@@ -15,6 +16,7 @@ from rich.text import Text
 
 from cli.hostile import HOSTILE, obeyed_in
 from coupler.cli.output import Output
+from coupler.runtime import terminal_text
 from coupler.runtime.terminal_text import clean, clean_sentence, one_line, terminal_safe_json
 from tables import table
 
@@ -154,3 +156,15 @@ def test_the_linter_refuses_every_other_way_to_print():
     lines = BANNED.splitlines()
     refused = {lines[each["location"]["row"] - 1] for each in json.loads(done.stdout)}
     assert refused == {line for line in lines if line and not line.startswith("import")}
+
+
+def test_lines_that_have_nothing_to_remove_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command may print millions of them, and Ctrl-C waits until they are shown."""
+    lines = "a line\n\tanother ä 漢\n\n" * 1000
+
+    def search(pattern: str) -> NoReturn:
+        raise AssertionError("the text was searched")
+
+    monkeypatch.setattr(terminal_text, "_compiled", search)
+
+    assert terminal_text.clean(lines) == terminal_text.clean_sentence(lines) == lines

@@ -58,7 +58,8 @@ def clean_sentence(text: str) -> str:
 
 
 def _without(sequences: str, text: str) -> str:
-    if text.isprintable():
+    # What commands print is mostly such lines: looking through millions of them for more would take minutes.
+    if text.replace("\n", "").replace("\t", "").isprintable():
         return text
     text = _compiled(LINE_ENDS).sub("\n", _compiled(sequences).sub("", text))
     return _compiled(SURROGATES).sub("\ufffd", _compiled(f"[{CONTROLS}]").sub("", text))
