@@ -47,7 +47,7 @@ ATTACKS = (
         endless.attack_by_endless_sources,
         "sources",
         100,
-        3,
+        2,
         "what never stops sending is bounded; one cancel ends it",
     ),
     Attack("escapes", leaks.attack_by_escapes, "listings", 100, 5, "no terminal sequence is shown"),

@@ -7,6 +7,7 @@ either is stopped by a limit, whose words are told, or goes on until then. Nothi
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import itertools
@@ -24,7 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 
@@ -32,7 +33,7 @@ from coupler.agent.turn import CANCEL_GRACE
 from exchange import COUPLER, HERE, PATIENCE, Attacker, BrokenError, Moment, memory_of, processes_of
 from floods import ENDLESS
 from labs import scripted_model
-from labs.flooding_server import FLOODS, PACKED, STREAM, TEXT, argument, event
+from labs.flooding_server import FLOODS, STREAM, TEXT, argument
 from outcome import Effort, Outcome
 
 FLOODING = Path(__file__).parents[1] / "tests" / "providers" / "flooding.py"
@@ -134,11 +135,13 @@ SOURCES = (
     _tool("a page: brotli", "page", "br", "fetch", "not asked for", url="{url}/page/br"),
     _tool("a page: zstd", "page", "zstd", "fetch", "not asked for", url="{url}/page/zstd"),
     _tool("an editor's terminal", "terminal", "", "run_command", command="yes"),
-    _tool("an editor's terminal: a command in time", "terminal", "", "run_command", "", command="yes", timeout=1),
+    _tool(
+        "an editor's terminal: a command in time", "terminal", "", "run_command", "", command="yes", timeout=1
+    ),
     Source("a terminal of the agent", "agent", "terminals", "terminals"),
 )  # fmt: skip
 
-IN_TESTS = ("a command: lines", "openai's stream: a packed tail", "an MCP server: requests")
+IN_TESTS = ("a step of a workflow: lines", "a command: lines")
 """The sources of a short attack; the first of them also by a command."""
 
 
@@ -156,7 +159,8 @@ def attack_by_endless_sources(effort: Effort, outcome: Outcome) -> None:
                 except BrokenError as broken:
                     how = "served" if drive is _serve else "by command"
                     outcome.fail(
-                        f"{source.name}, {how}: {broken}", f"python attack --only endless --seed {effort.seed}"
+                        f"{source.name}, {how}: {broken}",
+                        f"python attack --only endless --seed {effort.seed}",
                     )
 
 
@@ -326,7 +330,9 @@ def _flood(stand: Stand, attacker: Attacker, flooded: str, effort: Effort, outco
 
 def _cancel(attacker: Attacker, flooded: str, id: str, effort: Effort, outcome: Outcome) -> None:
     if attacker.answer_to(id) is not None:
-        raise BrokenError(f"it has ended by itself: {attacker.answer_to(id)} {attacker.said_in(flooded)[-500:]!r}")
+        raise BrokenError(
+            f"it has ended by itself: {attacker.answer_to(id)} {attacker.said_in(flooded)[-500:]!r}"
+        )
     cancel = {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": flooded}}
     began = time.monotonic()
     attacker.write(json.dumps(cancel).encode() + b"\n")
@@ -444,7 +450,7 @@ class MemoryWatch:
 class TerminalEditor(Attacker):
     """An editor with terminals, whose output has no end."""
 
-    capabilities = {**Attacker.capabilities, "terminal": True}
+    capabilities: ClassVar[dict[str, Any]] = {**Attacker.capabilities, "terminal": True}
     OUTPUT = "y\n" * 4_500_000
     """The output of a terminal, whatever limit it was made with."""
 
@@ -535,13 +541,13 @@ PAGES: dict[str, Callable[[], tuple[bytes, Iterator[bytes]]]] = {
 class _Endless(scripted_model.Completions):
     server: EndlessServer
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - the name of http.server
         if self.path.startswith("/page/"):
             self._flood(*PAGES[self.path.rpartition("/")[2]]())
         else:
             super().do_GET()
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 - the name of http.server
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         dialect = scripted_model.dialect_of(self.path)
         question = dialect.question(json.loads(body))
@@ -552,10 +558,8 @@ class _Endless(scripted_model.Completions):
             super().do_POST()
         elif kind[1] == "pieces":
             self.server.begun.touch()
-            try:
+            with contextlib.suppress(OSError):  # the client has heard enough
                 self._stream(dialect.stream(itertools.repeat(TEXT)))
-            except OSError:
-                pass  # the client has heard enough
         elif kind[1] in MODEL_FLOODS:
             self._flood(*MODEL_FLOODS[kind[1]]())
         else:
@@ -564,9 +568,7 @@ class _Endless(scripted_model.Completions):
     def _flood(self, head: bytes, pieces: Iterator[bytes]) -> None:
         self.close_connection = True
         self.server.begun.touch()
-        try:
+        with contextlib.suppress(OSError):  # the client has heard enough
             self.wfile.write(head)
             for piece in pieces:
                 self.wfile.write(piece)
-        except OSError:
-            pass  # the client has heard enough

@@ -1,6 +1,8 @@
-"""An MCP server without any package, one side of which never ends. KIND says which; BEGUN is made when it begins.
+"""An MCP server without any package, one side of which never ends.
 
-    endless_mcp.py KIND BEGUN
+KIND says which; BEGUN is made when it begins.
+
+endless_mcp.py KIND BEGUN
 """
 
 import collections
@@ -66,7 +68,10 @@ def listed(cursor):
             return {"tools": [{**tool, "name": f"tool{cursor}"}], "nextCursor": f"{cursor + 1}"}
         case "long pages":
             begin()
-            return {"tools": [{**tool, "name": f"t{cursor}", "description": LARGE}], "nextCursor": f"{cursor + 1}"}
+            return {
+                "tools": [{**tool, "name": f"t{cursor}", "description": LARGE}],
+                "nextCursor": f"{cursor + 1}",
+            }
     return {"tools": [tool]}
 
 

@@ -23,7 +23,17 @@ LEEWAY = 3.0
 """Seconds beyond the grace, for a loaded machine."""
 
 BROKEN_OFF = {
-    *("text", "thoughts", "an argument", "a line", "an event", "comments", "a body", "an error", "a packed tail"),
+    *(
+        "text",
+        "thoughts",
+        "an argument",
+        "a line",
+        "an event",
+        "comments",
+        "a body",
+        "an error",
+        "a packed tail",
+    ),
 }
 """Floods that are over a limit within seconds."""
 

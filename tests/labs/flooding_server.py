@@ -68,7 +68,10 @@ FLOODS: dict[str, tuple[bytes, Iterator[bytes]]] = {
     "a body": (JSON + b'\r\n{"id": "', itertools.repeat(b"x" * 65536)),
     "an error": (FAILED + b'\r\n{"error": {"message": "', itertools.repeat(b"x" * 65536)),
     "a packed stream": (STREAM + PACKED + b"\r\n", packed(event(content=TEXT))),
-    "a packed tail": (STREAM + PACKED + b"\r\n" + gzip.compress(event(content="x")), itertools.repeat(b"x" * 65536)),
+    "a packed tail": (
+        STREAM + PACKED + b"\r\n" + gzip.compress(event(content="x")),
+        itertools.repeat(b"x" * 65536),
+    ),
     "a packed body": (JSON + PACKED + b"\r\n", packed(TEXT.encode())),
     "silence": (STREAM + b"\r\n", iter(())),
 }

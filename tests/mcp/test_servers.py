@@ -223,8 +223,8 @@ while True:
         case "tools/list":
             page = int(params.get("cursor") or 0)
             tool = {"name": f"t{page}", "description": "x" * 4_000_000, "inputSchema": {"type": "object"}}
-            print(json.dumps({"jsonrpc": "2.0", "id": id, "result": {"tools": [tool], "nextCursor": f"{page + 1}"}}))
-            sys.stdout.flush()
+            result = {"tools": [tool], "nextCursor": f"{page + 1}"}
+            print(json.dumps({"jsonrpc": "2.0", "id": id, "result": result}), flush=True)
         case "tools/call" if params["name"] == "asks":
             for number in range(3000) if "reads" in params["arguments"] else itertools.count():
                 send(id=f"p{number}", method="ping")

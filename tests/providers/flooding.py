@@ -1,6 +1,7 @@
 """A program in a vendor's place, whose stream of one kind never ends. FLOOD names the vendor and the kind.
 
-A flood has a line for each number; those in `BYTES` are no lines. A prompt with the word `sentinel` is answered.
+A flood has a line for each number; those in `BYTES` are no lines. A prompt with the word `sentinel`
+is answered.
 """
 
 import json
@@ -71,7 +72,12 @@ CODEX = {
 GEMINI = {
     "text": lambda n: {"type": "message", "role": "assistant", "content": TEXT, "delta": True},
     "letters": lambda n: {"type": "message", "role": "assistant", "content": "x", "delta": True},
-    "calls": lambda n: {"type": "tool_use", "tool_name": "list_directory", "tool_id": f"{n}", "parameters": {}},
+    "calls": lambda n: {
+        "type": "tool_use",
+        "tool_name": "list_directory",
+        "tool_id": f"{n}",
+        "parameters": {},
+    },
     "unknown": lambda n: {"type": "of_its_own", "text": TEXT},
 }
 FLOODS = {"claude": CLAUDE, "codex": CODEX, "gemini": GEMINI}
