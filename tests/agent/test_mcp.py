@@ -403,7 +403,10 @@ class TestBadServers:
         [
             ("exit", "could not be started: it ended with exit code 7; its last words: no licence found"),
             ("garbage", "could not be started: it writes to stdout what is no message"),
-            ("endless", "lists more than 5,000 tools, or 100 pages of them: that is too many"),
+            (
+                "endless",
+                "lists more than 5,000 tools, 100 pages of them or 16,777,216 characters: that is too many",
+            ),
             ("malformed", "did not list its tools: its answer is not what MCP prescribes"),
         ],
     )
