@@ -39,7 +39,7 @@ class Editor:
         """The `_meta` of its `initialize`."""
         self._peer = peer
         self.passes_arguments: bool | None = True if self.name in PASS_ARGUMENTS else None
-        """Whether its terminals pass arguments on unchanged; None until it is known."""
+        """True if its terminals pass arguments on unchanged; None until it is known."""
         self.terminal_probe = asyncio.Lock()
         """Held by whoever finds that out."""
 

@@ -93,7 +93,7 @@ class SessionParams(NamedTuple):
     mcp_servers: tuple[McpServer, ...] = ()
     meta: Mapping[str, Any] | None = None
     problems: tuple[str, ...] = ()
-    """What was left out because it could not be read; the next turn tells of it."""
+    """Names of what was left out because it could not be read; the next turn tells of it."""
 
     def is_same_place(self, other: SessionParams) -> bool:
         """Return whether both name the same directories and servers; every request has its own `_meta`."""

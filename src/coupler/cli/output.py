@@ -128,7 +128,7 @@ def stdout(*, errors: str = "backslashreplace") -> Output:
 
 
 def stderr() -> Output:
-    """Where this program tells of errors, and of what is beside its output."""
+    """The stream for errors, and for what is told beside the output."""
     return Output(sys.stderr)
 
 

@@ -40,7 +40,7 @@ class PreflightCache:
         self._circumstances = [__version__, sys.version, cwd, home_directory(environ), workflow]
 
     def recall(self) -> list[str] | None:
-        """What prompts may hold, if all of it was valid at an earlier start and is the same now."""
+        """Return the blocks that prompts may hold, if all was valid earlier and is the same now."""
         path = self._path()
         if path is None:
             return None

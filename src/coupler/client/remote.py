@@ -111,7 +111,7 @@ class OpeningOptions(SessionOptions, total=False):
     output: Any
     """The type that prompts will ask for, or True: typed answers then come by a tool, if possible."""
     budget: Budget
-    """What all prompts of the session may use together; a prompt's own `budget` takes its place."""
+    """The budget of all prompts of the session together; a prompt's own `budget` takes its place."""
     meta: Mapping[str, Any]
     """The `_meta` of the request that opens the session, for agents that know more than the protocol."""
     reason: str
@@ -170,7 +170,7 @@ class RemoteAgent:
         self._is_closed = False
         self._restarting = asyncio.Lock()
         self._token_reports: dict[str, TokenReports] = {}
-        """What the latest sessions have reported of their tokens, by id: they may be opened again."""
+        """The tokens that the latest sessions have reported, by id: they may be opened again."""
 
     @property
     def peer(self) -> Peer:

@@ -134,7 +134,7 @@ class RemoteSession:
         self.roots: tuple[str, ...] = (cwd, *roots)
         self.policy = policy
         self.budget = budget
-        """What its prompts may use that have no budget of their own."""
+        """The budget of its prompts that have none of their own."""
         self.meta: Mapping[str, Any] | None = None
         """The `_meta` of the answer that opened the session."""
         self.title: str | None = None

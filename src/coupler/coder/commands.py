@@ -421,7 +421,7 @@ COMMANDS = (
 COMMAND_NAMES = frozenset(each.name for each in COMMANDS)
 
 COMMAND_PROMPTS = {INIT.name: INIT_PROMPT}
-"""What the model is told by commands that are prompts, by their names."""
+"""Prompts for the model of commands that are prompts, by their names."""
 
 
 def offered_commands(session: Session, model: ModelChoice | None) -> list[Command]:

@@ -54,7 +54,7 @@ class SearchProvider(NamedTuple):
 
     title: str
     base_url: str | None
-    """Where the provider's own server is; None if everybody has their own."""
+    """The address of the provider's own server; None if everybody has their own."""
     key_variable: str | None
     """The variable that usually holds its key; None if it takes none."""
 

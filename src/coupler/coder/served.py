@@ -106,10 +106,10 @@ class Coder:
 
 
 class LoginState(NamedTuple):
-    """Whether the model can be asked, in the directory that the process was started in."""
+    """Tells whether the model can be asked, in the directory that the process was started in."""
 
     problem: str | None
-    """What is missing, and what to do about it; None if the user is logged in."""
+    """Words for what is missing, and what to do about it; None if the user is logged in."""
     is_stored: bool = False
     """True if what `coupler login coder` has stored is needed, so that one can log out."""
 

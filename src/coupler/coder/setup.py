@@ -55,7 +55,7 @@ class CoderSetup(Struct, frozen=True, kw_only=True):
     settings: ModelSettings = ModelSettings()
     """The settings of its models."""
     max_model_calls: int = keys.CODER_MAX_MODEL_CALLS.default
-    """How often one prompt asks the model at most, if the profile does not say."""
+    """Model calls of one prompt at most, if the profile does not say."""
     retry_seconds: int = keys.CODER_RETRY_SECONDS.default
     """Seconds for which a model is asked again that fails for a moment."""
     mcp_wait_seconds: int = keys.CODER_MCP_WAIT_SECONDS.default

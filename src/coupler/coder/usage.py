@@ -33,7 +33,7 @@ NOTHING = "No model was asked in this session yet."
 
 
 class ModelUsage(Struct, kw_only=True, omit_defaults=True):
-    """What one model was asked, and the tokens that its server has reported."""
+    """The calls of one model, and the tokens that its server has reported."""
 
     calls: int = 0
     unreported: int = 0
@@ -61,7 +61,7 @@ class ModelUsage(Struct, kw_only=True, omit_defaults=True):
 
 
 class ContextUsage(Struct, kw_only=True):
-    """How full the context window was after the last model call, or after the conversation was shortened."""
+    """The tokens in the context window after the last model call, or after the conversation was shortened."""
 
     tokens: int
     window: int
@@ -69,7 +69,7 @@ class ContextUsage(Struct, kw_only=True):
 
 
 class SessionUsage(Struct, kw_only=True):
-    """What a session has used."""
+    """The usage of a session."""
 
     session: str
     models: dict[str, ModelUsage] = {}

@@ -91,7 +91,7 @@ HookEvent = Literal["session_start", "before_tool", "after_tool", "turn_end"]
 """Events that the commands of `hooks` run at."""
 
 EFFORTS = ("off", "on", "minimal", "low", "medium", "high", "xhigh", "max")
-"""How much models think: not at all, as they do it, or to one of the levels that providers have."""
+"""The effort with which models think: none, their own, or one of the levels that providers have."""
 
 EFFORT = ChoiceKind(EFFORTS)
 TEMPERATURE = NumberKind(0, 2)

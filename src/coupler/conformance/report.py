@@ -20,7 +20,7 @@ ORDER: tuple[Standing, ...] = ("failed", "warned", "noted", "passed", "skipped")
 """All standings, the gravest first."""
 
 NEEDED_FIRST = ("A08", "A01", "A02", "A12", "A21", "A41", "A44", "X01", "X03", "X04")
-"""What nothing else works without, in the order in which a peer meets it."""
+"""Assertions that nothing else works without, in the order in which a peer meets them."""
 
 SHOWN_ENTRIES = 40
 SHOWN_CHARACTERS = 2_000

@@ -66,7 +66,7 @@ REVIEW_ANSWERS = {
     "reject": "- `reject`, or `reject: reason`",
     "respond": "- `respond: text`, which the model reads as the result; the tool does not run",
 }
-"""How each decision is written in the chat."""
+"""The words for each decision in the chat."""
 
 INBOX_DECISIONS: dict[str, DecisionName] = {
     "allow_accept": "approve",

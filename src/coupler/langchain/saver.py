@@ -142,7 +142,7 @@ class _KnownValue(NamedTuple):
     version: Any
     form: Form
     seen: int
-    """How often it was stored again without a change."""
+    """The number of times that it was stored again without a change."""
     messages: Conversation | None
     """If it is a list of messages: those."""
 
@@ -801,7 +801,7 @@ class _Found(NamedTuple):
 
 
 class _Writing(NamedTuple):
-    """What is to be written in one transaction, with the items that were not stored before."""
+    """Rows to be written in one transaction, with the items that were not stored before."""
 
     items: ThreadItems
     new: Sequence[StoredItem]

@@ -46,7 +46,7 @@ class CarriedNumbers(NamedTuple):
 
 
 class OpenWork:
-    """What this process has open in a database, to be carried over when the file is another one."""
+    """Sessions and runs that this process has open, to be carried over when the file is another one."""
 
     def __init__(
         self,

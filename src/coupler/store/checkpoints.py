@@ -63,7 +63,7 @@ class StoredCheckpoint(NamedTuple):
 
 
 class StoredWrite(NamedTuple):
-    """What a task has written into a channel, before the step that it is a part of is over."""
+    """A value that a task has written into a channel, before its step is over."""
 
     namespace: str
     checkpoint: str
@@ -163,7 +163,7 @@ def find_checkpoint(
 def find_writes(
     connection: sqlite3.Connection, thread: int, namespace: str, checkpoint: str
 ) -> list[StoredWrite]:
-    """What tasks have written since a checkpoint, in the order in which LangGraph applies it."""
+    """Find what tasks have written since a checkpoint, in the order in which LangGraph applies it."""
     rows = connection.execute(
         f"SELECT {_WRITE} FROM checkpoint_writes WHERE thread = ? AND namespace = ? AND checkpoint = ?"
         " ORDER BY path, task, position",

@@ -102,7 +102,7 @@ def now() -> int:
 
 
 class CarriedWork(Protocol):
-    """What is open in a database, and is carried over when the file is another one."""
+    """Open sessions, runs and the like of a database, carried over when the file is another one."""
 
     def is_alone(self) -> bool:
         """Tell whether no other living process uses the database."""
@@ -149,7 +149,7 @@ class Database:
         # The only connection to a database in memory serves all threads.
         self._turns = threading.RLock() if path == IN_MEMORY else nullcontext()
         self.open_work: list[CarriedWork] = []
-        """What goes on in another file if this one is deleted or replaced."""
+        """The open work that goes on in another file if this one is deleted or replaced."""
         self.is_closed = False
         self.on_replaced: Callable[[str], None] | None = None
         """Called on the store's thread with a sentence when the file was deleted or replaced."""

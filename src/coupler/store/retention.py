@@ -43,7 +43,7 @@ NO_RULES = RetentionRules()
 
 
 class RetentionReport(msgspec.Struct, frozen=True):
-    """What the rules have deleted; `at` is when, in milliseconds since 1970."""
+    """Counts of what the rules have deleted; `at` is the time, in milliseconds since 1970."""
 
     sessions: int = 0
     runs: int = 0

@@ -53,7 +53,7 @@ MAX_REQUESTS_IN_FLIGHT = 4096
 """Requests of the other side that wait for their answers; one more is answered with an error."""
 
 FRAMES_IN_FLIGHT = 4
-"""How many frames of the greatest length the requests in flight may have in all."""
+"""Frames of the greatest length that the requests in flight may have in all."""
 
 MAX_UNREAD_ANSWERS = 10_000
 """Answers that wait to be written; with more nothing is read, until the other side has taken half of them."""

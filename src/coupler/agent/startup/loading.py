@@ -60,7 +60,7 @@ SWITCH_INTERVAL = 0.0005
 
 _LIBRARY = os.path.join(os.path.dirname(os.__file__), "")
 _NOT_THE_TARGET = ("<frozen", os.path.join(*coupler.__path__, ""), os.path.join(_LIBRARY, "importlib", ""))
-"""How the names of files begin that are no part of a target."""
+"""Beginnings of the names of files that are no part of a target."""
 
 _switching: list[float] = []
 """Switch intervals from before each of the imports that run now; the first is the process's own."""

@@ -43,7 +43,7 @@ _ENDS = ("stop_reason", "finish_reason")
 
 
 class AnswerProgress:
-    """How far the answer to one model call has come."""
+    """The progress of the answer to one model call."""
 
     def __init__(self) -> None:
         self.has_begun = False

@@ -126,7 +126,7 @@ class ShellTools:
         id: Annotated[str, "The job, as run_command named it."],
         wait: Annotated[float, "Seconds to wait for its end before you look; it may end sooner."] = 0,
     ) -> tuple[str, dict[str, Any]]:
-        """What a command in the background has written since you last looked, and whether it still runs."""
+        """Read what a background command has written since you last looked, and whether it still runs."""
         if not 0 <= wait <= LONGEST_WAIT:
             raise ValueError(f"wait is a number of seconds up to {LONGEST_WAIT:g}")
         job = self._jobs.find(id)

@@ -184,7 +184,7 @@ class FetchResponse(Struct, frozen=True, kw_only=True):
 
 
 class Sent(NamedTuple):
-    """What is sent to a server."""
+    """A request as it is sent to a server."""
 
     method: str
     headers: Mapping[str, str]

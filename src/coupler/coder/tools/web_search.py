@@ -128,7 +128,7 @@ class ModelSearchMiddleware(AgentMiddleware[Any, Any, Any]):
         self._choices = {id(model): choices[name] for name, model in models.items()}
         self._settings = settings if settings is not None and settings.provider == MODEL else None
         self._told: set[str] = set()
-        """What the user was told: each once."""
+        """Notices that the user was shown: each once."""
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]

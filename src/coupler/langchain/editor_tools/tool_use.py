@@ -124,7 +124,7 @@ class ToolUse:
         self.prompt = prompt
         self.block = block
         self.outside = outside
-        """What it reads, if that is outside of the session's directories: the file that was judged."""
+        """The file that it reads and that was judged, if that is outside of the session's directories."""
         self._call_id = call_id
 
     async def ask(self) -> None:
