@@ -25,6 +25,7 @@ from coupler.redaction.known_secrets import named_secrets
 from coupler.redaction.sources import is_too_short
 from coupler.runtime.exceptions import exception_text
 from coupler.runtime.guard import one_guard_for_all
+from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import ImageContent, McpServer
 from coupler.store import StoreError
 from coupler.store.runs import RunRecord
@@ -119,8 +120,9 @@ async def start_run(
 
     `images` are for the first step whose agent takes images, and are kept with the run.
     """
+    named = await in_thread(lambda: named_secrets(cwd))
     declared = declared_secrets_of(bundle, inputs, are_needed=not way.is_rehearsal)
-    secrecy = RunSecrets.of({**named_secrets(cwd), **declared}, *way.environments)
+    secrecy = RunSecrets.of({**named, **declared}, *way.environments)
     run = await OpenRun.create(
         store,
         bundle.main,
@@ -161,8 +163,9 @@ async def resume_run(
     """
     record = await find_run(store, id)
     check_resumable(record, bundle, is_over_allowed=from_step is not None, is_forced=is_forced)
+    named = await in_thread(lambda: named_secrets(record.cwd))
     declared = declared_secrets_of(bundle, secret_inputs or {})
-    secrecy = RunSecrets.of({**named_secrets(record.cwd), **declared}, *way.environments)
+    secrecy = RunSecrets.of({**named, **declared}, *way.environments)
     async with await OpenRun.open(store, record.id, secrecy) as run:
         inputs = run.inputs
         done = _interrupted_places(run, done_steps)
