@@ -341,7 +341,14 @@ class Database:
         if was_locked:
             _set_patience(connection, max(0.0, since + self._patience - time.monotonic()))
         try:
-            return self._translating(way, connection, work)
+            try:
+                return self._translating(way, connection, work)
+            except StoreError:
+                if self._is_in_place():
+                    raise
+                # The file was lost just now, perhaps after it was opened: nothing was done in it.
+                connection = self._placed(connection)
+                return self._translating(way, connection, work)
         except StoreError as error:
             self._was_locked = error.kind == "locked"
             raise
