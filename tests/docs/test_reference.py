@@ -10,13 +10,20 @@ import pytest
 
 import coupler
 from coupler import acp
+from coupler.agent import mcp_servers, sessions, terminal
 from coupler.agent.connection import END_GRACE
 from coupler.agent.turn import CANCEL_GRACE
 from coupler.cli.main import command
 from coupler.client.connection import FRAME_LIMIT
+from coupler.coder import hooks, prompt
+from coupler.coder.tools import background_jobs, outputs, shell, web
+from coupler.mcp import connection, http_client
+from coupler.runtime import logs
+from coupler.schema import base, lenient
 from coupler.store import journal, journal_writer
-from coupler.wire import outbox
+from coupler.wire import messages, outbox, peer
 from coupler.wire.frames import DEFAULT_LIMIT
+from coupler.workflow.steps import run
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "scripts"
@@ -162,6 +169,37 @@ PROMISES = {
     },
     "security-model.md": {
         f"at most {DEFAULT_LIMIT >> 20} MiB ({FRAME_LIMIT >> 20} MiB as a client)": "the longest line",
+        f"bytes of a line | {DEFAULT_LIMIT >> 20} MiB, {FRAME_LIMIT >> 20} MiB as a client |": "in the table",
+        f"levels of nested JSON | {messages.MAX_DEPTH} |": "",
+        f"JSON values in a message | {messages.MAX_VALUES:,} |": "",
+        f"items of a list, members of a map | {base.MAX_ITEMS:,} |": "",
+        f"damaged or very long | {lenient.MAX_READS:,} |": "",
+        f"dropped items that the log names | {lenient.MAX_PROBLEMS} a message |": "",
+        f"MCP servers of a session | {sessions.MAX_MCP_SERVERS} |": "",
+        f"additional directories of a session | {sessions.MAX_DIRECTORIES:,} |": "",
+        f"open sessions of a connection | {sessions.MAX_OPEN_SESSIONS:,} |": "",
+        f"wait for their answers | {peer.MAX_REQUESTS_IN_FLIGHT:,}, and the bytes of "
+        f"{ {4: 'four'}[peer.FRAMES_IN_FLIGHT] } of the longest lines": "",
+        f"has not read | {peer.MAX_UNREAD_ANSWERS:,}, or {peer.MAX_UNREAD_BYTES >> 20} MiB |": "",
+        f"after {peer.UNREAD_TIMEOUT:g} s in which it takes none": "",
+        f"text that an error quotes | {messages.MAX_ERROR_TEXT:,} characters |": "",
+        f"lines of a kind in the log | {logs.LINES_OF_A_KIND} {'a minute' * (logs.PERIOD == 60)} |": "",
+        f"{logs.MAX_MESSAGE:,} characters, a traceback {logs.MAX_TRACEBACK:,} |": "a line in the log",
+        f"handles them for {peer.TIME_SLICE * 1000:g} ms at a time": "",
+        f"a command of the coder | {background_jobs.HEAD + background_jobs.TAIL:,} bytes for the model, "
+        f"{outputs.LARGEST >> 20} MiB in a file, {outputs.MOST_OF_SESSION >> 20} MiB of files a session": "",
+        f"its timeout, {shell.USUAL_TIME:g} s unless the model says otherwise": "",
+        f"a `run` step | {(run.MOST_HEAD + run.MOST_TAIL) >> 20} MiB of stdout": "",
+        f"an editor's terminal | {terminal.OUTPUT_LIMIT >> 20} MiB |": "",
+        f"a hook of the coder | {hooks.LARGEST_OUTPUT >> 10} KiB, {hooks.LIMIT:g} s |": "",
+        f"looks at a repository | {prompt.LARGEST_OUTPUT >> 10} KiB and {prompt.GIT_TIMEOUT:g} s ": "",
+        f"coder fetches | {web.LARGEST_RESPONSE >> 20} MiB unpacked, {web.RESPONSE_TIME:g} s;": "",
+        f"a message of an MCP server | {http_client.LONGEST_ANSWER >> 20} MiB |": "over HTTP",
+        f"MCP server | {connection.MOST_TOOLS:,}, {connection.MOST_PAGES} pages, "
+        f"{connection.LARGEST_LIST >> 20} Mi characters |": "its tools",
+        f"requests of an MCP server | {connection.MOST_REQUESTS} that wait": "",
+        f"a call of an MCP server | {mcp_servers.CALL_LIMIT:g} s, {mcp_servers.MOST_PROGRESS} lines": "",
+        f"the grace of {CANCEL_GRACE:g} s": "of a signal",
     },
 }
 
