@@ -38,7 +38,7 @@ from coupler.workflow.language.library import DEEPEST_CALLS
 from coupler.workflow.language.model import ERROR_KINDS, ErrorKind
 from coupler.workflow.language.reader import MOST_FILE_BYTES, read_text
 from coupler.workflow.language.values import Key
-from coupler.workflow.steps.run import GRACE, MOST_HEAD, MOST_TAIL
+from coupler.workflow.steps.shell_command import GRACE, MOST_HEAD, MOST_TAIL
 from coupler.workflow.validation.views import COMMON_FIELDS, NESTED_FIELDS, fields_of
 from pages import table, update
 

@@ -261,15 +261,16 @@ def _input_lines(workflow: Workflow) -> Iterator[str]:
 
 def _tree_lines(steps: Sequence[Step], indent: str) -> Iterator[str]:
     """Steps, and what is inside of them, further in."""
-    from coupler.workflow.language.model import Parallel, inner_lists
+    from coupler.workflow.language.model import inner_lists
+    from coupler.workflow.steps.kinds import kind_of
 
     width = max((len(step.id) for step in steps), default=0)
     for step in steps:
-        kind = str(type(step).__struct_config__.tag)
-        yield from _step_lines(f"{indent}{step.id:{width}}  {kind:8}  ", step)
+        kind = kind_of(step)
+        yield from _step_lines(f"{indent}{step.id:{width}}  {kind.name:8}  ", step)
         for number, inner in enumerate(inner_lists(step), 1):
-            if isinstance(step, Parallel):
-                yield f"{indent}  branch {number}"
+            if (title := kind.list_title(step, number)) is not None:
+                yield f"{indent}  {title}"
             yield from _tree_lines(inner, f"{indent}    ")
 
 
@@ -277,22 +278,18 @@ def _step_lines(begin: str, step: Step) -> Iterator[str]:
     """A line, or more if there is no room for the conditions beside the title."""
     from textwrap import wrap
 
-    line = (begin + _cut(_title(step), max(LONGEST_LINE - len(begin), LEAST_TITLE))).rstrip()
+    from coupler.workflow.steps.kinds import kind_of
+
+    line = (
+        begin
+        + _cut(step.description or kind_of(step).outline(step), max(LONGEST_LINE - len(begin), LEAST_TITLE))
+    ).rstrip()
     ways = _conditions(step)
     if not ways or len(line) + 2 + len(ways) <= LONGEST_LINE:
         yield f"{line}  {ways}".rstrip()
     else:
         indent = " " * len(begin)
         yield from (line, *wrap(ways, LONGEST_LINE, initial_indent=indent, subsequent_indent=indent))
-
-
-def _title(step: Step) -> str:
-    from coupler.workflow.engine.front import unrendered_title
-    from coupler.workflow.language.model import ForEach
-
-    if isinstance(step, ForEach) and not step.description:
-        return f"for each {step.name} of {step.items if isinstance(step.items, str) else _text(step.items)}"
-    return unrendered_title(step)
 
 
 def _conditions(step: Step) -> str:

@@ -21,8 +21,8 @@ from coupler.workflow.errors import StepError
 from coupler.workflow.expressions.expression import FlowExpressions
 from coupler.workflow.journal.run_events import Happening, Place, Result, Wrote
 from coupler.workflow.language.model import Run, SourcePosition, Workflow
-from coupler.workflow.steps import run as command
-from coupler.workflow.steps.run import LONGEST_REASON, perform_command
+from coupler.workflow.steps import shell_command as command
+from coupler.workflow.steps.shell_command import LONGEST_REASON, perform_command
 from runtime.test_child import gone_within, is_running
 from tables import table
 

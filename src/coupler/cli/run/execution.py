@@ -27,6 +27,7 @@ from coupler.runtime.terminal_text import clean, one_line
 from coupler.store.errors import StoreError
 from coupler.workflow.errors import InputError, InvalidWorkflowError, WorkflowError
 from coupler.workflow.journal.run_events import Rehearsed, StepFinished, StepStarted
+from coupler.workflow.steps.kinds import kind_named
 
 if TYPE_CHECKING:
     from coupler.cli.run.progress import Display, StepView
@@ -42,9 +43,6 @@ MOST_INTERRUPTS = 3
 """Interrupts after which the program stops waiting for anything."""
 
 CANCELLING = "cancelling; Ctrl-C again ends it at once"
-
-DETAILED_KINDS = frozenset({"run", "agent", "converse", "approve", "ask"})
-"""Kinds of steps of which a dry run shows more than the title."""
 
 
 def execute(program: str, options: RunOptions, story: Callable[[RunExecution], Awaitable[int]]) -> int:
@@ -283,12 +281,13 @@ class PlanDisplay:
         # A step that is come back to is called by its number below the first visit, which is far above here.
         name = one_line(str(step.place) if is_again else step.name)
         indent = "  " * (step.depth - is_again)
+        kind = kind_named(step.kind)
         match logged.happening:
             case StepStarted():
-                title = "" if step.kind in DETAILED_KINDS else f"  {one_line(step.title)}"
+                title = "" if kind.is_detailed else f"  {one_line(step.title)}"
                 self._output.line(f"{indent}{name}  {step.kind}{title}")
-            case Rehearsed() if step.kind == "stop":
-                self._output.line(f"{indent}  ends the run there if its `if` is true")
+            case Rehearsed() if kind.conditional_end:
+                self._output.line(f"{indent}  {kind.conditional_end}")
             case StepFinished(result=result) if result.status == "skipped" and not step.title:
                 self._output.line(f"{indent}{name}  skipped: its `if` is false, as far as is known")
             case StepFinished(result=result) if result.error is not None:

@@ -24,7 +24,9 @@ from coupler.workflow.engine.front import Approval, FrontEnd, InterruptedAnswer,
 from coupler.workflow.errors import InputError, Parked
 from coupler.workflow.journal.run_events import step_id_in
 from coupler.workflow.language.inputs import parse_input
-from coupler.workflow.language.model import Approve, Ask, Converse, Step, all_steps, lists_of
+from coupler.workflow.language.model import Step, all_steps, lists_of
+from coupler.workflow.steps.kinds import kind_of
+from coupler.workflow.steps.questions import NO, YES
 
 if TYPE_CHECKING:
     from coupler.cli.chat.dialogs import Dialogs
@@ -42,8 +44,6 @@ if TYPE_CHECKING:
 DONE_COMMAND = "/done"
 """The message that leaves a conversation."""
 
-YES = frozenset({"y", "yes", "true", "allow"})
-NO = frozenset({"n", "no", "false", "deny"})
 
 MOST_NAMED = 10
 """Steps that a sentence names."""
@@ -247,13 +247,18 @@ class GivenAnswers:
     def check(self, bundle: Bundle, cwd: str) -> None:
         """Raises InputError for what answers nothing, or what the step cannot take."""
         by_id = _steps_by_id(bundle)
-        asking = {name: steps for name, steps in by_id.items() if any(map(_asks, steps))}
+        asking = {
+            name: steps for name, steps in by_id.items() if any(kind_of(each).asks_user for each in steps)
+        }
         for name, texts in self._texts.items():
-            steps = [step for step in asking.get(step_id_in(name), ()) if _asks(step)]
+            steps = asking.get(step_id_in(name), ())
             if not steps:
                 raise InputError(_unknown("--answer", name, asking, "no step of that name asks anything"))
             for step in steps:
-                _check_texts(step, name, texts, cwd)
+                try:
+                    kind_of(step).check_answers(step, texts, cwd)
+                except InputError as error:
+                    raise InputError(f"--answer {name}: {error}") from None
 
     def text_for(self, place: Place) -> str | None:
         """The answer to the question of a step."""
@@ -299,23 +304,6 @@ def _steps_by_id(bundle: Bundle) -> dict[str, list[Step]]:
             for step in all_steps(listed):
                 steps.setdefault(step.id, []).append(step)
     return steps
-
-
-def _asks(step: Step) -> bool:
-    return isinstance(step, Ask | Converse | Approve)
-
-
-def _check_texts(step: Step, name: str, texts: Sequence[str], cwd: str) -> None:
-    if len(texts) > 1 and not isinstance(step, Converse):
-        raise InputError(f"--answer {name}: it is asked once: give one answer")
-    match step:
-        case Ask():
-            try:
-                parse_input(step.answer, texts[0], cwd)
-            except InputError as error:
-                raise InputError(f"--answer {name}: {error}") from None
-        case Approve() if texts[0].strip().lower() not in YES | NO:
-            raise InputError(f"--answer {name}: answer with yes or no")
 
 
 def _unknown(option: str, name: str, known: Iterable[str], reason: str) -> str:

@@ -48,9 +48,8 @@ from coupler.workflow.language.model import (
     Json,
     McpServerEntry,
     Workflow,
-    all_steps,
-    lists_of,
 )
+from coupler.workflow.steps.agents import agent_steps
 
 if TYPE_CHECKING:
     from coupler.config import Config
@@ -129,12 +128,7 @@ def _with_what_goes_on(step: Agent | Converse, workflow: Workflow) -> Agent | Co
 
 
 def _step_before(name: str, step: Agent | Converse, workflow: Workflow) -> Agent | Converse | None:
-    found = [
-        each
-        for steps in lists_of(workflow)
-        for each in all_steps(steps)
-        if isinstance(each, Agent | Converse) and each.id == name and each is not step
-    ]
+    found = [each for each in agent_steps(workflow) if each.id == name and each is not step]
     nearer = [each for each in found if each.position.line <= step.position.line]
     return (nearer or found)[-1] if found else None
 

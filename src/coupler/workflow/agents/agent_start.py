@@ -42,6 +42,7 @@ from coupler.workflow.language.model import (
     Workflow,
     all_steps,
 )
+from coupler.workflow.steps.agents import AgentStep
 
 if TYPE_CHECKING:
     from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
@@ -112,7 +113,7 @@ def image_steps(bundle: Bundle) -> list[Agent | Converse]:
         step
         for workflow in bundle.workflows
         for step in all_steps(workflow.steps)
-        if isinstance(step, Agent | Converse) and not _is_native_program(step, workflow)
+        if isinstance(step, AgentStep) and not _is_native_program(step, workflow)
     ]
 
 

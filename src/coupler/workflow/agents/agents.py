@@ -38,9 +38,8 @@ from coupler.workflow.language.model import (
     Limits,
     SourcePosition,
     Workflow,
-    all_steps,
-    lists_of,
 )
+from coupler.workflow.steps.agents import agent_steps
 
 if TYPE_CHECKING:
     from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
@@ -518,8 +517,7 @@ def _short(id: str) -> str:
 
 def _continued_steps(workflow: Workflow) -> frozenset[str]:
     """The ids of the steps that others go on with."""
-    lists = lists_of(workflow)
-    steps = [step for each in lists for step in all_steps(each) if isinstance(step, Agent | Converse)]
+    steps = agent_steps(workflow)
     return frozenset(step.set_up.continues for step in steps if step.set_up.continues is not None)
 
 

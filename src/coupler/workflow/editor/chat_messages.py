@@ -11,9 +11,9 @@ import msgspec
 
 from coupler.agent.content import fenced
 from coupler.config.lookup import printable
-from coupler.workflow.engine.front import has_generic_title
 from coupler.workflow.errors import InputError
 from coupler.workflow.language.inputs import inputs_usage
+from coupler.workflow.steps.kinds import kind_named
 
 if TYPE_CHECKING:
     from coupler.agent.agent import Command
@@ -124,7 +124,8 @@ def run_question(run: str, waiting: PendingQuestion) -> str:
 
 def step_call_title(id: str, kind: str, title: str) -> str:
     """Return a step's title, with its id if the title says only of which kind the step is."""
-    return f"{id}: {title}" if has_generic_title(kind, title) else title
+    generic = kind_named(kind).generic_title
+    return f"{id}: {title}" if generic is not None and generic.fullmatch(title) else title
 
 
 def part_number(part: PartStarted | PartFinished) -> int:

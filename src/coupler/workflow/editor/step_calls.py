@@ -30,8 +30,7 @@ from coupler.workflow.editor.chat_messages import (
     step_call_title,
     with_outcome,
 )
-from coupler.workflow.engine.front import unrendered_title, visible
-from coupler.workflow.engine.interpreter import step_kind
+from coupler.workflow.engine.front import visible
 from coupler.workflow.journal.run_events import (
     ApprovalGiven,
     Happening,
@@ -43,18 +42,13 @@ from coupler.workflow.journal.run_events import (
     StepStarted,
 )
 from coupler.workflow.language.model import Workflow
+from coupler.workflow.steps.kinds import kind_named, kind_of, title_of
 
 if TYPE_CHECKING:
     from coupler.agent.tool_call import Ledger
     from coupler.agent.turn import Turn
     from coupler.workflow.journal.run_events import Failure, PartFinished, PartStarted, Result, Status
 
-
-CALL_KINDS = {"run": "execute", "agent": "think", "converse": "think"}
-"""The kinds of tool calls by the kinds of steps; the others are of the kind `other`."""
-
-ALWAYS_SHOWN = frozenset({"agent", "converse", "approve", "ask"})
-"""Kinds of steps that are calls of their own however often they come."""
 
 MOST_PARTS_OF_BLOCK = 100
 """Most branches or iterations of a step with calls of their own; the others are lines in the step's call."""
@@ -136,7 +130,7 @@ class StepCalls:
             self._note_attempt(step, started.attempt)
             return
         step = self._steps[started.place] = self._step(started)
-        if not step.is_in_sight() and started.kind not in ALWAYS_SHOWN:
+        if not step.is_in_sight() and not kind_named(started.kind).is_always_shown:
             return
         self._tell(step)
         # What is asked about first is told in the same breath, and then it does not run yet.
@@ -151,7 +145,7 @@ class StepCalls:
             wanted_id=f"{self._run}/{started.place}",
             name=started.id,
             title=title,
-            kind=CALL_KINDS.get(started.kind, "other"),
+            kind=kind_named(started.kind).call_kind,
             origin=self._origin(started),
             around=self._around(started),
             locations=() if position is None else (ToolCallLocation(position.file, position.line),),
@@ -350,9 +344,7 @@ class StepPlan:
 
     def __init__(self, workflow: Workflow) -> None:
         self._titles = {
-            step.id: _line(
-                step_call_title(step.id, step_kind(step), _UNKNOWN.sub("…", unrendered_title(step)))
-            )
+            step.id: _line(step_call_title(step.id, kind_of(step).name, _UNKNOWN.sub("…", title_of(step))))
             for step in workflow.steps
         }
         self._numbers = {step: number for number, step in enumerate(self._titles)}

@@ -327,13 +327,14 @@ class WorkflowAgent(Agent):
     async def _is_conversation(self, turn: Turn, waiting: UnfinishedRun) -> bool:
         """Tell whether the step that waits is a conversation, whose agent gets what the user sends."""
         from coupler.workflow.journal.run_events import step_id_in
-        from coupler.workflow.language.model import Converse, all_steps, lists_of
+        from coupler.workflow.language.model import all_steps, lists_of
+        from coupler.workflow.steps.kinds import kind_of
 
         bundle = await self._read(turn, waiting.given)
         waits = step_id_in(waiting.place or "")
         lists = [steps for workflow in bundle.workflows for steps in lists_of(workflow)]
         steps = [step for each in lists for step in all_steps(each) if step.id == waits]
-        return any(isinstance(step, Converse) for step in steps)
+        return any(kind_of(step).is_conversation for step in steps)
 
     async def _abort(self, turn: Turn, waiting: UnfinishedRun) -> StopReason:
         from coupler.workflow.journal.runs import end_unheld

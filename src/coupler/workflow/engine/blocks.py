@@ -1,4 +1,4 @@
-"""Runs steps that are made of other steps: branches, loops, and calls of other workflows.
+"""Runs the parts of steps that are made of other steps: branches, and the rounds of loops.
 
 Each is gone through in one way, whether its steps run or come from the journal. When it is over already,
 only the results inside of it are gathered, and nothing in it runs.
@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 from msgspec import UNSET
@@ -21,21 +21,14 @@ from coupler.workflow.engine.attempt import Attempt, NotReached, StepFailed, Ste
 from coupler.workflow.engine.front import ListContext, in_one_line
 from coupler.workflow.errors import Parked, StepError
 from coupler.workflow.journal.run_events import Decided, Failure, PartFinished, PartStarted, Result, Status
-from coupler.workflow.language.model import Call, ForEach, Parallel, While
 
 if TYPE_CHECKING:
-    from coupler.workflow.language.model import Json, Step
+    from coupler.workflow.language.model import Call, Json, Step
+    from coupler.workflow.steps.kind import BlockKind
 
-
-Block = Parallel | ForEach | While | Call
 
 Wait = Literal["all", "any", "settled"]
 Branch = Callable[[], Awaitable[None]]
-
-
-def is_block(step: Step) -> TypeGuard[Block]:
-    """Tell whether a step is made of other steps."""
-    return isinstance(step, Parallel | ForEach | While | Call)
 
 
 class ListRunner(Protocol):
@@ -53,24 +46,32 @@ class ListRunner(Protocol):
 class BlockRun:
     """One attempt at a block, or the collection of its results once it is over."""
 
-    def __init__(self, lists: ListRunner, scope: StepScope, attempt: Attempt, context: ListContext) -> None:
+    def __init__(
+        self,
+        kind: BlockKind[Any],
+        lists: ListRunner,
+        scope: StepScope,
+        attempt: Attempt,
+        context: ListContext,
+    ) -> None:
+        self._kind = kind
         self.iterations: list[dict[str, Result]] | None = None
         """Results of the steps of each round of a loop, by their ids."""
-        self._lists = lists
-        self._scope = scope
-        self._attempt = attempt
-        self._context = context
-        self._name = attempt.name
+        self.lists = lists
+        self.scope = scope
+        self.attempt = attempt
+        self.context = context
+        self.name = attempt.name
 
-    async def run(self, step: Block) -> Result:
+    async def run(self, step: Step) -> Result:
         """Run all of it; raises `StepError` for a failure inside that ends it."""
         try:
-            output = await self._go_through(step)
+            output = await self._kind.go_through(step, self)
         except StepFailed as failed:
             partial = Result(status="failed", results=self.results)
             raise failed.as_error(partial) from None
         except asyncio.CancelledError:
-            self._attempt.work.partial = Result(status="cancelled", results=self.results)
+            self.attempt.work.partial = Result(status="cancelled", results=self.results)
             raise
         return Result(status="success", output=output, results=self.results)
 
@@ -78,110 +79,60 @@ class BlockRun:
     def results(self) -> tuple[dict[str, Result], ...] | None:
         return None if self.iterations is None else tuple(self.iterations)
 
-    async def recall(self, step: Block) -> None:
+    async def recall(self, step: Step) -> None:
         """Collect the results that the journal has of the steps inside, as far as they were reached."""
-        if not isinstance(step, Call):
+        if self._kind.is_recalled:
             with suppress(NotReached, StepFailed, StepError):
-                await self._go_through(step)
+                await self._kind.go_through(step, self)
 
-    async def _go_through(self, step: Block) -> Json:
-        match step:
-            case Parallel():
-                await self._parallel(step)
-            case ForEach():
-                await self._for_each(step)
-            case While():
-                await self._rounds(step)
-            case Call():
-                context = self._context.inside(self._attempt.place, f"{self._name}/")
-                return await self._lists.run_called(step, self._attempt, context)
-        return UNSET
-
-    async def _parallel(self, step: Parallel) -> None:
-        scopes = [self._scope.inside() for _ in step.branches]
-
-        async def run_branch(number: int, is_over: bool) -> None:
-            steps = step.branches[number]
-            part = BlockPart(self._attempt, number, None, len(scopes), branch_title(steps))
-            await self._run_part(part, steps, scopes[number], f"{self._name}.", is_over=is_over)
-
-        try:
-            await self._concurrently(len(step.branches), run_branch, step.wait, step.max_concurrent)
-        finally:
-            # Only now they are steps like any other: no branch sees how far another one is.
-            for scope in scopes:
-                self._scope.steps.update(scope.steps)
-
-    async def _for_each(self, step: ForEach) -> None:
-        items = await self._items(step)
-        scopes = [self._scope.inside(**{step.name: item, "index": n}) for n, item in enumerate(items)]
-        self.iterations = [scope.steps for scope in scopes]
-
-        async def run_iteration(number: int, is_over: bool) -> None:
-            title = item_title(items[number], self._attempt)
-            part = BlockPart(self._attempt, None, number, len(items), title)
-            prefix = f"{self._name}[{number}]."
-            await self._run_part(part, step.steps, scopes[number], prefix, is_over=is_over)
-
-        await self._concurrently(len(items), run_iteration, step.wait, step.max_concurrent)
-
-    async def _items(self, step: ForEach) -> Sequence[Json]:
+    async def items(self, items: str | Sequence[Json]) -> Sequence[Json]:
         """Return the items of the loop; they are recorded, so that a resumed run has the same."""
-        decided = self._attempt.decision("items")
+        decided = self.attempt.decision("items")
         if decided is not UNSET:
             return list(decided)
-        if self._context.is_over:
+        if self.context.is_over:
             raise NotReached
-        items = self._attempt.expressions.items(step.items, self._scope.names)
-        await self._attempt.decide("items", items)
-        return items
+        evaluated = self.attempt.expressions.items(items, self.scope.names)
+        await self.attempt.decide("items", evaluated)
+        return evaluated
 
-    async def _rounds(self, step: While) -> None:
-        scope: StepScope | None = None
-        self.iterations = []
-        for number in range(step.max_rounds + 1):
-            names = (scope or self._scope).names
-            if not self._attempt.expressions.goes_on(step.test, names, number):
-                return
-            if number == step.max_rounds:
-                break
-            scope = self._scope.next_round(scope, number)
-            self.iterations.append(scope.steps)
-            part = BlockPart(self._attempt, None, number)
-            prefix = f"{self._name}[{number}]."
-            await self._run_part(part, step.steps, scope, prefix, is_over=self._context.is_over)
-        raise StepError(
-            "budget",
-            f"after {step.max_rounds} rounds `{step.test}` is still true: raise `max_rounds`, or go on with "
-            "`on_error: continue`",
-            result=Result(status="failed", results=self.results),
-        )
+    def branch(self, number: int, branches: Sequence[Sequence[Step]]) -> BlockPart:
+        """Return the part of a branch."""
+        return BlockPart(self.attempt, number, None, len(branches), branch_title(branches[number]))
 
-    async def _run_part(
+    def iteration(self, number: int, items: Sequence[Json]) -> BlockPart:
+        """Return the part of an item of a loop."""
+        return BlockPart(self.attempt, None, number, len(items), item_title(items[number], self.attempt))
+
+    def round(self, number: int) -> BlockPart:
+        """Return the part of a round, of which nobody knows how many there will be."""
+        return BlockPart(self.attempt, None, number)
+
+    async def run_part(
         self, part: BlockPart, steps: Sequence[Step], scope: StepScope, prefix: str, *, is_over: bool
     ) -> None:
-        context = replace(self._context.inside(self._attempt.place, prefix, part), is_over=is_over)
+        context = replace(self.context.inside(self.attempt.place, prefix, part), is_over=is_over)
         with part.lasting(scope.steps):
-            await self._lists.run_list(steps, scope, context)
+            await self.lists.run_list(steps, scope, context)
 
-    async def _concurrently(
+    async def concurrently(
         self, count: int, run_one: Callable[[int, bool], Awaitable[None]], wait: Wait, most: int | None
     ) -> None:
-        winner = self._attempt.decision("winner")
+        winner = self.attempt.decision("winner")
         # There may be fewer than there were, if the workflow was changed.
         is_decided = winner is not UNSET and winner < count
         numbers = [winner] if is_decided else range(count)
-        for number in range(count) if self._context.is_over or is_decided else ():
-            if self._context.is_over or number != winner:
+        for number in range(count) if self.context.is_over or is_decided else ():
+            if self.context.is_over or number != winner:
                 with suppress(NotReached, StepFailed):
                     await run_one(number, True)
-        if self._context.is_over:
+        if self.context.is_over:
             return
         await run_concurrently(
             [lambda number=number: run_one(number, False) for number in numbers],  # type: ignore[misc]
             wait=wait,
             most=most,
-            on_winner=lambda index: self._attempt.emit(Decided(what="winner", value=numbers[index])),
+            on_winner=lambda index: self.attempt.emit(Decided(what="winner", value=numbers[index])),
         )
 
 

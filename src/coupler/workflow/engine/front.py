@@ -5,7 +5,6 @@ Beside it stands what all of them show: the context of a step, its title, and sp
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -19,22 +18,8 @@ from coupler.events import ToolCall
 from coupler.permission.offers import Offer
 from coupler.workflow.errors import Parked, StepError
 from coupler.workflow.journal.run_events import Place
-from coupler.workflow.language.model import (
-    Agent,
-    Approve,
-    Ask,
-    Call,
-    Converse,
-    ForEach,
-    Input,
-    Json,
-    Parallel,
-    Run,
-    Set,
-    Step,
-    Stop,
-    While,
-)
+from coupler.workflow.language.model import Input, Json, Step
+from coupler.workflow.steps.kinds import title_of
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -55,13 +40,6 @@ LINE_CHARACTERS = frozenset("\n\t")
 """Control characters that lay out text."""
 JOINERS = frozenset("\u200c\u200d")
 """Joiners inside of words and emoji of many scripts, which hide nothing."""
-
-_UNDESCRIBED = {
-    "parallel": re.compile(r"\d+ branches"),
-    "for_each": re.compile(r"for each \w+"),
-    "while": re.compile(r"while .*"),
-}
-"""The titles that `_title_of_block` gives to steps with branches or iterations."""
 
 AnsweredBy = Literal["user", "option", "default", "timeout", "rule", "nobody"]
 """The source of an answer to a question."""
@@ -224,7 +202,7 @@ class ListContext:
 
 def step_title(step: Step, attempt: Attempt) -> str:
     """Return a step's description if it has one, else what it does, in one line."""
-    words = unrendered_title(step)
+    words = title_of(step)
     # What cannot be rendered stands as it was written: the step will fail by it, or does not need it.
     with suppress(StepError):
         words = attempt.text(words)
@@ -246,45 +224,6 @@ def visible(text: str) -> str:
 
 def _can_be_seen(char: str) -> bool:
     return char.isprintable() or char in LINE_CHARACTERS or char in JOINERS
-
-
-def unrendered_title(step: Step) -> str:
-    """Return a step's title as it was written, with its `{{ }}`."""
-    if step.description:
-        return step.description
-    match step:
-        case Run():
-            return step.script or step.file or "run"
-        case Agent() | Converse():
-            prompt = step.set_up.prompt or step.set_up.prompt_file
-            return f"{step.agent}: {prompt}" if prompt else f"talk with {step.agent}"
-        case Approve():
-            return step.question.question or "Approve"
-        case Ask():
-            return step.question
-        case Stop():
-            return step.message or f"stop: {step.status}"
-        case Set():
-            return f"set {', '.join(step.values)}"
-        case _:
-            return _title_of_block(step)
-
-
-def has_generic_title(kind: str, title: str) -> bool:
-    """Tell whether a block has no title of its own, because nobody has described it."""
-    return kind in _UNDESCRIBED and _UNDESCRIBED[kind].fullmatch(title) is not None
-
-
-def _title_of_block(step: Parallel | ForEach | While | Call) -> str:
-    match step:
-        case Parallel():
-            return f"{len(step.branches)} branches"
-        case ForEach():
-            return f"for each {step.name}"
-        case While():
-            return f"while {step.test}"
-        case Call():
-            return f"call {step.workflow}"
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from coupler.workflow.engine.attempt import (
     StepWork,
     Stopped,
 )
-from coupler.workflow.engine.blocks import BlockRun, ListRunner, is_block
+from coupler.workflow.engine.blocks import BlockRun, ListRunner
 from coupler.workflow.engine.front import FrontEnd, ListContext, record_result, span, step_title
 from coupler.workflow.engine.performers import (
     begin_once,
@@ -53,21 +53,9 @@ from coupler.workflow.journal.run_events import (
     StepStarted,
 )
 from coupler.workflow.language.library import Bundle
-from coupler.workflow.language.model import (
-    Agent,
-    Approve,
-    Call,
-    Converse,
-    Defaults,
-    Goto,
-    Hooks,
-    Json,
-    Run,
-    Set,
-    Step,
-    Stop,
-    Workflow,
-)
+from coupler.workflow.language.model import Call, Defaults, Goto, Hooks, Json, Step, TemplateText, Workflow
+from coupler.workflow.steps.kind import BlockKind
+from coupler.workflow.steps.kinds import kind_of
 
 if TYPE_CHECKING:
     from coupler.workflow.agents.agents import Agents
@@ -216,10 +204,7 @@ class Interpreter:
         """Apply a step to the list around it, also when its result comes from the journal."""
         if result.status != "success" or result.output is UNSET:
             return
-        if isinstance(step, Set):
-            scope.vars.update(result.output)
-        elif isinstance(step, Stop):
-            raise Stopped(**result.output)
+        kind_of(step).take_effect(step, result.output, scope)
 
     def _next(self, step: Step, place: Place, result: Result) -> Goto | None:
         """Return the `goto` to follow, None for the next step; raises StepFailed for an unhandled failure."""
@@ -238,7 +223,7 @@ class Interpreter:
         return on_error.of(failure.kind) if on_error is not None else "fail"
 
     async def _run_step(self, step: Step, scope: StepScope, place: Place, context: ListContext) -> Result:
-        kept = self._memory.result(place, step_kind(step))
+        kept = self._memory.result(place, kind_of(step).name)
         if kept is not None and not self._has_another_chance(step, place, context, kept):
             return await self._recalled(step, scope, place, context, kept)
         if context.is_over:
@@ -249,7 +234,9 @@ class Interpreter:
         began = time.monotonic()
         work = StepWork()
         try:
-            with span(f"step {step.id}", {"step.path": str(place), "step.kind": step_kind(step)}) as current:
+            with span(
+                f"step {step.id}", {"step.path": str(place), "step.kind": kind_of(step).name}
+            ) as current:
                 result = await self._try(step, scope, place, context, work)
                 record_result(current, result)
         except Parked:
@@ -282,13 +269,14 @@ class Interpreter:
         self, step: Step, scope: StepScope, place: Place, context: ListContext, kept: Result
     ) -> Result:
         """Return the journal's result of a step, with the results inside of it collected again."""
-        if not is_block(step) or kept.status in ("skipped", "denied"):
+        kind = kind_of(step)
+        if not isinstance(kind, BlockKind) or kept.status in ("skipped", "denied"):
             return kept
         context = replace(context, is_over=True)
         work = StepWork()
         work.begin(kept.attempts)
         attempt = self._attempt_at(step, scope, place, context, work)
-        passage = BlockRun(self, scope, attempt, context)
+        passage = BlockRun(kind, self, scope, attempt, context)
         await passage.recall(step)
         return msgspec.structs.replace(kept, results=passage.results)
 
@@ -306,7 +294,7 @@ class Interpreter:
         result = msgspec.structs.replace(result, duration=round(time.monotonic() - began, 6))
         # The results inside of a step were kept one by one.
         kept = msgspec.structs.replace(result, results=None)
-        self._memory.note(StepFinished(place=place, id=step.id, kind=step_kind(step), result=kept))
+        self._memory.note(StepFinished(place=place, id=step.id, kind=kind_of(step).name, result=kept))
         return result
 
     async def _try(
@@ -362,19 +350,19 @@ class Interpreter:
             raise
 
     async def _perform(self, step: Step, scope: StepScope, attempt: Attempt, context: ListContext) -> Result:
-        if is_block(step):
-            return await self._within_time(
-                step, attempt, context, BlockRun(self, scope, attempt, context).run(step)
-            )
-        if isinstance(step, Agent | Converse):
-            return await self._within_hooks(step, scope, attempt, context)
+        kind = kind_of(step)
+        if isinstance(kind, BlockKind):
+            work = BlockRun(kind, self, scope, attempt, context).run(step)
+            return await self._within_time(step, attempt, context, work)
+        if (agent := kind.agent(step)) is not None:
+            return await self._within_hooks(step, agent, scope, attempt, context)
         return await self._within_time(step, attempt, context, self._state.performer.perform(step, attempt))
 
     async def _within_hooks(
-        self, step: Agent | Converse, scope: StepScope, attempt: Attempt, context: ListContext
+        self, step: Step, agent: TemplateText, scope: StepScope, attempt: Attempt, context: ListContext
     ) -> Result:
         """Run a step's agent, with the hooks of its profile around it."""
-        hooks = agent_hooks(attempt.text(step.agent).strip(), self._workflow, attempt.text) or _NO_HOOKS
+        hooks = agent_hooks(attempt.text(agent).strip(), self._workflow, attempt.text) or _NO_HOOKS
         around = context.inside(attempt.place, f"{attempt.name}.")
         hook_runner = HookRunner(hooks, self, self._memory, around)
         scope = scope.inside()
@@ -439,7 +427,7 @@ class Interpreter:
         return StepStarted(
             place=attempt.place,
             id=step.id,
-            kind=step_kind(step),
+            kind=kind_of(step).name,
             title=step_title(step, attempt),
             attempt=attempt.number,
             attempts=retry.attempts if retry is not None else 1,
@@ -454,8 +442,7 @@ class Interpreter:
         self, step: Step, attempt: Attempt, context: ListContext, work: Awaitable[Result]
     ) -> Result:
         """Wait for a step's work until its time is up, or that of the whole run."""
-        # The time of a question is the question's own: it ends with the default answer.
-        own = None if isinstance(step, Approve) else step.timeout or self._defaults_of(step).timeout
+        own = step.timeout or self._defaults_of(step).timeout
         left = self._state.time_left(is_afterwards=context.is_afterwards)
         is_own = own is not None and (left is None or own <= left)
         try:
@@ -475,20 +462,16 @@ class Interpreter:
         raise StepError("budget", "the time of the whole run is spent: see `budget`", result=there_is)
 
     def _defaults_of(self, step: Step) -> Defaults:
-        """Return the workflow's defaults for `run` and `agent` steps, and none for others."""
-        return self._workflow.defaults if isinstance(step, Run | Agent) else _NO_DEFAULTS
-
-
-def step_kind(step: Step) -> str:
-    """Return the key by which a step says what it does."""
-    return str(type(step).__struct_config__.tag)
+        """Return the workflow's defaults for steps that take them, and none for others."""
+        return self._workflow.defaults if kind_of(step).takes_defaults else _NO_DEFAULTS
 
 
 def _agent_of(step: Step, attempt: Attempt) -> str | None:
     """Return the name of the agent that a step uses; None if it has none, or it cannot be rendered."""
-    if isinstance(step, Agent | Converse):
+    agent = kind_of(step).agent(step)
+    if agent is not None:
         with suppress(StepError):
-            return attempt.text(step.agent)
+            return attempt.text(agent)
     return None
 
 

@@ -1,4 +1,4 @@
-"""Performs steps that are made of no others: for real, in a rehearsal, or with results from files.
+"""Performs steps that are made of no others by their kinds: for real, in a rehearsal, or with mocked results.
 
 Here too is what comes before and after the work: gates, pauses of runs that go step by step, and retries.
 """
@@ -10,6 +10,7 @@ import random
 import shlex
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -25,33 +26,16 @@ from coupler.workflow.engine.front import (
     step_title,
 )
 from coupler.workflow.errors import CallDenied, InputError, Parked, StepError
-from coupler.workflow.expressions.expression import unknown
 from coupler.workflow.journal.journal import BEGAN, MARKED_DONE
 from coupler.workflow.journal.run_events import (
-    AnswerAsked,
-    AnswerGiven,
     ApprovalAsked,
     ApprovalGiven,
     Decided,
     Place,
-    Rehearsed,
     Result,
 )
-from coupler.workflow.language.model import (
-    Agent,
-    AgentSettings,
-    ApprovalGate,
-    Approve,
-    Ask,
-    Converse,
-    Json,
-    OnDeny,
-    Retry,
-    Run,
-    Set,
-    Step,
-    Stop,
-)
+from coupler.workflow.language.model import ApprovalGate, OnDeny, Retry, Step
+from coupler.workflow.steps.kinds import kind_of
 
 if TYPE_CHECKING:
     from coupler.workflow.engine.attempt import Attempt
@@ -84,101 +68,16 @@ class Performing:
         self._room = asyncio.Semaphore(most_commands())
 
     async def perform(self, step: Step, attempt: Attempt) -> Result:
-        match step:
-            case Run():
-                from coupler.workflow.steps.run import perform_command
-
-                async with self._room:
-                    return await perform_command(step, attempt)
-            case Agent():
-                from coupler.workflow.agents.prompts import perform_agent
-
-                return await perform_agent(step, attempt)
-            case Converse():
-                from coupler.workflow.agents.prompts import perform_conversation
-
-                return await perform_conversation(step, attempt)
-            case Approve():
-                return await _approve(step, attempt)
-            case Ask():
-                return await _ask(step, attempt)
-            case Set():
-                return _set(step, attempt)
-            case Stop():
-                return _stop(step, attempt)
-            case _:
-                raise AssertionError(f"{step.id} is made of other steps")
-
-
-async def _approve(step: Approve, attempt: Attempt) -> Result:
-    gate = step.question
-    approval = await ask_approval(gate, attempt, attempt.text(gate.question or "Go on?"))
-    if not approval.approved:
-        return denied_result(gate, attempt, approval.by)
-    return Result(status="success", approved=True)
-
-
-async def _ask(step: Ask, attempt: Attempt) -> Result:
-    question = attempt.text(step.question)
-    async with attempt.asking:
-        attempt.emit(AnswerAsked(question=question, choices=step.answer.enum))
-        answer = await answered(attempt.front.ask(attempt.place, question, step.answer))
-        attempt.emit(AnswerGiven(text=answer.text, by=answer.by))
-    return Result(status="success", text=answer.text, output=answer.value)
-
-
-def _set(step: Set, attempt: Attempt) -> Result:
-    values = {name: _evaluated(value, attempt) for name, value in step.values.items()}
-    return Result(status="success", output=values)
-
-
-def _evaluated(value: object, attempt: Attempt) -> object:
-    return attempt.expressions.evaluate(value, attempt.names) if isinstance(value, str) else value
-
-
-def _stop(step: Stop, attempt: Attempt) -> Result:
-    output = {"status": step.status, "message": attempt.text(step.message), "exit_code": step.exit_code}
-    return Result(status="success", output=output)
-
-
-NO = frozenset({"no", "n", "deny", "false"})
+        kind = kind_of(step)
+        async with self._room if kind.opens_files else nullcontext():
+            return await kind.perform(step, attempt)
 
 
 class Rehearsing:
     """Reports what each step would do in a dry run, and starts nothing."""
 
     async def perform(self, step: Step, attempt: Attempt) -> Result:
-        match step:
-            case Stop() if step.condition is not None:
-                # Whether it would stop here is not known, and there is more to tell.
-                attempt.emit(Rehearsed(text=f"stop: {attempt.text(step.message)}"))
-                return Result(status="skipped")
-            case Set() | Stop():
-                return await Performing().perform(step, attempt)
-            case Run():
-                text = attempt.text(step.script) if step.script is not None else f"the script {step.file}"
-            case Agent() | Converse():
-                text = attempt.text(step.agent) + _prompt(step.set_up, attempt)
-            case Approve():
-                text = attempt.text(step.question.question or "")
-            case Ask():
-                text = attempt.text(step.question)
-            case _:
-                raise AssertionError(f"{step.id} is made of other steps")
-        attempt.emit(Rehearsed(text=text, cwd=attempt.cwd, env=dict(attempt.env)))
-        return _unknown(step.id)
-
-
-def _prompt(set_up: AgentSettings, attempt: Attempt) -> str:
-    if set_up.prompt is not None:
-        return f": {attempt.text(set_up.prompt)}"
-    return f": the prompt in {set_up.prompt_file}" if set_up.prompt_file is not None else ""
-
-
-def _unknown(id: str) -> Result:
-    """Return the result of a step in a dry run: marks in place of its texts, and no outputs."""
-    stdout, stderr, text = (unknown(id, field) for field in ("stdout", "stderr", "text"))
-    return Result(status="success", exit_code=0, approved=True, stdout=stdout, stderr=stderr, text=text)
+        return await kind_of(step).rehearse(step, attempt)
 
 
 class Mocked:
@@ -192,7 +91,7 @@ class Mocked:
         content = self._contents.get(str(attempt.place), self._contents.get(step.id))
         if content is None:
             return await self._performer.perform(step, attempt)
-        return _mocked(step, content, attempt)
+        return kind_of(step).mocked(step, content, attempt)
 
 
 def _content(name: str, file: Path) -> str:
@@ -200,58 +99,6 @@ def _content(name: str, file: Path) -> str:
         return file.read_bytes().decode(errors="surrogateescape")
     except OSError as error:
         raise InputError(f"--mock {name}: {file} cannot be read: {error.strerror}") from None
-
-
-def _mocked(step: Step, content: str, attempt: Attempt) -> Result:
-    """Return a result with the file's text as the step's output or answer."""
-    match step:
-        case Run():
-            from coupler.workflow.steps.run import parsed_output
-
-            output = parsed_output(step, content)
-            return Result(status="success", stdout=content, stderr="", exit_code=0, output=output)
-        case Approve():
-            is_approved = content.strip().lower() not in NO
-            if not is_approved and step.question.on_deny == "fail":
-                raise StepError("denied", "it was denied")
-            return Result(status="success" if is_approved else "denied", approved=is_approved)
-        case Agent():
-            return Result(status="success", text=content, output=_mocked_output(step, content))
-        case Ask():
-            answer = content.removesuffix("\n")
-            return Result(status="success", text=answer, output=_mocked_answer(step, answer, attempt.cwd))
-        case Converse():
-            text = content.removesuffix("\n")
-            return Result(status="success", text=text, output=[{"role": "agent", "text": text}])
-        case _:
-            text = content.removesuffix("\n")
-            return Result(status="success", text=text, output=text)
-
-
-def _mocked_output(step: Agent, content: str) -> Json | msgspec.UnsetType:
-    """Return what an agent would answer, as strictly as from an agent; raises `StepError`."""
-    from coupler.workflow.agents.agent_start import output_schema
-    from coupler.workflow.steps.run import fitting
-
-    if step.set_up.output is None:
-        return msgspec.UNSET
-    return fitting(output_schema(step.set_up.output, step.position.file), _json(content), "the file")
-
-
-def _mocked_answer(step: Ask, answer: str, cwd: str) -> Json:
-    from coupler.workflow.language.inputs import parse_input
-
-    try:
-        return parse_input(step.answer, answer, cwd)
-    except InputError as error:
-        raise StepError("invalid_output", f"the file is no answer: {error}") from None
-
-
-def _json(content: str) -> Json:
-    try:
-        return msgspec.json.decode(content.encode(errors="surrogateescape"))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise StepError("invalid_output", f"the file is no JSON: {error}") from None
 
 
 Choice = Literal["run", "skip", "stop"]
@@ -265,7 +112,7 @@ async def pause_before(step: Step, attempt: Attempt, pause: Pause | None) -> Res
 
     Steps that only ask, decide or hold others are not asked about: they do nothing by themselves.
     """
-    if pause is None or attempt.number > 1 or not isinstance(step, Run | Agent | Converse):
+    if pause is None or attempt.number > 1 or not kind_of(step).works:
         return None
     async with attempt.asking:
         choice = await pause(attempt.place, step_title(step, attempt))
@@ -301,13 +148,13 @@ async def begin_once(step: Step, attempt: Attempt) -> Result | None:
 
     Returns a result if somebody says that it was done.
     """
-    if not step.once or isinstance(step, Set | Stop):
+    if not step.once or kind_of(step).is_instant:
         return None
     if attempt.decision(BEGAN) == attempt.number:
         if attempt.decision(MARKED_DONE) is UNSET and await _ask_interrupted(attempt) == "done":
             await attempt.decide(MARKED_DONE, True)
         if attempt.decision(MARKED_DONE) is not UNSET:
-            return _result_of_done(step)
+            return kind_of(step).result_of_done(step)
     await attempt.decide(BEGAN, attempt.number)
     return None
 
@@ -330,23 +177,6 @@ async def _ask_interrupted(attempt: Attempt) -> Literal["again", "done"]:
     if choice == "stop":
         raise Stopped("cancelled", f"{attempt.place} was interrupted, and is not to run again")
     return choice
-
-
-def _result_of_done(step: Step) -> Result:
-    """Return the result of a step that was done: it has succeeded, and what came out of it is not known."""
-    done = Result(status="success", marked_done=True)
-    match step:
-        case Run():
-            output: Json = [] if step.output == "lines" else UNSET
-            return msgspec.structs.replace(done, exit_code=0, stdout="", stderr="", output=output)
-        case Agent() | Ask():
-            return msgspec.structs.replace(done, text="")
-        case Converse():
-            return msgspec.structs.replace(done, text="", output=[])
-        case Approve():
-            return msgspec.structs.replace(done, approved=True)
-        case _:
-            return done
 
 
 def note_waiting(step: Step, attempt: Attempt) -> None:

@@ -8,39 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from coupler.workflow.engine.front import unrendered_title
-from coupler.workflow.language.model import (
-    Agent,
-    ApprovalGate,
-    Approve,
-    Ask,
-    Call,
-    Converse,
-    ForEach,
-    Goto,
-    Parallel,
-    Run,
-    Set,
-    Step,
-    Stop,
-    While,
-    Workflow,
-    inner_lists,
-)
+from coupler.workflow.language.model import ApprovalGate, Goto, Step, Workflow, inner_lists
+from coupler.workflow.steps.kinds import kind_of, title_of
 
 LONGEST_LABEL = 60
 """Characters of a label."""
 
-_SHAPES: dict[type, tuple[str, str]] = {
-    Run: ("[", "]"),
-    Agent: ("(", ")"),
-    Converse: ("([", "])"),
-    Approve: ("{", "}"),
-    Ask: ("[/", "/]"),
-    Call: ("[[", "]]"),
-    Set: ("{{", "}}"),
-    Stop: ("((", "))"),
-}
 _START, _END = "begin", "finish"
 
 _HARMLESS = " .,:;?!…_+-*/=()[]'"
@@ -99,11 +72,13 @@ class _Chart:
         if _asks_before(step):
             question = step.gate.question if step.gate is not None else None
             yield f'{indent}{name}_gate{{"{label(question or f"Run {step.id}?")}"}}'
-        if isinstance(step, Parallel | ForEach | While):
-            yield from self._box(name, _box_title(step), [*inner_lists(step)], indent)
+        kind, inner = kind_of(step), [*inner_lists(step)]
+        if inner:
+            title = f"{step.description or step.id}: {kind.box_title(step)}"
+            yield from self._box(name, title, inner, indent)
         else:
-            opening, closing = _SHAPES[type(step)]
-            title = label(unrendered_title(step))
+            opening, closing = kind.shape
+            title = label(title_of(step))
             text = f"<b>{step.id}</b><br/>{title}" if step.is_named else title
             yield f'{indent}{name}{opening}"{text}"{closing}'
 
@@ -142,17 +117,21 @@ def _ways(
     if step.gate is not None and _asks_before(step):
         yield f"{name}_gate -->|yes| {name}"
         yield from _denied(f"{name}_gate", step.gate, following, after)
-    if isinstance(step, Approve):
-        yield from _denied(name, step.question, following, after)
-    yield from _onwards(step, name, after if isinstance(step, Stop) else following, entries)
+    kind = kind_of(step)
+    own_gate = kind.own_gate(step)
+    if own_gate is not None:
+        yield from _denied(name, own_gate, following, after)
+    word = "" if own_gate is None else "yes"
+    yield from _onwards(step, name, word, after if kind.leaves_list else following, entries)
     if step.on_error is not None:
-        for kind, handling in (("error", step.on_error.default), *step.on_error.of_kinds.items()):
+        for error, handling in (("error", step.on_error.default), *step.on_error.of_kinds.items()):
             if isinstance(handling, Goto):
-                yield from _goto(name, f"on {kind}", "-.->", handling, entries)
+                yield from _goto(name, f"on {error}", "-.->", handling, entries)
 
 
-def _onwards(step: Step, name: str, following: str | None, entries: dict[str, str]) -> Iterator[str]:
-    word = "yes" if isinstance(step, Approve) else ""
+def _onwards(
+    step: Step, name: str, word: str, following: str | None, entries: dict[str, str]
+) -> Iterator[str]:
     if step.goto is not None:
         yield from _goto(name, word or "goto", "-->", step.goto, entries)
     else:
@@ -175,15 +154,3 @@ def _goto(name: str, word: str, arrow: str, target: Goto, entries: dict[str, str
 def _to(name: str, arrow: str, following: str | None) -> Iterator[str]:
     if following is not None:
         yield f"{name} {arrow} {following}"
-
-
-def _box_title(step: Parallel | ForEach | While) -> str:
-    title = step.description or step.id
-    match step:
-        case Parallel():
-            return f"{title}: parallel, wait for {step.wait}"
-        case ForEach():
-            items = step.items if isinstance(step.items, str) else f"{len(step.items)} items"
-            return f"{title}: for each {step.name} of {items}"
-        case While():
-            return f"{title}: while {step.test}"

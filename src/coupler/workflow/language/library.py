@@ -23,16 +23,16 @@ from coupler.config.lookup import printable, project_workflows, workflows_direct
 from coupler.store.choices import Trust
 from coupler.workflow.errors import InvalidWorkflowError, Problem, StepError, WorkflowError
 from coupler.workflow.language.model import (
-    Agent,
-    Call,
-    Converse,
     SourcePosition,
+    Step,
     Workflow,
     all_steps,
     lists_of,
 )
 from coupler.workflow.language.reader import PartlyReadError, Reading, load, read_with_places
 from coupler.workflow.language.yaml_source import YamlMapping, YamlScalar, parse_yaml
+from coupler.workflow.steps.agents import agent_steps
+from coupler.workflow.steps.kinds import kind_of
 
 WorkflowOrigin = Literal["project", "user"]
 
@@ -392,10 +392,10 @@ def _gather(
     called: dict[tuple[str, str], Workflow],
     problems: list[Problem],
 ) -> None:
-    for step in calls_in(caller):
-        key = (caller.file, step.workflow)
+    for step, name in calls_in(caller):
+        key = (caller.file, name)
         try:
-            workflow = called.get(key) or find(step.workflow, caller)
+            workflow = called.get(key) or find(name, caller)
         except InvalidWorkflowError as error:
             problems.extend(error.problems)
             continue
@@ -419,19 +419,15 @@ def _wrong_chain(position: SourcePosition, chain: tuple[Workflow, ...], workflow
     return None
 
 
-def calls_in(workflow: Workflow) -> list[Call]:
-    """Return the steps of a workflow that call another one."""
-    return [step for steps in lists_of(workflow) for step in all_steps(steps) if isinstance(step, Call)]
+def calls_in(workflow: Workflow) -> list[tuple[Step, str]]:
+    """Return the steps of a workflow that call another one, and the names of those."""
+    steps = [step for each in lists_of(workflow) for step in all_steps(each)]
+    return [(step, name) for step in steps if (name := kind_of(step).called(step)) is not None]
 
 
 def programs_of(workflow: Workflow, directories: Sequence[Path]) -> Iterator[Path]:
     """Yield the code files that a workflow names: of Python agents, and programs of MCP servers."""
-    steps = [
-        step
-        for steps in lists_of(workflow)
-        for step in all_steps(steps)
-        if isinstance(step, Agent | Converse)
-    ]
+    steps = agent_steps(workflow)
     profiles = workflow.agents.values()
     for name in dict.fromkeys(each.agent for each in (*steps, *profiles)):
         yield from _python_files(name, directories)

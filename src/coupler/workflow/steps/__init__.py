@@ -1,5 +1,9 @@
-"""`run` steps: scripts in which values are never read as script, and their processes.
+"""The kinds of steps: one object each has all that is particular about a kind.
 
-A rendered script comes in, and its output and exit code go out. `shell_script` puts values into the script
-as expansions of variables, and `run` runs it in a process group of its own and parses what it wrote.
+`kind` says what such an object has: the fields that expressions may read, how a step is titled, checked,
+performed and rehearsed, and how people see it. A module a family has the objects: `run`, `agents`,
+`questions`, `blocks` and `control`; `kinds` finds the object of a step or of a name. They are light, because
+a check of a file loads all of them: what performs a step is imported when the step runs, such as
+`shell_command`, which runs the script of a `run` step, and `shell_script`, which puts values into it as
+expansions of variables, never as script.
 """

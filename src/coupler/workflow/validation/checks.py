@@ -20,7 +20,7 @@ import msgspec
 from coupler.agent.factory import split_target
 from coupler.config.lookup import ConfigError, printable
 from coupler.runtime.extras import MissingExtraError, import_extra
-from coupler.workflow.errors import InputError, Problem, WorkflowError
+from coupler.workflow.errors import Problem, WorkflowError
 from coupler.workflow.expressions.expression import (
     expression_problem,
     is_plain,
@@ -28,24 +28,13 @@ from coupler.workflow.expressions.expression import (
     references,
     references_of_expression,
 )
-from coupler.workflow.language.inputs import check_given
 from coupler.workflow.language.library import why_no_command
-from coupler.workflow.language.model import (
-    Agent,
-    Call,
-    Converse,
-    Goto,
-    Input,
-    Json,
-    Run,
-    SourcePosition,
-    Step,
-    While,
-    Workflow,
-)
+from coupler.workflow.language.model import Goto, Json, SourcePosition, Step, Workflow
 from coupler.workflow.language.reader import Reading, load
 from coupler.workflow.language.values import Written, listed
-from coupler.workflow.language.yaml_source import YamlMapping, YamlNode
+from coupler.workflow.language.yaml_source import YamlNode
+from coupler.workflow.steps.agents import profiles_of
+from coupler.workflow.steps.kinds import kind_of
 from coupler.workflow.validation.findings import ProblemCollector, nearest, node_at, scalars_in
 from coupler.workflow.validation.names import NameCheck, Viewpoint, spelling_of
 from coupler.workflow.validation.views import (
@@ -53,8 +42,6 @@ from coupler.workflow.validation.views import (
     ScopeView,
     ScopeViews,
     StepList,
-    base_agent,
-    profiles_of,
     targets_of,
 )
 
@@ -89,10 +76,10 @@ def validate(reading: Reading, surroundings: ValidationContext) -> list[Problem]
     workflow = reading.workflow
     findings, views = ProblemCollector(reading), ScopeViews(workflow)
     check_texts(reading, findings, views, NameCheck(workflow, views, surroundings.called, findings.gaps))
-    check_flow(workflow, views, findings)
+    check_flow(views, findings)
     check_files(workflow, views, findings, surroundings.root)
     check_agents(workflow, views, findings, surroundings.agents)
-    check_calls(workflow, views, findings, surroundings.called)
+    check_steps(workflow, views, findings, surroundings.called)
     if reason := why_no_command(workflow.name):
         findings.warn((reading.root.get("name") or reading.root).position, reason)
     return findings.problems
@@ -122,7 +109,7 @@ def check_texts(reading: Reading, findings: ProblemCollector, views: ScopeViews,
 
 def _seen_from(
     written: Written, is_output: bool, findings: ProblemCollector, views: ScopeViews
-) -> Iterator[tuple[ScopeView, While | None]]:
+) -> Iterator[tuple[ScopeView, Step | None]]:
     """The views that a text is seen from, and the `while` whose test it is."""
     if is_output:
         yield views.end, None
@@ -131,15 +118,14 @@ def _seen_from(
         yield views.anywhere, None
     else:
         for step, view in views.of(written.owner):
-            is_test = isinstance(step, While) and findings.node_of(step, "while") is written.node
-            yield view, step if is_test and isinstance(step, While) else None
+            kind = kind_of(step)
+            is_test = kind.sees_last_round and findings.node_of(step, kind.name) is written.node
+            yield view, step if is_test else None
 
 
 def _file_text(step: Step) -> _Text | None:
     """Return the text of a step's script or prompt file; None if it has none, or it cannot be read."""
-    name = step.file if isinstance(step, Run) else None
-    if isinstance(step, Agent | Converse):
-        name = step.set_up.prompt_file
+    name = kind_of(step).text_file(step)
     if name is None:
         return None
     path = str(Path(step.position.file).parent / name)
@@ -177,7 +163,7 @@ def _warn_of_dollars(text: _Text, findings: ProblemCollector) -> None:
 
 
 def _check_names(
-    text: _Text, view: ScopeView, rounds: While | None, findings: ProblemCollector, names: NameCheck
+    text: _Text, view: ScopeView, rounds: Step | None, findings: ProblemCollector, names: NameCheck
 ) -> None:
     used = references(text.text) if text.is_template else references_of_expression(text.text)
     sight = Viewpoint(view, rounds, rounds is not None and _has_choice(text.text))
@@ -196,14 +182,11 @@ def _has_choice(expression: str) -> bool:
     return any(isinstance(node, choices) for node in (parsed, *parsed.find_all(nodes.Expr)))
 
 
-def check_flow(workflow: Workflow, views: ScopeViews, findings: ProblemCollector) -> None:
-    """Check every `goto`, every step, and every session that goes on."""
+def check_flow(views: ScopeViews, findings: ProblemCollector) -> None:
+    """Check every `goto`, and that every step can be reached."""
     for steps in views.lists:
         _check_ways(steps, views, findings)
         _check_reached(steps, findings)
-    for step, view in views:
-        if isinstance(step, Agent | Converse) and step.set_up.continues is not None:
-            _check_continued(step, step.set_up.continues, view, workflow, findings)
 
 
 def _check_ways(steps: StepList, views: ScopeViews, findings: ProblemCollector) -> None:
@@ -250,36 +233,6 @@ def _check_reached(steps: StepList, findings: ProblemCollector) -> None:
                 f"always {'goes elsewhere' if before.goto else 'stops'}",
             )
         was_reached = is_reached
-
-
-def _check_continued(
-    step: Agent | Converse, id: str, view: ListView, workflow: Workflow, findings: ProblemCollector
-) -> None:
-    place = findings.place_of(step, "continue")
-    before = view.find(id)
-    if before is None:
-        findings.wrong(place, _no_session(id, view))
-    elif not isinstance(before, Agent | Converse):
-        findings.wrong(place, f"`{id}` has no session to go on with: `continue` names an `agent` step")
-    elif _are_different(step.agent, before.agent, workflow):
-        findings.warn(
-            place,
-            f"the session of `{id}` is one of {printable(before.agent, 60)}: {printable(step.agent, 60)} "
-            "gets a new one, and is told what was said",
-        )
-
-
-def _no_session(id: str, view: ListView) -> str:
-    sessions = [each for each in view.step_ids() if isinstance(view.find(each), Agent | Converse)]
-    if not sessions:
-        return f"`continue` names `{printable(id, 60)}`, and no agent has run here yet"
-    return f"no agent step `{printable(id, 60)}` has run here yet; {nearest(id, sessions)}"
-
-
-def _are_different(one: str, other: str, workflow: Workflow) -> bool:
-    agents: Iterator[str] = (base_agent(each, workflow) for each in (one, other))
-    first, second = agents
-    return first != second and is_plain(first) and is_plain(second)
 
 
 def check_files(workflow: Workflow, views: ScopeViews, findings: ProblemCollector, root: str | None) -> None:
@@ -335,10 +288,8 @@ def _schemas(
     workflow: Workflow, views: ScopeViews, findings: ProblemCollector
 ) -> Iterator[tuple[Json, SourcePosition]]:
     for step, _ in views:
-        output = step.output if isinstance(step, Run) else None
-        if isinstance(step, Agent | Converse):
-            output = step.set_up.output
-        if output is not None and output not in ("json", "lines"):
+        output = kind_of(step).schema(step)
+        if output is not None:
             yield output, findings.place_of(step, "output")
     for name, profile in workflow.agents.items():
         node: YamlNode | None = node_at(findings.root, "agents", name, "output")
@@ -386,9 +337,11 @@ def _named_agents(
     """Yield the named agents that are no profiles, and the position of each name."""
     default = node_at(findings.root, "defaults", "agent")
     for step, _ in views:
-        if isinstance(step, Agent | Converse) and step.agent not in workflow.agents:
-            node = findings.node_of(step, "agent" if isinstance(step, Agent) else "converse") or default
-            yield step.agent, step.position if node is None else node.position
+        kind = kind_of(step)
+        agent = kind.agent(step)
+        if agent is not None and agent not in workflow.agents:
+            node = findings.node_of(step, kind.name) or default
+            yield agent, step.position if node is None else node.position
     for name, profile in workflow.agents.items():
         if profile.agent not in workflow.agents:
             node = node_at(findings.root, "agents", name, "agent")
@@ -485,65 +438,24 @@ class KnownAgents:
         return f"there is no agent `{printable(name, 60)}`{hint} `coupler agents` lists those that are known"
 
 
-def check_calls(
+@dataclass(frozen=True)
+class StepCheck:
+    """What the kind of a step needs to check it."""
+
+    view: ListView
+    """What the step can see."""
+    workflow: Workflow
+    called: Mapping[tuple[str, str], Workflow]
+    """The called workflows, by the file that calls them and the name by which it does."""
+    findings: ProblemCollector
+
+
+def check_steps(
     workflow: Workflow,
     views: ScopeViews,
     findings: ProblemCollector,
     called: Mapping[tuple[str, str], Workflow],
 ) -> None:
-    """Check the inputs of every `call`; a workflow that was not found is reported elsewhere."""
-    for step, _ in views:
-        if isinstance(step, Call) and (other := called.get((workflow.file, step.workflow))) is not None:
-            _check_inputs(step, other, findings)
-
-
-def _check_inputs(step: Call, called: Workflow, findings: ProblemCollector) -> None:
-    for name, value in step.inputs.items():
-        place = findings.place_of(step, "inputs", name)
-        declared = called.inputs.get(name)
-        if declared is None:
-            findings.wrong(_place_of_key(step, name, findings), _unknown(name, called))
-        else:
-            _check_value(declared, value, place, findings)
-    if step.position in findings.gaps.mappings:
-        return  # what was taken out may have been inputs
-    missing = [each.name for each in called.inputs.values() if each.required and each.name not in step.inputs]
-    for name in missing:
-        findings.wrong(
-            findings.place_of(step, "call"),
-            f"the workflow `{called.name}` needs the input `{name}`: give it in `inputs`",
-        )
-
-
-def _place_of_key(step: Call, name: str, findings: ProblemCollector) -> SourcePosition:
-    given = findings.node_of(step, "inputs")
-    return given.key(name).position if isinstance(given, YamlMapping) else step.position
-
-
-def _unknown(name: str, called: Workflow) -> str:
-    known = [*called.inputs]
-    if not known:
-        return f"the workflow `{called.name}` takes no inputs"
-    return f"the workflow `{called.name}` has no input `{printable(name, 60)}`; {nearest(name, known)}"
-
-
-def _check_value(declared: Input, value: Json, place: SourcePosition, findings: ProblemCollector) -> None:
-    """Check a literal value; that of a template, and whether a file is there, is known when it runs."""
-    if declared.type == "file" or value is None or _has_template(value):
-        return
-    try:
-        check_given(declared, value)
-    except InputError as error:
-        findings.wrong(place, str(error))
-
-
-def _has_template(value: Json) -> bool:
-    match value:
-        case str():
-            return not is_plain(value)
-        case list():
-            return any(map(_has_template, value))
-        case dict():
-            return any(map(_has_template, value.values()))
-        case _:
-            return False
+    """Check what only the kind of each step knows."""
+    for step, view in views:
+        kind_of(step).check(step, StepCheck(view, workflow, called, findings))

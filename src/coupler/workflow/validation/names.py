@@ -9,25 +9,15 @@ from typing import NamedTuple
 from coupler.config.lookup import printable
 from coupler.workflow.expressions.expression import Reference, ReferencePath
 from coupler.workflow.language.error_recovery import RemovedParts
-from coupler.workflow.language.model import (
-    Call,
-    ForEach,
-    Parallel,
-    Set,
-    Step,
-    While,
-    Workflow,
-    inner_lists,
-    lists_of,
-)
+from coupler.workflow.language.model import Set, Step, Workflow, inner_lists, lists_of
 from coupler.workflow.language.values import listed
+from coupler.workflow.steps.kinds import kind_of, with_branches
 from coupler.workflow.validation.findings import nearest
 from coupler.workflow.validation.views import (
     NESTED_FIELDS,
     ScopeView,
     ScopeViews,
     fields_of,
-    with_branches,
 )
 
 ROOT_NAMES = ("inputs", "secrets", "steps", "vars", "run")
@@ -38,7 +28,7 @@ class Viewpoint(NamedTuple):
     """The place from which a text sees names."""
 
     view: ScopeView
-    rounds: While | None = None
+    rounds: Step | None = None
     """The `while` whose test it is: it may name the steps inside, once there was a round."""
     has_choice: bool = False
     """True if parts of it may not be evaluated."""
@@ -160,13 +150,13 @@ class NameCheck:
         around = view.steps_around()
         for step, parents in _with_parents(self._workflow, id):
             others = [each for each in parents if not any(each is one for one in around)]
-            loops = [each for each in others if isinstance(each, ForEach | While)]
+            loops = [each for each in others if kind_of(each).is_loop]
             if loops:
                 results = f"steps.{loops[0].id}.results"
                 return (
                     f"`{id}` runs inside of the loop `{loops[0].id}`: its results are `{results}[0].{id}` …"
                 )
-            beside = [each for each in parents if isinstance(each, Parallel) and each not in others]
+            beside = [each for each in parents if kind_of(each).has_branches and each not in others]
             if beside and not any(step is each for each in around):
                 return f"`{id}` runs beside this, in a branch of `{beside[-1].id}`: use it after that"
         return f"`{id}` cannot have run yet here: use it later, or write `steps.{id} is defined`"
@@ -193,7 +183,7 @@ class NameCheck:
     def _result(self, loop: Step, spelled: str, names: Sequence[str | int]) -> str | None:
         if isinstance(names[0], str):
             return f"`{spelled}.results` is a list: write `{spelled}.results[0].{printable(names[0], 60)}`"
-        if len(names) < 2 or not isinstance(loop, ForEach | While):
+        if len(names) < 2:
             return None
         inside = _inside(loop)
         step = inside.get(str(names[1]))
@@ -203,18 +193,15 @@ class NameCheck:
         return self._fields(step, f"{spelled}.{names[1]}", tuple(names[2:]))
 
     def _output(self, step: Step, spelled: str, name: str) -> str | None:
-        match step:
-            case Set():
-                return _unless_in([*step.values], name, f"`{spelled}.output` has no")
-            case Call():
-                called = self._called.get((self._workflow.file, step.workflow))
-                if called is None:
-                    return None
-                if not called.outputs:
-                    return f"`{spelled}.output` is empty: the workflow `{called.name}` has no `outputs`"
-                return _unless_in([*called.outputs], name, f"the workflow `{called.name}` has no output")
-            case _:
-                return None
+        kind = kind_of(step)
+        if (known := kind.output_names(step)) is not None:
+            return _unless_in(known, name, f"`{spelled}.output` has no")
+        called = self._called.get((self._workflow.file, kind.called(step) or ""))
+        if called is None:
+            return None
+        if not called.outputs:
+            return f"`{spelled}.output` is empty: the workflow `{called.name}` has no `outputs`"
+        return _unless_in([*called.outputs], name, f"the workflow `{called.name}` has no output")
 
 
 def spelling_of(names: ReferencePath) -> re.Pattern[str]:
@@ -227,8 +214,8 @@ def spelling_of(names: ReferencePath) -> re.Pattern[str]:
     return re.compile("".join(parts))
 
 
-def _inside(loop: ForEach | While) -> dict[str, Step]:
-    return {each.id: each for step in loop.steps for each in with_branches(step)}
+def _inside(loop: Step) -> dict[str, Step]:
+    return {each.id: each for steps in inner_lists(loop) for step in steps for each in with_branches(step)}
 
 
 def _with_parents(workflow: Workflow, id: str) -> Iterator[tuple[Step, tuple[Step, ...]]]:
@@ -246,9 +233,7 @@ def _with_parents(workflow: Workflow, id: str) -> Iterator[tuple[Step, tuple[Ste
 
 
 def _no_field(step: Step, spelled: str, field: str | int, known: Sequence[str]) -> str:
-    from coupler.workflow.engine.interpreter import step_kind
-
-    kind = step_kind(step)
+    kind = kind_of(step).name
     if field == "output":
         return f"`{spelled}` has no `output`: say in its step what `output` is, or use one of {listed(known)}"
     near = nearest(str(field), known)

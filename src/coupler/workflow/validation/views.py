@@ -9,34 +9,22 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from coupler.workflow.expressions.expression import is_plain
 from coupler.workflow.journal.run_events import Failure, Usage
 from coupler.workflow.language.model import (
-    Agent,
-    AgentSettings,
     ApprovalGate,
-    Approve,
-    Ask,
-    Call,
-    Converse,
     Defaults,
-    ForEach,
     Goto,
     Hooks,
     OnError,
-    Parallel,
-    Run,
-    Set,
     SourcePosition,
     Step,
-    Stop,
-    While,
     Workflow,
     all_steps,
     hook_lists,
     inner_lists,
     lists_of,
 )
+from coupler.workflow.steps.kinds import kind_of, with_branches
 
 RUN_NAMES = ("id", "workflow", "cwd", "directory")
 ENDED_RUN_NAMES = (*RUN_NAMES, "status", "message", "step", "error")
@@ -107,8 +95,8 @@ class OpenView(WorkflowView):
         super().__init__(ENDED_RUN_NAMES)
         every = [step for steps in lists_of(workflow) for step in all_steps(steps)]
         self._steps = {step.id: step for step in every}
-        self._variables = {name for step in every if isinstance(step, Set) for name in step.values}
-        self._loop_names = {"index", *(step.name for step in every if isinstance(step, ForEach))}
+        self._variables = {name for step in every for name in kind_of(step).variables(step)}
+        self._loop_names = {"index"}.union(*(kind_of(step).loop_names(step) for step in every))
 
     def find(self, id: str) -> Step | None:
         return self._steps.get(id)
@@ -146,23 +134,17 @@ class StepList:
         self.variables: dict[str, list[int]] = defaultdict(list)
         for number, step in enumerate(steps):
             self.found.update((each.id, (number, each)) for each in with_branches(step))
-            for name in _variables_set_by(step):
+            for name in kind_of(step).variables(step):
                 self.variables[name].append(number)
 
     @property
     def is_round(self) -> bool:
         """True if its steps also see those of the round before."""
-        return isinstance(self.inside, While)
+        return self.inside is not None and kind_of(self.inside).sees_last_round
 
     @property
-    def loop_names(self) -> set[str]:
-        match self.inside:
-            case ForEach(name=name):
-                return {name, "index"}
-            case While():
-                return {"index"}
-            case _:
-                return set()
+    def loop_names(self) -> frozenset[str]:
+        return frozenset() if self.inside is None else kind_of(self.inside).loop_names(self.inside)
 
     @property
     def end(self) -> ListView:
@@ -193,7 +175,7 @@ class ListView:
         return any(map(self._is_over, numbers)) or self.list.around.has_variable(name)
 
     def loop_names(self) -> set[str]:
-        return self.list.loop_names | self.list.around.loop_names()
+        return self.list.around.loop_names() | self.list.loop_names
 
     def run_names(self) -> tuple[str, ...]:
         return self.list.run_names
@@ -256,79 +238,9 @@ class ScopeViews:
         return entered
 
 
-def with_branches(step: Step) -> Iterator[Step]:
-    """Yield a step, and those that are beside it once it is over."""
-    yield step
-    if isinstance(step, Parallel):
-        for branch in step.branches:
-            for each in branch:
-                yield from with_branches(each)
-
-
-def _variables_set_by(step: Step) -> Iterator[str]:
-    """Yield the variables that a step sets in its list; branches and rounds of a `for_each` keep theirs."""
-    match step:
-        case Set():
-            yield from step.values
-        case While():
-            for each in step.steps:
-                yield from _variables_set_by(each)
-        case _:
-            pass
-
-
 def fields_of(step: Step, workflow: Workflow) -> tuple[str, ...]:
     """Return the fields of `steps.x`, by the kind of the step, its own first."""
-    return (*_own_fields(step, workflow), *COMMON_FIELDS)
-
-
-def _own_fields(step: Step, workflow: Workflow) -> tuple[str, ...]:
-    match step:
-        case Run():
-            output = ("output",) if step.output is not None else ()
-            return ("stdout", "stderr", "exit_code", *output)
-        case Agent():
-            output = ("output",) if has_output(step, workflow) else ()
-            return ("text", *output, "usage", "session_id")
-        case Converse():
-            return ("text", "output", "usage", "session_id")
-        case Approve():
-            return ("approved",)
-        case Ask():
-            return ("text", "output")
-        case ForEach() | While():
-            return ("results",)
-        case Call() | Set():
-            return ("output",)
-        case _:
-            return ()
-
-
-def has_output(step: Agent | Converse, workflow: Workflow) -> bool:
-    """Tell whether an agent is asked for a value: by its step, a profile, or one not known yet."""
-    if step.set_up.output is not None or not is_plain(step.agent):
-        return True
-    return any(set_up.output is not None for set_up in set_ups_of(step.agent, workflow))
-
-
-def set_ups_of(agent: str, workflow: Workflow) -> list[AgentSettings]:
-    """Return the settings of the profiles that a name leads to, the nearest first."""
-    return [workflow.agents[name].set_up for name in profiles_of(agent, workflow)]
-
-
-def profiles_of(agent: str, workflow: Workflow) -> list[str]:
-    """Return the profiles of the workflow that a name leads to, each once, the nearest first."""
-    found: list[str] = []
-    while agent in workflow.agents and agent not in found:
-        found.append(agent)
-        agent = workflow.agents[agent].agent
-    return found
-
-
-def base_agent(agent: str, workflow: Workflow) -> str:
-    """Return what a name stands for in the end, without the profiles on the way."""
-    profiles = profiles_of(agent, workflow)
-    return workflow.agents[profiles[-1]].agent if profiles else agent
+    return (*kind_of(step).fields(step, workflow), *COMMON_FIELDS)
 
 
 class StepSuccession:
@@ -394,14 +306,14 @@ def targets_of(step: Step) -> list[Goto]:
 
 def can_continue(step: Step, defaults: Defaults) -> bool:
     """Tell whether the next step of the list can come after this one."""
-    if not isinstance(step, Stop) and step.goto is None:
+    if not kind_of(step).leaves_list and step.goto is None:
         return True
     return _can_be_left_out(step) or _continues(on_error_of(step, defaults))
 
 
 def on_error_of(step: Step, defaults: Defaults) -> OnError | None:
     """Return a step's `on_error`; defaults hold for steps that work, not for questions and blocks."""
-    return step.on_error or (defaults.on_error if isinstance(step, Run | Agent) else None)
+    return step.on_error or (defaults.on_error if kind_of(step).takes_defaults else None)
 
 
 def _can_be_left_out(step: Step) -> bool:
@@ -409,8 +321,8 @@ def _can_be_left_out(step: Step) -> bool:
 
 
 def _gates(step: Step) -> Iterator[ApprovalGate]:
-    if isinstance(step, Approve):
-        yield step.question
+    if (own := kind_of(step).own_gate(step)) is not None:
+        yield own
     if step.gate is not None:
         yield step.gate
 

@@ -1,0 +1,166 @@
+"""The kinds `call`, `set` and `stop`: another workflow, variables, and the end of the workflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from coupler.config.lookup import printable
+from coupler.workflow.errors import InputError
+from coupler.workflow.expressions.expression import is_plain
+from coupler.workflow.journal.run_events import Rehearsed, Result
+from coupler.workflow.language.inputs import check_given
+from coupler.workflow.language.model import Call, Input, Json, Set, SourcePosition, Stop, Workflow
+from coupler.workflow.language.yaml_source import YamlMapping
+from coupler.workflow.steps.kind import BlockKind, StepKind
+from coupler.workflow.validation.findings import ProblemCollector, nearest
+
+if TYPE_CHECKING:
+    from coupler.workflow.engine.attempt import Attempt, StepScope
+    from coupler.workflow.engine.blocks import BlockRun
+    from coupler.workflow.validation.checks import StepCheck
+
+
+class CallKind(BlockKind[Call]):
+    """Another workflow, whose outputs are the step's."""
+
+    struct = Call
+    is_recalled = False
+    shape: ClassVar[tuple[str, str]] = ("[[", "]]")
+
+    def fields(self, step: Call, workflow: Workflow) -> Sequence[str]:
+        return ("output",)
+
+    def called(self, step: Call) -> str | None:
+        return step.workflow
+
+    def check(self, step: Call, check: StepCheck) -> None:
+        """Check its inputs; a workflow that was not found is reported elsewhere."""
+        if (called := check.called.get((check.workflow.file, step.workflow))) is not None:
+            _check_inputs(step, called, check.findings)
+
+    def title(self, step: Call) -> str:
+        return f"call {step.workflow}"
+
+    async def go_through(self, step: Call, block: BlockRun) -> Json:
+        context = block.context.inside(block.attempt.place, f"{block.name}/")
+        return await block.lists.run_called(step, block.attempt, context)
+
+
+class SetKind(StepKind[Set]):
+    """Variables, from here on."""
+
+    struct = Set
+    is_instant = True
+    shape: ClassVar[tuple[str, str]] = ("{{", "}}")
+
+    def fields(self, step: Set, workflow: Workflow) -> Sequence[str]:
+        return ("output",)
+
+    def output_names(self, step: Set) -> Sequence[str] | None:
+        return [*step.values]
+
+    def variables(self, step: Set) -> Iterator[str]:
+        yield from step.values
+
+    def title(self, step: Set) -> str:
+        return f"set {', '.join(step.values)}"
+
+    async def perform(self, step: Set, attempt: Attempt) -> Result:
+        values = {name: _evaluated(value, attempt) for name, value in step.values.items()}
+        return Result(status="success", output=values)
+
+    async def rehearse(self, step: Set, attempt: Attempt) -> Result:
+        return await self.perform(step, attempt)
+
+    def take_effect(self, step: Set, output: Json, scope: StepScope) -> None:
+        scope.vars.update(output)
+
+
+class StopKind(StepKind[Stop]):
+    """The end of the workflow."""
+
+    struct = Stop
+    is_instant = True
+    leaves_list = True
+    conditional_end = "ends the run there if its `if` is true"
+    shape: ClassVar[tuple[str, str]] = ("((", "))")
+
+    def title(self, step: Stop) -> str:
+        return step.message or f"stop: {step.status}"
+
+    async def perform(self, step: Stop, attempt: Attempt) -> Result:
+        output = {
+            "status": step.status,
+            "message": attempt.text(step.message),
+            "exit_code": step.exit_code,
+        }
+        return Result(status="success", output=output)
+
+    async def rehearse(self, step: Stop, attempt: Attempt) -> Result:
+        if step.condition is None:
+            return await self.perform(step, attempt)
+        # Whether it would stop here is not known, and there is more to tell.
+        attempt.emit(Rehearsed(text=f"stop: {attempt.text(step.message)}"))
+        return Result(status="skipped")
+
+    def take_effect(self, step: Stop, output: Json, scope: StepScope) -> None:
+        from coupler.workflow.engine.attempt import Stopped
+
+        raise Stopped(**output)
+
+
+def _evaluated(value: object, attempt: Attempt) -> object:
+    return attempt.expressions.evaluate(value, attempt.names) if isinstance(value, str) else value
+
+
+def _check_inputs(step: Call, called: Workflow, findings: ProblemCollector) -> None:
+    for name, value in step.inputs.items():
+        place = findings.place_of(step, "inputs", name)
+        declared = called.inputs.get(name)
+        if declared is None:
+            findings.wrong(_place_of_key(step, name, findings), _unknown(name, called))
+        else:
+            _check_value(declared, value, place, findings)
+    if step.position in findings.gaps.mappings:
+        return  # what was taken out may have been inputs
+    missing = [each.name for each in called.inputs.values() if each.required and each.name not in step.inputs]
+    for name in missing:
+        findings.wrong(
+            findings.place_of(step, "call"),
+            f"the workflow `{called.name}` needs the input `{name}`: give it in `inputs`",
+        )
+
+
+def _place_of_key(step: Call, name: str, findings: ProblemCollector) -> SourcePosition:
+    given = findings.node_of(step, "inputs")
+    return given.key(name).position if isinstance(given, YamlMapping) else step.position
+
+
+def _unknown(name: str, called: Workflow) -> str:
+    known = [*called.inputs]
+    if not known:
+        return f"the workflow `{called.name}` takes no inputs"
+    return f"the workflow `{called.name}` has no input `{printable(name, 60)}`; {nearest(name, known)}"
+
+
+def _check_value(declared: Input, value: Json, place: SourcePosition, findings: ProblemCollector) -> None:
+    """Check a literal value; that of a template, and whether a file is there, is known when it runs."""
+    if declared.type == "file" or value is None or _has_template(value):
+        return
+    try:
+        check_given(declared, value)
+    except InputError as error:
+        findings.wrong(place, str(error))
+
+
+def _has_template(value: Json) -> bool:
+    match value:
+        case str():
+            return not is_plain(value)
+        case list():
+            return any(map(_has_template, value))
+        case dict():
+            return any(map(_has_template, value.values()))
+        case _:
+            return False
