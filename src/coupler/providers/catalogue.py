@@ -404,181 +404,65 @@ def is_coder(entry: CatalogueEntry) -> bool:
 
 
 def _with_native_form() -> Iterator[CatalogueEntry]:
-    yield CatalogueEntry(
-        name="claude",
-        title="Claude Code",
-        programs=(("claude-agent-acp",), ("claude-code-acp",)),
-        package=_npx("@agentclientprotocol/claude-agent-acp"),
-        native="claude",
-        install=_npm("@agentclientprotocol/claude-agent-acp"),
-        login="claude /login",
-    )
-    yield CatalogueEntry(
-        name="codex",
-        title="Codex",
-        programs=(("codex-acp",),),
-        package=_npx("@agentclientprotocol/codex-acp"),
-        native="codex",
-        install=_npm("@agentclientprotocol/codex-acp"),
-        login="codex login",
-    )
-    yield CatalogueEntry(
-        name="gemini",
-        title="Gemini CLI",
-        programs=(("gemini", "--acp"),),
-        package=_npx("@google/gemini-cli", "--acp"),
-        native="gemini",
-        install=_npm("@google/gemini-cli"),
-        login="gemini",
-    )
-    yield CatalogueEntry(
-        name="copilot",
-        title="GitHub Copilot",
-        programs=(("copilot", "--acp"),),
-        package=_npx("@github/copilot", "--acp"),
-        native="copilot",
-        install=_npm("@github/copilot"),
-        login="copilot login",
-    )
-    yield CatalogueEntry(
-        name="opencode",
-        title="OpenCode",
-        programs=(("opencode", "acp"),),
-        package=_npx("opencode-ai", "acp"),
-        native="opencode",
-        install=_npm("opencode-ai"),
-        login="opencode auth login",
-    )
-    yield CatalogueEntry(
-        name="openai",
-        title="OpenAI-compatible server",
-        native="openai",
-        install="Set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own.",
-    )
+    claude, codex = "@agentclientprotocol/claude-agent-acp", "@agentclientprotocol/codex-acp"
+    yield _from_npm("claude", claude, "claude-agent-acp", "claude-code-acp", login="claude /login")
+    yield _from_npm("codex", codex, "codex-acp", login="codex login")
+    yield _from_npm("gemini", "@google/gemini-cli", "gemini --acp", login="gemini")
+    yield _from_npm("copilot", "@github/copilot", "copilot --acp", login="copilot login")
+    yield _from_npm("opencode", "opencode-ai", "opencode acp", login="opencode auth login")
+    openai = ENTRIES["openai"]
+    yield CatalogueEntry(name="openai", title=openai.title, native="openai", install=openai.install)
 
 
 def _with_acp_alone() -> Iterator[CatalogueEntry]:
-    yield CatalogueEntry(
-        name="goose",
-        title="Goose",
-        programs=(("goose", "acp"),),
-        install="Install Goose as its manual says, then run `goose configure`.",
-        login="goose configure",
-    )
-    yield CatalogueEntry(
-        name="kimi",
-        title="Kimi Code",
-        programs=(("kimi", "acp"),),
-        package=Package("uvx", ("--from", "kimi-cli", "kimi", "acp")),
-        install="Install it with `uv tool install kimi-cli`.",
-        login="kimi login",
-    )
-    yield CatalogueEntry(
-        name="vibe",
-        title="Mistral Vibe",
-        programs=(("vibe-acp",),),
-        package=Package("uvx", ("--from", "mistral-vibe", "vibe-acp")),
-        install="Install it with `uv tool install mistral-vibe`.",
-        login="vibe --setup",
-    )
-    yield CatalogueEntry(
-        name="qwen",
-        title="Qwen Code",
-        programs=(("qwen", "--acp"),),
-        package=_npx("@qwen-code/qwen-code", "--acp"),
-        install=_npm("@qwen-code/qwen-code"),
-        login="qwen",
-    )
-    yield CatalogueEntry(
-        name="cursor",
-        title="Cursor",
-        # Its newer name is `agent`, which too many programs could have.
-        programs=(("cursor-agent", "acp"),),
-        install="Install Cursor's command line as its manual says: the program is called `cursor-agent`.",
-        login="cursor-agent login",
-    )
-    yield CatalogueEntry(
-        name="auggie",
-        title="Auggie",
-        programs=(("auggie", "--acp"),),
-        package=_npx("@augmentcode/auggie", "--acp"),
-        install=_npm("@augmentcode/auggie"),
-        login="auggie login",
-    )
-    yield CatalogueEntry(
-        name="amp",
-        title="Amp",
-        programs=(("amp-acp",),),
-        package=_npx("amp-acp"),
-        install="Install Amp and its adapter: `npm install -g @sourcegraph/amp amp-acp`.",
-        login="amp login",
-    )
-    yield CatalogueEntry(
-        name="cline",
-        title="Cline",
-        programs=(("cline", "--acp"),),
-        package=_npx("cline", "--acp"),
-        install=_npm("cline"),
-        login="cline auth",
-    )
-    yield CatalogueEntry(
-        name="devin",
-        title="Devin",
-        programs=(("devin", "acp"),),
-        install="Install the Devin command line as its manual says.",
-        login="devin auth login",
-    )
-    yield CatalogueEntry(
-        name="droid",
-        title="Factory Droid",
-        programs=(("droid", "exec", "--output-format", "acp"),),
-        package=_npx("@factory/cli", "exec", "--output-format", "acp"),
-        install=_npm("@factory/cli"),
-        login="droid",
-    )
-    yield CatalogueEntry(
-        name="junie",
-        title="Junie",
-        programs=(("junie", "--acp=true"),),
-        install="Install Junie's command line as its manual says.",
-        login="junie",
-    )
-    yield CatalogueEntry(
-        name="kilo",
-        title="Kilo Code",
-        programs=(("kilo", "acp"),),
-        package=_npx("@kilocode/cli", "acp"),
-        install=_npm("@kilocode/cli"),
-        login="kilo auth login",
-    )
-    yield CatalogueEntry(
-        name="kiro",
-        title="Kiro",
-        programs=(("kiro-cli", "acp"),),
-        install="Install the Kiro command line as its manual says: the program is called `kiro-cli`.",
-        login="kiro-cli login",
-    )
-    yield CatalogueEntry(
-        name="pi",
-        title="Pi",
-        programs=(("pi-acp",),),
-        package=_npx("pi-acp"),
-        install=_npm("pi-acp"),
-        login="pi",
-    )
-    yield CatalogueEntry(
-        name="qoder",
-        title="Qoder",
-        programs=(("qodercli", "--acp"),),
-        package=_npx("@qoder-ai/qodercli", "--acp"),
-        install=_npm("@qoder-ai/qodercli"),
-        login="qodercli",
+    hint = "Install Goose as its manual says, then run `goose configure`."
+    yield _from_vendor("goose", "Goose", "goose acp", hint, "goose configure")
+    yield _from_uv("kimi", "Kimi Code", "kimi-cli", "kimi acp", "kimi login")
+    yield _from_uv("vibe", "Mistral Vibe", "mistral-vibe", "vibe-acp", "vibe --setup")
+    yield _from_npm("qwen", "@qwen-code/qwen-code", "qwen --acp", title="Qwen Code", login="qwen")
+    # Its newer name is `agent`, which too many programs could have.
+    hint = "Install Cursor's command line as its manual says: the program is called `cursor-agent`."
+    yield _from_vendor("cursor", "Cursor", "cursor-agent acp", hint, "cursor-agent login")
+    yield _from_npm("auggie", "@augmentcode/auggie", "auggie --acp", title="Auggie", login="auggie login")
+    hint = "Install Amp and its adapter: `npm install -g @sourcegraph/amp amp-acp`."
+    amp = _from_npm("amp", "amp-acp", "amp-acp", title="Amp", login="amp login")
+    yield structs.replace(amp, install=hint)
+    yield _from_npm("cline", "cline", "cline --acp", title="Cline", login="cline auth")
+    hint = "Install the Devin command line as its manual says."
+    yield _from_vendor("devin", "Devin", "devin acp", hint, "devin auth login")
+    droid = "droid exec --output-format acp"
+    yield _from_npm("droid", "@factory/cli", droid, title="Factory Droid", login="droid")
+    hint = "Install Junie's command line as its manual says."
+    yield _from_vendor("junie", "Junie", "junie --acp=true", hint, "junie")
+    yield _from_npm("kilo", "@kilocode/cli", "kilo acp", title="Kilo Code", login="kilo auth login")
+    hint = "Install the Kiro command line as its manual says: the program is called `kiro-cli`."
+    yield _from_vendor("kiro", "Kiro", "kiro-cli acp", hint, "kiro-cli login")
+    yield _from_npm("pi", "pi-acp", "pi-acp", title="Pi", login="pi")
+    yield _from_npm("qoder", "@qoder-ai/qodercli", "qodercli --acp", title="Qoder", login="qodercli")
+
+
+def _from_npm(name: str, package: str, *programs: str, login: str, title: str = "") -> CatalogueEntry:
+    """Return an agent from npm; without a title it is the ACP form of the provider of this name."""
+    commands = tuple(tuple(program.split()) for program in programs)
+    return CatalogueEntry(
+        name=name,
+        title=title or ENTRIES[name].title,
+        programs=commands,
+        package=Package("npx", ("-y", package, *commands[0][1:])),
+        native=None if title else name,
+        install=f"Install it with `npm install -g {package}`.",
+        login=login,
     )
 
 
-def _npx(package: str, *arguments: str) -> Package:
-    return Package("npx", ("-y", package, *arguments))
+def _from_uv(name: str, title: str, package: str, program: str, login: str) -> CatalogueEntry:
+    """Return an agent from PyPI, which uv installs or runs."""
+    fetched = Package("uvx", ("--from", package, *program.split()))
+    hint = f"Install it with `uv tool install {package}`."
+    return structs.replace(_from_vendor(name, title, program, hint, login), package=fetched)
 
 
-def _npm(package: str) -> str:
-    return f"Install it with `npm install -g {package}`."
+def _from_vendor(name: str, title: str, program: str, install: str, login: str) -> CatalogueEntry:
+    """Return an agent that its vendor's own installer brings."""
+    command = tuple(program.split())
+    return CatalogueEntry(name=name, title=title, programs=(command,), install=install, login=login)
