@@ -36,21 +36,27 @@ CHANGING_TOOLS = (
 )
 """Its tools that change or run something, of all versions."""
 
+UNSHOWN_KINDS = (
+    "system/hook_started system/hook_response system/status system/task_started system/task_progress "
+    "system/task_updated system/task_notification stream_event/content_block_stop "
+    "stream_event/message_delta stream_event/message_stop "
+)
+
 
 class Claude(CommandLineAgent):
     """Claude Code by its command line."""
 
     name = "claude"
     models = ("opus", "sonnet", "haiku")
-    flags: ClassVar[Mapping[str, str]] = {
-        "agent": "--agent",
-        "effort": "--effort",
-        "fallback_model": "--fallback-model",
-        "max_budget_usd": "--max-budget-usd",
-        "max_turns": "--max-turns",
-        "settings": "--settings",
-        "setting_sources": "--setting-sources",
-    }
+    flags = (
+        "agent",
+        "effort",
+        "fallback_model",
+        "max_budget_usd",
+        "max_turns",
+        "settings",
+        "setting_sources",
+    )
     has_output_schema = True
 
     def invocation(self, request: TurnRequest) -> ProgramInvocation:
@@ -244,23 +250,14 @@ class ClaudeStream(StreamParser):
         content = block.raw("content")
         yield from self.result(call_id, _shown(content), failed=block.is_true("is_error"), raw=content)
 
+    IGNORED = frozenset(UNSHOWN_KINDS.split())
     KINDS: ClassVar[Mapping[str, LineHandler]] = {
         "system/init": init,
         "system/compact_boundary": compacted,
-        "system/hook_started": StreamParser.passed_over,
-        "system/hook_response": StreamParser.passed_over,
         "system/api_retry": tried_again,
-        "system/status": StreamParser.passed_over,
-        "system/task_started": StreamParser.passed_over,
-        "system/task_progress": StreamParser.passed_over,
-        "system/task_updated": StreamParser.passed_over,
-        "system/task_notification": StreamParser.passed_over,
         "stream_event/message_start": message_started,
         "stream_event/content_block_start": block_started,
         "stream_event/content_block_delta": block_grew,
-        "stream_event/content_block_stop": StreamParser.passed_over,
-        "stream_event/message_delta": StreamParser.passed_over,
-        "stream_event/message_stop": StreamParser.passed_over,
         "assistant": assistant,
         "user": user,
         "rate_limit_event": rate_limited,

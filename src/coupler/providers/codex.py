@@ -39,12 +39,7 @@ class Codex(CommandLineAgent):
     """Codex by its command line. It never asks in this mode: its sandbox decides."""
 
     name = "codex"
-    flags: ClassVar[Mapping[str, str]] = {
-        "ephemeral": "--ephemeral",
-        "ignore_user_config": "--ignore-user-config",
-        "skip_git_repo_check": "--skip-git-repo-check",
-        "strict_config": "--strict-config",
-    }
+    flags = ("ephemeral", "ignore_user_config", "skip_git_repo_check", "strict_config")
     has_allowed_tools = False
     has_output_schema = True
     counts_whole_session = True
@@ -248,9 +243,9 @@ class CodexStream(StreamParser):
         "todo_list": todo_list,
         "error": warned,
     }
+    IGNORED = frozenset({"turn.started"})
     KINDS: ClassVar[Mapping[str, LineHandler]] = {
         "thread.started": started,
-        "turn.started": StreamParser.passed_over,
         "turn.completed": completed,
         "turn.failed": failed,
         "error": warned,

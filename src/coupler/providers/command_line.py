@@ -157,8 +157,8 @@ class CommandLineAgent(Agent):
     entry: ClassVar[Provider]
     models: ClassVar[Sequence[str]] = ()
     """Models that can be chosen in a session; others can be named when the agent is made."""
-    flags: ClassVar[Mapping[str, str]] = {}
-    """The options that the program has, and how its command line spells them."""
+    flags: ClassVar[Sequence[str]] = ()
+    """The options that the program has; its command line spells `max_turns` as `--max-turns`."""
     has_allowed_tools: ClassVar[bool] = True
     has_output_schema: ClassVar[bool] = False
     confinement: Confinement
@@ -372,10 +372,9 @@ class CommandLineAgent(Agent):
                 meant = f"; did you mean {near[0]!r}?" if near else ""
                 known = ", ".join(self.flags) or "none"
                 raise ValueError(f"{self.entry.name} has no option {name!r}, only {known}{meant}")
-            if value is True:
-                words.append(self.flags[name])
-            elif value is not False:
-                words.append(f"{self.flags[name]}={value}")
+            flag = f"--{name.replace('_', '-')}"
+            if value is not False:
+                words.append(flag if value is True else f"{flag}={value}")
         return words
 
     def _refuse_what_it_lacks(self) -> None:

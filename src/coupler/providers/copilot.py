@@ -34,19 +34,20 @@ PERMISSIONS: Mapping[str, tuple[str, ...]] = {
 }
 FINISH_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
 
+UNSHOWN_KINDS = (
+    "session.idle session.shutdown session.mcp_server_status_changed session.mcp_servers_loaded "
+    "session.tools_updated session.skills_loaded session.background_tasks_changed "
+    "session.mcp_server_tools_loaded user.message assistant.turn_start assistant.turn_end "
+    "assistant.streaming_delta assistant.message_start assistant.tool_call_delta assistant.idle "
+    "model.call_start model.call_failure model.call_finished model.call_final_result "
+)
+
 
 class Copilot(CommandLineAgent):
     """GitHub Copilot by its command line. What it would ask for is denied, because nobody can be asked."""
 
     name = "copilot"
-    flags: ClassVar[Mapping[str, str]] = {
-        "agent": "--agent",
-        "autopilot": "--autopilot",
-        "effort": "--effort",
-        "max_ai_credits": "--max-ai-credits",
-        "max_autopilot_continues": "--max-autopilot-continues",
-        "mode": "--mode",
-    }
+    flags = ("agent", "autopilot", "effort", "max_ai_credits", "max_autopilot_continues", "mode")
 
     def invocation(self, request: TurnRequest) -> ProgramInvocation:
         words = ["--output-format=json", "--silent", "--no-ask-user"]
@@ -196,6 +197,7 @@ class CopilotStream(StreamParser):
             self._has_text = True
             yield Text(text, line.object("data").text("messageId"))
 
+    IGNORED = frozenset(UNSHOWN_KINDS.split())
     KINDS: ClassVar[Mapping[str, LineHandler]] = {
         "session.start": session,
         "session.resume": session,
@@ -204,25 +206,6 @@ class CopilotStream(StreamParser):
         "session.info": noticed,
         "session.error": failed,
         "session.task_complete": task_complete,
-        "session.idle": StreamParser.passed_over,
-        "session.shutdown": StreamParser.passed_over,
-        "session.mcp_server_status_changed": StreamParser.passed_over,
-        "session.mcp_servers_loaded": StreamParser.passed_over,
-        "session.tools_updated": StreamParser.passed_over,
-        "session.skills_loaded": StreamParser.passed_over,
-        "session.background_tasks_changed": StreamParser.passed_over,
-        "session.mcp_server_tools_loaded": StreamParser.passed_over,
-        "user.message": StreamParser.passed_over,
-        "assistant.turn_start": StreamParser.passed_over,
-        "assistant.turn_end": StreamParser.passed_over,
-        "assistant.streaming_delta": StreamParser.passed_over,
-        "assistant.message_start": StreamParser.passed_over,
-        "assistant.tool_call_delta": StreamParser.passed_over,
-        "assistant.idle": StreamParser.passed_over,
-        "model.call_start": StreamParser.passed_over,
-        "model.call_failure": StreamParser.passed_over,
-        "model.call_finished": StreamParser.passed_over,
-        "model.call_final_result": StreamParser.passed_over,
         "assistant.intent": intent,
         "assistant.reasoning": thought,
         "assistant.reasoning_delta": thought_piece,

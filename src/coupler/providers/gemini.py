@@ -63,12 +63,7 @@ class Gemini(CommandLineAgent):
 
     name = "gemini"
     models = ("auto", "pro", "flash", "flash-lite")
-    flags: ClassVar[Mapping[str, str]] = {
-        "extensions": "--extensions",
-        "policy": "--policy",
-        "sandbox": "--sandbox",
-        "skip_trust": "--skip-trust",
-    }
+    flags = ("extensions", "policy", "sandbox", "skip_trust")
 
     def invocation(self, request: TurnRequest) -> ProgramInvocation:
         words = ["--output-format", "stream-json", f"--approval-mode={APPROVALS[request.mode]}"]

@@ -42,7 +42,7 @@ class OpenCode(CommandLineAgent):
     """OpenCode by its command line. What it would ask for is rejected, because nobody can be asked."""
 
     name = "opencode"
-    flags: ClassVar[Mapping[str, str]] = {"agent": "--agent", "title": "--title", "variant": "--variant"}
+    flags = ("agent", "title", "variant")
 
     def invocation(self, request: TurnRequest) -> ProgramInvocation:
         words = ["run", "--format", "json", "--thinking"]

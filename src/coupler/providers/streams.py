@@ -224,6 +224,8 @@ class StreamParser:
 
     KINDS: ClassVar[Mapping[str, LineHandler]]
     """The handler of each kind of line. Other kinds are counted and ignored."""
+    IGNORED: ClassVar[frozenset[str]] = frozenset()
+    """Kinds of lines that are known and of no interest to a client."""
 
     def __init__(self) -> None:
         self.outcome = TurnOutcome()
@@ -248,19 +250,15 @@ class StreamParser:
         if found is None:
             self.garbage += 1
             return []
-        reading = self.KINDS.get(self.kind_of(found))
-        if reading is None:
-            self.unknown += 1
-            return []
-        return list(reading(self, found))
+        kind = self.kind_of(found)
+        if kind in self.KINDS:
+            return list(self.KINDS[kind](self, found))
+        self.unknown += kind not in self.IGNORED
+        return []
 
     def end(self) -> list[StreamEvent]:
         """Return the events that are left when the stream is over."""
         return []
-
-    def passed_over(self, line: LooseObject) -> Iterable[StreamEvent]:
-        """Ignore a line that is known and of no interest to a client."""
-        return ()
 
     def call(self, id: str, name: str, arguments: Any, **fields: Any) -> Iterator[StreamEvent]:
         """Return the update that announces a tool call with its arguments, or adds to it."""
