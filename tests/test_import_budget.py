@@ -43,7 +43,7 @@ EARLY = {
     "coupler.cli",
     "coupler.cli.exit_codes",
     "coupler.cli.serve",
-    "coupler.cli.preflight",
+    "coupler.agent.startup.preflight",
     "coupler.runtime",
     "coupler.config",
     "coupler.config.lookup",

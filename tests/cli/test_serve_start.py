@@ -190,7 +190,7 @@ def test_nothing_heavy_is_loaded_to_know_that_all_is_sound(home: Path, project: 
     program = f"""
 import sys
 sys.modules |= dict.fromkeys(["asyncio", "click", "msgspec", "pathlib", "tomllib", "yaml"])
-from coupler.cli.preflight import PreflightCache as Soundness
+from coupler.agent.startup.preflight import PreflightCache as Soundness
 soundness = Soundness({str(project)!r}, {environ!r}, "flow.yaml")
 soundness.remember([{str(project / "flow.yaml")!r}], ["image"])
 assert soundness.needs_look and soundness.recall() == ["image"]

@@ -27,7 +27,6 @@ from coupler.cli import record as record_command
 from coupler.cli import serve as serve_command
 from coupler.cli.exit_codes import BROKEN_PIPE, DONE, FAILED, INTERRUPTED, refuse
 from coupler.cli.output import clean_reports_of_python, open_closed_streams, silence_stdout, stdout, tell
-from coupler.runtime.logs import LEVELS
 
 SECTIONS = {
     "To begin with": {
@@ -164,6 +163,11 @@ class SelfParsedCommand(click.Command):
         return self._help.rstrip("\n")
 
 
+def _completed(option: serve_command.Option) -> click.Option:
+    kind = click.Choice(option.choices) if option.choices else None
+    return click.Option([option.name], is_flag=not option.value, type=kind, metavar=option.value or None)
+
+
 HELP_OPTION = click.Option(["-h", "--help"], is_flag=True)
 
 serve = SelfParsedCommand(
@@ -173,19 +177,7 @@ serve = SelfParsedCommand(
     [
         click.Argument(["target"], required=False),
         click.Argument(["words"], nargs=-1),
-        click.Option(["--agent"], metavar="NAME"),
-        click.Option(["--model"], metavar="TEXT"),
-        click.Option(["--no-workflows"], is_flag=True),
-        click.Option(["--no-commands"], is_flag=True),
-        click.Option(["--login"], is_flag=True),
-        click.Option(["--name"], metavar="TEXT"),
-        click.Option(["--title"], metavar="TEXT"),
-        click.Option(["--version"], metavar="TEXT"),
-        click.Option(["--store"], metavar="PATH"),
-        click.Option(["--no-store"], is_flag=True),
-        click.Option(["--drafts"], type=click.Choice(["fork"])),
-        click.Option(["--log-level"], type=click.Choice(LEVELS)),
-        click.Option(["--log-file"], metavar="PATH"),
+        *map(_completed, serve_command.OPTIONS),
         HELP_OPTION,
     ],
     short_help="Serve an agent to an editor.",

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from coupler.agent.startup.serve_options import DRAFTS
 from coupler.cli.exit_codes import FAILED, refuse
+from coupler.runtime.logs import LEVELS
 
 if TYPE_CHECKING:
     from coupler.agent.startup.serve_options import ServeOptions
@@ -17,9 +19,71 @@ if TYPE_CHECKING:
 
 PROGRAM = "coupler serve"
 CODER = "coder"
-"""The agent that is served without a target; also part of its key in the cache of early answers."""
+"""The agent that is served without a target."""
 
-HELP = """\
+
+class Option(NamedTuple):
+    """An option of `coupler serve`, as it is parsed, explained and completed."""
+
+    name: str
+    value: str
+    """The word for its value in the help; empty for a flag."""
+    help: str
+    choices: tuple[str, ...] = ()
+    """The values that a shell offers."""
+    is_for_coder: bool = False
+
+
+OPTIONS = (
+    Option(
+        "--agent",
+        "NAME",
+        "Serve this agent of a coupler.toml: a profile of the coder\n"
+        '(agent = "coder"), or any other that `coupler agents` lists.',
+    ),
+    Option("--model", "TEXT", "The coder's model, such as anthropic:NAME or ollama:NAME.", is_for_coder=True),
+    Option("--no-workflows", "", "Offer no workflows beside the coder.", is_for_coder=True),
+    Option(
+        "--no-commands",
+        "",
+        "Offer no slash commands of the coder, and carry out none:\nfor prompts that no person types.",
+        is_for_coder=True,
+    ),
+    Option(
+        "--login",
+        "",
+        "Log in to the coder's model in this terminal, and exit; so\n"
+        "editors do it. The same as `coupler login coder`.",
+        is_for_coder=True,
+    ),
+    Option("--name", "TEXT", "The agent's name, as the editor is told."),
+    Option("--title", "TEXT", "Its title, for people."),
+    Option("--version", "TEXT", "Its version."),
+    Option("--store", "PATH", "Keep the sessions in this file instead of the user's own."),
+    Option("--no-store", "", "Keep no sessions: they end with the connection."),
+    Option("--drafts", "NAMES", "Offer parts of the protocol that are not stable yet: fork.", DRAFTS),
+    Option(
+        "--log-level",
+        "TEXT",
+        "debug, info, warning, error or critical; COUPLER_LOG\nsets it too.  [default: warning]",
+        LEVELS,
+    ),
+    Option("--log-file", "PATH", "Write the log here instead of to stderr."),
+)
+"""All options besides --help, in the order of the help."""
+
+VALUED = tuple(option.name for option in OPTIONS if option.value)
+FLAGS = tuple(option.name for option in OPTIONS if not option.value)
+FOR_CODER = tuple(option.name for option in OPTIONS if option.is_for_coder)
+
+
+def _explained(option: Option) -> str:
+    """The lines of an option in the help, with its text in a column of its own."""
+    names = f"{option.name} {option.value}".rstrip()
+    return f"  {names:18}" + option.help.replace("\n", "\n" + " " * 20) + "\n"
+
+
+HELP = f"""\
 Usage: coupler serve [OPTIONS]
        coupler serve [OPTIONS] TARGET [WORDS]...
        coupler serve [OPTIONS] -- COMMAND...
@@ -50,31 +114,9 @@ Usage: coupler serve [OPTIONS]
     coupler serve -- opencode acp
 
 Options:
-  --agent NAME      Serve this agent of a coupler.toml: a profile of the coder
-                    (agent = "coder"), or any other that `coupler agents` lists.
-  --model TEXT      The coder's model, such as anthropic:NAME or ollama:NAME.
-  --no-workflows    Offer no workflows beside the coder.
-  --no-commands     Offer no slash commands of the coder, and carry out none:
-                    for prompts that no person types.
-  --login           Log in to the coder's model in this terminal, and exit; so
-                    editors do it. The same as `coupler login coder`.
-  --name TEXT       The agent's name, as the editor is told.
-  --title TEXT      Its title, for people.
-  --version TEXT    Its version.
-  --store PATH      Keep the sessions in this file instead of the user's own.
-  --no-store        Keep no sessions: they end with the connection.
-  --drafts NAMES    Offer parts of the protocol that are not stable yet: fork.
-  --log-level TEXT  debug, info, warning, error or critical; COUPLER_LOG
-                    sets it too.  [default: warning]
-  --log-file PATH   Write the log here instead of to stderr.
+{"".join(map(_explained, OPTIONS))}\
   -h, --help        Show this message and exit.
 """
-
-OPTIONS = (
-    *("--agent", "--model", "--name", "--title", "--version"),
-    *("--store", "--drafts", "--log-level", "--log-file"),
-)
-FLAGS = ("--no-store", "--no-workflows", "--no-commands", "--login")
 
 LOGIN_VARIABLE = "COUPLER_RELAY_LOGIN"
 """Variable set by editors that run the command to log in; the same as in `coupler.relay.relay`."""
@@ -117,8 +159,9 @@ def main(arguments: list[str]) -> None:
         StartupCache,
         answer_initialize,
     )
+    from coupler.agent.startup.preflight import coder_key, command_key
 
-    served_as = _cache_key(command) if command else target or _coder_cache_key(agent, given.get("--model"))
+    served_as = command_key(command) if command else target or coder_key(agent or CODER, given.get("--model"))
     # What a workflow's prompts may hold changes with its file, of which the cache knows nothing.
     memory = None if served_as is None else StartupCache(":".join([served_as, *accepts]), options)
     record = None if memory is None else memory.recall()
@@ -169,8 +212,8 @@ def parse(arguments: list[str], command: list[str]) -> tuple[str, list[str], dic
             targets.append(word)  # after the first word that is the target's own, so are options
         elif word in FLAGS:
             given[word] = "yes"
-        elif option not in OPTIONS:
-            refuse(f"there is no option {option}; there are {', '.join((*OPTIONS, *FLAGS))}", PROGRAM)
+        elif option not in VALUED:
+            refuse(f"there is no option {option}; there are {', '.join((*VALUED, *FLAGS))}", PROGRAM)
         else:
             given[option] = value if equals else next(rest, "") or refuse(f"{option} needs a value", PROGRAM)
     if command and targets:
@@ -190,7 +233,7 @@ def _named_agent(given: dict[str, str], target: str, command: list[str]) -> str 
     agent = given.get("--agent")
     if agent is not None and (target or command):
         refuse(f"serve {target or 'the command behind `--`'} or --agent {agent}, not both", PROGRAM)
-    for option in ("--model", "--no-workflows", "--no-commands", "--login"):
+    for option in FOR_CODER:
         if option in given and (target or command or (agent is not None and not _is_coder(agent))):
             refuse(f"{option} is for the coder: leave it out, or serve no other agent", PROGRAM)
     return agent
@@ -297,7 +340,7 @@ def _check_configuration(workflow: str | None) -> list[str]:
 
     Returns the blocks that prompts to the workflow may hold besides text; empty without one.
     """
-    from coupler.cli.preflight import PreflightCache
+    from coupler.agent.startup.preflight import PreflightCache
 
     try:
         cwd: str | None = os.getcwd()
@@ -332,44 +375,6 @@ def _take_over_stdio() -> tuple[int, int]:
         return take_over()
     except StdioIsTerminal as error:
         refuse(str(error), PROGRAM)
-
-
-def _cache_key(command: list[str]) -> str:
-    """The key of the early answer for another agent; valid while its program is the same file."""
-    import shutil
-    from pathlib import Path
-
-    program = shutil.which(command[0])
-    changed_at = Path(program).stat().st_mtime_ns if program is not None else 0
-    return "\0".join(["--", *command, str(changed_at)])
-
-
-def _coder_cache_key(agent: str | None, model: str | None) -> str | None:
-    """The key of the early answer for the coder; valid while what decides about its login is the same.
-
-    None if that cannot be seen from files: a project that sets a model may be trusted any time.
-    """
-    from coupler.cli.preflight import configuration_files, hash_file
-    from coupler.config.lookup import user_file
-    from coupler.runtime.directories import NoHomeError, credentials_file
-
-    own = user_file(os.environ)
-    try:
-        files = configuration_files(os.getcwd(), os.environ)
-        if files is None or any(_may_set_model(file) for file in files if file != own):
-            return None
-        stored = hash_file(credentials_file())
-    except (OSError, NoHomeError):
-        return None
-    seen = [f"{file}={hash_file(file)}" for file in files]
-    return "\0".join([CODER, agent or CODER, model or "", stored or "", *seen])
-
-
-def _may_set_model(file: str) -> bool:
-    """True if a project's file has a word in it that a model, or its address, is set by."""
-    with open(file, "rb") as stream:
-        content = stream.read()
-    return b"model" in content or b"base_url" in content
 
 
 def _target_to_serve(

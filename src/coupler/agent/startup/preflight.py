@@ -1,7 +1,8 @@
 """Remembers that the files `coupler serve` reads at its start were valid, to parse them only once.
 
 Checking takes parsers, for which an editor would wait. So what was valid is remembered by the contents of
-the files, and is checked again when one of them has changed. Imports next to nothing.
+the files, and is checked again when one of them has changed. The keys of early answers depend on files, too.
+Imports next to nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from coupler.__about__ import __version__
 from coupler.agent.startup.early_answer import write_record
 from coupler.config.lookup import ConfigError, project_files, user_file
-from coupler.runtime.directories import cache_directory, home_directory
+from coupler.runtime.directories import NoHomeError, cache_directory, credentials_file, home_directory
 
 LARGEST_FILE = 1024 * 1024
 """Bytes of a file; a larger one is neither valid nor cached."""
@@ -89,3 +90,37 @@ def hash_file(path: str) -> str | None:
     except OSError:
         return None
     return None if len(content) > LARGEST_FILE else hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def command_key(command: list[str]) -> str:
+    """The key of the early answer for another agent; valid while its program is the same file."""
+    import shutil
+    from pathlib import Path
+
+    program = shutil.which(command[0])
+    changed_at = Path(program).stat().st_mtime_ns if program is not None else 0
+    return "\0".join(["--", *command, str(changed_at)])
+
+
+def coder_key(profile: str, model: str | None) -> str | None:
+    """The key of the early answer for the coder; valid while what decides about its login is the same.
+
+    None if that cannot be seen from files: a project that sets a model may be trusted any time.
+    """
+    own = user_file(os.environ)
+    try:
+        files = configuration_files(os.getcwd(), os.environ)
+        if files is None or any(_may_set_model(file) for file in files if file != own):
+            return None
+        stored = hash_file(credentials_file())
+    except (OSError, NoHomeError):
+        return None
+    seen = [f"{file}={hash_file(file)}" for file in files]
+    return "\0".join(["coder", profile, model or "", stored or "", *seen])
+
+
+def _may_set_model(file: str) -> bool:
+    """True if a project's file has a word in it that a model, or its address, is set by."""
+    with open(file, "rb") as stream:
+        content = stream.read()
+    return b"model" in content or b"base_url" in content
