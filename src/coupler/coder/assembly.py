@@ -7,7 +7,7 @@ conversation, which counts all that the model gets.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from langchain.agents import create_agent
@@ -42,7 +42,7 @@ from coupler.coder.undo import UndoMiddleware
 from coupler.coder.usage import count_answer
 from coupler.langchain.editor_tools.tools import file_tools
 from coupler.langchain.messages import DisplayOptions
-from coupler.langchain.middleware import M, with_text
+from coupler.langchain.middleware import M, ToolHandler, with_text
 from coupler.runtime.threads import in_thread
 
 if TYPE_CHECKING:
@@ -221,9 +221,7 @@ class KeptOutputs(AgentMiddleware[Any, Any, Any]):
         super().__init__()
         self._outputs = outputs
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
-    ) -> Any:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> Any:
         """Run the tool, and shorten what it returns."""
         result = await handler(request)
         if not isinstance(result, ToolMessage) or request.tool_call["name"] in IN_PARTS:
@@ -283,9 +281,7 @@ class JobNews(AgentMiddleware[Any, Any, Any]):
         # A message with the same id takes the place of the one that is there.
         return {"messages": [_with(messages[-1], news)]} if news else None
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
-    ) -> Any:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> Any:
         """Run the tool, and add the jobs that have ended meanwhile to its result."""
         result = await handler(request)
         if not isinstance(result, ToolMessage):

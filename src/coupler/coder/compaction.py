@@ -8,7 +8,7 @@ keep every message. This has to be the last middleware: what it counts is what t
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
 from operator import is_
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
 
     from coupler.agent.turn import Turn
+    from coupler.langchain.middleware import ModelHandler
 
 log = logging.getLogger("coupler.coder")
 
@@ -145,9 +146,7 @@ class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
         self._shown = WithinWindow()
 
     async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+        self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """Call the model with what it is to see, shortened before if that is too long."""
         self._model = request.model
@@ -207,7 +206,7 @@ class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
     async def _ask_again(
         self,
         conversation: _VisibleConversation,
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+        handler: ModelHandler,
         error: Exception,
     ) -> ModelResponse[Any]:
         """Shorten the conversation below what the provider has refused, and call the model once more."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from weakref import ref
 
@@ -23,7 +23,7 @@ from coupler.agent.errors import describe
 from coupler.coder.setup import notify_user
 from coupler.coder.tools.outputs import fenced, one_line, truncated
 from coupler.langchain.current import Current, current
-from coupler.langchain.middleware import with_prompt, with_text
+from coupler.langchain.middleware import ModelHandler, ToolHandler, with_prompt, with_text
 from coupler.langchain.permission import refusal_message
 from coupler.runtime.commands import CommandResult, run_command
 from coupler.runtime.environment import Environment, SpawnError
@@ -69,18 +69,14 @@ class HooksMiddleware(AgentMiddleware[Any, Any, Any]):
         replies = await self._run(served, "session_start", {"source": "new" if is_new else "loaded"})
         self._context = "\n\n".join(replies.all)
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
-    ) -> Any:
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: ModelHandler) -> Any:
         """Add to the prompt what the hooks for the session's beginning said."""
         if not self._context:
             return await handler(request)
         prompt = with_prompt(request.system_message, _said(self._context))
         return await handler(request.override(system_message=prompt))
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[HookedResult]]
-    ) -> HookedResult:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> HookedResult:
         """Run the tool, unless a hook objects."""
         served = current()
         if served is None:

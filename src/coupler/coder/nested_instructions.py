@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -23,7 +23,7 @@ from coupler.coder.instructions import (
 )
 from coupler.langchain.current import current
 from coupler.langchain.messages import PerMessage
-from coupler.langchain.middleware import with_text
+from coupler.langchain.middleware import ToolHandler, with_text
 from coupler.langchain.tool_arguments import paths_in
 from coupler.runtime.files import OutsideRootsError, find_inside
 
@@ -51,9 +51,7 @@ class NestedInstructions(AgentMiddleware[Any, Any, Any]):
         self._side_by_side: tuple[str | None, dict[str, str]] = (None, {})
         self._given_with = PerMessage(_given_with)
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
-    ) -> Result:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> Result:
         """Run the tool, and add the instructions that hold where it worked."""
         result = await handler(request)
         served = current()

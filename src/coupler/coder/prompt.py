@@ -11,7 +11,7 @@ import asyncio
 import os
 import platform
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
     from coupler.coder.skills import Skills
+    from coupler.langchain.middleware import ModelHandler
 
 INSTRUCTIONS_SHARE = 0.6
 """Characters of instructions for each token of the window: about a sixth of it."""
@@ -164,9 +165,7 @@ class PromptMiddleware(AgentMiddleware[Any, Any, Any]):
         self._made: tuple[ref[Turn], str] | None = None
         self._place: tuple[tuple[date, Sequence[str]], str] | None = None
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
-    ) -> Any:
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: ModelHandler) -> Any:
         """Call the model with the prompt of this turn."""
         served = current()
         if served is None:

@@ -12,7 +12,7 @@ import difflib
 import inspect
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, ToolCallRequest, hook_config
@@ -39,7 +39,7 @@ from coupler.config.agent_tables import HookEvent
 from coupler.langchain.current import current, further_rules
 from coupler.langchain.editor_tools.tool_use import running_prompt, session_tool, tool_use
 from coupler.langchain.errors import failure_of
-from coupler.langchain.middleware import ToolResult, requested_tool, with_prompt
+from coupler.langchain.middleware import ModelHandler, ToolHandler, ToolResult, requested_tool, with_prompt
 from coupler.langchain.permission import refusal_message
 from coupler.langchain.presentation import kind_of, tool_metadata
 from coupler.langchain.tool_guard import guarded
@@ -435,9 +435,7 @@ class SubAgentMiddleware(AgentMiddleware[Any, Any, Any]):
             _begin_paragraph(served)
         return None
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
-    ) -> Any:
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: ModelHandler) -> Any:
         """Call the model with the sub-agent's prompt and tools."""
         tools = [tool for tool in request.tools if self._offers(tool)]
         prompt = f"{PROMPT}\n\n{READ_ONLY_PROMPT}" if self._only_reads else PROMPT
@@ -451,9 +449,7 @@ class SubAgentMiddleware(AgentMiddleware[Any, Any, Any]):
             changes["tool_choice"] = None
         return await handler(request.override(**changes))
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolResult]]
-    ) -> ToolResult:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         """Run a tool if the sub-agent has it; models also call others."""
         served = current()
         call = request.tool_call

@@ -7,7 +7,7 @@ is judged in the same way.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from langchain.agents.middleware.types import AgentMiddleware, hook_config
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from coupler.langchain.middleware import with_text
+from coupler.langchain.middleware import ToolHandler, with_text
 
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
@@ -84,9 +84,7 @@ class TurnLimits(AgentMiddleware[Any, Any, Any]):
             refused,
         )
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
-    ) -> Any:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> Any:
         """Run the tool, and tell the model if it only repeats itself."""
         result = await handler(request)
         if not isinstance(result, ToolMessage) or _is_still_running(result):

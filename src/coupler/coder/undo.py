@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired
 
@@ -29,6 +29,8 @@ from coupler.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
+
+    from coupler.langchain.middleware import ToolHandler
 
 MOST_TURNS = 20
 """Turns whose files can be restored, the last ones; and turns that can be given back."""
@@ -112,9 +114,7 @@ class UndoMiddleware(AgentMiddleware[UndoState, Any, Any]):
         change = await act({**state, "messages": messages[:-1]}, served)
         return {**change, "messages": [own, *change.get("messages", ())], "jump_to": "end"}
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
-    ) -> Any:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> Any:
         """Run the tool, and keep what was in the files that it has written."""
         written: list[WrittenFile] = []
         token = written_files.set(written)

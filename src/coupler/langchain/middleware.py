@@ -22,7 +22,13 @@ from typing import (
     get_args,
 )
 
-from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, PrivateStateAttr, ToolCallRequest
+from langchain.agents.middleware.types import (
+    AgentMiddleware,
+    ModelRequest,
+    ModelResponse,
+    PrivateStateAttr,
+    ToolCallRequest,
+)
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
 from langchain_core.tools import BaseTool
 from langgraph.types import Command
@@ -51,6 +57,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("coupler.langchain")
 
 ToolResult: TypeAlias = ToolMessage | Command[Any]
+ToolHandler: TypeAlias = Callable[[ToolCallRequest], Awaitable[ToolResult]]
+ModelHandler: TypeAlias = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
 
 M = TypeVar("M", bound=BaseMessage)
 
@@ -82,9 +90,7 @@ class PermissionsMiddleware(AgentMiddleware[Any, Any, Any]):
         self._say_kinds()
         return handler(request)
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
-    ) -> Any:
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: ModelHandler) -> Any:
         """Async version of `wrap_model_call`."""
         self._say_kinds()
         return await handler(request)
@@ -103,9 +109,7 @@ class PermissionsMiddleware(AgentMiddleware[Any, Any, Any]):
             return decision.message_for(request.tool_call)
         return with_edit_note(handler(with_decided_arguments(request, decision)), decision)
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolResult]]
-    ) -> ToolResult:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         """Run the tool if it may."""
         served = current()
         wishes = None if served is None else self._wishes(served, request)
@@ -174,9 +178,7 @@ class ToolsMiddleware(AgentMiddleware[Any, Any, Any]):
                 log.warning("the tools of MCP servers are left out: %s", error)
         return handler(request)
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
-    ) -> Any:
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: ModelHandler) -> Any:
         """Async version of `wrap_model_call`."""
         served = current()
         if served is None:
@@ -192,9 +194,7 @@ class ToolsMiddleware(AgentMiddleware[Any, Any, Any]):
         """Run the tool, also one that was added for the session."""
         return handler(_completed(request))
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolResult]]
-    ) -> ToolResult:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         """Run the tool, also one that was added for the session."""
         return await handler(_completed(request))
 
@@ -259,9 +259,7 @@ class PlanMiddleware(AgentMiddleware[Any, Any, Any]):
         served.call_on_loop(self._after, served, response)
         return response
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
-    ) -> Any:
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: ModelHandler) -> Any:
         """Async version of `wrap_model_call`."""
         served = current()
         if served is None:
@@ -280,9 +278,7 @@ class PlanMiddleware(AgentMiddleware[Any, Any, Any]):
             served.call_on_loop(self._ended, served, request, result)
         return result
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolResult]]
-    ) -> ToolResult:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         """Async version of `wrap_tool_call`."""
         result = await handler(request)
         if (served := current()) is not None:

@@ -7,7 +7,7 @@ holds from the next call on. The ready-made modes have the ids that all of Coupl
 from __future__ import annotations
 
 import difflib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -21,6 +21,8 @@ from coupler.agent.agent import Select, declared_modes
 from coupler.langchain.current import current
 from coupler.langchain.middleware import (
     DeclaredSettings,
+    ModelHandler,
+    ToolHandler,
     ToolResult,
     marked_schema,
     permit_options,
@@ -179,9 +181,7 @@ class ModesMiddleware(AgentMiddleware[Any, Any, Any]):
         served = current()
         return handler(request if served is None else self._in_mode(served, request))
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
-    ) -> Any:
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: ModelHandler) -> Any:
         """Async version of `wrap_model_call`."""
         served = current()
         return await handler(request if served is None else self._in_mode(served, request))
@@ -204,9 +204,7 @@ class ModesMiddleware(AgentMiddleware[Any, Any, Any]):
             return decision.message_for(request.tool_call)
         return with_edit_note(handler(with_decided_arguments(request, decision)), decision)
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolResult]]
-    ) -> ToolResult:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         """Async version of `wrap_tool_call`."""
         served = current()
         if served is None:
@@ -311,9 +309,7 @@ class ModelsMiddleware(AgentMiddleware[Any, Any, Any]):
         """Call the model that was chosen."""
         return handler(self._chosen(request))
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
-    ) -> Any:
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: ModelHandler) -> Any:
         """Async version of `wrap_model_call`."""
         return await handler(self._chosen(request))
 

@@ -6,7 +6,6 @@ looked at before it is sent, wherever it comes from: a prompt, a tool's result, 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -16,6 +15,7 @@ from langchain_core.messages import AnyMessage
 
 from coupler.langchain.content import checked_image
 from coupler.langchain.messages import PerMessage
+from coupler.langchain.middleware import ModelHandler
 
 NO_IMAGES = "this model takes no images"
 
@@ -33,11 +33,7 @@ class CheckedImages(AgentMiddleware[Any, Any, Any]):
         super().__init__()
         self._checked: dict[frozenset[str], PerMessage[AnyMessage]] = {}
 
-    async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
-    ) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: ModelHandler) -> ModelResponse[Any]:
         """Call the model without the images and files that it cannot use."""
         taken = _taken_by(request.model)
         if taken not in self._checked:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from coupler.agent.turn import Turn
     from coupler.coder.model.choice import ModelChoice
     from coupler.coder.model.settings import ModelSettings
+    from coupler.langchain.middleware import ModelHandler, ToolHandler
     from coupler.schema.v1 import StopReason
 
 CUT_CALLS_KEY = "coupler_cut_calls"
@@ -57,18 +58,14 @@ class KeyConcealment(AgentMiddleware[Any, Any, Any]):
         super().__init__()
         self._cover = _KeyRedactor(keys)
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
-    ) -> Any:
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: ModelHandler) -> Any:
         """Call the model with keys redacted: files of instructions may have one."""
         system = request.system_message
         if system is not None and (content := self._cover.covered(system.content)) is not system.content:
             request = request.override(system_message=system.model_copy(update={"content": content}))
         return await handler(request)
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
-    ) -> Any:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> Any:
         """Run the tool, and mask what it returns."""
         try:
             return self._covered(await handler(request))
@@ -176,9 +173,7 @@ class RequestSettings(AgentMiddleware[Any, Any, Any]):
         self._told: set[str] = set()
         """Models of which the user was told that their effort cannot be set."""
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
-    ) -> Any:
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: ModelHandler) -> Any:
         """Call the model with its settings."""
         choice = self._choices.get(id(request.model))
         if choice is None:
@@ -360,11 +355,7 @@ class WholeCharacters(AgentMiddleware[Any, Any, Any]):
         super().__init__()
         self._mended = PerMessage(_mended)
 
-    async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
-    ) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: ModelHandler) -> ModelResponse[Any]:
         """Remove lone surrogates from what the model is sent, and from its answer."""
         messages = self._mended(request.messages)
         if any(new is not old for new, old in zip(messages, request.messages, strict=True)):
@@ -372,9 +363,7 @@ class WholeCharacters(AgentMiddleware[Any, Any, Any]):
         response = await handler(request)
         return replace(response, result=[*map(_mended, response.result)])
 
-    async def awrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
-    ) -> Any:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> Any:
         """Remove lone surrogates from what a tool returns."""
         match await handler(request):
             case ToolMessage() as message:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain.agents.middleware.types import (
@@ -45,7 +45,7 @@ from coupler.langchain.content import MEDIA_BLOCKS
 from coupler.langchain.current import current, send_warning
 from coupler.langchain.errors import is_refused_request, stop_of_message
 from coupler.langchain.messages import PerMessage
-from coupler.langchain.middleware import names_of, with_text
+from coupler.langchain.middleware import ModelHandler, names_of, with_text
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
@@ -124,9 +124,7 @@ class RefusedRequests(AgentMiddleware[Any, Any, Any]):
         """Models, by the ids of their clients, whose servers refuse the reasoning that they have sent."""
 
     async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+        self, request: ModelRequest[Any], handler: ModelHandler
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """Call the model; if its server refuses the request, mend it and call the model again."""
         messages = self._sendable(request.messages)
@@ -149,7 +147,7 @@ class RefusedRequests(AgentMiddleware[Any, Any, Any]):
     async def _ask_again(
         self,
         request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+        handler: ModelHandler,
         error: Exception,
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """Mend the request until it is accepted; raises the last refusal if nothing is left to mend."""

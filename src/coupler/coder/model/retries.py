@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
     from langchain_core.outputs import ChatGenerationChunk
 
+    from coupler.langchain.middleware import ModelHandler
+
 T = TypeVar("T")
 
 FIRST_WAIT, LONGEST_WAIT = 1.0, 20.0
@@ -81,11 +83,7 @@ class ModelRetries(AgentMiddleware[Any, Any, Any]):
         super().__init__()
         self._seconds = seconds
 
-    async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
-    ) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: ModelHandler) -> ModelResponse[Any]:
         """Call the model, as often as it is worth it."""
         return await asked_with_retries(lambda: handler(request), self._seconds)
 

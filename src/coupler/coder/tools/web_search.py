@@ -7,7 +7,7 @@ The tool gives what a server finds as a list. A provider searches by itself whil
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, hook_config
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from coupler.agent.session import Session
     from coupler.coder.model.choice import ModelChoice
+    from coupler.langchain.middleware import ModelHandler
 
 log = logging.getLogger("coupler.coder")
 
@@ -130,9 +131,7 @@ class ModelSearchMiddleware(AgentMiddleware[Any, Any, Any]):
         self._told: set[str] = set()
         """Notices that the user was shown: each once."""
 
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
-    ) -> Any:
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: ModelHandler) -> Any:
         """Call the model with the search of its provider."""
         choice, served = self._choices.get(id(request.model)), current()
         if any(map(_is_paused, request.messages)):
