@@ -19,7 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from coupler.coder.tools.web import FetchError, is_public, request_once, resolved_addresses
+from coupler.permission.web_requests import FetchError, is_public, request_once, resolved_addresses
 from tables import table
 
 NAME = "pinned.example"

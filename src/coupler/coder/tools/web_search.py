@@ -16,11 +16,12 @@ from langchain_core.tools import BaseTool
 
 from coupler.coder.model.repair import joined_content
 from coupler.coder.search_providers import MODEL, SearchError, SearchSettings, model_search
-from coupler.coder.tools.web import UNTRUSTED_NOTE, FetchError, parsed_url, request_once
+from coupler.coder.tools.web import UNTRUSTED_NOTE
 from coupler.langchain.current import Current, current, further_rules, send_warning
 from coupler.langchain.editor_tools.tool_use import session_tool, tool_use
 from coupler.langchain.permission import tool_action
 from coupler.langchain.presentation import title_with_text
+from coupler.permission.web_requests import FetchError, parsed_url, request_once
 from coupler.redaction.sources import looks_secret
 
 if TYPE_CHECKING:
