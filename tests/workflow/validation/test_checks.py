@@ -172,6 +172,29 @@ class TestNames:
             "12:19 `vars.here` cannot be set yet: set it before, or write `vars.here | default(…)`",
         ]
 
+    def test_loop_has_the_fields_of_the_loops_around_it(self, check):
+        text = """\
+            steps:
+              - run: echo {{ loop.index }}
+              - id: rows
+                for_each: [a]
+                steps:
+                  - run: echo {{ loop.first }} {{ loop.lsat }} {{ loop.outer }}
+                  - id: cells
+                    while: index
+                    steps:
+                      - run: echo {{ loop.outer.last }} {{ loop.last }} {{ loop.outer.outer.index }}
+                      - run: echo {% for x in [1] %}{{ loop.length }}{% endfor %} {{ loop.index }}
+            """
+        assert check(text) == [
+            "2:18 `loop` is there only inside of a loop",
+            "6:39 `loop` has no `lsat`; did you mean `last`?",
+            "6:55 `loop.outer` is not there: `rows` is the outermost loop",
+            "10:48 `loop.last` is not known in the `while` step `cells`: whether another round comes shows "
+            "after this one",
+            "10:64 `loop.outer.outer` is not there: `rows` is the outermost loop",
+        ]
+
     @table(
         ("test", "problems"),
         [

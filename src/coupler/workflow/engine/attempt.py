@@ -176,9 +176,9 @@ class StepScope:
         """Return a scope for a branch or an iteration."""
         return StepScope(constants, self)
 
-    def next_round(self, last: StepScope | None, index: int) -> StepScope:
+    def next_round(self, last: StepScope | None, **constants: object) -> StepScope:
         """Return a scope for a round of a `while`: it sees the last round, and sets variables around it."""
-        scope = StepScope({"index": index}, self)
+        scope = StepScope(constants, self)
         scope.vars = self.vars
         if last is not None:
             scope._last_round = {**last._last_round, **last.steps}

@@ -58,13 +58,14 @@ class ForEachKind(BlockKind[ForEach]):
 
     struct = ForEach
     is_loop = True
+    loop_fields = ("index", "first", "last", "outer")
     generic_title: ClassVar[re.Pattern[str] | None] = re.compile(r"for each \w+")
 
     def fields(self, step: ForEach, workflow: Workflow) -> Sequence[str]:
         return ("results",)
 
     def loop_names(self, step: ForEach) -> frozenset[str]:
-        return frozenset({step.name, "index"})
+        return frozenset({step.name, "index", "loop"})
 
     def title(self, step: ForEach) -> str:
         return f"for each {step.name}"
@@ -79,7 +80,10 @@ class ForEachKind(BlockKind[ForEach]):
 
     async def go_through(self, step: ForEach, block: BlockRun) -> Json:
         items = await block.items(step.items)
-        scopes = [block.scope.inside(**{step.name: item, "index": n}) for n, item in enumerate(items)]
+        scopes = [
+            block.scope.inside(**{step.name: item}, **_round_names(block, number, len(items)))
+            for number, item in enumerate(items)
+        ]
         block.iterations = [scope.steps for scope in scopes]
 
         async def run_iteration(number: int, is_over: bool) -> None:
@@ -96,6 +100,7 @@ class WhileKind(BlockKind[While]):
 
     struct = While
     is_loop = True
+    loop_fields = ("index", "first", "outer")
     sees_last_round = True
     generic_title: ClassVar[re.Pattern[str] | None] = re.compile(r"while .*")
 
@@ -109,7 +114,7 @@ class WhileKind(BlockKind[While]):
             yield from kind_of(each).variables(each)
 
     def loop_names(self, step: While) -> frozenset[str]:
-        return frozenset({"index"})
+        return frozenset({"index", "loop"})
 
     def title(self, step: While) -> str:
         return f"while {step.test}"
@@ -123,7 +128,7 @@ class WhileKind(BlockKind[While]):
                 return UNSET
             if number == step.max_rounds:
                 break
-            scope = block.scope.next_round(scope, number)
+            scope = block.scope.next_round(scope, **_round_names(block, number))
             block.iterations.append(scope.steps)
             part, prefix = block.round(number), f"{block.name}[{number}]."
             await block.run_part(part, step.steps, scope, prefix, is_over=block.context.is_over)
@@ -133,3 +138,13 @@ class WhileKind(BlockKind[While]):
             "`on_error: continue`",
             result=Result(status="failed", results=block.results),
         )
+
+
+def _round_names(block: BlockRun, number: int, count: int | None = None) -> dict[str, object]:
+    """Return the names of a round besides its item; the number of all rounds is None if nobody knows it."""
+    loop: dict[str, object] = {"index": number, "first": number == 0}
+    if count is not None:
+        loop["last"] = number == count - 1
+    if "loop" in block.scope.names:
+        loop["outer"] = block.scope.names["loop"]
+    return {"index": number, "loop": loop}

@@ -35,6 +35,8 @@ class StepKind(Generic[S]):
     """True if nothing can interrupt it in its midst: `once` says nothing about it."""
     is_loop: ClassVar[bool] = False
     """True if it has rounds, whose results are `steps.x.results`."""
+    loop_fields: ClassVar[tuple[str, ...]] = ()
+    """The fields of `loop` in its rounds."""
     has_branches: ClassVar[bool] = False
     """True if the steps inside are beside it once it is over."""
     sees_last_round: ClassVar[bool] = False

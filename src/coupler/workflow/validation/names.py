@@ -76,7 +76,7 @@ class NameCheck:
         view = sight.view
         start, second = names[0], names[1] if len(names) > 1 else None
         if start in view.loop_names():
-            return None
+            return self._loop(names[1:], view.steps_around()) if start == "loop" else None
         if start not in ROOT_NAMES:
             return self._unknown_start(str(start), view)
         if not isinstance(second, str):
@@ -94,7 +94,7 @@ class NameCheck:
                 return self._step(names, sight, is_guarded)
 
     def _unknown_start(self, name: str, view: ScopeView) -> str:
-        if name in ("item", "index"):
+        if name in ("item", "index", "loop"):
             return f"`{name}` is there only inside of a loop"
         for where, known in (
             ("inputs", self._workflow.inputs),
@@ -106,6 +106,26 @@ class NameCheck:
                 return f"there is no name `{printable(name, 60)}`; did you mean `{where}.{name}`?"
         names = [*ROOT_NAMES, *sorted(view.loop_names())]
         return f"there is no name `{printable(name, 60)}`; {nearest(name, names)}"
+
+    def _loop(self, names: ReferencePath, around: Sequence[Step]) -> str | None:
+        """Return the problem of a field of `loop`, or of the loops around, as far as they are known."""
+        loops = [step for step in around if kind_of(step).is_loop]
+        spelled = "loop"
+        for number, field in enumerate(names[: len(loops)]):
+            loop, kind = loops[number], kind_of(loops[number])
+            if field == "last" and field not in kind.loop_fields:
+                return (
+                    f"`{spelled}.last` is not known in the `{kind.name}` step `{loop.id}`: whether another "
+                    "round comes shows after this one"
+                )
+            if (problem := _unless_in(kind.loop_fields, str(field), f"`{spelled}` has no")) is not None:
+                return problem
+            if field != "outer":
+                return None
+            spelled = f"{spelled}.outer"
+            if number + 1 == len(loops):
+                return f"`{spelled}` is not there: `{loop.id}` is the outermost loop"
+        return None
 
     def _unless_known(self, what: str, name: str, known: Sequence[str], empty: str) -> str | None:
         if name in known:

@@ -96,7 +96,7 @@ class OpenView(WorkflowView):
         every = [step for steps in lists_of(workflow) for step in all_steps(steps)]
         self._steps = {step.id: step for step in every}
         self._variables = {name for step in every for name in kind_of(step).variables(step)}
-        self._loop_names = {"index"}.union(*(kind_of(step).loop_names(step) for step in every))
+        self._loop_names = {"index", "loop"}.union(*(kind_of(step).loop_names(step) for step in every))
 
     def find(self, id: str) -> Step | None:
         return self._steps.get(id)
