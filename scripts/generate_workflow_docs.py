@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from coupler.cli.exit_codes import RUN_EXIT_CODES
+from coupler.fields.tables import Key, table_of
 from coupler.workflow.engine.interpreter import CANCEL_HOOK_TIMEOUT
 from coupler.workflow.engine.performers import LONGEST_DELAY
 from coupler.workflow.engine.run import CANCEL_GRACE
@@ -19,30 +20,33 @@ from coupler.workflow.expressions.expression import MOST_ITEMS
 from coupler.workflow.expressions.filters import FILTERS, LONGEST_PATH, TESTS
 from coupler.workflow.expressions.values import LIST_METHODS, MAPPING_METHODS, TEXT_METHODS
 from coupler.workflow.language import yaml_source
-from coupler.workflow.language.keys import (
-    AGENT_GATE,
-    BUDGET,
-    COMMON_KEYS,
-    DEFAULTS,
-    ENDING,
-    HOOKS,
-    INPUT,
-    KINDS,
-    PROFILE,
-    RETRY,
-    SERVER,
-    TOOLS,
-    WORKFLOW,
-)
 from coupler.workflow.language.library import DEEPEST_CALLS
-from coupler.workflow.language.model import ERROR_KINDS, ErrorKind
+from coupler.workflow.language.model import (
+    AGENT_GATE,
+    ERROR_KINDS,
+    AgentProfile,
+    Defaults,
+    Ending,
+    ErrorKind,
+    Hooks,
+    Input,
+    Limits,
+    McpServerEntry,
+    Retry,
+    ToolRuleTexts,
+    Workflow,
+    common_keys,
+    own_keys,
+    step_tables,
+)
 from coupler.workflow.language.reader import MOST_FILE_BYTES, read_text
-from coupler.workflow.language.values import Key
 from coupler.workflow.steps.shell_command import GRACE, MOST_HEAD, MOST_TAIL
 from coupler.workflow.validation.views import COMMON_FIELDS, NESTED_FIELDS, fields_of
 from pages import table, update
 
-TABLES = (WORKFLOW, INPUT, RETRY, AGENT_GATE, BUDGET, SERVER, TOOLS, ENDING, HOOKS, PROFILE, DEFAULTS)
+STRUCTS = (
+    *(Workflow, Input, Retry, Limits, McpServerEntry, ToolRuleTexts, Ending, Hooks, AgentProfile, Defaults),
+)
 
 ONE_OF_EACH = """
 steps:
@@ -130,7 +134,8 @@ def main(arguments: list[str]) -> int:
 
 
 def language_parts() -> dict[str, str]:
-    tables = {"steps": COMMON_KEYS} | {table.name: table.keys for table in (*TABLES, *KINDS.values())}
+    tables = {table.name: table.keys for table in (AGENT_GATE, *map(table_of, STRUCTS))}
+    tables |= {"steps": common_keys()} | {table.name: own_keys(kind) for kind, table in step_tables().items()}
     return {f"keys of {name}": table_of_keys(keys) for name, keys in tables.items()} | {
         "words of expressions": table(("what", "names"), words_of_expressions()),
         "fields of steps": table(("of a step", "which steps", "what it is"), fields()),

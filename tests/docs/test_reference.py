@@ -16,14 +16,15 @@ from coupler.agent.turn import CANCEL_GRACE
 from coupler.cli.main import command
 from coupler.client.connection import FRAME_LIMIT
 from coupler.coder import hooks, prompt
-from coupler.coder.tools import background_jobs, outputs, shell, web
+from coupler.coder.tools import background_jobs, outputs, shell
 from coupler.mcp import connection, http_client
+from coupler.permission import web_requests
 from coupler.runtime import logs
 from coupler.schema import base, lenient
 from coupler.store import journal, journal_writer
 from coupler.wire import messages, outbox, peer
 from coupler.wire.frames import DEFAULT_LIMIT
-from coupler.workflow.steps import run
+from coupler.workflow.steps import shell_command
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "scripts"
@@ -189,11 +190,11 @@ PROMISES = {
         f"a command of the coder | {background_jobs.HEAD + background_jobs.TAIL:,} bytes for the model, "
         f"{outputs.LARGEST >> 20} MiB in a file, {outputs.MOST_OF_SESSION >> 20} MiB of files a session": "",
         f"its timeout, {shell.USUAL_TIME:g} s unless the model says otherwise": "",
-        f"a `run` step | {(run.MOST_HEAD + run.MOST_TAIL) >> 20} MiB of stdout": "",
+        f"a `run` step | {(shell_command.MOST_HEAD + shell_command.MOST_TAIL) >> 20} MiB of stdout": "",
         f"an editor's terminal | {terminal.OUTPUT_LIMIT >> 20} MiB |": "",
         f"a hook of the coder | {hooks.LARGEST_OUTPUT >> 10} KiB, {hooks.LIMIT:g} s |": "",
         f"looks at a repository | {prompt.LARGEST_OUTPUT >> 10} KiB and {prompt.GIT_TIMEOUT:g} s ": "",
-        f"coder fetches | {web.LARGEST_RESPONSE >> 20} MiB unpacked, {web.RESPONSE_TIME:g} s;": "",
+        f"coder fetches | {web_requests.LARGEST_RESPONSE >> 20} MiB unpacked, {web_requests.RESPONSE_TIME:g} s;": "",
         f"a message of an MCP server | {http_client.LONGEST_ANSWER >> 20} MiB |": "over HTTP",
         f"MCP server | {connection.MOST_TOOLS:,}, {connection.MOST_PAGES} pages, "
         f"{connection.LARGEST_LIST >> 20} Mi characters |": "its tools",

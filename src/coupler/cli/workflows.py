@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -468,10 +467,10 @@ def write_example(
 
     It is trusted: what is in it came from here, and the user has asked for it.
     """
-    from coupler.workflow.language.keys import FREE_NAME_PATTERN, FREE_NAME_WORDS
+    from coupler.workflow.language.shapes import FREE_NAMES
 
-    if not re.fullmatch(FREE_NAME_PATTERN, name) or name.endswith((".yaml", ".yml")):
-        refuse(f"a workflow's name must be {FREE_NAME_WORDS}, without .yaml", program)
+    if not FREE_NAMES.fit(name) or name.endswith((".yaml", ".yml")):
+        refuse(f"a workflow's name must be {FREE_NAMES.words}, without .yaml", program)
     if taken := next((found for found in library.all() if found.name == name), None):
         refuse(f"there is a workflow `{name}` already, in {taken.file}: choose another name", program, FAILED)
     file = Path(_directory(library, program, is_users=is_users), f"{name}.yaml")

@@ -14,7 +14,6 @@ import msgspec
 from msgspec import structs
 
 from coupler.config.files import Origin
-from coupler.config.lookup import suggestion
 from coupler.config.value_kinds import (
     ChoiceKind,
     CountKind,
@@ -26,6 +25,7 @@ from coupler.config.value_kinds import (
     address_problem,
     type_words,
 )
+from coupler.fields.words import suggestion
 
 if TYPE_CHECKING:
     from coupler.schema.v1 import McpServer

@@ -17,7 +17,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from coupler.config.lookup import ConfigError, printable
+from coupler.config.lookup import ConfigError
+from coupler.fields.words import printable
 
 LARGEST_FILE = 1024 * 1024
 """Bytes of a file, at most."""

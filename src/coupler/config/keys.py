@@ -18,7 +18,7 @@ from coupler.config.agent_tables import (
     ServerTables,
 )
 from coupler.config.files import ConfigFile, KeyPath, Layer, ListItem, Origin
-from coupler.config.lookup import MOST_PROBLEMS, ConfigError, printable_key, suggestion
+from coupler.config.lookup import MOST_PROBLEMS, ConfigError, printable_key
 from coupler.config.value_kinds import (
     AddressKind,
     AgentNamesKind,
@@ -40,6 +40,7 @@ from coupler.config.value_kinds import (
     WrongValueError,
     type_words,
 )
+from coupler.fields.words import suggestion
 
 if TYPE_CHECKING:
     from coupler.schema.v1 import McpServer

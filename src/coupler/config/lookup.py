@@ -20,9 +20,6 @@ ConfigErrorKind = Literal["unreadable", "syntax", "invalid"]
 MOST_PROBLEMS = 10
 """Problems of one file that are told at once."""
 
-LONGEST_NAME = 60
-"""Characters of a key that are shown."""
-
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -99,30 +96,12 @@ def project_directory(cwd: str, environ: Mapping[str, str]) -> str:
     return _root(os.path.realpath(cwd), None if home is None else os.path.realpath(home))
 
 
-def printable(text: str, longest: int = 200) -> str:
-    """Foreign text as it may stand in a message: in one line, visible, and not too long."""
-    cut = text if len(text) <= longest else f"{text[: longest - 1]}…"
-    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in cut)
-
-
 def printable_key(path: Sequence[str | int]) -> str:
     """A key as it is written in TOML; numbers, which count the tables of a list, are left out."""
+    from coupler.fields.words import LONGEST_NAME, printable
+
     names = [part for part in path if isinstance(part, str)]
     return printable(".".join(name if _BARE.fullmatch(name) else f'"{name}"' for name in names), LONGEST_NAME)
-
-
-def suggestion(wrong: str, candidates: Sequence[str], valid: Sequence[str]) -> str:
-    """The end of a sentence about an unknown word: the nearest candidate, else all that is valid there."""
-    from difflib import get_close_matches
-
-    # A candidate in another section is also known by its last part; one that is valid here comes first.
-    spellings = {candidate.rpartition(".")[2]: candidate for candidate in reversed(candidates)}
-    spellings |= {candidate: candidate for candidate in candidates}
-    spelling = wrong[:LONGEST_NAME].casefold().replace("-", "_")
-    near = get_close_matches(spelling, spellings, n=1, cutoff=0.7)
-    if near:
-        return f"did you mean `{spellings[near[0]]}`?"
-    return f"use one of {', '.join(f'`{name}`' for name in valid)}"
 
 
 def is_repository(directory: str) -> bool:
@@ -152,6 +131,8 @@ def _is_there(path: str) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
+        from coupler.fields.words import printable
+
         # It may be there and forbid something, so going on without it is not safe.
         raise ConfigError(
             "unreadable", [f"{printable(path, 1000)} cannot be read: {error.strerror}"]

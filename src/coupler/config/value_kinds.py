@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from coupler.config.files import ListItem, Origin
-from coupler.config.lookup import suggestion
+from coupler.fields.words import suggestion
 
 T = TypeVar("T")
 

@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-import msgspec
-
+from coupler.fields.nodes import Problem as Problem
 from coupler.runtime.extras import import_extra
-from coupler.workflow.language.model import ErrorKind, SourcePosition
+from coupler.workflow.language.model import ErrorKind
 
 if TYPE_CHECKING:
     from coupler.workflow.engine.front import AnsweredBy
     from coupler.workflow.journal.run_events import Result
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """A problem of a file: where it is, and what to do about it."""
-
-    position: SourcePosition
-    message: str
-    severity: Literal["error", "warning"] = "error"
-    """A file with warnings alone can run."""
-
-    def __str__(self) -> str:
-        word = "warning: " if self.severity == "warning" else ""
-        return f"{self.position}: {word}{self.message}"
 
 
 class WorkflowError(Exception):

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from coupler.fields.nodes import plain_value
 from coupler.workflow.errors import InvalidWorkflowError
 from coupler.workflow.language.json_schema import workflow_schema
 from coupler.workflow.language.reader import read_text
-from coupler.workflow.language.yaml_source import parse_yaml, plain_value
+from coupler.workflow.language.yaml_source import parse_yaml
 from tables import table
 
 SCHEMA = Draft202012Validator(workflow_schema())

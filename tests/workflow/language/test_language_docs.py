@@ -12,17 +12,18 @@ from pathlib import Path
 import pytest
 
 from client.stage import run
+from coupler.fields.nodes import MappingNode
+from coupler.fields.shapes import WRONG
 from coupler.store.store import Store
 from coupler.workflow.engine.front import Approval, FrontEnd, PermissionQuestion, QuestionAnswer, UserMessage
 from coupler.workflow.engine.run import EngineOptions, start_run
 from coupler.workflow.journal.run_events import Place, Result, RunFinished, StepFinished, happening_in
 from coupler.workflow.language.inputs import bind_inputs, inputs_in_words, parse_input
 from coupler.workflow.language.json_schema import all_tables
-from coupler.workflow.language.keys import KINDS
 from coupler.workflow.language.library import Library
-from coupler.workflow.language.model import Input
-from coupler.workflow.language.values import WRONG, Notes
-from coupler.workflow.language.yaml_source import YamlMapping, parse_yaml
+from coupler.workflow.language.model import Input, step_tables
+from coupler.workflow.language.shapes import WorkflowNotes
+from coupler.workflow.language.yaml_source import parse_yaml
 from tables import table
 from workflow.acp_stub import AcpStub
 from workflow.project import ACP_PROGRAMS
@@ -37,8 +38,8 @@ MCP_SERVER = ROOT / "tests" / "agent" / "servers" / "plain.py"
 )
 def test_the_example_of_a_key_is_a_value_for_it(key):
     tree = parse_yaml(f"{key.name}: {key.example}", "f.yaml")
-    assert isinstance(tree, YamlMapping)
-    notes = Notes("f.yaml", tree.position)
+    assert isinstance(tree, MappingNode)
+    notes = WorkflowNotes("f.yaml", tree.position)
     assert key.shape.read(tree.values[key.name], key.name, notes) is not WRONG, notes.problems
 
 
@@ -204,7 +205,7 @@ PLAYS: list[tuple[str, Play]] = [
 
 def test_every_example_is_run_and_there_is_one_of_each_kind_of_step():
     assert {example for example, _ in PLAYS} == EXAMPLES.keys() - {OF_A_MISTAKE}
-    assert [kind for kind in KINDS if not any(f"{kind}:" in text for text in EXAMPLES.values())] == []
+    assert [kind for kind in step_tables() if not any(f"{kind}:" in text for text in EXAMPLES.values())] == []
 
 
 class Present(FrontEnd):

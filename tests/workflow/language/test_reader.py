@@ -51,6 +51,14 @@ def test_inputs_are_typed_and_the_short_form_is_a_type(everything):
     assert (inputs["report"].type, str(inputs["report"].position)) == ("file", f"{EVERYTHING}:10:11")
 
 
+def test_an_input_whose_name_declares_a_secret_is_one_in_both_forms():
+    text = (
+        "inputs: {API_KEY_X: string, PASSWORD: {description: x}, port: integer, a: string}\nsteps: [{run: x}]"
+    )
+    inputs = read_text(text, "/w/f.yaml").inputs
+    assert [name for name, declared in inputs.items() if declared.secret] == ["API_KEY_X", "PASSWORD"]
+
+
 def test_agents_and_servers_of_the_workflow(everything):
     assert everything.secrets == ("GITHUB_TOKEN", "_other2")
     reviewer = everything.agents["reviewer"]

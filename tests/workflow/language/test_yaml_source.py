@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
+from coupler.fields.nodes import MappingNode, ScalarNode, plain_value
 from coupler.runtime.extras import MissingExtraError
 from coupler.workflow.errors import InvalidWorkflowError
-from coupler.workflow.language.yaml_source import MOST_BYTES, YamlMapping, YamlScalar, parse_yaml, plain_value
+from coupler.workflow.language.yaml_source import MOST_BYTES, parse_yaml
 from tables import table
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -73,7 +74,7 @@ def test_a_value_is_what_yaml_1_2_says_it_is(written, value, any_parser):
 
 def test_everything_knows_its_line_and_column(any_parser):
     tree = parse_yaml("a: 1\nb:\n  - é: x\n    c: [2]\n", "f.yaml")
-    assert isinstance(tree, YamlMapping)
+    assert isinstance(tree, MappingNode)
     (item,) = tree.values["b"].nodes
     assert str(tree.position) == "f.yaml:1:1"
     assert str(item.position) == "f.yaml:3:5"
@@ -85,8 +86,8 @@ def test_everything_knows_its_line_and_column(any_parser):
 def test_a_place_within_a_block_is_a_place_in_the_file(any_parser):
     tree = parse_yaml("a:\n  b: |\n\n    first\n      second\n  c: 'x\n\n    y'\n", "f.yaml")
     block, quoted = tree.values["a"].values["b"], tree.values["a"].values["c"]
-    assert isinstance(block, YamlScalar)
-    assert isinstance(quoted, YamlScalar)
+    assert isinstance(block, ScalarNode)
+    assert isinstance(quoted, ScalarNode)
     assert block.text.splitlines()[2] == "  second"
     assert str(block.position_at(3, 3)) == "f.yaml:5:7"
     assert quoted.position_at(2) == quoted.position

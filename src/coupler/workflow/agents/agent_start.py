@@ -37,11 +37,11 @@ from coupler.workflow.language.model import (
     Hooks,
     Json,
     McpServerEntry,
-    TemplateText,
     ToolRuleTexts,
     Workflow,
     all_steps,
 )
+from coupler.workflow.language.shapes import TemplateText
 from coupler.workflow.steps.agents import AgentStep
 
 if TYPE_CHECKING:

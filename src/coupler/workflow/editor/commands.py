@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from coupler.agent.agent import Command
 from coupler.agent.session import StoredTrust
-from coupler.config.lookup import ConfigError, printable, project_workflows, workflows_directory
+from coupler.config.lookup import ConfigError, project_workflows, workflows_directory
+from coupler.fields.words import printable
 from coupler.redaction.masker import Masker
 from coupler.redaction.sources import declared_secrets
 from coupler.runtime.extras import MissingExtraError

@@ -12,7 +12,8 @@ import msgspec
 from coupler.workflow.engine.front import FrontEnd
 from coupler.workflow.errors import StepError
 from coupler.workflow.journal.run_events import Decided, Failure, Happening, Place, Result
-from coupler.workflow.language.model import Json, TemplateText, Workflow
+from coupler.workflow.language.model import Json, Workflow
+from coupler.workflow.language.shapes import TemplateText
 
 if TYPE_CHECKING:
     from coupler.client.reply import Budget

@@ -53,7 +53,8 @@ from coupler.workflow.journal.run_events import (
     StepStarted,
 )
 from coupler.workflow.language.library import Bundle
-from coupler.workflow.language.model import Call, Defaults, Goto, Hooks, Json, Step, TemplateText, Workflow
+from coupler.workflow.language.model import Call, Defaults, Goto, Hooks, Json, Step, Workflow
+from coupler.workflow.language.shapes import TemplateText
 from coupler.workflow.steps.kind import BlockKind
 from coupler.workflow.steps.kinds import kind_of
 

@@ -18,7 +18,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET
 
-from coupler.config.lookup import printable
+from coupler.fields.words import printable
 from coupler.mcp.servers import named_values
 from coupler.permission.offers import Choices
 from coupler.redaction.known_secrets import named_secrets

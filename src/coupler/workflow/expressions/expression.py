@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from coupler.config.lookup import printable
+from coupler.fields.words import printable
 from coupler.runtime.extras import import_extra
 from coupler.workflow.errors import StepError, UnknownNameError
 from coupler.workflow.expressions.values import (

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from coupler.workflow.language.keys import STEP_ID_PATTERN
+from coupler.fields.nodes import ListNode, MappingNode, Node, ScalarNode
 from coupler.workflow.language.model import SourcePosition
-from coupler.workflow.language.yaml_source import YamlList, YamlMapping, YamlNode, YamlScalar
+from coupler.workflow.language.shapes import STEP_ID_PATTERN
 
 _STEP_LISTS = ("steps", "parallel", "start", "end", "error", "cancel")
 """Keys whose values are lists of steps, wherever something in them can be wrong."""
@@ -36,7 +36,7 @@ class RemovedParts:
         """True if something of this name may have been removed."""
         return name in self.words or (self.has_lost_steps and _MADE_ID.fullmatch(name) is not None)
 
-    def take(self, *nodes: YamlNode) -> None:
+    def take(self, *nodes: Node) -> None:
         """Remember nodes as removed."""
         for node in nodes:
             self.words.update(_words_in(node))
@@ -48,29 +48,29 @@ class ErrorRecovery:
     def __init__(self) -> None:
         self.gaps = RemovedParts()
         self._faulty: set[int] = set()
-        self._mended: dict[int, YamlNode] = {}
+        self._mended: dict[int, Node] = {}
 
-    def mended(self, root: YamlMapping, faulty: set[int]) -> YamlMapping | None:
+    def mended(self, root: MappingNode, faulty: set[int]) -> MappingNode | None:
         """Return the tree without these nodes; None if that is all of it."""
         self._faulty, self._mended = faulty, {}
         if id(root) in faulty:
             return None
         return self._fields(root)
 
-    def _node(self, node: YamlNode, *, has_steps: bool) -> YamlNode:
+    def _node(self, node: Node, *, has_steps: bool) -> Node:
         """Return a node without its faulty parts; one that an alias repeats stays the same node."""
         if id(node) not in self._mended:
             match node:
-                case YamlScalar():
-                    left: YamlNode = node
-                case YamlList():
-                    left = YamlList(node.position, (*self._items(node, has_steps=has_steps),))
-                case YamlMapping():
+                case ScalarNode():
+                    left: Node = node
+                case ListNode():
+                    left = ListNode(node.position, (*self._items(node, has_steps=has_steps),))
+                case MappingNode():
                     left = self._fields(node)
             self._mended[id(node)] = left
         return self._mended[id(node)]
 
-    def _items(self, node: YamlList, *, has_steps: bool) -> Iterator[YamlNode]:
+    def _items(self, node: ListNode, *, has_steps: bool) -> Iterator[Node]:
         for each in node.nodes:
             if id(each) not in self._faulty:
                 yield self._node(each, has_steps=has_steps)
@@ -82,8 +82,8 @@ class ErrorRecovery:
             else:
                 self.gaps.places.add(node.position)
 
-    def _fields(self, node: YamlMapping) -> YamlMapping:
-        left = YamlMapping(node.position, {}, {})
+    def _fields(self, node: MappingNode) -> MappingNode:
+        left = MappingNode(node.position, {}, {})
         for name, value in node.values.items():
             key = node.keys[name]
             if id(key) in self._faulty or id(value) in self._faulty:
@@ -95,31 +95,31 @@ class ErrorRecovery:
             self._note_gap(left)
         return left
 
-    def _stand_in(self, step: YamlNode) -> YamlMapping:
+    def _stand_in(self, step: Node) -> MappingNode:
         """A step that does nothing, so that the others keep their numbers and find this one's id."""
-        left = YamlMapping(step.position, {}, {})
-        name = step.get("id") if isinstance(step, YamlMapping) else None
-        if isinstance(name, YamlScalar) and re.fullmatch(STEP_ID_PATTERN, str(name.value)):
+        left = MappingNode(step.position, {}, {})
+        name = step.get("id") if isinstance(step, MappingNode) else None
+        if isinstance(name, ScalarNode) and re.fullmatch(STEP_ID_PATTERN, str(name.value)):
             left.keys["id"] = left.values["id"] = name
-        left.keys["set"] = YamlScalar(step.position, "set", "set")
-        left.values["set"] = YamlMapping(step.position, {}, {})
+        left.keys["set"] = ScalarNode(step.position, "set", "set")
+        left.values["set"] = MappingNode(step.position, {}, {})
         self._note_gap(left)
         return left
 
-    def _note_gap(self, left: YamlMapping) -> None:
+    def _note_gap(self, left: MappingNode) -> None:
         self.gaps.mappings.add(left.position)
-        nodes: tuple[YamlNode, ...] = (left, *left.keys.values(), *left.values.values())
+        nodes: tuple[Node, ...] = (left, *left.keys.values(), *left.values.values())
         self.gaps.places.update(node.position for node in nodes)
 
 
-def _words_in(node: YamlNode) -> Iterator[str]:
+def _words_in(node: Node) -> Iterator[str]:
     match node:
-        case YamlScalar():
+        case ScalarNode():
             yield node.text
-        case YamlList():
+        case ListNode():
             for each in node.nodes:
                 yield from _words_in(each)
-        case YamlMapping():
+        case MappingNode():
             yield from node.values
             for each in node.values.values():
                 yield from _words_in(each)

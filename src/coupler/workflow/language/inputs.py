@@ -19,8 +19,8 @@ from pathlib import Path
 
 import msgspec
 
-from coupler.config.lookup import printable
 from coupler.fields.bounded_regex import Pattern
+from coupler.fields.words import printable
 from coupler.workflow.errors import InputError
 from coupler.workflow.language.model import Input, InputType, Json, Workflow
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from coupler.workflow.language.keys import STEP_TABLES, WORKFLOW
-from coupler.workflow.language.values import Either, ListOf, MappingOf, Schema, Shape, Table
+from coupler.fields.shapes import Either, ListOf, MappingOf, Schema, Shape
+from coupler.fields.tables import Table
+from coupler.workflow.language.model import step_tables, workflow_table
 
 
 def workflow_schema() -> dict[str, Any]:
@@ -24,7 +25,7 @@ def workflow_schema() -> dict[str, Any]:
             "steps": {"description": "Steps, from top to bottom.", **steps},
             "step": {
                 "description": "One step: it has one of the keys that say what it does.",
-                "anyOf": [table.schema() for table in STEP_TABLES.values()],
+                "anyOf": [table.schema() for table in step_tables().values()],
             },
             **{table.name: table.own_schema() for table in all_tables()},
         },
@@ -34,7 +35,7 @@ def workflow_schema() -> dict[str, Any]:
 def all_tables() -> list[Table]:
     """Return every table of the language, once."""
     tables: dict[str, Table] = {}
-    for root in (WORKFLOW, *STEP_TABLES.values()):
+    for root in (workflow_table(), *step_tables().values()):
         for table in _tables_in(root):
             tables.setdefault(table.name, table)
     return [*tables.values()]

@@ -19,7 +19,9 @@ from typing import Literal, NamedTuple
 
 from coupler.agent.factory import split_target
 from coupler.config.config import TrustedFiles
-from coupler.config.lookup import printable, project_workflows, workflows_directory
+from coupler.config.lookup import project_workflows, workflows_directory
+from coupler.fields.nodes import MappingNode, ScalarNode
+from coupler.fields.words import printable
 from coupler.store.choices import Trust
 from coupler.workflow.errors import InvalidWorkflowError, Problem, StepError, WorkflowError
 from coupler.workflow.language.model import (
@@ -30,7 +32,7 @@ from coupler.workflow.language.model import (
     lists_of,
 )
 from coupler.workflow.language.reader import PartlyReadError, Reading, load, read_with_places
-from coupler.workflow.language.yaml_source import YamlMapping, YamlScalar, parse_yaml
+from coupler.workflow.language.yaml_source import parse_yaml
 from coupler.workflow.steps.agents import agent_steps
 from coupler.workflow.steps.kinds import kind_of
 
@@ -324,8 +326,8 @@ def _name_in(file: str) -> str:
         root = parse_yaml(load(file), file)
     except WorkflowError:
         return Path(file).stem
-    name = root.get("name") if isinstance(root, YamlMapping) else None
-    return str(name.value) if isinstance(name, YamlScalar) and name.value else Path(file).stem
+    name = root.get("name") if isinstance(root, MappingNode) else None
+    return str(name.value) if isinstance(name, ScalarNode) and name.value else Path(file).stem
 
 
 def _clash(found: list[Found | Broken]) -> Broken:

@@ -6,41 +6,26 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeGuard, cast
+from typing import Any
 
 import msgspec
 
-from coupler.config.lookup import printable
 from coupler.fields.bounded_regex import Pattern
-from coupler.redaction.sources import declares_secret
-from coupler.workflow.errors import InputError, InvalidWorkflowError, Problem, WorkflowError
+from coupler.fields.nodes import ListNode, MappingNode, Node, Problem, ScalarNode, plain_value
+from coupler.fields.shapes import WRONG
+from coupler.fields.tables import Table
+from coupler.fields.words import listed, printable
+from coupler.workflow.errors import InputError, InvalidWorkflowError, WorkflowError
 from coupler.workflow.language import model as d
 from coupler.workflow.language.error_recovery import ErrorRecovery, RemovedParts
 from coupler.workflow.language.inputs import check_value
-from coupler.workflow.language.keys import (
-    FREE_NAME_PATTERN,
-    FREE_NAME_WORDS,
-    HOOKS,
-    KINDS,
-    STEP_TABLES,
-    WORKFLOW,
-)
-from coupler.workflow.language.model import Input, Json, advice_about, key_meant_by
-from coupler.workflow.language.values import WRONG, Notes, Record, Written, listed
-from coupler.workflow.language.yaml_source import (
-    MOST_BYTES,
-    YamlList,
-    YamlMapping,
-    YamlNode,
-    YamlScalar,
-    parse_yaml,
-    plain_value,
-    type_in_words,
-)
+from coupler.workflow.language.model import Input, Json
+from coupler.workflow.language.shapes import FREE_NAMES, WorkflowNotes, Written
+from coupler.workflow.language.yaml_source import MOST_BYTES, parse_yaml
 
 MOST_ROUNDS = 8
 """Most rounds in which faulty parts are removed from a file."""
@@ -53,7 +38,7 @@ class Reading:
     """A workflow, and what is needed to locate something in its file."""
 
     workflow: d.Workflow
-    root: YamlMapping
+    root: MappingNode
     written: tuple[Written, ...]
     """All templates and expressions of the file, in its order."""
     gaps: RemovedParts | None = None
@@ -107,9 +92,9 @@ def files_of(workflow: d.Workflow) -> list[tuple[str, d.SourcePosition]]:
 def _read(source: bytes | str, path: str) -> Reading:
     path = str(Path(path).absolute())
     root = parse_yaml(source, path)
-    notes = Notes(path, root.position)
-    if not isinstance(root, YamlMapping):
-        notes.wrong(root, f"a workflow is a mapping with `steps`, not {type_in_words(root)}")
+    notes = _StepNotes(path, root)
+    if not isinstance(root, MappingNode):
+        notes.wrong(root, f"a workflow is a mapping with `steps`, not {root.words}")
         raise InvalidWorkflowError(notes.problems)
     workflow = _read_keys(root, notes)
     if workflow is None:
@@ -117,7 +102,7 @@ def _read(source: bytes | str, path: str) -> Reading:
     return Reading(workflow, root, (*notes.written,))
 
 
-def _partly_read(root: YamlMapping, notes: Notes) -> InvalidWorkflowError:
+def _partly_read(root: MappingNode, notes: _StepNotes) -> InvalidWorkflowError:
     """Return all problems with the keys of a file; some show only when other faulty parts are removed."""
     mending, problems = ErrorRecovery(), [*notes.problems]
     workflow: d.Workflow | None = None
@@ -125,7 +110,7 @@ def _partly_read(root: YamlMapping, notes: Notes) -> InvalidWorkflowError:
         left = mending.mended(root, notes.faulty)
         if left is None:
             break
-        root, notes = left, Notes(notes.file, left.position)
+        root, notes = left, _StepNotes(notes.file, left)
         workflow = _read_keys(root, notes)
         # What is wrong with a mapping that lost something may be so for that reason.
         problems += [each for each in notes.problems if each.position not in mending.gaps.places]
@@ -137,126 +122,46 @@ def _partly_read(root: YamlMapping, notes: Notes) -> InvalidWorkflowError:
     return PartlyReadError(problems, Reading(workflow, root, (*notes.written,), mending.gaps))
 
 
-def _read_keys(root: YamlMapping, notes: Notes) -> d.Workflow | None:
+def _read_keys(root: MappingNode, notes: _StepNotes) -> d.Workflow | None:
     """The workflow that the keys declare; None if something is wrong."""
-    record = WORKFLOW.read(root, "workflow", notes)
-    setting = _setting(root, notes)
-    steps, hooks = _steps(root.get("steps"), setting), _hooks(root.get("hooks"), setting)
-    profiles = {name: _hooks(hooks, setting) for name, hooks in _hooks_of_agents(root).items()}
+    # The steps come first, but what they name counts behind what other keys name: digests depend on it.
+    steps = _StepNotes(notes.file, root)
+    notes.known = {id(node): steps.read_steps(node) for node in _lists_of_steps(root)}
+    table = d.workflow_table()
+    values = table.values(root, "workflow", notes)
+    notes.take(steps)
     if notes.problems:
         return None
-    workflow = _workflow(record, steps, hooks, profiles, notes)
+    _check_rest(values.get("inputs", {}), root, notes)
+    name, digest = _name(root, values, notes), _digest(root, notes)
+    of_file = {"name": name, "file": notes.file, "digest": digest, "files": (*notes.files,)}
+    workflow: d.Workflow = table.make(values, root, "workflow", notes, **of_file)
     return None if notes.problems else workflow
+
+
+def _lists_of_steps(root: MappingNode) -> Iterator[ListNode]:
+    """Yield the outermost lists of steps: of the workflow, of its hooks, and of those of its agents."""
+    agents = root.get("agents")
+    profiles = [*agents.values.values()] if isinstance(agents, MappingNode) else []
+    hooks = [each.get("hooks") if isinstance(each, MappingNode) else None for each in (root, *profiles)]
+    moments = [each.get(moment) for each in hooks if isinstance(each, MappingNode) for moment in d.MOMENTS]
+    yield from (node for node in (root.get("steps"), *moments) if isinstance(node, ListNode))
 
 
 def _place(problem: Problem) -> tuple[int, int]:
     return problem.position.line, problem.position.column
 
 
-def _setting(root: YamlMapping, notes: Notes) -> Setting:
-    """Return the settings for steps, even if other parts of the file are wrong."""
-    defaults = root.get("defaults")
-    if not isinstance(defaults, YamlMapping):
-        return Setting(notes)
-    agent, shell = defaults.get("agent"), defaults.get("shell")
-    return Setting(notes, *(_text(agent), _text(shell)))
-
-
-def _text(node: YamlNode | None) -> str | None:
-    return node.value if isinstance(node, YamlScalar) and isinstance(node.value, str) else None
-
-
-def _steps(node: YamlNode | None, setting: Setting) -> tuple[d.Step, ...]:
-    return read_steps(node, setting) if isinstance(node, YamlList) else ()
-
-
-def _hooks(node: YamlNode | None, setting: Setting) -> d.Hooks | None:
-    if not isinstance(node, YamlMapping):
-        return None
-    return d.Hooks(**{moment: _steps(node.get(moment), setting) for moment in HOOKS.names})
-
-
-def _hooks_of_agents(root: YamlMapping) -> dict[str, YamlNode]:
-    agents = root.get("agents")
-    profiles = agents.values if isinstance(agents, YamlMapping) else {}
-    return {name: profile.values["hooks"] for name, profile in profiles.items() if _has_hooks(profile)}
-
-
-def _has_hooks(profile: YamlNode) -> TypeGuard[YamlMapping]:
-    return isinstance(profile, YamlMapping) and "hooks" in profile.values
-
-
-def _workflow(
-    record: Record,
-    steps: tuple[d.Step, ...],
-    hooks: d.Hooks | None,
-    profiles: Mapping[str, d.Hooks | None],
-    notes: Notes,
-) -> d.Workflow:
-    return d.Workflow(
-        name=_name(record, notes),
-        file=notes.file,
-        digest=_digest(record.node, notes),
-        inputs=_inputs(record, notes),
-        agents={name: _profile(name, each, profiles) for name, each in record.get("agents", {}).items()},
-        mcp_servers=servers_of(record.get("mcp_servers", {})),
-        defaults=_defaults(record.get("defaults")),
-        budget=limits_of(record.get("budget")),
-        steps=steps,
-        hooks=hooks or d.Hooks(),
-        files=(*notes.files,),
-        **record.only("description", "secrets", "max_steps", "outputs"),
-    )
-
-
-def _name(record: Record, notes: Notes) -> str:
-    name: str = record.get("name") or Path(notes.file).stem
-    if not re.match(FREE_NAME_PATTERN, name):
+def _name(root: MappingNode, values: Mapping[str, Any], notes: WorkflowNotes) -> str:
+    name: str = values.get("name") or Path(notes.file).stem
+    if not re.match(FREE_NAMES.pattern, name):
         notes.wrong(
-            record.node, f"the file's name makes no name for a workflow: give it a `name`, {FREE_NAME_WORDS}"
+            root, f"the file's name makes no name for a workflow: give it a `name`, {FREE_NAMES.words}"
         )
     return name
 
 
-def _inputs(record: Record, notes: Notes) -> dict[str, d.Input]:
-    nodes = record.node.values.get("inputs")
-    if not isinstance(nodes, YamlMapping):
-        return {}
-    written = record.get("inputs").items()
-    inputs = {name: _input(name, each, nodes.values[name], notes) for name, each in written}
-    check_rest(inputs, nodes.values, notes)
-    return inputs
-
-
-def _input(name: str, written: str | Record, node: YamlNode, notes: Notes) -> d.Input:
-    if isinstance(written, Record):
-        return input_of(name, written, notes)
-    return d.Input(name=name, type=cast(d.InputType, written), position=node.position)
-
-
-def _profile(name: str, record: Record, hooks: Mapping[str, d.Hooks | None]) -> d.AgentProfile:
-    return d.AgentProfile(
-        name=name,
-        agent=record.get("agent"),
-        set_up=prompted_of(record),
-        hooks=hooks.get(name),
-        position=record.node.position,
-        **record.only("env"),
-    )
-
-
-def _defaults(record: Record | None) -> d.Defaults:
-    if record is None:
-        return d.Defaults()
-    return d.Defaults(
-        retry=retry_of(record.get("retry")),
-        on_error=on_error_of(record.get("on_error")),
-        set_up=prompted_of(record),
-        **record.only("agent", "shell", "timeout", "env", "cwd"),
-    )
-
-
-def _digest(root: YamlMapping, notes: Notes) -> str:
+def _digest(root: MappingNode, notes: WorkflowNotes) -> str:
     """A digest of what the file and the files that it names say, not of how it is laid out."""
     digest = hashlib.sha256(msgspec.json.encode(plain_value(root)))
     for name in dict.fromkeys(file.name for file in notes.files):
@@ -267,10 +172,6 @@ def _digest(root: YamlMapping, notes: Notes) -> str:
         digest.update(b"\0" + name.encode() + b"\0" + hashlib.sha256(content).digest())
     return digest.hexdigest()
 
-
-_KEYS = ("type", "description", "required", "default", "enum", "pattern", "min", "max", "secret", "rest")
-_NEVER_SECRET = ("integer", "number", "boolean")
-"""Types of inputs that cannot be hidden: their values are found everywhere."""
 
 _TYPE_WORDS = {
     "string": "a text",
@@ -283,29 +184,21 @@ _TYPE_WORDS = {
 }
 
 
-def input_of(name: str, record: Record, notes: Notes) -> Input:
-    """Read an input, or the answer to an `ask` step, and note what does not fit together."""
-    given = record.only(*_KEYS)
-    if given.get("type", "string") not in _NEVER_SECRET:
-        given.setdefault("secret", declares_secret(name))
-    declared = Input(name=name, position=record.node.position, **given)
-    for key, message in _unfit_keys(declared):
-        notes.wrong(record.node.values[key], message)
-    return declared
-
-
-def check_rest(inputs: Mapping[str, Input], nodes: Mapping[str, YamlNode], notes: Notes) -> None:
+def _check_rest(inputs: Mapping[str, Input], root: MappingNode, notes: WorkflowNotes) -> None:
     """Note a second input that takes the rest: only one can."""
     takers = [each.name for each in inputs.values() if each.rest]
+    nodes = root.get("inputs")
+    if not isinstance(nodes, MappingNode):
+        return
     for name in takers[1:]:
-        notes.wrong(nodes[name], f"only one input can have `rest`: it is {listed(takers)}")
+        notes.wrong(nodes.values[name], f"only one input can have `rest`: it is {listed(takers)}")
 
 
 def _unfit_keys(declared: Input) -> Iterator[tuple[str, str]]:
     if problem := _pattern_problem(declared):
         yield "pattern", problem
         return
-    if declared.secret and declared.type in _NEVER_SECRET:
+    if declared.secret and declared.type in d.NEVER_SECRET:
         yield "secret", f"only texts can be hidden: `secret` does not go with `type: {declared.type}`"
         return
     bounded = [key for key in ("min", "max") if getattr(declared, key) is not None]
@@ -366,329 +259,148 @@ def _is_of(type: str, value: Json) -> bool:
             return isinstance(value, str)
 
 
-def common_of(record: Record, id: str, kind: str) -> dict[str, Any]:
-    """Read the keys of every step; of an `approve` step, the question and its timeout are its own matter."""
-    is_approve = kind == "approve"
-    return {
-        "id": id,
-        "position": record.node.position,
-        "is_named": "id" in record.values,
-        "condition": record.get("if"),
-        "timeout": None if is_approve else record.get("timeout"),
-        "retry": retry_of(record.get("retry")),
-        "on_error": on_error_of(record.get("on_error")),
-        "goto": goto_of(record.get("goto")),
-        "gate": None if is_approve else _gate(record.get("approve")),
-        **record.only("description", "env", "cwd", "once"),
-    }
-
-
-def _gate(value: str | bool | Record | None) -> d.ApprovalGate | None:
-    match value:
-        case None:
-            return None
-        case str():
-            return d.ApprovalGate(question=value)
-        case Record():
-            return gate_of(value)
-        case _:
-            return d.ApprovalGate()
-
-
-def gate_of(record: Record) -> d.ApprovalGate:
-    of_calls = {"on_denied_call": record.get("on_deny")} if "tools" in record.values else {}
-    return d.ApprovalGate(**record.values, **of_calls)
-
-
-def retry_of(value: int | Record | None) -> d.Retry | None:
-    match value:
-        case None:
-            return None
-        case int():
-            return d.Retry(attempts=value)
-        case _:
-            return d.Retry(**value.values)
-
-
-def on_error_of(value: str | Record | None) -> d.OnError | None:
-    if value is None:
-        return None
-    if not isinstance(value, Record):
-        return d.OnError(_handling(value))
-    if "goto" in value.values:
-        return d.OnError(_handling(value))
-    handlings = {kind: _handling(each) for kind, each in value.values.items()}
-    default = handlings.pop("default", "fail")
-    return d.OnError(default, handlings)
-
-
-def _handling(value: Any) -> d.Handling:
-    if isinstance(value, Record):
-        goto = goto_of(value.get("goto"))
-        assert goto is not None
-        return goto
-    handling: d.Handling = value
-    return handling
-
-
-def goto_of(value: str | Record | None) -> d.Goto | None:
-    match value:
-        case None:
-            return None
-        case str():
-            return d.Goto(value)
-        case _:
-            return d.Goto(value.get("step"), value.get("max"))
-
-
-def limits_of(record: Record | None) -> d.Limits | None:
-    return None if record is None else d.Limits(**record.values)
-
-
-def prompted_of(record: Record) -> d.AgentSettings:
-    """Read the settings of an agent, of a step, a profile or the defaults."""
-    tools = record.get("tools")
-    return d.AgentSettings(
-        tools=None if tools is None else d.ToolRuleTexts(tools.get("allow", ()), tools.get("deny", ())),
-        mcp_servers=servers_of(record.get("mcp_servers", {})),
-        continues=record.get("continue"),
-        budget=limits_of(record.get("budget")),
-        **record.only(
-            "prompt",
-            "prompt_file",
-            "system",
-            "model",
-            "mode",
-            "options",
-            "files",
-            "intercept",
-            "context",
-            "skills",
-            "output",
-            "repairs",
-        ),
-    )
-
-
-def servers_of(records: Mapping[str, Record]) -> tuple[d.McpServerEntry, ...]:
-    return tuple(_server(name, record) for name, record in records.items())
-
-
-def _server(name: str, record: Record) -> d.McpServerEntry:
-    if "url" in record.values:
-        kind = record.get("type", "http")
-        return d.McpServerEntry(
-            name=name, url=record.get("url"), type=kind, headers=record.get("headers", {})
-        )
-    command = (record.get("command"), *record.get("args", ()))
-    return d.McpServerEntry(name=name, command=command, env=record.get("env", {}))
-
-
 _PROMPTS = ("prompt", "prompt_file")
-_KIND_KEYS = {"run_file": "run"} | {kind: kind for kind in KINDS}
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Defaults of a file that its steps use."""
-
-    notes: Notes
-    agent: str | None = None
-    shell: str | None = None
+_OF_DEFAULTS = ("agent", "shell")
+"""Keys of steps that `defaults` have for those that do not say them."""
 
 
 @dataclass
-class Scope:
+class _Scope:
     """Ids of steps that must be unique together: those of a list, and of branches in it."""
 
     prefix: str = ""
-    places: dict[str, YamlNode] = field(default_factory=dict)
-
-    def inside(self, parallel: str) -> Scope:
-        """Return the scope of branches, whose unnamed steps are called after the step around them."""
-        return Scope(f"{parallel}_", self.places)
+    places: dict[str, Node] = field(default_factory=dict)
 
 
-def read_steps(node: YamlList, setting: Setting, scope: Scope | None = None) -> tuple[d.Step, ...]:
-    """Read the steps of a list. Their problems are noted; a step that is wrong is left out."""
-    scope = scope or Scope()
-    ids = [_id_of(each, number, setting.notes, scope) for number, each in enumerate(node.nodes, 1)]
-    steps = [_read_step(each, name, setting, scope) for each, name in zip(node.nodes, ids, strict=True)]
-    return tuple(step for step in steps if step is not None)
+class _StepNotes(WorkflowNotes):
+    """Collects what is found in a file, and reads its steps; one that is wrong is left out."""
 
+    def __init__(self, file: str, root: Node) -> None:
+        super().__init__(file, root.position)
+        self.known: dict[int, tuple[d.Step, ...]] = {}
+        """Lists of steps that were read before, by the identity of their nodes."""
+        defaults = root.get("defaults") if isinstance(root, MappingNode) else None
+        self._defaults = {
+            name: node.value
+            for name, node in (defaults.values.items() if isinstance(defaults, MappingNode) else ())
+            if name in _OF_DEFAULTS and isinstance(node, ScalarNode) and isinstance(node.value, str)
+        }
+        self._scope, self._id = _Scope(), ""
 
-def _id_of(node: YamlNode, number: int, notes: Notes, scope: Scope) -> str:
-    if not isinstance(node, YamlMapping):
-        return ""
-    written = node.get("id")
-    if isinstance(written, YamlScalar) and isinstance(written.value, str):
-        _claim(written.value, written, notes, scope)
-        return written.value
-    made = f"{scope.prefix}{next(iter(_kinds_of(node)), 'step')}_{number}"
-    _claim(made, node, notes, scope)
-    return made
+    def take(self, others: _StepNotes) -> None:
+        """Add what others have collected."""
+        for problem in others.problems:
+            self.add(problem)
+        self.faulty |= others.faulty
+        self.written += others.written
+        self.files += others.files
 
+    def made(self, value: Any, node: Node) -> None:
+        if isinstance(value, Input) and isinstance(node, MappingNode):
+            for key, message in _unfit_keys(value):
+                self.wrong(node.values[key], message)
 
-def _claim(id: str, node: YamlNode, notes: Notes, scope: Scope) -> None:
-    if first := scope.places.get(id):
-        line = first.position.line
-        notes.wrong(node, f"the id `{printable(id, 60)}` is taken by the step in line {line}: choose another")
-    else:
-        scope.places[id] = node
+    def read_steps(self, node: ListNode) -> tuple[d.Step, ...]:
+        """Read a list of steps whose ids are its own."""
+        known = self.known.get(id(node))
+        return self._list(node, _Scope()) if known is None else known
 
+    def read_branches(self, node: ListNode) -> tuple[tuple[d.Step, ...], ...]:
+        """Read branches, whose unnamed steps are called after the step around them."""
+        return (*self._branches(node, _Scope(f"{self._id}_", self._scope.places)),)
 
-def _read_step(node: YamlNode, id: str, setting: Setting, scope: Scope) -> d.Step | None:
-    notes = setting.notes
-    if not isinstance(node, YamlMapping):
-        notes.wrong(
-            node, f"a step must be a mapping with one of {listed([*KINDS])}, not {type_in_words(node)}"
-        )
-        return None
-    kind = _kind_of(node, setting)
-    if kind is None:
-        return None
-    around, notes.owner = notes.owner, node.position
-    try:
-        record = STEP_TABLES[kind].read(node, "step", notes)
-        inner = _inner(kind, node, id, setting, scope)
-        if record is WRONG:
-            return None
-        return _MAKERS[kind](record, common_of(record, id, kind), setting, inner)
-    finally:
-        notes.owner = around
+    def _branches(self, node: ListNode, scope: _Scope) -> Iterator[tuple[d.Step, ...]]:
+        for number, branch in enumerate(node.nodes, 1):
+            if not isinstance(branch, ListNode):
+                step = self._step(branch, self._id_of(branch, number, scope), scope)
+                yield (step,) if step is not None else ()
+            elif not branch.nodes:
+                self.wrong(branch, "a branch of `parallel` must have at least one step")
+            else:
+                yield self._list(branch, _Scope(f"{scope.prefix}{number}_", scope.places))
 
+    def _list(self, node: ListNode, scope: _Scope) -> tuple[d.Step, ...]:
+        ids = [self._id_of(each, number, scope) for number, each in enumerate(node.nodes, 1)]
+        steps = [self._step(each, name, scope) for each, name in zip(node.nodes, ids, strict=True)]
+        return tuple(step for step in steps if step is not None)
 
-def _kind_of(node: YamlMapping, setting: Setting) -> str | None:
-    notes, kinds = setting.notes, _kinds_of(node)
-    if not kinds:
-        notes.wrong(node, f"the step does nothing; {_nearest_kind(node)}")
-        return None
-    if len(kinds) > 1:
-        other = next(name for name in node.values if _KIND_KEYS.get(name) == kinds[1])
-        either = " or ".join(f"`{kind}`" for kind in kinds)
-        notes.wrong(node.key(other), f"a step does one thing: either {either}")
-        return None
-    if kinds == ["agent"] and "agent" not in node.values and setting.agent is None:
-        notes.wrong(node, "the step has a prompt and no `agent`: name one here, or in `defaults`")
-    return kinds[0]
+    def _id_of(self, node: Node, number: int, scope: _Scope) -> str:
+        if not isinstance(node, MappingNode):
+            return ""
+        written = node.get("id")
+        if isinstance(written, ScalarNode) and isinstance(written.value, str):
+            self._claim(written.value, written, scope)
+            return written.value
+        made = f"{scope.prefix}{next(iter(_kinds_of(node)), 'step')}_{number}"
+        self._claim(made, node, scope)
+        return made
 
-
-def _kinds_of(node: YamlMapping) -> list[str]:
-    """The kinds of a step; `approve` beside another one is its gate, and a prompt alone is for an agent."""
-    kinds = [*dict.fromkeys(_KIND_KEYS[name] for name in node.values if name in _KIND_KEYS)]
-    others = [kind for kind in kinds if kind != "approve"]
-    return others or (["agent"] if _is_prompted(node) else kinds)
-
-
-def _is_prompted(node: YamlMapping) -> bool:
-    return any(name in node.values for name in _PROMPTS)
-
-
-def _nearest_kind(node: YamlMapping) -> str:
-    for name in node.values:
-        near = [f"`{each}`" for each in get_close_matches(name[:60], _KIND_KEYS, n=1)]
-        if meant := key_meant_by(name, [*_KIND_KEYS, *_PROMPTS]) or "".join(near):
-            return f"did you mean {meant} by `{printable(name, 60)}`?"
-        if advice := advice_about(name):
-            return f"`{printable(name, 60)}` is no key here: {advice}"
-    return f"say what with one of {listed([*KINDS])}"
-
-
-Inner = tuple[tuple[d.Step, ...], ...]
-
-
-def _inner(kind: str, node: YamlMapping, id: str, setting: Setting, scope: Scope) -> Inner:
-    """The lists of steps inside of a step."""
-    if kind == "parallel" and isinstance(branches := node.get("parallel"), YamlList):
-        return (*_branches(branches, setting, scope.inside(id)),)
-    if kind in ("for_each", "while") and isinstance(steps := node.get("steps"), YamlList):
-        return (read_steps(steps, setting),)
-    return ()
-
-
-def _branches(node: YamlList, setting: Setting, scope: Scope) -> Iterator[tuple[d.Step, ...]]:
-    for number, branch in enumerate(node.nodes, 1):
-        if not isinstance(branch, YamlList):
-            step = _read_step(branch, _id_of(branch, number, setting.notes, scope), setting, scope)
-            yield (step,) if step is not None else ()
-        elif not branch.nodes:
-            setting.notes.wrong(branch, "a branch of `parallel` must have at least one step")
+    def _claim(self, id: str, node: Node, scope: _Scope) -> None:
+        if first := scope.places.get(id):
+            line = first.position.line
+            self.wrong(
+                node, f"the id `{printable(id, 60)}` is taken by the step in line {line}: choose another"
+            )
         else:
-            yield read_steps(branch, setting, Scope(f"{scope.prefix}{number}_", scope.places))
+            scope.places[id] = node
+
+    def _step(self, node: Node, id: str, scope: _Scope) -> d.Step | None:
+        if not isinstance(node, MappingNode):
+            self.wrong(
+                node, f"a step must be a mapping with one of {listed(d.step_tables())}, not {node.words}"
+            )
+            return None
+        kind = self._kind_of(node)
+        if kind is None:
+            return None
+        around = self.owner, self._scope, self._id
+        self.owner, self._scope, self._id = node.position, scope, id
+        try:
+            table = d.step_tables()[kind]
+            values = table.values(node, "step", self)
+            if values is WRONG:
+                return None
+            step: d.Step = table.make(
+                values, node, "step", self, id=id, is_named="id" in values, **self._defaults_of(table, values)
+            )
+            return step
+        finally:
+            self.owner, self._scope, self._id = around
+
+    def _defaults_of(self, table: Table, values: Mapping[str, Any]) -> dict[str, str | None]:
+        """Return what the file's defaults have for keys of a step that are not written."""
+        names = [name for name in _OF_DEFAULTS if name in table.names and name not in values]
+        return {name: self._defaults.get(name) for name in names if name in self._defaults or name == "agent"}
+
+    def _kind_of(self, node: MappingNode) -> str | None:
+        kinds = _kinds_of(node)
+        if not kinds:
+            self.wrong(node, f"the step does nothing; {self._nearest_kind(node)}")
+            return None
+        if len(kinds) > 1:
+            other = next(name for name in node.values if d.kind_keys().get(name) == kinds[1])
+            either = " or ".join(f"`{kind}`" for kind in kinds)
+            self.wrong(node.key(other), f"a step does one thing: either {either}")
+            return None
+        if kinds == ["agent"] and "agent" not in node.values and "agent" not in self._defaults:
+            self.wrong(node, "the step has a prompt and no `agent`: name one here, or in `defaults`")
+        return kinds[0]
+
+    def _nearest_kind(self, node: MappingNode) -> str:
+        kinds = d.kind_keys()
+        for name in node.values:
+            near = [f"`{each}`" for each in get_close_matches(name[:60], kinds, n=1)]
+            if meant := self.meant(name, [*kinds, *_PROMPTS]) or "".join(near):
+                return f"did you mean {meant} by `{printable(name, 60)}`?"
+            if advice := self.advice(name):
+                return f"`{printable(name, 60)}` is no key here: {advice}"
+        return f"say what with one of {listed(d.step_tables())}"
 
 
-def _run(record: Record, common: dict[str, Any], setting: Setting, inner: Inner) -> d.Step:
-    shell: Any = record.get("shell", setting.shell or "sh")
-    return d.Run(
-        script=record.get("run"),
-        file=record.get("run_file"),
-        shell=shell,
-        **record.only("stdin", "output", "ok_codes"),
-        **common,
-    )
-
-
-def _agent(record: Record, common: dict[str, Any], setting: Setting, inner: Inner) -> d.Step:
-    agent: Any = record.get("agent", setting.agent)
-    return d.Agent(agent=agent, set_up=prompted_of(record), **common)
-
-
-def _converse(record: Record, common: dict[str, Any], setting: Setting, inner: Inner) -> d.Step:
-    turns = record.get("max_turns")
-    return d.Converse(agent=record.get("converse"), set_up=prompted_of(record), max_turns=turns, **common)
-
-
-def _approve(record: Record, common: dict[str, Any], setting: Setting, inner: Inner) -> d.Step:
-    asked = record.get("approve")
-    if isinstance(asked, Record):
-        return d.Approve(question=gate_of(asked), **common)
-    beside = record.only("on_deny", "default", "timeout")
-    return d.Approve(question=d.ApprovalGate(question=asked, **beside), **common)
-
-
-def _ask(record: Record, common: dict[str, Any], setting: Setting, inner: Inner) -> d.Step:
-    answer = input_of(common["id"], record, setting.notes)
-    return d.Ask(question=record.get("ask"), answer=answer, **common)
-
-
-def _parallel(record: Record, common: dict[str, Any], setting: Setting, inner: Inner) -> d.Step:
-    return d.Parallel(branches=inner, **record.only("wait", "max_concurrent"), **common)
-
-
-def _for_each(record: Record, common: dict[str, Any], setting: Setting, inner: Inner) -> d.Step:
-    own = record.only("wait", "max_concurrent")
-    name = record.get("as", "item")
-    return d.ForEach(items=record.get("for_each"), steps=inner[0], name=name, **own, **common)
-
-
-def _while(record: Record, common: dict[str, Any], setting: Setting, inner: Inner) -> d.Step:
-    return d.While(test=record.get("while"), steps=inner[0], **record.only("max_rounds"), **common)
-
-
-def _call(record: Record, common: dict[str, Any], setting: Setting, inner: Inner) -> d.Step:
-    return d.Call(workflow=record.get("call"), **record.only("inputs"), **common)
-
-
-def _set(record: Record, common: dict[str, Any], setting: Setting, inner: Inner) -> d.Step:
-    return d.Set(values=record.get("set"), **common)
-
-
-def _stop(record: Record, common: dict[str, Any], setting: Setting, inner: Inner) -> d.Step:
-    ending = record.get("stop")
-    said = {"message": ending} if isinstance(ending, str) else ending.values
-    return d.Stop(**said, **common)
-
-
-_MAKERS: dict[str, Callable[[Record, dict[str, Any], Setting, Inner], d.Step]] = {
-    "run": _run,
-    "agent": _agent,
-    "converse": _converse,
-    "approve": _approve,
-    "ask": _ask,
-    "parallel": _parallel,
-    "for_each": _for_each,
-    "while": _while,
-    "call": _call,
-    "set": _set,
-    "stop": _stop,
-}
+def _kinds_of(node: MappingNode) -> list[str]:
+    """The kinds of a step; `approve` beside another one is its gate, and a prompt alone is for an agent."""
+    by_key = d.kind_keys()
+    kinds = [*dict.fromkeys(by_key[name] for name in node.values if name in by_key)]
+    others = [kind for kind in kinds if kind != "approve"]
+    is_prompted = any(name in node.values for name in _PROMPTS)
+    return others or (["agent"] if is_prompted else kinds)

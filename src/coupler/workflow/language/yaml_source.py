@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NoReturn
 
-from coupler.config.lookup import printable
+from coupler.fields.nodes import ListNode, MappingNode, Node, Problem, ScalarNode, SourcePosition
+from coupler.fields.words import printable
 from coupler.runtime.extras import import_extra
-from coupler.workflow.errors import InvalidWorkflowError, Problem
-from coupler.workflow.language.model import Json, SourcePosition
+from coupler.workflow.errors import InvalidWorkflowError
 
 MOST_BYTES = 1024 * 1024
 """Most bytes of a file."""
@@ -40,82 +40,7 @@ _NULL = ("", "~", "null", "Null", "NULL")
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 
 
-@dataclass(frozen=True, slots=True)
-class YamlScalar:
-    """A text, a number, true, false or nothing."""
-
-    position: SourcePosition
-    value: str | int | float | bool | None
-    text: str
-    """As it was written, without quotes."""
-    is_block: bool = False
-    """Written below a `|`, so that its lines are those of the file."""
-    indent: int = 0
-
-    def position_at(self, line: int, column: int = 1) -> SourcePosition:
-        """Return the position in the file of a place within the text; both count from 1."""
-        start = self.position
-        if self.is_block:
-            return SourcePosition(start.file, start.line + line, self.indent + column)
-        return start
-
-
-@dataclass(frozen=True, slots=True)
-class YamlList:
-    """A list."""
-
-    position: SourcePosition
-    nodes: tuple[YamlNode, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class YamlMapping:
-    """A mapping, in the order of the file."""
-
-    position: SourcePosition
-    keys: dict[str, YamlScalar]
-    values: dict[str, YamlNode]
-
-    def get(self, name: str) -> YamlNode | None:
-        return self.values.get(name)
-
-    def key(self, name: str) -> YamlScalar:
-        """The key itself, for its position."""
-        return self.keys[name]
-
-
-YamlNode = YamlScalar | YamlList | YamlMapping
-
-
-def plain_value(node: YamlNode) -> Json:
-    """Return what a node says, without positions."""
-    match node:
-        case YamlScalar():
-            return node.value
-        case YamlList():
-            return [plain_value(each) for each in node.nodes]
-        case YamlMapping():
-            return {name: plain_value(value) for name, value in node.values.items()}
-
-
-def type_in_words(node: YamlNode) -> str:
-    """Name the kind of a node's value, for people."""
-    match node:
-        case YamlList():
-            return "a list"
-        case YamlMapping():
-            return "a mapping"
-        case YamlScalar(value=None):
-            return "nothing"
-        case YamlScalar(value=bool()):
-            return node.text.lower()
-        case YamlScalar(value=str()):
-            return "a text" if node.text.strip() else "an empty text"
-        case _:
-            return "a number"
-
-
-def parse_yaml(source: bytes | str, file: str) -> YamlNode:
+def parse_yaml(source: bytes | str, file: str) -> Node:
     """Parse a text into a tree; raises InvalidWorkflowError."""
     text = _decoded(source, file)
     yaml: Any = import_extra("yaml", extra="workflows", feature="A workflow")
@@ -201,14 +126,14 @@ class _Composer:
     file: str
     yaml: Any
     events: Iterator[Any]
-    anchors: dict[str, YamlNode | None] = field(default_factory=dict)
+    anchors: dict[str, Node | None] = field(default_factory=dict)
     """None: still being read, so that an alias to it would have no end."""
     weights: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Nodes and characters below each anchored node."""
     nodes: int = 0
     characters: int = 0
 
-    def document(self) -> YamlNode:
+    def document(self) -> Node:
         next(self.events)
         event = next(self.events)
         if isinstance(event, self.yaml.StreamEndEvent):
@@ -220,7 +145,7 @@ class _Composer:
             _refuse(self._position(event), "a second document begins here: a file has one workflow")
         return root
 
-    def _node(self, event: Any, depth: int) -> YamlNode:
+    def _node(self, event: Any, depth: int) -> Node:
         if isinstance(event, self.yaml.AliasEvent):
             return self._alias(event)
         self._check(event, depth)
@@ -228,17 +153,17 @@ class _Composer:
             self.anchors[event.anchor] = None
         before = self.nodes, self.characters
         node = self._composed(event, depth)
-        self._count(event, 1, len(node.text) if isinstance(node, YamlScalar) else 0)
+        self._count(event, 1, len(node.text) if isinstance(node, ScalarNode) else 0)
         if event.anchor is not None:
             self.anchors[event.anchor] = node
             self.weights[id(node)] = self.nodes - before[0], self.characters - before[1]
         return node
 
-    def _composed(self, event: Any, depth: int) -> YamlNode:
+    def _composed(self, event: Any, depth: int) -> Node:
         if isinstance(event, self.yaml.ScalarEvent):
             return self._scalar(event)
         if isinstance(event, self.yaml.SequenceStartEvent):
-            return YamlList(self._position(event), (*self._items(depth),))
+            return ListNode(self._position(event), (*self._items(depth),))
         return self._fields(event, depth)
 
     def _check(self, event: Any, depth: int) -> None:
@@ -260,7 +185,7 @@ class _Composer:
                 f"at most {MOST_NODES:,} values and {MOST_CHARACTERS:,} characters",
             )
 
-    def _alias(self, event: Any) -> YamlNode:
+    def _alias(self, event: Any) -> Node:
         name = event.anchor
         if name not in self.anchors:
             _refuse(self._position(event), f"there is no anchor `&{printable(name, 60)}` above")
@@ -270,22 +195,22 @@ class _Composer:
         self._count(event, *self.weights[id(node)])
         return node
 
-    def _items(self, depth: int) -> Iterator[YamlNode]:
+    def _items(self, depth: int) -> Iterator[Node]:
         while not isinstance(event := next(self.events), self.yaml.SequenceEndEvent):
             yield self._node(event, depth + 1)
 
-    def _fields(self, event: Any, depth: int) -> YamlMapping:
-        fields = YamlMapping(self._position(event), {}, {})
+    def _fields(self, event: Any, depth: int) -> MappingNode:
+        fields = MappingNode(self._position(event), {}, {})
         while not isinstance(event := next(self.events), self.yaml.MappingEndEvent):
             key = self._key(event, depth, fields)
             fields.keys[key.text] = key
             fields.values[key.text] = self._node(next(self.events), depth + 1)
         return fields
 
-    def _key(self, event: Any, depth: int, fields: YamlMapping) -> YamlScalar:
+    def _key(self, event: Any, depth: int, fields: MappingNode) -> ScalarNode:
         place = self._position(event)
         key = self._node(event, depth + 1)
-        if not isinstance(key, YamlScalar):
+        if not isinstance(key, ScalarNode):
             _refuse(place, "a key must be a text; a value that begins with `{{` needs quotes around it")
         if not isinstance(key.value, str):
             _refuse(place, "a key must be a text: put it in quotes")
@@ -295,15 +220,15 @@ class _Composer:
             _refuse(place, f"`{printable(key.value, 60)}` stands twice; first in line {first.position.line}")
         return key
 
-    def _scalar(self, event: Any) -> YamlScalar:
+    def _scalar(self, event: Any) -> ScalarNode:
         place, text = self._position(event), event.value
         if _HALF.search(text):
             _refuse(place, "half of a character cannot be escaped: write the character itself")
         if event.style in (None, ""):
-            return YamlScalar(place, self._value(text, place), text)
+            return ScalarNode(place, self._value(text, place), text)
         if event.style == "|":
-            return YamlScalar(place, text, text, True, self._indent(event.start_mark.line + 1))
-        return YamlScalar(place, text, text)
+            return ScalarNode(place, text, text, True, self._indent(event.start_mark.line + 1))
+        return ScalarNode(place, text, text)
 
     def _value(self, text: str, place: SourcePosition) -> str | int | float | bool | None:
         if text in _NULL:

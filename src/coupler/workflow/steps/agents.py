@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 import msgspec
 from msgspec import structs
 
-from coupler.config.lookup import printable
+from coupler.fields.words import printable
 from coupler.workflow.expressions.expression import is_plain
 from coupler.workflow.journal.run_events import Result
 from coupler.workflow.language.model import (

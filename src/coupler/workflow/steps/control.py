@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from coupler.config.lookup import printable
+from coupler.fields.nodes import MappingNode
+from coupler.fields.words import printable
 from coupler.workflow.errors import InputError
 from coupler.workflow.expressions.expression import is_plain
 from coupler.workflow.journal.run_events import Rehearsed, Result
 from coupler.workflow.language.inputs import check_given
 from coupler.workflow.language.model import Call, Input, Json, Set, SourcePosition, Stop, Workflow
-from coupler.workflow.language.yaml_source import YamlMapping
 from coupler.workflow.steps.kind import BlockKind, StepKind
 from coupler.workflow.validation.findings import ProblemCollector, nearest
 
@@ -134,7 +134,7 @@ def _check_inputs(step: Call, called: Workflow, findings: ProblemCollector) -> N
 
 def _place_of_key(step: Call, name: str, findings: ProblemCollector) -> SourcePosition:
     given = findings.node_of(step, "inputs")
-    return given.key(name).position if isinstance(given, YamlMapping) else step.position
+    return given.key(name).position if isinstance(given, MappingNode) else step.position
 
 
 def _unknown(name: str, called: Workflow) -> str:

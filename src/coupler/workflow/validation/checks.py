@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from coupler.agent.factory import split_target
-from coupler.config.lookup import ConfigError, printable
+from coupler.config.lookup import ConfigError
+from coupler.fields.nodes import Node
+from coupler.fields.words import listed, printable
 from coupler.runtime.extras import MissingExtraError, import_extra
 from coupler.workflow.errors import Problem, WorkflowError
 from coupler.workflow.expressions.expression import (
@@ -31,8 +33,7 @@ from coupler.workflow.expressions.expression import (
 from coupler.workflow.language.library import why_no_command
 from coupler.workflow.language.model import Goto, Json, SourcePosition, Step, Workflow
 from coupler.workflow.language.reader import Reading, load
-from coupler.workflow.language.values import Written, listed
-from coupler.workflow.language.yaml_source import YamlNode
+from coupler.workflow.language.shapes import Written
 from coupler.workflow.steps.agents import profiles_of
 from coupler.workflow.steps.kinds import kind_of
 from coupler.workflow.validation.findings import ProblemCollector, nearest, node_at, scalars_in
@@ -292,7 +293,7 @@ def _schemas(
         if output is not None:
             yield output, findings.place_of(step, "output")
     for name, profile in workflow.agents.items():
-        node: YamlNode | None = node_at(findings.root, "agents", name, "output")
+        node: Node | None = node_at(findings.root, "agents", name, "output")
         if profile.set_up.output is not None and node is not None:
             yield profile.set_up.output, node.position
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Literal
 
+from coupler.fields.nodes import ListNode, MappingNode, Node, ScalarNode
+from coupler.fields.words import listed
 from coupler.workflow.errors import Problem
 from coupler.workflow.language.error_recovery import RemovedParts
 from coupler.workflow.language.model import SourcePosition, Step
 from coupler.workflow.language.reader import Reading, load
-from coupler.workflow.language.values import listed
-from coupler.workflow.language.yaml_source import YamlList, YamlMapping, YamlNode, YamlScalar
 
 MOST_PROBLEMS = 100
 """Problems of one file that are reported; more of them help nobody."""
@@ -54,7 +54,7 @@ class ProblemCollector:
         if not self.is_full and position not in self._hidden:
             self._problems[Problem(position, message, severity)] = None
 
-    def node_of(self, step: Step, *path: str) -> YamlNode | None:
+    def node_of(self, step: Step, *path: str) -> Node | None:
         """Return the node under a key of a step, and the keys inside of that."""
         return node_at(self._steps.get(step.position), *path)
 
@@ -63,7 +63,7 @@ class ProblemCollector:
         node = self.node_of(step, *path)
         return step.position if node is None else node.position
 
-    def place_in(self, node: YamlScalar, line: int, spelling: re.Pattern[str]) -> SourcePosition:
+    def place_in(self, node: ScalarNode, line: int, spelling: re.Pattern[str]) -> SourcePosition:
         """Return the position of something in a line of a text, if it is written so in the file."""
         start = node.position
         if node.is_block:
@@ -89,34 +89,34 @@ def nearest(wrong: str, known: Sequence[str]) -> str:
     return f"use one of {listed(known[:MOST_NAMES])}{f' or {more} more' if more > 0 else ''}"
 
 
-def node_at(node: YamlNode | None, *path: str) -> YamlNode | None:
+def node_at(node: Node | None, *path: str) -> Node | None:
     """Return the node under keys that are inside of each other."""
     for key in path:
-        node = node.get(key) if isinstance(node, YamlMapping) else None
+        node = node.get(key) if isinstance(node, MappingNode) else None
     return node
 
 
-def scalars_in(node: YamlNode | None) -> Iterator[YamlScalar]:
+def scalars_in(node: Node | None) -> Iterator[ScalarNode]:
     """Yield all values below a node."""
     match node:
-        case YamlScalar():
+        case ScalarNode():
             yield node
-        case YamlList():
+        case ListNode():
             for each in node.nodes:
                 yield from scalars_in(each)
-        case YamlMapping():
+        case MappingNode():
             for each in node.values.values():
                 yield from scalars_in(each)
         case None:
             pass
 
 
-def _mappings_in(node: YamlNode) -> Iterator[YamlMapping]:
+def _mappings_in(node: Node) -> Iterator[MappingNode]:
     match node:
-        case YamlList():
+        case ListNode():
             for each in node.nodes:
                 yield from _mappings_in(each)
-        case YamlMapping():
+        case MappingNode():
             yield node
             for each in node.values.values():
                 yield from _mappings_in(each)

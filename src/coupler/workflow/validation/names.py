@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from coupler.config.lookup import printable
+from coupler.fields.words import listed, printable
 from coupler.workflow.expressions.expression import Reference, ReferencePath
 from coupler.workflow.language.error_recovery import RemovedParts
 from coupler.workflow.language.model import Set, Step, Workflow, inner_lists, lists_of
-from coupler.workflow.language.values import listed
 from coupler.workflow.steps.kinds import kind_of, with_branches
 from coupler.workflow.validation.findings import nearest
 from coupler.workflow.validation.views import (

@@ -1,0 +1,223 @@
+"""The shapes of values in a workflow file, and words of other languages that people write for its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+
+from coupler.fields.nodes import ListNode, Node, ScalarNode, SourcePosition
+from coupler.fields.shapes import (
+    Duration,
+    FileName,
+    ListOf,
+    MappingOf,
+    Names,
+    Notes,
+    Number,
+    Schema,
+    Text,
+    TextKind,
+    Variable,
+    unlike,
+)
+from coupler.fields.words import printable
+
+TemplateText = Annotated[str, Text(kind="template")]
+"""Text in which `{{ }}` is replaced; exactly one `{{ }}` keeps the type of its value."""
+AgentName = Annotated[str, Text("an agent", kind="template")]
+
+Seconds = Annotated[float, Duration()]
+Count = Annotated[int, Number(minimum=1, maximum=1_000_000, is_whole=True)]
+ExitCode = Annotated[int, Number(0, 255, is_whole=True)]
+
+EXPRESSION = Text("an expression", kind="expression")
+ANY_TEXT = Text(pattern="", kind="template")
+"""A template that may be empty."""
+PLAIN = Text(pattern="")
+FILES = ListOf(FileName(), "a list of file names")
+
+STEP_ID_PATTERN = "^[a-z_][a-z0-9_]{0,63}$"
+StepId = Annotated[
+    str,
+    Text(
+        "the id of a step", STEP_ID_PATTERN, wrong_words="must be made of lower-case letters, digits and `_`"
+    ),
+]
+
+NAMES = Names(
+    "^[A-Za-z_][A-Za-z0-9_]{0,63}$",
+    "made of letters, digits and `_`, at most 64 of them, and not begin with a digit",
+)
+"""Names in expressions."""
+FREE_NAMES = Names(
+    "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$", "made of letters, digits, `_`, `-` and `.`, at most 64 of them"
+)
+"""Names of workflows, agents and servers."""
+VARIABLES = MappingOf(
+    Variable(),
+    "a mapping of texts",
+    Names(r"^[^=\x00-\x1f\x7f]+$", "a variable's name, without `=` and control characters"),
+)
+TAKEN_NAMES = ("inputs", "secrets", "steps", "vars", "run", "index")
+"""Names that mean something else in expressions."""
+
+
+class NamedFile(msgspec.Struct, frozen=True):
+    """A file that a workflow names, relative to its own directory."""
+
+    name: str
+    position: SourcePosition
+
+
+class Written(NamedTuple):
+    """A template or an expression of the file, and its position."""
+
+    kind: TextKind
+    text: str
+    node: ScalarNode
+    owner: SourcePosition
+    """The position of its step; of the whole workflow, if it is in no step."""
+
+
+class WorkflowNotes(Notes):
+    """Collects the problems, the templates and the named files of a workflow, and reads its steps."""
+
+    def __init__(self, file: str, owner: SourcePosition) -> None:
+        super().__init__()
+        self.file = file
+        self.owner = owner
+        self.written: list[Written] = []
+        self.files: list[NamedFile] = []
+
+    def found(self, kind: TextKind, node: ScalarNode) -> None:
+        if kind == "file":
+            self.files.append(NamedFile(node.text, node.position))
+        else:
+            self.written.append(Written(kind, node.text, node, self.owner))
+
+    def read_steps(self, node: ListNode) -> Any:
+        """Read a list of steps."""
+        return node
+
+    def read_branches(self, node: ListNode) -> Any:
+        """Read branches: steps, or lists of steps."""
+        return node
+
+    def meant(self, word: str, keys: Collection[str]) -> str | None:
+        meanings = _MEANINGS.get(_plain(word), ())
+        return " or ".join(f"`{key}`" for key in meanings if key in keys) or None
+
+    def advice(self, word: str) -> str | None:
+        return _ADVICE.get(_plain(word))
+
+
+class Steps(msgspec.Struct, frozen=True):
+    """A list of steps."""
+
+    words: str = "a list of steps"
+
+    def is_like(self, node: Node) -> bool:
+        return isinstance(node, ListNode)
+
+    def read(self, node: Node, key: str, notes: Notes) -> Any:
+        if not isinstance(node, ListNode):
+            return unlike(self, node, key, notes)
+        if not node.nodes:
+            return notes.unfit(node, key, "must have at least one step")
+        assert isinstance(notes, WorkflowNotes)
+        return self.read_list(node, notes)
+
+    def read_list(self, node: ListNode, notes: WorkflowNotes) -> Any:
+        """Read a list that is not empty."""
+        return notes.read_steps(node)
+
+    def schema(self) -> Schema:
+        return {"$ref": "#/$defs/steps"}
+
+
+class Branches(Steps, frozen=True):
+    """Steps, or lists of steps, that run beside each other."""
+
+    words: str = "a list of steps, or of lists of steps"
+
+    def read_list(self, node: ListNode, notes: WorkflowNotes) -> Any:
+        return notes.read_branches(node)
+
+    def schema(self) -> Schema:
+        branch = {"anyOf": [{"$ref": "#/$defs/step"}, {"$ref": "#/$defs/steps"}]}
+        return {"type": "array", "minItems": 1, "items": branch}
+
+
+def _rule_problem(text: str, key: str) -> str | None:
+    from coupler.permission.rules import Rule
+
+    try:
+        Rule.parse("ask", text, "workflow", f"`{printable(key, 60)}`")
+    except ValueError as error:
+        return printable(str(error))
+    return None
+
+
+PERMISSION_RULE = Text("a permission rule, such as `execute(git *)`", check=_rule_problem)
+RULES = ListOf(PERMISSION_RULE, "a list of permission rules")
+
+_MEANINGS: Mapping[str, tuple[str, ...]] = {
+    "args": ("inputs",),
+    "arguments": ("inputs",),
+    "catch": ("on_error",),
+    "cmd": ("run",),
+    "command": ("run",),
+    "concurrency": ("max_concurrent",),
+    "dir": ("cwd",),
+    "directory": ("cwd",),
+    "environment": ("env",),
+    "exec": ("run",),
+    "file": ("run_file", "prompt_file"),
+    "finally": ("hooks",),
+    "for": ("for_each",),
+    "foreach": ("for_each",),
+    "jobs": ("steps",),
+    "loop": ("for_each", "while"),
+    "message": ("prompt",),
+    "name": ("id", "description"),
+    "on_failure": ("on_error",),
+    "options": ("enum",),
+    "parameters": ("inputs",),
+    "params": ("inputs",),
+    "question": ("ask", "approve"),
+    "repeat": ("while",),
+    "retries": ("retry",),
+    "script": ("run", "run_file"),
+    "sh": ("run",),
+    "shell": ("run",),
+    "stages": ("steps",),
+    "tasks": ("steps",),
+    "title": ("description",),
+    "until": ("while",),
+    "values": ("enum",),
+    "vars": ("set", "env"),
+    "when": ("if",),
+    "with": ("inputs",),
+    "workflow": ("call",),
+    "working_directory": ("cwd",),
+}
+"""Words of other workflow languages, and the keys that have that meaning here."""
+
+
+_ADVICE = {
+    "continue_on_error": "write `on_error: continue`",
+    "depends_on": "steps run in the order of the file: leave it out, and put those that may run side by side "
+    "into `parallel`",
+    "needs": "steps run in the order of the file: leave it out, and put those that may run side by side into "
+    "`parallel`",
+    "uses": "`call` runs another workflow of yours; an action of GitHub is not run here, but its command can "
+    "be a `run` step",
+    "with": "values for a command stand in `env`, those for a workflow that you `call` in its `inputs`",
+}
+"""What to do instead of words of other workflow languages that no single key has the meaning of."""
+
+
+def _plain(word: str) -> str:
+    return word[:60].casefold().replace("-", "_")
