@@ -194,7 +194,8 @@ PROMISES = {
         f"an editor's terminal | {terminal.OUTPUT_LIMIT >> 20} MiB |": "",
         f"a hook of the coder | {hooks.LARGEST_OUTPUT >> 10} KiB, {hooks.LIMIT:g} s |": "",
         f"looks at a repository | {prompt.LARGEST_OUTPUT >> 10} KiB and {prompt.GIT_TIMEOUT:g} s ": "",
-        f"coder fetches | {web_requests.LARGEST_RESPONSE >> 20} MiB unpacked, {web_requests.RESPONSE_TIME:g} s;": "",
+        f"coder fetches | {web_requests.LARGEST_RESPONSE >> 20} MiB unpacked, "
+        f"{web_requests.RESPONSE_TIME:g} s;": "",
         f"a message of an MCP server | {http_client.LONGEST_ANSWER >> 20} MiB |": "over HTTP",
         f"MCP server | {connection.MOST_TOOLS:,}, {connection.MOST_PAGES} pages, "
         f"{connection.LARGEST_LIST >> 20} Mi characters |": "its tools",
