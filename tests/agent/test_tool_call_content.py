@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coupler.agent.tool_call import ALLOWANCE, HEAD, TAIL, Shown, text_content
+from coupler.agent.tool_call import ALLOWANCE, HEAD, TAIL, Shown
+from coupler.events.fold import text_content
 from coupler.schema.v1 import Annotations, Content, Diff, ImageContent, Terminal, TextContent
 from tables import table
 

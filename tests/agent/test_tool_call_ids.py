@@ -11,8 +11,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from msgspec import UNSET
 
 from agent.desk import Desk
-from coupler.agent.tool_call import PACE, Ledger, text_content
+from coupler.agent.tool_call import PACE, Ledger
 from coupler.events import ToolOutput, ToolUpdate
+from coupler.events.fold import text_content
 from wire.stage import run, until
 
 

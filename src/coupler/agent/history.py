@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import Raw, Struct
 
 from coupler.agent.errors import agent_failed, store_failed
 from coupler.agent.session import StateError, pack_state
-from coupler.agent.tool_call import Shown, text_content
+from coupler.agent.tool_call import Shown
 from coupler.events import (
     Commands,
     Compaction,
@@ -30,6 +30,7 @@ from coupler.events import (
     Usage,
 )
 from coupler.events.events import UPDATABLE_FIELDS
+from coupler.events.fold import TurnEvents
 from coupler.events.records import (
     JOINED,
     OUTPUT,
@@ -52,12 +53,8 @@ from coupler.store.journal import ROW_COST, join_text
 from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
-    from coupler.schema.v1 import ToolCallContent
     from coupler.store.journal import JournalEntry, SessionJournal
     from coupler.store.sessions import SessionRecord
-
-INTERRUPTED = "interrupted"
-"""The error of a tool call or compaction whose end was not recorded."""
 
 ReplayedEvent = Text | Thought | Content | UserMessage | ToolUpdate | Compaction
 """An event of an earlier turn that a client is shown again."""
@@ -270,7 +267,7 @@ class HistoryReplay:
         if isinstance(event, Plan):
             self.plan = event
         elif event is not None:
-            self._turn.add(event)
+            self._turn.take(event)
 
     def rest(self) -> Iterator[ReplayedEvent]:
         """Return the events of the last turn."""
@@ -278,62 +275,32 @@ class HistoryReplay:
         return turn.events()
 
 
-class _ReplayedTurn:
+class _ReplayedTurn(TurnEvents):
     """Collects the events of one turn that is replayed."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, tuple[ToolCall, Shown]] = {}
-        self._compactions: dict[str, Compaction] = {}
-        self._order: list[ReplayedEvent | str] = []
+        super().__init__(Shown)
 
-    def add(self, event: RecordedEvent | UserMessage | TurnEnd | TurnsHidden) -> None:
+    def take(self, event: RecordedEvent | UserMessage | TurnEnd | TurnsHidden) -> None:
         match event:
-            case ToolUpdate(id=id):
-                call, shown = self._calls.get(id) or self._begin(id)
-                if event.content is not UNSET:
-                    shown = _shown_whole(event.content)
-                self._calls[id] = (call.updated(event), shown)
-            case ToolOutput(id, item, apart) if id in self._calls:
-                self._calls[id][1].add(item, apart=apart)
-            case Compaction(id):
-                before = self._compactions.get(id)
-                if before is None:
-                    self._order.append(id)
-                self._compactions[id] = before.updated(event) if before is not None else event
-            case CompactionSummary(id, block) if id in self._compactions:
-                self._compactions[id] = self._compactions[id].extended(block)
-            case Text() | Thought() | Content() | UserMessage():
-                self._order.append(event)
+            case Notice() | TurnEnd() | TurnsHidden():
+                return
+            case ToolOutput(id=id) if id not in self.calls:
+                return
+            case CompactionSummary(id=id) if id not in self.compactions:
+                return
+        self.add(event)
 
     def events(self) -> Iterator[ReplayedEvent]:
-        return (self._final(each) if isinstance(each, str) else each for each in self._order)
-
-    def _begin(self, id: str) -> tuple[ToolCall, Shown]:
-        self._order.append(id)
-        return ToolCall(id=id), Shown()
-
-    def _final(self, id: str) -> ReplayedEvent:
-        if id in self._compactions:
-            compaction = self._compactions[id]
-            is_over = compaction.status != "in_progress"
-            return compaction if is_over else Compaction(id, "failed", UNSET, INTERRUPTED)
-        call, shown = self._calls[id]
-        if call.is_open:
-            shown.add(text_content(INTERRUPTED), apart=True)
-            call = call.updated(ToolUpdate(id=id, status="failed"))
-        content = shown.content()
-        call = call.updated(ToolUpdate(id=id, content=content)) if content else call
-        return ToolUpdate(
-            id=id, **{name: getattr(call, name) for name in UPDATABLE_FIELDS if getattr(call, name)}
-        )
+        self.interrupt()
+        return (_replayed(event) for _, event in self.entries())
 
 
-def _shown_whole(content: tuple[ToolCallContent, ...]) -> Shown:
-    """Make the content of a call from an update that has all of it."""
-    shown = Shown()
-    for index, item in enumerate(content):
-        shown.add(item, apart=index > 0)
-    return shown
+def _replayed(event: Any) -> ReplayedEvent:
+    if not isinstance(event, ToolCall):
+        return event  # type: ignore[no-any-return]
+    fields = {name: value for name in UPDATABLE_FIELDS if (value := getattr(event, name))}
+    return ToolUpdate(id=event.id, **fields)
 
 
 class UnreadableEntry(Struct, frozen=True):
@@ -398,30 +365,27 @@ def read_turns(entries_after: Callable[[int], list[JournalEntry]]) -> Iterator[T
 def _turn_of(entries: list[JournalEntry], *, is_last: bool) -> TranscriptTurn:
     builder = _TranscriptBuilder()
     for entry in join_text(entries, JOINED):
-        builder.add(entry)
+        builder.take(entry)
     return TranscriptTurn(
         number=entries[0].turn,
         started_at=entries[0].at,
         prompt=tuple(builder.prompt),
-        entries=builder.entries(),
+        entries=tuple(TranscriptEntry(at, event) for at, event in builder.entries()),
         end=builder.end,
         ended_at=entries[-1].at,
         is_last=is_last,
     )
 
 
-class _TranscriptBuilder:
-    """Collects the entries of one turn: calls and compactions stand where they began, in their last state."""
+class _TranscriptBuilder(TurnEvents):
+    """Collects the entries of one turn."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.prompt: list[Raw] = []
         self.end: TurnEnd | None = None
-        self._order: list[tuple[int, TranscriptEvent | tuple[str, str]]] = []
-        self._calls: dict[str, ToolCall] = {}
-        self._outputs: dict[str, list[str | ToolCallContent]] = {}
-        self._compactions: dict[str, Compaction] = {}
 
-    def add(self, entry: JournalEntry) -> None:
+    def take(self, entry: JournalEntry) -> None:
         match _read(entry):
             case UserMessage(blocks=blocks):
                 self.prompt += blocks
@@ -429,65 +393,8 @@ class _TranscriptBuilder:
                 self.end = end
             case TurnsHidden():
                 pass  # a transcript has all that happened
-            case ToolUpdate() as update:
-                self._update(entry.at, update)
-            case ToolOutput() as output:
-                self._begin_call(entry.at, output.id)
-                self._outputs[output.id].append(output.item if output.text is None else output.text)
-            case Compaction() as compaction:
-                self._compact(entry.at, compaction)
-            case CompactionSummary(id, block):
-                before = self._compactions.get(id) or Compaction(id, "in_progress")
-                self._compact(entry.at, before.extended(block))
             case event:
-                self._order.append((entry.at, event))
-
-    def entries(self) -> tuple[TranscriptEntry, ...]:
-        return tuple(TranscriptEntry(at, self._final(each)) for at, each in self._order)
-
-    def _update(self, at: int, update: ToolUpdate) -> None:
-        self._begin_call(at, update.id)
-        if update.content is not UNSET:
-            self._outputs[update.id].clear()
-        self._calls[update.id] = self._calls[update.id].updated(update)
-
-    def _begin_call(self, at: int, id: str) -> None:
-        if id not in self._calls:
-            self._calls[id] = ToolCall(id=id)
-            self._outputs[id] = []
-            self._order.append((at, ("call", id)))
-
-    def _compact(self, at: int, event: Compaction) -> None:
-        before = self._compactions.get(event.id)
-        if before is None:
-            self._order.append((at, ("compaction", event.id)))
-        self._compactions[event.id] = before.updated(event) if before is not None else event
-
-    def _final(self, each: TranscriptEvent | tuple[str, str]) -> TranscriptEvent:
-        match each:
-            case ("call", id):
-                call = self._calls[id]
-                return msgspec.structs.replace(call, content=(*call.content, *_whole(self._outputs[id])))
-            case ("compaction", id):
-                return self._compactions[id]
-            case Struct() as event:
-                return event
-        raise AssertionError(each)
-
-
-def _whole(pieces: list[str | ToolCallContent]) -> Iterator[ToolCallContent]:
-    """Yield the items of a call's output, with neighbouring texts joined."""
-    texts: list[str] = []
-    for piece in pieces:
-        if isinstance(piece, str):
-            texts.append(piece)
-            continue
-        if texts:
-            yield text_content("".join(texts))
-            texts = []
-        yield piece
-    if texts:
-        yield text_content("".join(texts))
+                self.add(event, entry.at)
 
 
 def _read(entry: JournalEntry) -> RecordedEvent | UserMessage | TurnEnd | TurnsHidden | UnreadableEntry:

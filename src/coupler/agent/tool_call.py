@@ -21,6 +21,7 @@ from coupler.agent.content import block, chosen, json_value, plain_text
 from coupler.agent.errors import NotPermittedError, describe
 from coupler.events import ToolCall, ToolOutput, ToolUpdate
 from coupler.events.events import OPEN_STATUSES, plain_text_of
+from coupler.events.fold import FoldedCall, text_content
 from coupler.mcp.tool_names import qualified_name
 from coupler.schema.v1 import (
     Content,
@@ -513,7 +514,8 @@ class Ledger:
             )
         *_, update = self._cover.covered_terminals(ToolUpdate(id=call_id, title=title, **fields))
         _refuse_content(update)
-        self._open[call_id] = _Account(ToolCall(id=call_id).updated(update))
+        account = self._open[call_id] = _Account(call_id, Shown())
+        account.update(update)
         self._record(update)
         self._report(update)
         return call_id
@@ -626,7 +628,7 @@ class Ledger:
     def _add_covered(self, account: _Account, outputs: tuple[ToolOutput, ...]) -> None:
         for output in outputs:
             self._record(output)
-            account.shown.add(output.item, apart=output.apart)
+            account.append(output)
 
     def _apply(self, account: _Account, update: ToolUpdate) -> None:
         *held_back, update = self._cover.covered_terminals(update)
@@ -648,7 +650,7 @@ class Ledger:
 
     def _note(self, account: _Account, update: ToolUpdate) -> None:
         _refuse_content(update)
-        account.call = account.call.updated(update)
+        account.update(update)
         self._record(update)
 
     def _show_late(self, account: _Account) -> None:
@@ -660,12 +662,11 @@ class Ledger:
         self._report(msgspec.structs.replace(update, content=account.state()))
 
 
-class _Account:
+class _Account(FoldedCall["Shown"]):
     """An open call, its content, and the time of its next update."""
 
-    def __init__(self, call: ToolCall) -> None:
-        self.call = call
-        self.shown = Shown()
+    def __init__(self, id: str, shown: Shown) -> None:
+        super().__init__(id, shown)
         self.next_statement = 0.0
         self.timer: asyncio.TimerHandle | None = None
 
@@ -673,7 +674,7 @@ class _Account:
         """Replace the content, but keep the count of what was sent."""
         self.shown.clear()
         for output in outputs:
-            self.shown.add(output.item, apart=output.apart)
+            self.append(output)
 
     def is_ready(self) -> bool:
         """Return whether there is new content that may be sent now."""
@@ -708,11 +709,6 @@ def cancelled_meta(meta: dict[str, Any] | None) -> dict[str, Any]:
     own = meta.get("coupler")
     told = {**own, **CANCELLED_META["coupler"]} if isinstance(own, dict) else CANCELLED_META["coupler"]
     return {**meta, "coupler": told}
-
-
-def text_content(text: str) -> Content:
-    """Text as tool calls carry it."""
-    return Content(TextContent(text))
 
 
 def _refuse_content(update: ToolUpdate) -> None:

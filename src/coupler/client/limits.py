@@ -25,6 +25,7 @@ from coupler.events import (
     ToolCall,
     ToolUpdate,
 )
+from coupler.events.fold import TextPieces
 
 AFTER_CANCEL_BYTES = 1024 * 1024
 """Bytes of updates that are still taken of a turn that was cancelled; the rest is dropped."""
@@ -34,12 +35,6 @@ ITEM_BYTES = 1024
 
 REWEIGH_AFTER = 64 * 1024
 """Bytes of updates after which a tool call is weighed again: later ones replace what earlier ones said."""
-
-JOIN_AFTER = 1024
-"""Pieces of a text after which they are joined, if they are short: each takes memory besides its text."""
-
-SHORT_PIECE = 256
-"""Characters of a piece below which joining saves memory."""
 
 TakenEvent = TypeVar("TakenEvent", bound=Event | ToolUpdate)
 
@@ -233,34 +228,6 @@ class HeldCalls:
             self._weighed.pop(dropped, None)
             self._total -= weight
             yield dropped
-
-
-class TextPieces:
-    """The pieces of a text. Short ones are joined by and by."""
-
-    __slots__ = ("_done", "_length", "pieces")
-
-    def __init__(self, first: str = "") -> None:
-        self.pieces = [first]
-        self._length = len(first)
-        self._done = 0
-
-    def __len__(self) -> int:
-        return self._length
-
-    def append(self, piece: str) -> None:
-        """Add the next piece."""
-        self._length += len(piece)
-        self.pieces.append(piece)
-        if len(self.pieces) - self._done >= JOIN_AFTER:
-            text = "".join(self.pieces[self._done :])
-            if len(text) < JOIN_AFTER * SHORT_PIECE:
-                self.pieces[self._done :] = [text]
-            self._done = len(self.pieces)
-
-    def joined(self) -> str:
-        """Return the whole text."""
-        return "".join(self.pieces)
 
 
 class EventRecord:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 import msgspec
 from msgspec import UNSET, Struct
 
-from coupler.agent.tool_call import text_content
 from coupler.client.agent_profile import file_in_prompt, text_of_file, with_instructions
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, Received
@@ -31,6 +30,7 @@ from coupler.events import (
     ToolCall,
     Usage,
 )
+from coupler.events.fold import text_content
 from coupler.mcp.servers import merge_servers
 from coupler.providers.catalogue import ENTRIES, resolve
 from coupler.relay.editor import RelayedElicitations, release

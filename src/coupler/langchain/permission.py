@@ -20,7 +20,7 @@ from msgspec import UNSET
 from coupler.agent.content import json_value
 from coupler.agent.elicitation import Form
 from coupler.agent.permission import NOT_BY_THE_USER, TurnDialog
-from coupler.agent.tool_call import text_content
+from coupler.events.fold import text_content
 from coupler.fields import readable
 from coupler.fields.form_fields import MOST_FIELDS, Field, FormError, TextField
 from coupler.fields.schema_forms import outline

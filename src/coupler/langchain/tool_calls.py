@@ -20,7 +20,8 @@ import msgspec
 from msgspec import UNSET
 
 from coupler.agent.content import json_value
-from coupler.agent.tool_call import Call, cancelled_meta, step_into, step_out_of, text_content
+from coupler.agent.tool_call import Call, cancelled_meta, step_into, step_out_of
+from coupler.events.fold import text_content
 from coupler.langchain.current import further_rules
 from coupler.langchain.file_backends import backend_files
 from coupler.langchain.presentation import tool_metadata

@@ -20,8 +20,8 @@ import msgspec
 from coupler.agent.agent import Agent
 from coupler.agent.content import json_value
 from coupler.agent.errors import describe
-from coupler.client.limits import TextPieces
 from coupler.events import Text, Thought
+from coupler.events.fold import TextPieces
 from coupler.mcp.functions import ToolFunction, tool_functions, tool_result
 from coupler.mcp.shape import without_nulls
 from coupler.providers.catalogue import ENTRIES

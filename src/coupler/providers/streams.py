@@ -16,8 +16,8 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from coupler.agent.errors import TurnFailedError
-from coupler.client.limits import TextPieces
 from coupler.events import Notice, Plan, Text, Thought, ToolOutput, ToolUpdate, Usage
+from coupler.events.fold import TextPieces
 from coupler.runtime.process import last_lines
 from coupler.schema.v1 import Content, Diff, PlanEntry, TextContent, ToolCallLocation, ToolKind
 from coupler.wire.messages import structure_problem

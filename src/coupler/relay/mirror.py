@@ -35,6 +35,7 @@ from coupler.events import (
     Usage,
 )
 from coupler.events.events import Role, plain_text_of
+from coupler.events.fold import Compactions
 from coupler.permission.action import KINDS
 from coupler.schema.base import Unknown
 from coupler.schema.v1 import Content as ToolContent
@@ -99,7 +100,7 @@ class TurnMirror:
         """The calls that the client holds, if it drops any: of others only the status is kept here."""
         self._whole_calls: OrderedDict[str, _Shown] = OrderedDict()
         """The calls of which all is kept, by their news, the oldest first."""
-        self._compactions: dict[str, Compaction] = {}
+        self._compactions = Compactions()
         self._message: tuple[Role, str | None, str] | None = None
         self._earlier_messages = set() if earlier_messages is None else earlier_messages
         self._message_ids: dict[str, str] = {}
@@ -205,14 +206,10 @@ class TurnMirror:
                 self._outlet.send(event)
             case Notice():
                 self._send_or_say(event, NOTICES, notice_text(event))
-            case Compaction(id, status):
-                before = self._compactions.get(id)
-                whole = self._compactions[id] = event if before is None else before.updated(event)
-                self._send_or_say(event, COMPACTION, compaction_text(whole) if status in ENDED else "")
-            case CompactionSummary(id, block):
-                before = self._compactions.get(id) or Compaction(id, "in_progress")
-                self._compactions[id] = before.extended(block)
-                self._send_or_say(event, COMPACTION, "")
+            case Compaction() | CompactionSummary():
+                whole = self._compactions.take(event)
+                is_over = isinstance(event, Compaction) and event.status in ENDED
+                self._send_or_say(event, COMPACTION, compaction_text(whole) if is_over else "")
             case _:
                 log.debug("%s is not passed on", type(event).__name__)
 

@@ -18,12 +18,12 @@ from coupler.agent.agent import Agent, Choice, Command, Group, Mode, Option, Opt
 from coupler.agent.content import prompt_text
 from coupler.agent.history import TranscriptTurn, read_turns
 from coupler.agent.session import MODE, SettingError
-from coupler.agent.tool_call import text_content
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, Received
 from coupler.client.reply import tokens_meta
 from coupler.events import Commands, Content, Event, Info, Options, Text, Thought, ToolCall, Usage
 from coupler.events import Mode as ModeChange
+from coupler.events.fold import text_content
 from coupler.mcp.servers import merge_servers
 from coupler.relay.editor import release
 from coupler.relay.errors import as_answer

@@ -34,6 +34,7 @@ from coupler.events import (
 )
 from coupler.events import Text as TextEvent
 from coupler.events.events import plain_text_of
+from coupler.events.fold import Compactions
 from coupler.runtime.terminal_text import clean, one_line
 from coupler.schema.v1 import Content as ToolContent
 from coupler.schema.v1 import PlanEntry, Terminal, TextContent, ToolCallContent
@@ -228,7 +229,7 @@ class Transcript:
         self._open_calls: dict[str, None] = {}
         self._numbered: list[NumberedPart] = []
         self._command_line = ""
-        self._compactions: dict[str, Compaction] = {}
+        self._compactions = Compactions()
         self._plan_calls: dict[str, ToolCall] = {}
         self._tells_plans = False
         self._plan: tuple[PlanEntry, ...] = ()
@@ -389,9 +390,8 @@ class Transcript:
                 self.remark(Remark(one_line(title), clean(description or ""), severity))
             case Compaction():
                 self._compacted(event)
-            case CompactionSummary(id, block):
-                if id in self._compactions:
-                    self._compactions[id] = self._compactions[id].extended(block)
+            case CompactionSummary():
+                self._compactions.take(event)
 
     def _called(self, call: ToolCall) -> None:
         known = self._calls.get(call.id)
@@ -485,8 +485,7 @@ class Transcript:
             self._done.append(PlanPart(self._plan))
 
     def _compacted(self, event: Compaction) -> None:
-        known = self._compactions.get(event.id)
-        compaction = self._compactions[event.id] = event if known is None else known.updated(event)
+        compaction = self._compactions.take(event)
         if compaction.status == "in_progress":
             self.remark(Remark("The earlier conversation is being summarized."))
         else:

@@ -15,11 +15,12 @@ import msgspec
 
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, PermissionDecided, Received
-from coupler.client.reply import BY_ESTIMATE, Budget, TurnUsage
+from coupler.client.reply import BY_ESTIMATE, Budget
 from coupler.events import Notice, Plan, Text, ToolCall
 from coupler.events import Thought as Thinking
 from coupler.events import Usage as SessionUsage
-from coupler.events.events import plain_text_of
+from coupler.events.events import TurnUsage, plain_text_of
+from coupler.events.fold import Messages
 from coupler.schema.v1 import Cost, Diff, PlanEntry
 from coupler.workflow.engine.front import visible
 from coupler.workflow.errors import StepError
@@ -74,7 +75,7 @@ class Telling:
         """True if the step has an `output`: what the agent says is data."""
         self._emit = emit
         self._name_call = name_call
-        self._text, self._thoughts = _Messages(), _Messages()
+        self._text, self._thoughts = Messages(), Messages()
         self._calls: dict[str, _Call] = {}
         self._weights: dict[str, int] = {}
         self._names: dict[str, str] = {}
@@ -85,7 +86,7 @@ class Telling:
     @property
     def text(self) -> str:
         """All text of the agent so far."""
-        return "".join(self._text.pieces)
+        return self._text.joined()
 
     @property
     def is_too_much(self) -> bool:
@@ -139,11 +140,11 @@ class Telling:
         match event:
             case Text():
                 self._thoughts.interrupt()
-                if text := self._text.taken(event):
-                    self._emit(Said(text=text, typed=self.is_typed))
+                if event.text:
+                    self._emit(Said(text=self._text.add(event), typed=self.is_typed))
             case Thinking():
-                if text := self._thoughts.taken(event):
-                    self._emit(Thought(text=text))
+                if event.text:
+                    self._emit(Thought(text=self._thoughts.add(event)))
             case ToolCall():
                 self._text.interrupt()
                 self._thoughts.interrupt()
@@ -225,27 +226,6 @@ class _Call:
         news = shortened(news, MOST_SHOWN - self._told)
         self._told += len(news)
         return news
-
-
-class _Messages:
-    """Pieces of text, parted by a blank line where a new message begins, as replies are."""
-
-    def __init__(self) -> None:
-        self.pieces: list[str] = []
-        self._current: str | None = None
-        self._is_interrupted = True
-
-    def taken(self, piece: Text | Thinking) -> str:
-        if not piece.text:
-            return ""
-        begins = self._is_interrupted if piece.message_id is None else piece.message_id != self._current
-        told = f"\n\n{piece.text}" if begins and self.pieces else piece.text
-        self._current, self._is_interrupted = piece.message_id, False
-        self.pieces.append(told)
-        return told
-
-    def interrupt(self) -> None:
-        self._is_interrupted = True
 
 
 def _started(name: str, event: ToolCall) -> ToolStarted:

@@ -14,7 +14,8 @@ from coupler.client.agent_profile import with_instructions
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, PromptSent, Received, TurnFinished
 from coupler.client.policy import Policy
-from coupler.client.reply import Reply, TurnUsage
+from coupler.client.reply import Reply
+from coupler.events.events import TurnUsage
 from coupler.relay.session import marked
 from coupler.workflow.agents.agent_events import TOO_MUCH, Telling, step_error, usage_of
 from coupler.workflow.agents.agent_setup import AgentSetup, set_up_agent

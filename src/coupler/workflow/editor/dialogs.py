@@ -17,7 +17,7 @@ from msgspec import UNSET
 
 from coupler.agent.content import BLOCKS, whole_text
 from coupler.agent.files import EditorFiles
-from coupler.agent.tool_call import text_content
+from coupler.events.fold import text_content
 from coupler.permission.action import ALLOWING, KINDS
 from coupler.runtime.files import OutsideRootsError, SessionPath, find_inside
 from coupler.schema.v1 import (

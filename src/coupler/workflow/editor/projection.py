@@ -14,10 +14,10 @@ import msgspec
 from msgspec import UNSET
 
 from coupler.agent.content import pieces, whole_text
-from coupler.agent.tool_call import text_content
 from coupler.events import Text
 from coupler.events import Thought as ThoughtEvent
 from coupler.events.events import plain_text_of
+from coupler.events.fold import text_content
 from coupler.permission.action import KINDS
 from coupler.schema.v1 import Diff, PermissionToolCall, ToolCallLocation
 from coupler.workflow.editor.chat_messages import CallOrigin, Meta, with_outcome

@@ -17,8 +17,8 @@ import msgspec
 from msgspec import UNSET
 
 from coupler.agent.content import whole_text
-from coupler.agent.tool_call import text_content
 from coupler.events import Plan
+from coupler.events.fold import text_content
 from coupler.schema.v1 import PlanEntry, PlanEntryPriority, PlanEntryStatus, ToolCallLocation
 from coupler.workflow.agents.agent_events import bounded
 from coupler.workflow.editor.chat_messages import (
