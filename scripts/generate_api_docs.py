@@ -47,7 +47,7 @@ HELD_BY_CLIENTS = (
     ("coupler.client.session", "RemoteSession"),
     ("coupler.client.prompt", "Prompt"),
     ("coupler.client.policy", "Decision"),
-    ("coupler.client.reply", "TurnUsage"),
+    ("coupler.events.events", "TurnUsage"),
     ("coupler.client.limits", "Cut"),
 )
 """What one gets from the public names, and never makes."""

@@ -11,13 +11,16 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
+from msgspec import UNSET
+
 from coupler import events
 from coupler.agent.errors import REASONS as OF_AGENTS
 from coupler.agent.tool_call import CANCELLED_META
 from coupler.cli.serve_checks import START_ERRORS
 from coupler.client.errors import REASONS as OF_CLIENTS
 from coupler.client.errors import AgentErrorKind
-from coupler.client.observation import TRACE_KEYS, Observation
+from coupler.client.observation import OBSERVED_FORMS, TRACE_KEYS, Observation
+from coupler.events.json_form import FORMS, Form
 from coupler.events.v1_codec import EmittedEvent, to_update
 from coupler.mcp.tools import McpErrorKind
 from coupler.relay.errors import REASONS as OF_RELAYS
@@ -178,6 +181,7 @@ def happenings() -> dict[str, str]:
         "events of sessions": table(("event", "as ACP spells it", "what it is"), rows),
         "fields of events": "\n\n".join(map(section, get_args(events.Event))),
         "observations": "\n\n".join(map(section, get_args(Observation))),
+        "json form": table(("`event`", "its keys", "what it is"), map(form, (*FORMS, *OBSERVED_FORMS))),
         "happenings": table(("`event`", "what it is", "keys"), map(happening, get_args(AnyHappening))),
     }
 
@@ -206,6 +210,11 @@ def section(kind: type) -> str:
 
 def bullet(member: Member) -> str:
     return f"- `{member.signature}`: {member.sentence}" if member.sentence else f"- `{member.signature}`"
+
+
+def form(form: Form) -> tuple[str, str, str]:
+    keys = (f"`{key.name}`{'?' if key.is_optional or key.default is UNSET else ''}" for key in form.keys)
+    return f"`{form.event}`", ", ".join(keys), of(form.kind).text
 
 
 def happening(kind: type[Happening]) -> tuple[str, str, str]:

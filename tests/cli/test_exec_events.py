@@ -10,7 +10,7 @@ from typing import get_args
 import msgspec
 
 from coupler import events
-from coupler.cli.exec.exec_output import event_object, result_object
+from coupler.cli.exec.exec_output import result_object
 from coupler.client.errors import AgentError
 from coupler.client.observation import (
     AgentEnded,
@@ -21,6 +21,7 @@ from coupler.client.observation import (
     SessionOpened,
     ToolFinished,
     TurnFinished,
+    observation_object,
 )
 from coupler.client.policy import Decision
 from coupler.client.reply import Reply
@@ -102,17 +103,17 @@ def encoded(value):
 
 @table(("event", "told"), RECEIVED, ids=lambda each: type(each).__name__)
 def test_each_event_is_one_object(event, told):
-    assert encoded(event_object(Received("s", event))) == told
+    assert encoded(observation_object(Received("s", event))) == told
 
 
 @table(("observation", "told"), OBSERVED, ids=lambda each: type(each).__name__)
 def test_each_observation_is_one_object_or_told_by_another(observation, told):
-    assert encoded(event_object(observation)) == told
+    assert encoded(observation_object(observation)) == told
 
 
 def test_a_tool_of_ours_and_a_turn_are_told():
-    assert event_object(ToolFinished("s", CALL, bridged=True))["bridged"] is True
-    turn = event_object(TurnFinished("s", Reply("a", "refusal")))
+    assert observation_object(ToolFinished("s", CALL, bridged=True))["bridged"] is True
+    turn = observation_object(TurnFinished("s", Reply("a", "refusal")))
     assert (turn["event"], turn["stop_reason"], turn["usage"]["total"]) == ("turn", "refusal", 0)
 
 

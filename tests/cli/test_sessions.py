@@ -260,14 +260,14 @@ def test_json_export_has_everything(made):
     document = exported(made, "worked")
 
     assert document.keys() == {"format", "session", "turns"}
-    assert document["format"] == "coupler-session/1"
+    assert document["format"] == "coupler-session/2"
     assert document["session"]["id"] == made.ids["worked"]
     assert document["session"]["state"] == {"json": {"seen": 1}}
     (turn,) = document["turns"]
     assert turn.keys() == {"number", "started_at", "prompt", "events", "end"}
     assert turn["prompt"][0] == {"type": "text", "text": f"{EVIL}\nwith ``` in it"}
     assert turn["prompt"][1] == {"type": "image", "mimeType": "image/png", "data": PIXELS}
-    kinds = [event["type"] for event in turn["events"]]
+    kinds = [event["event"] for event in turn["events"]]
     assert kinds == ["thought", "text", "plan", "plan", "tool_call", "tool_call"]
     make = turn["events"][4]
     whole = "".join(f"line {number} ```` \x1b[32mgreen\x1b[0m\x9b5m\n" for number in range(50))
@@ -409,7 +409,7 @@ def test_what_is_broken_in_the_store_is_a_note(kept):
     assert "(an entry of the kind plan cannot be read)" in shown.stdout
     assert "(an entry of the kind future cannot be read)" in shown.stdout
     assert is_quiet(shown.stdout)
-    unreadable = [each for each in document["turns"][0]["events"] if each["type"] == "unreadable"]
+    unreadable = [each for each in document["turns"][0]["events"] if each["event"] == "unreadable"]
     assert [(each["kind"], each.get("text"), each.get("base64")) for each in unreadable] == [
         ("future\x1b[2J", "text", None),
         ("plan", None, "/3s="),

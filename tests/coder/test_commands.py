@@ -243,7 +243,7 @@ def test_export_writes_the_session_and_replaces_nothing_unasked(coder: Coder, pr
         f"{project}/out.json` to replace it."
     )
     document = json.loads(before)
-    assert document["format"] == "coupler-session/1"
+    assert document["format"] == "coupler-session/2"
     assert len(document["turns"]) == document["session"]["turns"] == 3
     assert "Exported 5 turns" in replaced
     assert (project / "out.json").read_text() != before

@@ -1,10 +1,10 @@
 """Exports a session as JSON or Markdown.
 
-JSON is the format `coupler-session/1`, which docs/cli.md describes. Later versions may add keys and types
-of events; what is there keeps its name and meaning. In Markdown the agent's text is Markdown already and
-stands as it is; what it left open is closed, so that it cannot swallow what comes after it. Everything else
-is quoted, fenced or escaped. The passages of a conversation are shared with `coupler sessions show` and
-`coupler chat`.
+JSON is the format `coupler-session/2`, which docs/cli.md describes; its events are in the one JSON form, of
+`events/json_form.py`. Later versions may add keys and events; what is there keeps its name and meaning. In
+Markdown the agent's text is Markdown already and stands as it is; what it left open is closed, so that it
+cannot swallow what comes after it. Everything else is quoted, fenced or escaped. The passages of a
+conversation are shared with `coupler sessions show` and `coupler chat`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from coupler.agent.content import fenced
 from coupler.agent.history import (
@@ -34,6 +34,7 @@ from coupler.agent.output import redact
 from coupler.agent.tool_call import CANCELLED_META
 from coupler.agent.turn import compaction_text
 from coupler.events import Compaction, Content, Notice, Plan, Text, Thought, ToolCall
+from coupler.events.json_form import JsonObject, json_object
 from coupler.redaction.known_secrets import masker_for
 from coupler.runtime.formatting import size, timestamp, universal_time
 from coupler.runtime.terminal_text import clean, one_line, terminal_safe_json
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from coupler.store.sessions import SessionRecord
 
 
-FORMAT = "coupler-session/1"
+FORMAT = "coupler-session/2"
 
 LONGEST_DIFF = 20_000
 """Lines of a file up to which what changed is worked out; above, it takes minutes."""
@@ -146,49 +147,13 @@ def _turn_json(turn: TranscriptTurn, *, is_held: bool) -> dict[str, Any]:
     }
 
 
-def _event_json(entry: TranscriptEntry) -> dict[str, Any]:
-    kind, fields = _event_fields(entry)
-    return {"type": kind, "at": timestamp(entry.at), **fields}
-
-
-def _event_fields(entry: TranscriptEntry) -> tuple[str, dict[str, Any]]:
-    match entry.event:
-        case Text(text, message_id):
-            return "text", {"message_id": message_id, "text": text}
-        case Thought(text, message_id):
-            return "thought", {"message_id": message_id, "text": text}
-        case Content(block, role, message_id):
-            return "content", {"message_id": message_id, "role": role, "block": block}
-        case Plan(entries):
-            return "plan", {"entries": entries}
-        case Notice(severity, title, description):
-            return "notice", {"severity": severity, "title": title, "description": description}
-        case Compaction(id, status, summary, error):
-            return "compaction", {
-                "id": id,
-                "status": status,
-                "summary": None if summary is UNSET else summary,
-                "error": None if error is UNSET else error,
-            }
-        case ToolCall() as call:
-            return "tool_call", _call_json(call)
-        case UnreadableEntry(kind, key, body):
-            return "unreadable", {"kind": kind, "key": key, **_unreadable_json(body)}
-
-
-def _call_json(call: ToolCall) -> dict[str, Any]:
-    return {
-        "id": call.id,
-        "title": call.title,
-        "name": call.name,
-        "kind": call.kind,
-        "status": call.status,
-        "locations": call.locations,
-        "input": call.raw_input,
-        "output": call.raw_output,
-        "content": call.content,
-        "meta": call.meta,
-    }
+def _event_json(entry: TranscriptEntry) -> JsonObject:
+    event = entry.event
+    if isinstance(event, UnreadableEntry):
+        fields = {"kind": event.kind, "key": event.key, **_unreadable_json(event.body)}
+        return {"event": "unreadable", "at": timestamp(entry.at), **fields}
+    told = json_object(event)
+    return {"event": told.pop("event"), "at": timestamp(entry.at), **told}
 
 
 def _unreadable_json(body: bytes) -> dict[str, str]:

@@ -20,8 +20,10 @@ from msgspec import UNSET, Struct
 from coupler.__about__ import __version__
 from coupler.client.errors import AgentError, EndTurn
 from coupler.client.policy import Decision
-from coupler.client.reply import Reply, TurnUsage
+from coupler.client.reply import Reply
 from coupler.events import Event, ToolCall
+from coupler.events.events import TurnEnded, TurnUsage
+from coupler.events.json_form import JsonObject, form_of, formed, json_object
 from coupler.schema.base import Extensible
 from coupler.schema.v1 import ContentBlock, Implementation
 from coupler.wire.peer import Request
@@ -102,6 +104,66 @@ Observation: TypeAlias = (
 )
 
 OnEvent: TypeAlias = Callable[[Observation], object]
+
+
+SESSION_OPENED = form_of(SessionOpened, "session", "session_id how reason?")
+PROMPT_SENT = form_of(PromptSent, "prompt", "content")
+AGENT_ENDED = form_of(AgentEnded, "agent_ended", "message")
+
+
+class DecisionForm(Struct, frozen=True):
+    """A permission request and its decision, as JSON has them."""
+
+    tool_call_id: str
+    title: str
+    kind: str
+    allowed: bool
+    option: ChosenOption | None = None
+
+
+class ChosenOption(Struct, frozen=True):
+    """The option of a permission request that was chosen."""
+
+    id: str
+    name: str
+    kind: str
+
+
+DECIDED = form_of(DecisionForm, "permission", "tool_call_id title kind allowed option?")
+
+OBSERVED_FORMS = (SESSION_OPENED, PROMPT_SENT, DECIDED, AGENT_ENDED)
+"""The JSON forms of what is observed besides events."""
+
+
+def observation_object(observation: Observation) -> JsonObject | None:
+    """Return an observation as JSON; None for what another one tells as well."""
+    match observation:
+        case Received(event=event, late=late):
+            told = json_object(event)
+            return {**told, "late": True} if late else told
+        case ToolFinished(call=call, bridged=True):
+            return {**json_object(call), "bridged": True}
+        case TurnFinished(reply=reply) if reply is not None:
+            return json_object(TurnEnded(reply.stop_reason, reply.usage))
+        case SessionOpened():
+            return formed(observation, SESSION_OPENED)
+        case PromptSent():
+            return formed(observation, PROMPT_SENT)
+        case PermissionDecided(decision=decision):
+            return {"event": DECIDED.event, **permission_object(decision)}
+        case AgentEnded():
+            return formed(observation, AGENT_ENDED)
+        case _:
+            return None
+
+
+def permission_object(decision: Decision) -> JsonObject:
+    """Return a permission request and its decision as JSON."""
+    call, option = decision.tool_call, decision.option
+    chosen = None if option is None else ChosenOption(option.option_id, option.name, option.kind)
+    told = formed(DecisionForm(call.id, call.title, call.kind, decision.is_allowed, chosen), DECIDED)
+    del told["event"]
+    return told
 
 
 class Observers:

@@ -12,9 +12,10 @@ from msgspec import Struct, UnsetType, json
 from msgspec.structs import replace
 
 from coupler.client.errors import AgentError, AgentErrorKind
-from coupler.client.limits import ITEM_BYTES, Cut, TextPieces
+from coupler.client.limits import ITEM_BYTES, Cut
 from coupler.events import Content, Event, Plan, Stop, Text, Thought, ToolCall, Usage
-from coupler.events.events import plain_text_of
+from coupler.events.events import TurnUsage, plain_text_of
+from coupler.events.fold import Messages
 from coupler.schema.v1 import Diff, PlanEntry
 
 if TYPE_CHECKING:
@@ -45,38 +46,6 @@ _FAILED_STOPS: dict[str, tuple[AgentErrorKind, str]] = {
 
 _FAILED_RUNS = frozenset({"failed", "cancelled", "not_started"})
 """Statuses in the `_meta` of a workflow's answer, which ends its turn with `end_turn` all the same."""
-
-
-class TurnUsage(Struct, frozen=True, kw_only=True):
-    """Tokens and cost of one prompt. `is_estimated` says that the tokens were estimated from the text."""
-
-    input: int = 0
-    output: int = 0
-    cached_read: int = 0
-    cached_write: int = 0
-    thought: int = 0
-    total: int = 0
-    is_estimated: bool = False
-    context_used: int | None = None
-    context_size: int | None = None
-    cost: float | None = None
-    currency: str | None = None
-
-    def __add__(self, later: TurnUsage) -> TurnUsage:
-        """Add a later turn of the same prompt; the context is that of the later one."""
-        return TurnUsage(
-            input=self.input + later.input,
-            output=self.output + later.output,
-            cached_read=self.cached_read + later.cached_read,
-            cached_write=self.cached_write + later.cached_write,
-            thought=self.thought + later.thought,
-            total=self.total + later.total,
-            is_estimated=self.is_estimated or later.is_estimated,
-            context_used=self.context_used if later.context_used is None else later.context_used,
-            context_size=self.context_size if later.context_size is None else later.context_size,
-            cost=_sum(self.cost, later.cost),
-            currency=later.currency or self.currency,
-        )
 
 
 class Reply(Struct, frozen=True):
@@ -179,8 +148,8 @@ class ReplyBuilder:
         self._before = before
         self._usage = before
         self._written = 0
-        self._text = _Messages()
-        self._thoughts = _Messages()
+        self._text = Messages()
+        self._thoughts = Messages()
         self._tool_calls: dict[str, ToolCall] = {}
         self._unreported: dict[str, ToolCall] = {}
         """The calls that the agent has only asked about so far."""
@@ -307,31 +276,6 @@ class ReplyBuilder:
         return self._written + sum(map(len, shown))
 
 
-class _Messages:
-    """Chunks of text, split into messages."""
-
-    def __init__(self) -> None:
-        self._messages: list[TextPieces] = []
-        self._current_id: str | None = None
-        self._interrupted = True
-
-    def add(self, piece: Text | Thought) -> None:
-        begins = self._interrupted if piece.message_id is None else piece.message_id != self._current_id
-        if begins or not self._messages:
-            self._messages.append(TextPieces(piece.text))
-            self._current_id = piece.message_id
-        else:
-            self._messages[-1].append(piece.text)
-        self._interrupted = False
-
-    def interrupt(self) -> None:
-        """Begin a new message with the next chunk, if chunks have no message ids."""
-        self._interrupted = True
-
-    def joined(self) -> str:
-        return "\n\n".join(message.joined() for message in self._messages)
-
-
 def merge_rounds(earlier: Reply, later: Reply) -> Reply:
     """Merge two turns of one prompt: the later one's answer, with the tool calls and usage of both."""
     calls = {call.id: call for call in (*earlier.tool_calls, *later.tool_calls)}
@@ -376,10 +320,6 @@ def turn_usage(
 def estimated_tokens(characters: int) -> int:
     """Estimate the tokens of a text by its length."""
     return -(-characters // CHARACTERS_PER_TOKEN)
-
-
-def _sum(one: float | None, other: float | None) -> float | None:
-    return other if one is None else one if other is None else one + other
 
 
 class TokenReports:

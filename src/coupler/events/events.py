@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, field
 
 from coupler.schema.v1 import (
     AvailableCommand,
@@ -143,6 +143,50 @@ class Stop(Struct, frozen=True):
     reason: str
     usage: TokenUsage | None = None
     meta: dict[str, Any] | None = None
+
+
+class TurnUsage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Tokens and cost of one prompt. `is_estimated` says that the tokens were estimated from the text."""
+
+    input: int = field(default=0, name="input_tokens")
+    output: int = field(default=0, name="output_tokens")
+    cached_read: int = field(default=0, name="cached_tokens")
+    cached_write: int = field(default=0, name="cached_write_tokens")
+    thought: int = field(default=0, name="thought_tokens")
+    total: int = field(default=0, name="total_tokens")
+    is_estimated: bool = False
+    context_used: int | None = None
+    context_size: int | None = None
+    cost: float | None = None
+    currency: str | None = None
+
+    def __add__(self, later: TurnUsage) -> TurnUsage:
+        """Add a later turn; the context is that of the later one."""
+        return TurnUsage(
+            input=self.input + later.input,
+            output=self.output + later.output,
+            cached_read=self.cached_read + later.cached_read,
+            cached_write=self.cached_write + later.cached_write,
+            thought=self.thought + later.thought,
+            total=self.total + later.total,
+            is_estimated=self.is_estimated or later.is_estimated,
+            context_used=self.context_used if later.context_used is None else later.context_used,
+            context_size=self.context_size if later.context_size is None else later.context_size,
+            cost=_sum(self.cost, later.cost),
+            currency=later.currency or self.currency,
+        )
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return other if one is None else one if other is None else one + other
+
+
+class TurnEnded(Struct, frozen=True):
+    """The end of a turn, with what it used, as clients and runs record it."""
+
+    stop_reason: str | None
+    """None if it is not known, as of runs that an earlier version stored."""
+    usage: TurnUsage
 
 
 class ToolCall(Struct, frozen=True, kw_only=True):

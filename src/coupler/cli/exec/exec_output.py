@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
-from msgspec import UNSET, json
+from msgspec import json
 from msgspec.structs import replace
 
 from coupler.cli.agent_options import policy_of
@@ -31,33 +31,23 @@ from coupler.cli.terminal import (
 )
 from coupler.client.actions import action_of
 from coupler.client.observation import (
-    AgentEnded,
     Observation,
     PermissionDecided,
-    PromptSent,
     Received,
     SessionOpened,
-    ToolFinished,
     TurnFinished,
+    observation_object,
+    permission_object,
 )
 from coupler.events import (
-    Commands,
-    Compaction,
-    CompactionSummary,
-    Content,
-    Event,
-    Info,
-    Mode,
     Notice,
-    Options,
-    Other,
     Plan,
-    Stop,
     Text,
     Thought,
     ToolCall,
-    Usage,
 )
+from coupler.events.fold import MessageStarts
+from coupler.events.json_form import JsonObject, tool_call_object, usage_object
 from coupler.permission.action import option_label
 from coupler.runtime.terminal_text import clean, one_line
 from coupler.schema.v1 import TextContent
@@ -194,7 +184,7 @@ class EventOutput(JsonOutput):
     """Writes an object a line for each event, and for the result."""
 
     def notice(self, observation: Observation) -> None:
-        told = event_object(observation)
+        told = observation_object(observation)
         if told is not None:
             self._write(told)
 
@@ -231,8 +221,7 @@ class TextOutput:
         self._has_schema = has_schema
         self._is_terminal = stdout.is_terminal
         self._has_company = stderr.is_terminal
-        self._message_id: str | None = None
-        self._was_interrupted = False
+        self._messages = MessageStarts()
         self._newlines: int | None = None
         """Line ends at the end of what was written; None if nothing was."""
         self._titles: dict[str, str] = {}
@@ -247,7 +236,7 @@ class TextOutput:
                 if not self._has_schema:
                     self._stream(piece)
             case Received(event=ToolCall() as call):
-                self._was_interrupted = True
+                self._messages.interrupt()
                 self._tell_call(call)
             case Received(event=Plan() as plan):
                 self._tell_plan(plan)
@@ -283,11 +272,8 @@ class TextOutput:
     def _stream(self, piece: Text) -> None:
         if not piece.text:
             return
-        begins = self._was_interrupted if piece.message_id is None else piece.message_id != self._message_id
-        if begins and self._newlines is not None:
+        if self._messages.begins(piece) and self._newlines is not None:
             self._write("\n" * max(2 - self._newlines, 0))
-        self._message_id = piece.message_id
-        self._was_interrupted = False
         self._write(clean(piece.text) if self._is_terminal else piece.text)
 
     def _write(self, text: str) -> None:
@@ -339,36 +325,6 @@ def _denied(what: str, remedy: str | None) -> str:
     return f"denied: {what}" if remedy is None else f"denied: {what}; {remedy}"
 
 
-JsonObject = dict[str, Any]
-
-
-def event_object(observation: Observation) -> JsonObject | None:
-    """An observation as JSON; None for what another one tells as well."""
-    match observation:
-        case SessionOpened():
-            return _present(
-                event="session",
-                session_id=observation.session_id,
-                how=observation.how,
-                reason=observation.reason,
-            )
-        case PromptSent():
-            return {"event": "prompt", "content": observation.content}
-        case Received(event=event, late=late):
-            told = _received(event)
-            return {**told, "late": True} if late else told
-        case ToolFinished(call=call, bridged=True):
-            return {"event": "tool_call", **tool_call_object(call), "bridged": True}
-        case PermissionDecided(decision=decision):
-            return {"event": "permission", **permission_object(decision)}
-        case TurnFinished(reply=reply) if reply is not None:
-            return {"event": "turn", "stop_reason": reply.stop_reason, "usage": usage_object(reply)}
-        case AgentEnded(message):
-            return {"event": "agent_ended", "message": message}
-        case _:
-            return None
-
-
 def result_object(
     reply: Reply | None,
     error: AgentError | None,
@@ -390,7 +346,7 @@ def result_object(
         "files": [] if reply is None else [*reply.files],
         "plan": [] if reply is None else [*reply.plan],
         "content": [] if reply is None else [piece.block for piece in reply.content],
-        "usage": None if reply is None else usage_object(reply),
+        "usage": None if reply is None else usage_object(reply.usage),
         "rounds": 0 if reply is None else reply.rounds,
         "cut": None if reply is None else reply.cut,
         "session_id": session_id,
@@ -400,42 +356,9 @@ def result_object(
     }
 
 
-def tool_call_object(call: ToolCall) -> JsonObject:
-    """A tool call as JSON."""
-    return _present(
-        id=call.id,
-        title=call.title,
-        kind=call.kind,
-        status=call.status,
-        name=call.name,
-        locations=call.locations or None,
-        content=call.content or None,
-        input=call.raw_input,
-        output=call.raw_output,
-    )
-
-
-def permission_object(decision: Decision) -> JsonObject:
-    """A permission request and its decision as JSON."""
-    option = decision.option
-    return _present(
-        tool_call_id=decision.tool_call.id,
-        title=decision.tool_call.title,
-        kind=decision.tool_call.kind,
-        allowed=decision.is_allowed,
-        option=None if option is None else {"id": option.option_id, "name": option.name, "kind": option.kind},
-    )
-
-
 def denial_object(decision: Decision) -> JsonObject:
     """A denied request as JSON, with what would allow it."""
     return {**permission_object(decision), "remedy": decision.remedy}
-
-
-def usage_object(reply: Reply) -> JsonObject:
-    """Tokens and cost as JSON."""
-    usage = reply.usage
-    return {name: getattr(usage, name) for name in usage.__struct_fields__}
 
 
 def error_object(error: AgentError) -> JsonObject:
@@ -448,58 +371,6 @@ def error_object(error: AgentError) -> JsonObject:
         agent_exit_code=error.exit_code,
         agent_stderr=error.stderr or None,
     )
-
-
-def _received(event: Event) -> JsonObject:
-    match event:
-        case Text(text, message_id):
-            return _present(event="text", text=text, message_id=message_id)
-        case Thought(text, message_id):
-            return _present(event="thought", text=text, message_id=message_id)
-        case Content():
-            return _present(
-                event="content", role=event.role, content=event.block, message_id=event.message_id
-            )
-        case ToolCall():
-            return {"event": "tool_call", **tool_call_object(event)}
-        case Plan(entries):
-            return {"event": "plan", "entries": entries}
-        case Notice(severity, title, description):
-            return _present(event="notice", severity=severity, title=title, description=description)
-        case Stop(reason):
-            return {"event": "stop", "stop_reason": reason}
-        case _:
-            return _state_received(event)
-
-
-def _state_received(
-    event: Usage | Commands | Mode | Options | Info | Compaction | CompactionSummary | Other,
-) -> JsonObject:
-    """An event about the session, in a turn or between two."""
-    match event:
-        case Usage(used, size, cost):
-            return _present(event="usage", used=used, size=size, cost=cost)
-        case Commands(commands):
-            return {"event": "commands", "commands": commands}
-        case Mode(id):
-            return {"event": "mode", "mode": id}
-        case Options(options):
-            return {"event": "options", "options": options}
-        case Info():
-            changes = {"title": event.title, "updated_at": event.updated_at}
-            return {"event": "info", **{name: each for name, each in changes.items() if each is not UNSET}}
-        case Compaction():
-            return _present(
-                event="compaction",
-                id=event.id,
-                status=event.status,
-                summary=event.summary or None,
-                error=event.error or None,
-            )
-        case CompactionSummary(id, block):
-            return {"event": "compaction_summary", "id": id, "content": block}
-        case Other(kind, raw):
-            return {"event": "other", "kind": kind, "update": raw}
 
 
 def _present(**members: Any) -> JsonObject:
