@@ -212,7 +212,7 @@ def test_thousands_are_deleted_in_short_slices(path, store):
         times.append(time.thread_time() - began)
         return is_more
 
-    while store._database.transaction(do_some):
+    while store._database.submit(do_some).result():
         pass
 
     assert store.blocking.take_report().sessions == 3000

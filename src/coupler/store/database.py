@@ -52,8 +52,11 @@ LOOK_AT_LOG_EVERY = 16
 IDLE_AFTER = 1.0
 """Seconds without a write after which the write-ahead log is emptied."""
 
-LARGEST_LOG = 256 * 1024 * 1024
-"""Bytes of the log from which on writers must wait while it is emptied; they may be too busy for less."""
+LARGEST_LOG = 64 * 1024 * 1024
+"""Bytes of the log from which on writers must wait while it is emptied: they leave no moment for it.
+
+They wait for the disk, which writes what was folded since: in proportion to this.
+"""
 
 RETRY_AFTER = 1.0
 """Seconds between a write that has failed and the next try."""
@@ -176,13 +179,21 @@ class Database:
 
     def transaction(self, work: DatabaseWork[T]) -> T:
         """Write now, all or nothing; raises at once if another writer is at it."""
-        self._refuse_if_misplaced()
-        return self._translating(self._write, self._inline, work)
+        return self._do_at_once(self._write, work)
 
     def read(self, work: DatabaseWork[T]) -> T:
         """Read now. Without a write-ahead log, or while one is recovered, this too can be locked."""
+        return self._do_at_once(_just_do, work)
+
+    def _do_at_once(
+        self, way: Callable[[sqlite3.Connection, DatabaseWork[T]], T], work: DatabaseWork[T]
+    ) -> T:
         self._refuse_if_misplaced()
-        return self._translating(_just_do, self._inline, work)
+        try:
+            return self._translating(way, self._inline, work)
+        except StoreError:
+            self._refuse_if_misplaced()  # it was lost just now, and nothing was done in it
+            raise
 
     async def attempt(self, work: DatabaseWork[T]) -> T:
         """Write now if possible, else as soon as the file is free; what waits already goes first."""
@@ -336,25 +347,31 @@ class Database:
         The time that it has waited behind others which found the file locked counts: of many that wait for
         the same lock none waits longer than the first.
         """
-        connection = self._placed(connection)
+        connection = self._placed_with_patience(connection)
         was_locked, self._was_locked = self._was_locked, False
         if was_locked:
             _set_patience(connection, max(0.0, since + self._patience - time.monotonic()))
         try:
-            try:
-                return self._translating(way, connection, work)
-            except StoreError:
-                if self._is_in_place():
-                    raise
-                # The file was lost just now, perhaps after it was opened: nothing was done in it.
-                connection = self._placed(connection)
-                return self._translating(way, connection, work)
+            return self._translating(way, connection, work)
         except StoreError as error:
             self._was_locked = error.kind == "locked"
-            raise
+            if self._was_locked or self._is_in_place():
+                raise
         finally:
             if was_locked:
                 _set_patience(connection, self._patience)
+        # The file was lost just now, perhaps after it was opened: nothing was done in it.
+        return self._translating(way, self._placed_with_patience(connection), work)
+
+    def _placed_with_patience(self, connection: sqlite3.Connection) -> sqlite3.Connection:
+        """The thread's connection to the file at the path, also if that is lost while it is opened."""
+        for _ in range(OPEN_TRIES):
+            try:
+                return self._placed(connection)
+            except StoreError as error:
+                if error.kind == "locked":
+                    raise
+        return self._placed(connection)
 
     def _translating(
         self,
@@ -434,8 +451,14 @@ class Database:
         if not self._is_misplaced:
             return connection
         assert self._thread is not None
-        self._exchange_files(connection)
-        return self._thread.reconnect()
+        try:
+            self._exchange_files(connection)
+            return self._thread.reconnect()
+        except sqlite3.Error as error:
+            raise translate_error(error, self.path) from error
+        except StoreError:
+            self._is_misplaced = True
+            raise
 
     def _exchange_files(self, connection: sqlite3.Connection | None) -> None:
         """Open the files at the path in place of those that are open, and put there what is open here."""
@@ -764,6 +787,9 @@ def _checkpoint(connection: sqlite3.Connection, mode: str = "PASSIVE") -> None:
 
 
 def _empty_log(connection: sqlite3.Connection) -> None:
+    # Writers wait for the last round alone; there is little left to do in it, and it is on the disk by then.
+    _checkpoint(connection)
+    _checkpoint(connection)
     _checkpoint(connection, "TRUNCATE")
 
 
