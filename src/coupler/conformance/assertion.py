@@ -41,6 +41,8 @@ NEAREST = 3
 PLAIN_TURN = "plain-turn"
 """Name of the scenario that every client must be able to go through; it is played first."""
 
+NOT_PLAYED = "the scenario was not played"
+
 
 class Fault(Exception):  # noqa: N818
     """Raised when an assertion fails. `level` is for one whose parts matter differently."""
@@ -144,6 +146,13 @@ def rule(
         return function
 
     return register
+
+
+def client_rule(
+    id: str, level: Level, sentence: str, section: str, clause: str = "", *, absent: str = NOT_PLAYED
+) -> Callable[[Rule], Rule]:
+    """Register a function as an assertion that judges how a client took a scenario."""
+    return rule(id, level, sentence, section, clause, absent=absent, side="client")
 
 
 def catalogue(side: Side) -> list[Assertion]:

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from coupler.conformance.assertion import Fault, Scenario, Skip
+from coupler.conformance.assertion import Fault, Level, Scenario, Skip, require
 from coupler.conformance.peers import FULL_CAPABILITIES, ScriptError
 from coupler.conformance.play import command_of
 from coupler.conformance.reading import CONVERSATION_UPDATES, items, shown, value_at
@@ -238,6 +238,19 @@ def advertises(client: ScriptedClient, capability: str) -> bool:
     for name in capability.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value is True or isinstance(value, dict)
+
+
+def expect_result(answer: RequestAnswer, cause: str, *, level: Level | None = None) -> None:
+    """Require a result; `cause` begins the fault's message, which ends with what was answered instead."""
+    require(answer.result is not None, f"{cause} {describe(answer)}", answer.entry, level=level)
+
+
+def expect_error(
+    answer: RequestAnswer, cause: str, code: int | None = None, *, level: Level | None = None
+) -> None:
+    """Require an error, with a code if one is given; `cause` begins the fault's message."""
+    fits = answer.error is not None if code is None else answer.code == code
+    require(fits, f"{cause} {describe(answer)}", answer.entry, level=level)
 
 
 def describe(answer: RequestAnswer) -> str:

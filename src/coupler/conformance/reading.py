@@ -11,6 +11,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
 
 from coupler.recording.traces import Side, Trace, TraceEntry, TraceExchange, TraceUpdate
+from coupler.runtime.formatting import shortened
 
 CONVERSATION_UPDATES = (
     "user_message_chunk",
@@ -112,7 +113,7 @@ def shown(value: Any, limit: int = 200) -> str:
     if isinstance(value, bytes):
         value = value.decode(errors="backslashreplace")
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+    return shortened(text, limit)
 
 
 def is_null_for_nothing(answer: TraceEntry, trace: Trace) -> bool:

@@ -18,8 +18,7 @@ from typing import Any
 from coupler.__about__ import __version__
 from coupler.cli.doctor.doctor import DoctorFindings
 from coupler.conformance import mcp_probe
-from coupler.conformance.agent.cancellation import cancel_and_watch
-from coupler.conformance.agent.prompting import is_over, says_all_before_the_answer
+from coupler.conformance.agent.prompting import cancel_and_watch, is_over, says_all_before_the_answer
 from coupler.conformance.agent.transport import EXIT_LIMIT, ORPHAN_LIMIT, only_messages
 from coupler.conformance.assertion import TASTE
 from coupler.conformance.candidate import advertises, describe

@@ -1,4 +1,4 @@
-"""Asserts how agents answer `initialize`: versions, capabilities, and methods as they are advertised."""
+"""Asserts how agents answer `initialize`: versions, capabilities and methods; and how they log users in."""
 
 from __future__ import annotations
 
@@ -12,15 +12,23 @@ from coupler.conformance.assertion import (
     Case,
     Fault,
     RuleFinding,
+    Skip,
     fault_unless,
     probe,
     require,
     rule,
 )
-from coupler.conformance.candidate import NO_SUCH_SESSION, Candidate, advertises, describe
+from coupler.conformance.candidate import (
+    NO_SUCH_SESSION,
+    Candidate,
+    advertises,
+    describe,
+    expect_error,
+    expect_result,
+)
 from coupler.conformance.reading import OPTIONAL_UPDATES, shown, value_at
 from coupler.conformance.scripted_client import ScriptedClient
-from coupler.recording.traces import METHOD_NOT_FOUND, Trace, TraceEntry, schema_problems
+from coupler.recording.traces import AUTH_REQUIRED, METHOD_NOT_FOUND, Trace, TraceEntry, schema_problems
 
 
 @rule(
@@ -63,7 +71,7 @@ async def newest_version(agent: Candidate) -> None:
     agent.need_working("initialize")
     async with agent.start() as client:
         answer = await client.initialize(version=65535, within=agent.startup_timeout)
-        require(answer.result is not None, f"the answer is {describe(answer)}", answer.entry)
+        expect_result(answer, "the answer is")
         version = value_at(answer.result, "protocolVersion")
         require(type(version) is int, f"the version answered is {shown(version)}", answer.entry)
         require(version != 65535, "the agent claims to speak version 65535", answer.entry)
@@ -82,8 +90,7 @@ async def bad_version(agent: Candidate) -> None:
             answer = await client.call(
                 "initialize", {"protocolVersion": version}, within=agent.startup_timeout
             )
-            message = f"{shown(version)} was answered with {describe(answer)}"
-            require(answer.error is not None, message, answer.entry)
+            expect_error(answer, f"{shown(version)} was answered with")
 
 
 @probe(
@@ -175,9 +182,9 @@ async def session_before_hello(agent: Candidate) -> None:
     agent.need_working("initialize")
     async with agent.start() as client:
         answer = await client.new_session(within=agent.startup_timeout)
-        require(answer.error is not None, f"the answer is {describe(answer)}", answer.entry)
+        expect_error(answer, "the answer is")
         hello = await client.initialize()
-        require(hello.result is not None, f"initialize then failed: {describe(hello)}", hello.entry)
+        expect_result(hello, "initialize then failed:")
 
 
 @probe(
@@ -202,8 +209,12 @@ async def _method_as_advertised(
         message = f"{capability} is advertised, but {method} was answered with {describe(answer)}"
         require(answer.code != METHOD_NOT_FOUND, message, answer.entry)
     else:
-        message = f"{capability} is not advertised, but {method} was answered with {describe(answer)}"
-        require(answer.code == METHOD_NOT_FOUND, message, answer.entry, level=TASTE)
+        expect_error(
+            answer,
+            f"{capability} is not advertised, but {method} was answered with",
+            METHOD_NOT_FOUND,
+            level=TASTE,
+        )
 
 
 def _harmless_calls(agent: Candidate) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -217,3 +228,113 @@ def _harmless_calls(agent: Candidate) -> dict[str, tuple[str, dict[str, Any]]]:
         "sessionCapabilities.close": ("session/close", session),
         "sessionCapabilities.delete": ("session/delete", session),
     }
+
+
+NO_SUCH_METHOD = "coupler-check-no-such-method"
+
+TERMINAL_LOGIN = (
+    "A16",
+    MUST,
+    "a login in a terminal is offered only to a client with auth.terminal",
+    "authentication",
+    "Agents MUST advertise this method only when the client enabled its terminal authentication capability.",
+)
+
+
+@rule(*TERMINAL_LOGIN, absent="every client that was seen has auth.terminal")
+def terminal_login(trace: Trace) -> Iterator[Case]:
+    for exchange in trace.exchanges("initialize"):
+        capabilities = exchange.params.get("clientCapabilities")
+        auth = capabilities.get("auth") if isinstance(capabilities, dict) else None
+        offered = isinstance(auth, dict) and auth.get("terminal") is True
+        if offered or exchange.answer is None or not isinstance(exchange.result, dict):
+            continue
+        terminal = _terminal_methods(exchange.result)
+        yield fault_unless(not terminal, f"offered without auth.terminal: {shown(terminal)}", exchange.answer)
+
+
+@probe(*TERMINAL_LOGIN)
+async def terminal_login_unasked(agent: Candidate) -> None:
+    """Initialize as clients without auth.terminal; the rule then judges what was offered."""
+    for capabilities in ({}, {"auth": {"terminal": False}}):
+        async with agent.start(capabilities) as client:
+            await agent.initialize(client)
+
+
+@probe(
+    "A17",
+    TASTE,
+    "authenticate with an unknown method, or one for the terminal, is refused",
+    "authentication",
+)
+async def unknown_login(agent: Candidate) -> None:
+    async with agent.start() as client:
+        await agent.initialize(client)
+        for method in (NO_SUCH_METHOD, *(each.get("id") for each in _terminal_methods(client.introduction))):
+            answer = await client.call("authenticate", {"methodId": method})
+            expect_error(answer, f"authenticate with {shown(method)} was answered with")
+
+
+@probe(
+    "A18",
+    MUST,
+    "without a login session/new is refused with -32000; after authenticate it works",
+    "authentication",
+    "After successful authentication, the Client can create new sessions without "
+    "receiving an `auth_required` error for authentication-gated requests.",
+)
+async def login_opens(agent: Candidate) -> None:
+    async with agent.start() as client:
+        await agent.initialize(client)
+        refused = await client.new_session()
+        if refused.error is None:
+            raise Skip("session/new works without a login")
+        if agent.auth is None:
+            raise Skip("pass --auth with the id of a login that needs no terminal")
+        expect_error(refused, "without a login session/new was answered with", AUTH_REQUIRED)
+        await agent.log_in(client)
+        opened = await client.new_session()
+        expect_result(opened, "after the login session/new was answered with")
+
+
+@probe(
+    "A19",
+    MUST,
+    "logout, if advertised, makes a login necessary again; if not, it is unknown",
+    "authentication",
+    "After a successful `logout`, new sessions that require authentication will require "
+    "the user to complete one of the advertised authentication flows again.",
+)
+async def logout(agent: Candidate) -> None:
+    async with agent.start() as client:
+        await agent.initialize(client)
+        if agent.auth is None and (
+            advertises(client, "auth.logout") or client.introduction.get("authMethods")
+        ):
+            raise Skip("would log you out: pass --auth, so that the kit can log in again")
+        if advertises(client, "auth.logout"):
+            await _log_out(agent, client)
+            return
+        answer = await client.call("logout", {})
+        expect_error(answer, "logout is not advertised, but was answered with", METHOD_NOT_FOUND, level=TASTE)
+
+
+async def _log_out(agent: Candidate, client: ScriptedClient) -> None:
+    needs_login = (await client.new_session()).code == AUTH_REQUIRED
+    await agent.log_in(client)
+    left = await client.call("logout", {})
+    require(isinstance(left.result, dict), f"logout was answered with {describe(left)}", left.entry)
+    answer = await client.new_session()
+    # Whoever was logged in before the check is so afterwards.
+    await agent.log_in(client)
+    if needs_login:
+        expect_error(answer, "after the logout session/new was answered with", AUTH_REQUIRED)
+
+
+def _terminal_methods(introduction: dict[str, Any]) -> list[dict[str, Any]]:
+    methods = introduction.get("authMethods")
+    return [
+        method
+        for method in (methods if isinstance(methods, list) else [])
+        if isinstance(method, dict) and method.get("type") == "terminal"
+    ]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from coupler.conformance.agent.prompting import begin_slow_turn, goes_on, too_short
 from coupler.conformance.assertion import MUST, SHOULD, TASTE, Skip, probe, require
-from coupler.conformance.candidate import Candidate, advertises, describe, need
+from coupler.conformance.candidate import Candidate, advertises, describe, expect_error, expect_result, need
 from coupler.conformance.peers import ScriptError
 from coupler.conformance.reading import (
     CONVERSATION_UPDATES,
@@ -51,8 +51,7 @@ async def load_replays_everything(agent: Candidate) -> None:
     stored = await store_session(agent, "loadSession")
     async with agent.ready() as client:
         answer = await reopen(client, "session/load", stored.session)
-        refused = f"a session with one turn could not be loaded in a new process: {describe(answer)}"
-        require(answer.result is not None, refused, answer.entry)
+        expect_result(answer, "a session with one turn could not be loaded in a new process:")
         await client.quiet(0.3)
         replay, late = _before_and_after(answer, client.trace.updates(stored.session, *CONVERSATION_UPDATES))
         in_time = not late or _is_new(late, stored)
@@ -86,13 +85,11 @@ async def resume_replays_nothing(agent: Candidate) -> None:
     stored = await store_session(agent, REOPENING["session/resume"])
     async with agent.ready() as client:
         answer = await reopen(client, "session/resume", stored.session)
-        refused = f"a session with one turn could not be resumed in a new process: {describe(answer)}"
-        require(answer.result is not None, refused, answer.entry)
+        expect_result(answer, "a session with one turn could not be resumed in a new process:")
         replay, _ = _before_and_after(answer, client.trace.updates(stored.session, *CONVERSATION_UPDATES))
         require(not replay, "the conversation was replayed", *(update.entry for update in replay[:1]))
         turn = await agent.take_turn(client, stored.session)
-        failed = f"a prompt then got {describe(turn.answer)}"
-        require(turn.answer.result is not None, failed, turn.answer.entry)
+        expect_result(turn.answer, "a prompt then got")
         can_load = advertises(client, "loadSession")
         await leave(client)
     if can_load:
@@ -146,7 +143,7 @@ async def pages_end(agent: Candidate) -> None:
         cursor = pages[-1].result.get("nextCursor")
         require(cursor is None, f"the list had no end after {len(pages)} pages", pages[-1].entry)
         answer = await client.call("session/list", {"cursor": f"forged-{uuid.uuid4()}"})
-        require(answer.error is not None, f"a forged cursor got {describe(answer)}", answer.entry)
+        expect_error(answer, "a forged cursor got")
 
 
 @probe(
@@ -166,7 +163,7 @@ async def deletes_quietly(agent: Candidate) -> None:
             (str(uuid.uuid4()), "an unknown one"),
         ):
             answer = await client.call("session/delete", {"sessionId": session})
-            require(answer.result is not None, f"deleting {which} got {describe(answer)}", answer.entry)
+            expect_result(answer, f"deleting {which} got")
         if advertises(client, LIST):
             listed = _sessions_in(await _pages(client, agent.project))
             require(stored.session not in listed, "the deleted session is still listed")
@@ -185,7 +182,7 @@ async def close_cancels(agent: Candidate) -> None:
         need(client, "sessionCapabilities.close")
         prompt = await begin_slow_turn(agent, client, session, "the session could be closed")
         closed = await client.call("session/close", {"sessionId": session})
-        require(closed.result is not None, f"the close got {describe(closed)}", closed.entry)
+        expect_result(closed, "the close got")
         ended = await client.answer(prompt)
         if value_at(ended.result, "stopReason") == "end_turn" and not agent.has_slow_prompt:
             close = client.trace.exchanges("session/close")[-1].request
@@ -195,8 +192,7 @@ async def close_cancels(agent: Candidate) -> None:
         cancelled = value_at(ended.result, "stopReason") == "cancelled"
         require(cancelled, f"the prompt got {describe(ended)}", ended.entry)
         later = (await client.prompt(session, agent.prompt)).answer
-        message = f"a prompt after the close got {describe(later)}"
-        require(later.error is not None, message, later.entry, level=TASTE)
+        expect_error(later, "a prompt after the close got", level=TASTE)
 
 
 def _before_and_after(
@@ -248,7 +244,7 @@ async def _require_both_turns(agent: Candidate, stored: Stored) -> None:
 
 async def _require_unknown(client: ScriptedClient, method: str, session: str) -> None:
     answer = await reopen(client, method, session)
-    require(answer.error is not None, f"{method} got {describe(answer)}", answer.entry)
+    expect_error(answer, f"{method} got")
     await client.quiet(0.2)
     updates = client.trace.updates(session)
     require(not updates, "there are updates of it", *(update.entry for update in updates[:1]))

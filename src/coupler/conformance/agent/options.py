@@ -20,7 +20,7 @@ from coupler.conformance.assertion import (
     require,
     rule,
 )
-from coupler.conformance.candidate import Candidate, describe
+from coupler.conformance.candidate import Candidate, expect_error, expect_result
 from coupler.conformance.peers import ScriptError
 from coupler.conformance.reading import items, objects, shown, value_at
 from coupler.conformance.scripted_client import RequestAnswer, ScriptedClient
@@ -88,7 +88,7 @@ async def bad_changes_are_refused(agent: Candidate) -> None:
             ),
         ):
             answer = await client.call("session/set_config_option", {"sessionId": settings.session, **change})
-            require(answer.code == INVALID_PARAMS, f"{what} got {describe(answer)}", answer.entry)
+            expect_error(answer, f"{what} got", INVALID_PARAMS)
         await _require_unchanged(client, settings)
 
 
@@ -102,10 +102,7 @@ A37 = (
 )
 
 
-@probe(*A37)
-async def shows_options_to_a_bare_client(agent: Candidate) -> None:
-    """Hold a conversation as a client without capabilities, for the rule to judge."""
-    await hold_bare_conversation(agent)
+probe(*A37)(hold_bare_conversation)
 
 
 @rule(*A37, absent="no options were shown to a client without session.configOptions.boolean")
@@ -153,7 +150,7 @@ async def mode_and_option_agree(agent: Candidate) -> None:
             raise Skip("the modes and the values of their option have no other value in common")
         begin = len(client.trace.entries)
         answer = await client.call("session/set_mode", {"sessionId": settings.session, "modeId": others[0]})
-        require(answer.result is not None, f"set_mode got {describe(answer)}", answer.entry)
+        expect_result(answer, "set_mode got")
         await _require_news(client, settings.session, begin, "config_option_update", option, others[0])
         begin = len(client.trace.entries)
         await _set(client, settings.session, option, settings.mode)
@@ -185,7 +182,7 @@ async def changes_during_a_turn(agent: Candidate) -> None:
             require(answer.entry.number < end.number, "the change was answered after the turn", answer.entry)
         else:
             await cancel_turn(client, settings.session, prompt)
-        require(answer.result is not None, f"the change got {describe(answer)}", answer.entry)
+        expect_result(answer, "the change got")
 
 
 async def _open_with_options(agent: Candidate, client: ScriptedClient) -> OfferedSettings:
@@ -201,8 +198,7 @@ async def _open_with_options(agent: Candidate, client: ScriptedClient) -> Offere
 
 async def _set(client: ScriptedClient, session: str, option: dict[str, Any], value: Any) -> RequestAnswer:
     answer = await client.call("session/set_config_option", _change(session, option, value))
-    refused = f"setting {shown(option['id'])} to {shown(value, 100)} got {describe(answer)}"
-    require(answer.result is not None, refused, answer.entry)
+    expect_result(answer, f"setting {shown(option['id'])} to {shown(value, 100)} got")
     return answer
 
 

@@ -25,7 +25,7 @@ from coupler.conformance.assertion import (
     require,
     rule,
 )
-from coupler.conformance.candidate import Candidate, advertises, describe, need
+from coupler.conformance.candidate import Candidate, advertises, describe, expect_error, expect_result, need
 from coupler.conformance.reading import objects, shown, value_at
 from coupler.conformance.scripted_client import RequestAnswer, ScriptedClient
 from coupler.recording.traces import INVALID_PARAMS, Trace, TraceEntry
@@ -70,15 +70,14 @@ async def several_sessions(agent: Candidate) -> None:
         for request in [client.ask("session/new", setup) for _ in range(3)]:
             answer = await client.answer(request)
             agent.skip_without_login(client, answer)
-            require(answer.result is not None, f"session/new gave {describe(answer)}", answer.entry)
+            expect_result(answer, "session/new gave")
 
 
 @probe("A22", TASTE, "a relative cwd is refused as bad params (-32602)", "session-setup#working-directory")
 async def relative_directory(agent: Candidate) -> None:
     async with agent.conversation() as (client, _):
         answer = await client.new_session(cwd="relative/directory")
-        message = f'the cwd "relative/directory" was answered with {describe(answer)}'
-        require(answer.code == INVALID_PARAMS, message, answer.entry)
+        expect_error(answer, 'the cwd "relative/directory" was answered with', INVALID_PARAMS)
 
 
 @probe(
@@ -148,11 +147,9 @@ def _places_in_call(call: Any) -> list[tuple[Any, str]]:
 async def servers_required(agent: Candidate) -> None:
     async with agent.conversation() as (client, _):
         missing = await client.call("session/new", {"cwd": str(agent.project)})
-        message = f"session/new without mcpServers was answered with {describe(missing)}"
-        require(missing.code == INVALID_PARAMS, message, missing.entry)
+        expect_error(missing, "session/new without mcpServers was answered with", INVALID_PARAMS)
         null = await client.new_session(mcpServers=None)
-        message = f"session/new with mcpServers null was answered with {describe(null)}"
-        require(null.result is not None, message, null.entry)
+        expect_result(null, "session/new with mcpServers null was answered with")
 
 
 @probe(
@@ -187,8 +184,7 @@ def _require_tolerance(answer: RequestAnswer) -> None:
 
     The newest schema leaves it to the agent what a bad entry does; to lose all servers serves nobody.
     """
-    message = f"with a bad entry beside a good one session/new was answered with {describe(answer)}"
-    require(answer.result is not None, message, answer.entry, level=TASTE)
+    expect_result(answer, "with a bad entry beside a good one session/new was answered with", level=TASTE)
 
 
 def _witness(file: Path) -> dict[str, Any]:
@@ -235,12 +231,11 @@ async def bad_roots(agent: Candidate) -> None:
         need(client, "sessionCapabilities.additionalDirectories")
         with tempfile.TemporaryDirectory(prefix="coupler-check-") as directory:
             good = await client.new_session(additionalDirectories=[directory])
-            require(good.result is not None, f"a good entry was answered with {describe(good)}", good.entry)
+            expect_result(good, "a good entry was answered with")
             for bad in ("", "relative/directory"):
                 for roots in ([bad], [directory, bad]):
                     answer = await client.new_session(additionalDirectories=roots)
-                    message = f"additionalDirectories {shown(roots)} was answered with {describe(answer)}"
-                    require(answer.error is not None, message, answer.entry)
+                    expect_error(answer, f"additionalDirectories {shown(roots)} was answered with")
 
 
 @probe(

@@ -21,7 +21,7 @@ from coupler.conformance.assertion import (
     require,
     rule,
 )
-from coupler.conformance.candidate import NO_SUCH_SESSION, Candidate, describe
+from coupler.conformance.candidate import NO_SUCH_SESSION, Candidate, expect_error, expect_result
 from coupler.conformance.peers import UNFLUSHED, ScriptError
 from coupler.conformance.reading import shown
 from coupler.conformance.scripted_client import RequestAnswer, ScriptedClient
@@ -119,8 +119,7 @@ async def only_messages_on_errors(agent: Candidate) -> None:
 async def long_line(agent: Candidate) -> None:
     async with agent.conversation() as (client, _):
         answer = await client.new_session(_meta={"coupler.check/filling": "x" * LONG_LINE})
-        message = f"session/new with 8 MiB of _meta was answered with {describe(answer)}"
-        require(answer.result is not None, message, answer.entry)
+        expect_result(answer, "session/new with 8 MiB of _meta was answered with")
 
 
 @probe("A10", TASTE, "a line that is no JSON does no harm: -32700 with id null, or silence", "JSON-RPC 2.0")
@@ -151,9 +150,9 @@ async def unknown_methods(agent: Candidate) -> None:
             client.notify(method, {})
         for method in ("coupler_check_unknown", "_coupler.check/unknown"):
             answer = await client.call(method, {})
-            message = f"the request {shown(method)} was answered with {describe(answer)}"
-            require(answer.error is not None, message, answer.entry)
-            require(answer.code == METHOD_NOT_FOUND, message, answer.entry, level=SHOULD)
+            cause = f"the request {shown(method)} was answered with"
+            expect_error(answer, cause)
+            expect_error(answer, cause, METHOD_NOT_FOUND, level=SHOULD)
         for stray in client.trace.stray_answers:
             raise Fault(f"an unknown notification was answered with {shown(stray.message)}", stray)
 
@@ -267,7 +266,7 @@ async def _serves_on(client: ScriptedClient, after: str) -> None:
         answer = await client.new_session()
     except ScriptError as error:
         raise Fault(f"after {after} {error}") from None
-    require(answer.result is not None, f"after {after} session/new gave {describe(answer)}", answer.entry)
+    expect_result(answer, f"after {after} session/new gave")
 
 
 @probe(
@@ -298,7 +297,7 @@ async def _session_meanwhile(client: ScriptedClient, turn: int) -> RequestAnswer
         other = await client.new_session(within=client.timeout + bearable)
     except ScriptError as error:
         raise Fault(f"while a turn ran {error}", level=SHOULD) from None
-    require(other.result is not None, f"a second session/new gave {describe(other)}", other.entry)
+    expect_result(other, "a second session/new gave")
     prompt = next(each for each in client.trace.exchanges() if each.request.message["id"] == turn)
     if prompt.answer is not None and prompt.answer.number < other.entry.number:
         waited = _seconds(client.trace.exchanges("session/new")[-1])

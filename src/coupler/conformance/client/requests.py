@@ -1,25 +1,163 @@
-"""Asserts how clients answer unknown requests, read lists in pages, and write valid lines."""
+"""Asserts how clients answer requests, read lists in pages, write valid lines and cancel turns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from coupler.conformance.assertion import MUST, TASTE, Case, RuleFinding, fault_unless, rule, scenario
+from coupler.conformance.assertion import (
+    MUST,
+    SHOULD,
+    TASTE,
+    Case,
+    RuleFinding,
+    client_rule,
+    fault_unless,
+    scenario,
+)
 from coupler.conformance.candidate import KILLED
-from coupler.conformance.client.open_world import begin, finish
-from coupler.conformance.client.turns import CANCEL
-from coupler.conformance.peers import RequestRefused
-from coupler.conformance.reading import is_null_for_nothing, shown, value_at
+from coupler.conformance.client.initialization import permission
+from coupler.conformance.client.robustness import begin, ending, finish, play_turn
+from coupler.conformance.peers import RequestRefused, ScriptError
+from coupler.conformance.reading import is_null_for_nothing, objects, shown, value_at
 from coupler.conformance.scripted_agent import ScriptedAgent
 from coupler.recording.traces import (
+    CANCELLED,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     Trace,
+    TraceEntry,
     TraceExchange,
     id_key,
     schema_problems,
 )
+
+CANCEL = "cancel"
+CANCEL_PATIENCE = 3.0
+"""Seconds in which a program that got Ctrl-C sends its cancel, if it ever does."""
+
+
+@scenario(
+    CANCEL,
+    "The turn is cancelled while a permission is asked for; updates come until the turn is answered.",
+    *("C07", "C08"),
+    look="Do not answer the permission: cancel the turn (the stop button). The question must go away, and "
+    "nothing may be shown as a failure.",
+)
+async def cancel(agent: ScriptedAgent) -> None:
+    turn = await begin(agent)
+    turn.update("tool_call", toolCallId="held", title="Wait to be cancelled", kind="other", status="pending")
+    agent.ask(
+        "session/request_permission",
+        {"sessionId": agent.session_id, **permission("held", "Wait to be cancelled")},
+    )
+    await agent.quiet(0.2)
+    agent.interrupt()
+    try:
+        await agent.pipe.until(
+            lambda: _cancels(agent.trace) or None,
+            "session/cancel",
+            None if agent.is_watched else CANCEL_PATIENCE,
+        )
+    except ScriptError as error:
+        if error.kind != "silent":
+            raise
+        turn.end()
+        return
+    turn.update("tool_call_update", toolCallId="held", status="failed")
+    turn.say("This came after the cancel.")
+    await agent.quiet(0.3)
+    # A client that has left in the meantime gets no answer: so the trace shows that it did not wait for one.
+    if not agent.pipe.has_ended:
+        turn.end("cancelled")
+
+
+@client_rule(
+    "C07",
+    MUST,
+    "on a cancel every pending permission is answered with the outcome cancelled",
+    "prompt-turn#cancellation",
+    "The Client MUST respond to all pending `session/request_permission` requests with "
+    "the `cancelled` outcome.",
+    absent="the client did not cancel while a permission was pending, not even when it got Ctrl-C; "
+    "try it by hand: `coupler check --client`",
+)
+def cancels_permissions(trace: Trace) -> Iterator[Case]:
+    for cancel in _cancels(trace):
+        for exchange in trace.exchanges("session/request_permission", "agent"):
+            if not _is_pending(exchange, cancel):
+                continue
+            outcome = value_at(exchange.result, "outcome.outcome")
+            answer = (
+                "not answered" if exchange.answer is None else f"answered with {shown(outcome or 'an error')}"
+            )
+            yield fault_unless(
+                outcome == "cancelled" or value_at(exchange.error, "code") == CANCELLED,
+                f"a permission that was pending when the turn was cancelled was {answer}",
+                exchange.request,
+                cancel,
+            )
+
+
+@client_rule(
+    "C08",
+    SHOULD,
+    "after a cancel the client takes updates until the prompt is answered, and does not hang",
+    "prompt-turn#cancellation",
+    "The Client SHOULD still accept tool call updates received after sending `session/cancel`.",
+    absent="the client did not cancel, not even when it got Ctrl-C; try it by hand: `coupler check --client`",
+)
+def waits_after_a_cancel(trace: Trace) -> Iterator[Case]:
+    if trace.label != CANCEL:
+        return
+    for cancel in _cancels(trace):
+        for prompt in trace.exchanges("session/prompt"):
+            if prompt.request.number < cancel.number:
+                message = "the client left before its cancelled prompt was answered"
+                yield fault_unless(prompt.answer is not None, message, cancel)
+        yield fault_unless(trace.exit_code != KILLED, f"after its cancel {ending(trace)}", cancel)
+
+
+@client_rule(
+    "X02",
+    MUST,
+    "a permission is answered with one of the options that were offered, or with cancelled",
+    "tool-calls#requesting-permission",
+    "`selected` with an `optionId` - The ID of the selected permission option.",
+    absent="the client answered no permission",
+)
+def picks_an_offered_option(trace: Trace) -> Iterator[Case]:
+    for exchange in trace.exchanges("session/request_permission", "agent"):
+        if exchange.answer is None or exchange.error is not None:
+            continue
+        offered = [option.get("optionId") for option in objects(exchange.params.get("options"))]
+        outcome = value_at(exchange.result, "outcome")
+        good = value_at(outcome, "outcome") == "cancelled" or (
+            value_at(outcome, "outcome") == "selected" and value_at(outcome, "optionId") in offered
+        )
+        yield fault_unless(
+            good,
+            f"offered were {offered}, the outcome is {shown(outcome)}",
+            exchange.request,
+            exchange.answer,
+        )
+
+
+def _cancels(trace: Trace) -> list[TraceEntry]:
+    return trace.notifications("session/cancel", "client")
+
+
+def _is_pending(exchange: TraceExchange, cancel: TraceEntry) -> bool:
+    """True if the request was open when the cancel came, or answered as cancelled just before."""
+    if exchange.request.number > cancel.number:
+        return False
+    answer = exchange.answer
+    return (
+        answer is None
+        or answer.number > cancel.number
+        or value_at(exchange.result, "outcome.outcome") == "cancelled"
+    )
+
 
 PAGING = "pages"
 UNKNOWN_METHODS = ("_coupler/unknown", "coupler_unknown")
@@ -60,8 +198,7 @@ async def unknown_requests(agent: ScriptedAgent) -> None:
 async def pages(agent: ScriptedAgent) -> None:
     agent.introduction["agentCapabilities"] = {"sessionCapabilities": {"list": {}}}
     agent.services["session/list"] = lambda params: _page(agent.trace, params)
-    turn = await begin(agent)
-    await finish(agent, turn)
+    await play_turn(agent)
 
 
 def _page(trace: Trace, params: dict[str, Any]) -> dict[str, Any]:
@@ -75,7 +212,7 @@ def _page(trace: Trace, params: dict[str, Any]) -> dict[str, Any]:
     return page if following is None else {**page, "nextCursor": following}
 
 
-@rule(
+@client_rule(
     "C20",
     MUST,
     "an unknown request is refused with -32601; a cursor is sent back as it came, and none means the end",
@@ -83,7 +220,6 @@ def _page(trace: Trace, params: dict[str, Any]) -> dict[str, Any]:
     "Clients MUST treat cursors as opaque tokens — do not parse, modify, or persist "
     "them. Clients MUST treat a missing `nextCursor` as the end of results.",
     absent="the client got no unknown request and listed no sessions",
-    side="client",
 )
 def refuses_unknown_requests(trace: Trace) -> Iterator[Case]:
     for method in UNKNOWN_METHODS:
@@ -139,14 +275,13 @@ def _judge_cursor(exchange: TraceExchange, given: list[Any], unused: list[Any], 
     return fault_unless(not asks_on, message, request)
 
 
-@rule(
+@client_rule(
     "X03",
     MUST,
     "every answer has the id of a request, in value and type, and there is one for each",
     "JSON-RPC",
     "It MUST be the same as the value of the id member in the Request Object.",
     absent="the client answered no request",
-    side="client",
 )
 def answers_once(trace: Trace) -> Iterator[Case]:
     for exchange in trace.exchanges(sender="agent"):
@@ -174,14 +309,13 @@ def _was_waited_for(exchange: TraceExchange, trace: Trace) -> bool:
     return gave_up or trace.exit_code == KILLED
 
 
-@rule(
+@client_rule(
     "X04",
     MUST,
     "everything that the client sends is one line of JSON-RPC that the schema allows",
     "schema",
     "The client MUST NOT write anything to the agent's `stdin` that is not a valid ACP message.",
     absent="the client sent nothing",
-    side="client",
 )
 def sends_valid_frames(trace: Trace) -> Iterator[Case]:
     for entry in trace.entries:
