@@ -7,7 +7,6 @@ modes are here as users see them; what each allows is in `modes`, which imports 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from coupler.config import keys
 from coupler.config.agent_tables import whole_table
 from coupler.mcp.servers import server_name
 from coupler.providers.catalogue import is_coder, merged_entries
+from coupler.runtime.formatting import did_you_mean
 
 if TYPE_CHECKING:
     from coupler.coder.setup import CoderSetup
@@ -115,15 +115,13 @@ def _check_servers(name: str, servers: Iterable[str], config: Config) -> None:
     known = [server_name(server) for server in config[keys.MCP]]
     for server in servers:
         if server not in known:
-            nearest = difflib.get_close_matches(server, known, n=1, cutoff=0.5)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"write [mcp.{server}], or leave it out"
+            hint = did_you_mean(server, known, f"write [mcp.{server}], or leave it out")
             raise ProfileError(f"the agent {name} uses the MCP server {server!r}, which is not set: {hint}")
 
 
 def _no_profile(name: str, config: Config) -> str:
     known = profile_names(config)
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(known)}"
+    hint = did_you_mean(name, known, f"there are {', '.join(known)}")
     if any(table.name == name for table in config[keys.AGENTS]):
         return f"the agent {name} does not stand on `coder`, so it is no profile of it: {hint}"
     return f'there is no profile {name!r}: write [agents.{name}] with agent = "coder", or {hint}'
@@ -142,8 +140,7 @@ def first_mode(profile: CoderProfile) -> str | None:
     known = [mode.id for mode in MODES]
     if profile.mode is None or profile.mode in known:
         return profile.mode
-    nearest = difflib.get_close_matches(profile.mode, known, n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(known)}"
+    hint = did_you_mean(profile.mode, known, f"there are {', '.join(known)}")
     raise ProfileError(
         f"the profile {profile.name} begins in a mode {profile.mode!r} that there is not: {hint}"
     )

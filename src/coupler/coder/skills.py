@@ -7,7 +7,6 @@ says. The first of a name counts. A broken one is noted and left out.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -35,6 +34,7 @@ from coupler.langchain.current import current
 from coupler.langchain.editor_tools.tool_use import running_prompt, session_tool, tool_use
 from coupler.langchain.presentation import title_with_text
 from coupler.runtime.directories import home_directory
+from coupler.runtime.formatting import did_you_mean
 
 SKILL_FILE = "SKILL.md"
 FOLDERS = (".coupler/skills", ".agents/skills", ".claude/skills")
@@ -121,10 +121,7 @@ class Skills:
         """The skill of this name."""
         if name in self._found:
             return self._found[name]
-        nearest = difflib.get_close_matches(name, [*self._found], n=1, cutoff=0.5)
-        known = (
-            f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(self._found) or 'none'}"
-        )
+        known = did_you_mean(name, self._found, f"there are {', '.join(self._found) or 'none'}")
         raise ValueError(f"there is no skill {name!r:.100}: {known}")
 
     def commands(self, taken: Container[str] = ()) -> list[Command]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import inspect
 import logging
 from collections import Counter
@@ -48,6 +47,7 @@ from coupler.langchain.presentation import (
     TitleOverride,
     ToolSelection,
 )
+from coupler.runtime.formatting import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -344,8 +344,7 @@ def _sources(on: Collection[str]) -> frozenset[str]:
         on = (on,)
     for source in on:
         if source not in PLAN_SOURCES:
-            nearest = difflib.get_close_matches(str(source), PLAN_SOURCES, n=1, cutoff=0.5)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(PLAN_SOURCES)}"
+            hint = did_you_mean(str(source), PLAN_SOURCES, f"there are {', '.join(PLAN_SOURCES)}")
             raise ValueError(f"acp.plan has no source {source!r:.100}: {hint}")
     return frozenset(on)
 

@@ -6,7 +6,6 @@ holds from the next call on. The ready-made modes have the ids that all of Coupl
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -45,6 +44,7 @@ from coupler.langchain.plan import PLANNING
 from coupler.langchain.presentation import KINDS, tool_metadata
 from coupler.langchain.usage import context_size
 from coupler.permission.action import READING_KINDS
+from coupler.runtime.formatting import did_you_mean
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -146,8 +146,7 @@ def _mode(given: object) -> Mode:
 def _preset(id: object) -> Mode:
     if isinstance(id, str) and id in PRESETS:
         return PRESETS[id]
-    nearest = difflib.get_close_matches(str(id), [*PRESETS], n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(PRESETS)}"
+    hint = did_you_mean(str(id), PRESETS, f"there are {', '.join(PRESETS)}")
     raise ValueError(f"there is no ready-made mode {id!r:.100}: {hint}, or make your own with acp.Mode(…)")
 
 
@@ -278,8 +277,7 @@ def _checked_default(default: str | None, modes: dict[str, Mode]) -> Mode:
         return next(iter(modes.values()))
     if default in modes:
         return modes[default]
-    nearest = difflib.get_close_matches(str(default), [*modes], n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(modes)}"
+    hint = did_you_mean(str(default), modes, f"there are {', '.join(modes)}")
     raise ValueError(f"acp.modes has no mode {default!r:.100} that could be the default: {hint}")
 
 

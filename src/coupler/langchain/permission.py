@@ -8,7 +8,6 @@ that the model reads, and never the end of the turn.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast, get_args
@@ -32,6 +31,7 @@ from coupler.langchain.tool_calls import EditedCall, JoinedCall, asks_for_itself
 from coupler.mcp.tool_names import qualified_name
 from coupler.permission.action import Action
 from coupler.permission.decision import Permission
+from coupler.runtime.formatting import did_you_mean
 from coupler.schema.v1 import PermissionOption, PermissionToolCall, ToolKind
 
 if TYPE_CHECKING:
@@ -478,8 +478,7 @@ def _decisions(decisions: Iterable[str]) -> tuple[DecisionName, ...]:
 def _one_of(word: object, words: tuple[str, ...], what: str) -> str:
     if word in words:
         return str(word)
-    nearest = difflib.get_close_matches(str(word), words, n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"it is one of {', '.join(words)}"
+    hint = did_you_mean(str(word), words, f"it is one of {', '.join(words)}")
     raise ValueError(f"{what} is not {word!r:.100}: {hint}")
 
 

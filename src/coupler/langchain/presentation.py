@@ -6,7 +6,6 @@ tool and its arguments, which may be incomplete while the model still writes the
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import logging
 import re
@@ -33,6 +32,7 @@ from coupler.langchain.tool_arguments import (
     takes_command,
 )
 from coupler.permission.action import snake_case
+from coupler.runtime.formatting import did_you_mean, shortened
 from coupler.schema.v1 import (
     Content,
     ContentBlock,
@@ -199,7 +199,7 @@ class Presentation:
         called = f"{about['server']}: {own}" if about.get("server") else str(own)
         key = key_argument(known, self._cwd, backend_files(tool))
         title = f"{called}: {key}" if key is not None else called
-        return title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"
+        return shortened(title, LONGEST_TITLE)
 
     def locations(
         self,
@@ -373,8 +373,7 @@ def checked_kind(kind: object, what: str) -> ToolKind:
     """The kind if ACP knows it."""
     if kind in KINDS:
         return cast(ToolKind, kind)
-    nearest = difflib.get_close_matches(str(kind), KINDS, n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"it is one of {', '.join(KINDS)}"
+    hint = did_you_mean(str(kind), KINDS, f"it is one of {', '.join(KINDS)}")
     raise ValueError(f"`{what}` knows no kind {kind!r:.100}: {hint}")
 
 
@@ -400,7 +399,7 @@ def _as_title(value: Any) -> str | None:
     if not isinstance(value, str):
         raise TypeError(f"a title is text, not {type(value).__name__}")
     line = " ".join(value.split())
-    return (line if len(line) <= LONGEST_TITLE else f"{line[: LONGEST_TITLE - 1]}…") or None
+    return (shortened(line, LONGEST_TITLE)) or None
 
 
 def _as_content(value: Any) -> list[ToolCallContent]:

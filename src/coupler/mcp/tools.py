@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
+from coupler.runtime.formatting import shortened
 from coupler.schema.v1 import ContentBlock, TextContent
 
 McpErrorKind = Literal["unknown_server", "not_started", "refused", "timed_out", "lost"]
@@ -150,7 +151,7 @@ class ActiveCall:
 
 def printable(text: str, longest: int = LONGEST_NAME) -> str:
     """Foreign text as one line that hides nothing and rewrites no terminal."""
-    short = text if len(text) <= longest else f"{text[: longest - 1]}…"
+    short = shortened(text, longest)
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
 
 

@@ -18,6 +18,7 @@ from msgspec import UNSET, Struct
 from coupler.agent.errors import TurnFailedError
 from coupler.events import Notice, Plan, Text, Thought, ToolOutput, ToolUpdate, Usage
 from coupler.events.fold import TextPieces
+from coupler.runtime.formatting import shortened
 from coupler.runtime.process import last_lines
 from coupler.schema.v1 import Content, Diff, PlanEntry, TextContent, ToolCallLocation, ToolKind
 from coupler.wire.messages import structure_problem
@@ -458,7 +459,7 @@ def title_of(name: str, arguments: Any) -> str:
     told = LooseObject(arguments)
     telling = next((" ".join(text.split()) for key in _TITLE_KEYS if (text := _told(told, key))), "")
     title = f"{name}: {telling}" if name and telling else telling or name or "tool"
-    return title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"
+    return shortened(title, LONGEST_TITLE)
 
 
 def paths_in(arguments: Any) -> list[str]:

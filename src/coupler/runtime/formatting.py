@@ -1,8 +1,10 @@
-"""Formats numbers, sizes and times for people and for programs."""
+"""Formats numbers, sizes, times, long texts and near names for people and for programs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from difflib import get_close_matches
 
 
 def to_datetime(at: int) -> datetime | None:
@@ -38,3 +40,14 @@ def size(number: int) -> str:
         if number < 999.95 * length:
             return f"{number / length:.1f} {unit}"
     return f"{number / 1_000_000_000:,.1f} GB"
+
+
+def shortened(text: str, longest: int) -> str:
+    """Cuts a text that is longer, and puts `…` at its end."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Asks whether the known name that is nearest to this one was meant; what to say if none is near."""
+    near = get_close_matches(name, [*known], n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else otherwise

@@ -24,7 +24,7 @@ from coupler.cli.chat.menu import Menu
 from coupler.cli.chat.transcript import Listing, ListingItem, Remark
 from coupler.cli.terminal import LARGEST_IMAGE, image_content, image_type
 from coupler.client.session import RemoteSettings, values_of
-from coupler.runtime.formatting import size
+from coupler.runtime.formatting import shortened, size
 from coupler.runtime.terminal_text import one_line
 from coupler.schema.v1 import (
     AvailableCommand,
@@ -403,7 +403,7 @@ def sessions_menu(found: Sequence[SessionInfo], current: str) -> Menu:
 def _session_in_menu(session: SessionInfo) -> str:
     title = one_line(session.title or "") or "(no title)"
     when = one_line(str(session.updated_at or ""))[: len("2030-01-01T12:00")].replace("T", " ")
-    shown = title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"
+    shown = shortened(title, LONGEST_TITLE)
     return f"{shown}  {when}".rstrip()
 
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 from coupler.agent.content import fenced
 from coupler.cli.chat.transcript import overwritten
 from coupler.runtime.commands import Capture, RunningCommand
-from coupler.runtime.formatting import size
+from coupler.runtime.formatting import shortened, size
 from coupler.runtime.terminal_text import clean, one_line
 from coupler.schema.v1 import TextContent
 
@@ -55,7 +55,7 @@ class CommandOutput(Struct, frozen=True):
     def told(self) -> str:
         """A sentence for the user, once it goes along with a prompt."""
         line = one_line(self.line)
-        name = line if len(line) <= LONGEST_NAME else f"{line[: LONGEST_NAME - 1]}…"
+        name = shortened(line, LONGEST_NAME)
         return f"The output of {name} goes along ({size(len(self.output.encode()))})."
 
     def block(self, cwd: str) -> TextContent:

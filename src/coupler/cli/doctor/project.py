@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from coupler.cli.terminal import short_directory
-from coupler.runtime.formatting import count
+from coupler.runtime.formatting import count, shortened
 from coupler.runtime.terminal_text import one_line
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def without_query(text: str) -> str:
 
 def _cut(text: str) -> str:
     line = one_line(text)
-    return line if len(line) <= LONGEST_VALUE else f"{line[: LONGEST_VALUE - 1]}…"
+    return shortened(line, LONGEST_VALUE)
 
 
 def examine_project(section: DoctorSection, context: DoctorContext) -> None:

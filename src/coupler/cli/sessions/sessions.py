@@ -44,7 +44,7 @@ from coupler.cli.output import StyledText, say, stdout, tell
 from coupler.cli.store_access import store_option, store_or_exit
 from coupler.cli.terminal import SESSION_PREFIX, ago, local_time, short_agent, short_directory, short_id
 from coupler.events import Compaction, Content, Notice, Plan, Text, Thought, ToolCall
-from coupler.runtime.formatting import count, timestamp
+from coupler.runtime.formatting import count, shortened, timestamp
 from coupler.runtime.terminal_text import clean, one_line
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ def _output_lines(lines: list[str], *, is_full: bool) -> Iterator[StyledText]:
 
 
 def _cut(line: str) -> str:
-    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
+    return shortened(line, LONGEST_LINE)
 
 
 @sessions.command(short_help="Write a session as Markdown or JSON.")
