@@ -58,6 +58,9 @@ LARGEST_LOG = 64 * 1024 * 1024
 They wait for the disk, which writes what was folded since: in proportion to this.
 """
 
+ROUNDS_BEFORE_EMPTYING = 2
+"""Rounds in which most of a large log is folded while others write."""
+
 RETRY_AFTER = 1.0
 """Seconds between a write that has failed and the next try."""
 
@@ -495,7 +498,7 @@ class Database:
         if lost.is_other_file or _file_at(f"{self.path}-wal") in (None, self._files.log):
             # So that a file that was moved away is whole, and nothing is lost of one that is in its place,
             # unless others use that with another log by now.
-            _empty_log(self._inline)
+            _checkpoint(self._inline, "TRUNCATE")
         return lost
 
     def _copy_for_others(self) -> bool:
@@ -787,10 +790,32 @@ def _checkpoint(connection: sqlite3.Connection, mode: str = "PASSIVE") -> None:
 
 
 def _empty_log(connection: sqlite3.Connection) -> None:
-    # Writers wait for the last round alone; there is little left to do in it, and it is on the disk by then.
-    _checkpoint(connection)
-    _checkpoint(connection)
+    """Fold the log into the file and empty it.
+
+    Writers wait for the last round alone. If others write meanwhile, SQLite leaves it to that round to have
+    the system write everything to the disk: that is done before, while nobody waits for it.
+    """
+    for _ in range(ROUNDS_BEFORE_EMPTYING):
+        _checkpoint(connection)
+        _write_to_disk(connection)
     _checkpoint(connection, "TRUNCATE")
+
+
+_descriptors: dict[tuple[int, int], int] = {}
+"""Descriptors of database files, never closed: that would drop the locks that connections have on them."""
+
+
+def _write_to_disk(connection: sqlite3.Connection) -> None:
+    """Have the system write the database's file to the disk now, as far as it can."""
+    path = connection.execute("PRAGMA database_list").fetchone()[2]
+    if not path or (file := _file_at(path)) is None:
+        return
+    try:
+        if file not in _descriptors:
+            _descriptors[file] = os.open(path, os.O_RDWR)
+        os.fsync(_descriptors[file])
+    except OSError as error:
+        log.debug("%s could not be written to the disk: %s", path, error)
 
 
 def _make_shrinkable(connection: sqlite3.Connection, *, is_alone: bool) -> None:
