@@ -298,6 +298,8 @@ def _conditions(step: Step) -> str:
     words = []
     if step.condition is not None:
         words.append(f"if {_cut(str(step.condition), 40)}")
+    if step.needs:
+        words.append(f"needs {', '.join(step.needs)}")
     if step.gate is not None:
         words.append("asks first")
     words += [f"may go to {target.step}" for target in targets_of(step)]

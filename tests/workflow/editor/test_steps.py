@@ -33,6 +33,21 @@ WORKFLOWS = {
             while: vars.rounds < 2
             steps: [{id: round, set: {rounds: vars.rounds + 1}}]
     """,
+    "left": """
+        steps:
+          - id: each
+            for_each: [a, b, c]
+            steps:
+              - {id: leave, if: item == 'b', break: true}
+              - {id: show, run: "echo {{ item }}"}
+          - id: all
+            wait: settled
+            parallel:
+              - {id: late, needs: [bad], run: echo late}
+              - {id: after, needs: [good], run: "echo after {{ steps.good.stdout }}"}
+              - {id: bad, run: exit 3}
+              - {id: good, run: echo good}
+    """,
     "nested": """
         steps:
           - id: outer
@@ -164,6 +179,20 @@ def plans(shown: Shown) -> list[list[str]]:
 
 
 # Branches and iterations
+
+
+def test_a_loop_that_is_left_and_branches_that_need_others_are_shown_as_they_go(editor: Editor) -> None:
+    shown = editor.prompt("/left")
+
+    statuses = {id.partition("/")[2]: call["status"] for id, call in shown.calls.items()}
+    assert statuses == {
+        **dict.fromkeys(["each", "each[0]", "each[0].show", "each[1]", "each[1].leave"], "completed"),
+        **dict.fromkeys(["all", "all[1]", "all[3]", "all.good", "all.after"], "completed"),
+        **dict.fromkeys(["all[2]", "all.bad"], "failed"),
+    }
+    assert shown.call("each[1].leave")["title"] == "leave the loop"
+    assert shown.output("all.after").strip() == "after good"
+    assert shown.plan == {"each: for each item": "completed", "all: 4 branches": "completed"}
 
 
 def test_each_branch_and_iteration_is_a_call_of_its_own_around_its_steps(editor: Editor) -> None:

@@ -154,6 +154,7 @@ PLAYS: list[tuple[str, Play]] = [
     ),
     ("ask", Play(stdout={"run_2": "1.2\n"})),
     ("parallel", Play(stdout={"run_2": "success success\n"})),
+    ("parallel#2", Play(stdout={"release.sign": "signed app.tar\n", "release.announce": "signed app.tar\n"})),
     ("for_each", Play(outputs={"first": "2"}, stdout={"sizes[1].count": "1\n"})),
     (
         "while",
@@ -165,6 +166,17 @@ PLAYS: list[tuple[str, Play]] = [
             programs={"make": "exit 2"},
             others={"tests": "failed"},
             stdout={"run_4": "failed after 2 rounds\n"},
+        ),
+    ),
+    (
+        "break and continue",
+        Play(
+            stdout={"run_2": "3 rounds\n"},
+            others={
+                "hosts[0].continue_1": "skipped",
+                "hosts[0].break_3": "skipped",
+                "hosts[2].continue_1": "skipped",
+            },
         ),
     ),
     ("call", Play(stdout={"run_2": "0 problems\n"})),

@@ -108,9 +108,8 @@ def test_what_every_step_may_say(everything):
 
 
 def test_steps_of_all_kinds(everything):
-    diff, test, prompted, answer, talk, commit, sure, asked, both, each, three, again, call, fail, end = (
-        everything.steps
-    )
+    diff, test, prompted, answer, talk, commit, sure, asked, both, each, three, *others = everything.steps
+    again, call, fail, end, built, left = others
     assert isinstance(diff, d.Run)
     assert (diff.shell, diff.output, diff.ok_codes) == ("bash", "lines", (0, 1))
     assert (test.script, test.file, test.shell) == (None, "scripts/test.sh", "sh")
@@ -149,6 +148,8 @@ def test_steps_of_all_kinds(everything):
     assert call.inputs["deep"] == {"list": ["{{ vars.tries }}"]}
     assert (fail.status, fail.message, fail.exit_code) == ("failure", "Reviewed {{ inputs.target }}", 7)
     assert (end.id, end.status, end.message) == ("stop_15", "success", "The end")
+    assert [branch[0].needs for branch in built.branches] == [(), ("build",)]
+    assert [type(step) for step in left.steps] == [d.Continue, d.Break]
 
 
 def test_unnamed_steps_of_branches_are_called_after_the_step_around_them(everything):
@@ -191,7 +192,7 @@ def test_templates_and_expressions_are_told_with_their_steps():
         ("expression", "vars.tries + 1", 112, 112),
         ("template", "{{ vars.tries }}", 114, 113),
         ("template", "You review {{ inputs.target }}.", 15, 2),
-        ("template", "{{ steps.answer.output }}", 118, 2),
+        ("template", "{{ steps.answer.output }}", 120, 2),
     }
     assert not [each for each in reading.written if each.text in ("Has it all", "lines", "Branch or path")]
 
@@ -270,7 +271,7 @@ def test_templates_and_expressions_are_told_with_their_steps():
         ("steps: [{for_each: 3, steps: [{run: x}]}]", "1:20: `for_each` must be an expression, or a list"),
         (
             "steps: [{for_each: [1], as: steps, steps: [{run: x}]}]",
-            "and none of `inputs`, `secrets`, `steps`, `vars`, `run`, `index`",
+            "and none of `inputs`, `secrets`, `steps`, `vars`, `run`, `index`, `loop`",
         ),
         ("steps: [{while: 3, steps: [{run: x}]}]", "1:17: `while` must be true or false, or an expression"),
         ("steps: [{parallel: [[]]}]", "1:21: a branch of `parallel` must have at least one step"),
@@ -344,9 +345,8 @@ def test_a_problem_has_its_place_and_says_what_to_write(text, problem):
         ),
         ("{run: x, continue-on-error: true}", "write `on_error: continue`"),
         (
-            "{run: x, needs: y}",
-            "steps run in the order of the file: leave it out, and put those that may run "
-            "side by side into `parallel`",
+            "{run: x, depends_on: y}",
+            "steps run in the order of the file: leave it out; branches of `parallel` have `needs`",
         ),
         (
             "{run: x, with: {}}",

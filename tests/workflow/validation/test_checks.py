@@ -148,7 +148,10 @@ class TestNames:
                   - {id: left, run: "echo {{ steps.right.stdout }}"}
                   - {id: right, run: make}
             """
-        assert check(text) == ["4:34 `right` runs beside this, in a branch of `both`: use it after that"]
+        assert check(text) == [
+            "4:34 `right` runs beside this, in a branch of `both`: use it after that, "
+            "or let this branch have `needs: [right]`"
+        ]
 
     def test_each_scope_of_a_loop_has_its_own_names(self, check):
         text = """\

@@ -164,7 +164,8 @@ class StepScope:
         self.steps: dict[str, Result] = {}
         """Results of the steps of this list, and of the branches in it, by id."""
         self.vars: dict[str, Json] = {}
-        self._last_round: dict[str, Result] = {}
+        self._others: dict[str, Result] = {}
+        """Results that its steps see besides: of the last round, or of branches that this one needs."""
         self._around = around
         self.names: Mapping[str, object] = {
             **(around.names if around is not None else {}),
@@ -182,14 +183,18 @@ class StepScope:
         scope = StepScope(constants, self)
         scope.vars = self.vars
         if last is not None:
-            scope._last_round = {**last._last_round, **last.steps}
+            scope.also_sees({**last._others, **last.steps})
         return scope
+
+    def also_sees(self, results: Mapping[str, Result]) -> None:
+        """Let its steps see the results of others, which are no steps of this list."""
+        self._others.update(results)
 
     def find(self, id: str) -> Result | None:
         """Return the result of the nearest step with this id."""
         scope: StepScope | None = self
         while scope is not None:
-            result = scope.steps.get(id) or scope._last_round.get(id)
+            result = scope.steps.get(id) or scope._others.get(id)
             if result is not None:
                 return result
             scope = scope._around
@@ -198,7 +203,7 @@ class StepScope:
     def step_ids(self) -> list[str]:
         """Return the ids of all steps that are known here, the outermost first."""
         scopes = self.outermost_first()
-        return list(dict.fromkeys(step for scope in scopes for step in (*scope._last_round, *scope.steps)))
+        return list(dict.fromkeys(step for scope in scopes for step in (*scope._others, *scope.steps)))
 
     def outermost_first(self) -> list[StepScope]:
         scopes = [self]
@@ -305,6 +310,14 @@ class Stopped(BaseException):
         self.status = status
         self.message = message
         self.exit_code = exit_code
+
+
+class RoundLeft(BaseException):
+    """A `break` or a `continue`: the round around it ends here."""
+
+    def __init__(self, *, leaves_loop: bool) -> None:
+        super().__init__()
+        self.leaves_loop = leaves_loop
 
 
 class StepFailed(BaseException):

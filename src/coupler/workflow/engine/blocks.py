@@ -17,15 +17,29 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import msgspec
 from msgspec import UNSET
 
-from coupler.workflow.engine.attempt import Attempt, NotReached, StepFailed, StepScope
+from coupler.workflow.engine.attempt import Attempt, NotReached, RoundLeft, StepFailed, StepScope
 from coupler.workflow.engine.front import ListContext, in_one_line
 from coupler.workflow.errors import Parked, StepError
-from coupler.workflow.journal.run_events import Decided, Failure, PartFinished, PartStarted, Result, Status
+from coupler.workflow.journal.run_events import (
+    Decided,
+    Failure,
+    PartFinished,
+    PartStarted,
+    Place,
+    Result,
+    RunResumed,
+    Status,
+    StepFinished,
+)
+from coupler.workflow.steps.kinds import kind_of
 
 if TYPE_CHECKING:
     from coupler.workflow.language.model import Call, Json, Step
     from coupler.workflow.steps.kind import BlockKind
 
+
+SKIPPED = "skipped"
+"""The decision which branches of a step are skipped, because a branch that they need has failed."""
 
 Wait = Literal["all", "any", "settled"]
 Branch = Callable[[], Awaitable[None]]
@@ -41,6 +55,25 @@ class ListRunner(Protocol):
     async def run_called(self, step: Call, attempt: Attempt, context: ListContext) -> Json:
         """Run another workflow, and return its outputs."""
         ...
+
+
+BranchTask = asyncio.Task["StepFailed | Parked | None"]
+
+
+@dataclass(frozen=True)
+class BranchOrder:
+    """The branches that others need, by their numbers; without cycles, as the check of a file promises."""
+
+    needs: Sequence[frozenset[int]]
+    numbers: Sequence[int]
+    """The numbers of all branches, each after those that it needs."""
+    skip: Callable[[int, bool], None] | None = None
+    """Skips a branch, because one that it needs has failed; True: what is skipped was recorded before."""
+
+    @classmethod
+    def free(cls, count: int) -> BranchOrder:
+        """Return the order of so many branches that need nothing of each other."""
+        return cls([frozenset()] * count, range(count))
 
 
 class BlockRun:
@@ -110,30 +143,85 @@ class BlockRun:
 
     async def run_part(
         self, part: BlockPart, steps: Sequence[Step], scope: StepScope, prefix: str, *, is_over: bool
-    ) -> None:
+    ) -> bool:
+        """Run the steps of a part; returns whether the loop that it is a round of was left there."""
         context = replace(self.context.inside(self.attempt.place, prefix, part), is_over=is_over)
         with part.lasting(scope.steps):
-            await self.lists.run_list(steps, scope, context)
+            try:
+                await self.lists.run_list(steps, scope, context)
+            except RoundLeft as left:
+                return left.leaves_loop
+        return False
+
+    def skip(self, number: int, branch: Sequence[Step], prefix: str) -> None:
+        """Record that the steps of a branch are skipped, because one that it needs has failed."""
+        if number not in self._skipped:
+            self.attempt.emit(Decided(what=SKIPPED, value=[*self._skipped, number]))
+        for step, place in self._places(branch, prefix):
+            if self.attempt.memory.result(place, kind_of(step).name) is None:
+                result = Result(status="skipped")
+                self.attempt.memory.note(
+                    StepFinished(place=place, id=step.id, kind=kind_of(step).name, result=result)
+                )
+
+    def forget_skipped(self, number: int, branch: Sequence[Step], prefix: str) -> None:
+        """Forget that a branch was skipped: what it needs has failed in an earlier process, and not now."""
+        if number in self._skipped:
+            self.attempt.emit(Decided(what=SKIPPED, value=[each for each in self._skipped if each != number]))
+            places = [place for _, place in self._places(branch, prefix)]
+            reason = f"{branch_title(branch) or prefix} is not skipped any more"
+            self.attempt.memory.note(RunResumed(reason=reason, forgets=(*places,)))
+
+    @property
+    def _skipped(self) -> list[int]:
+        decided = self.attempt.decision(SKIPPED)
+        return [] if decided is UNSET else list(decided)
+
+    def _places(self, branch: Sequence[Step], prefix: str) -> list[tuple[Step, Place]]:
+        context = self.context.inside(self.attempt.place, prefix)
+        return [(step, context.place(step, 1)) for step in branch]
 
     async def concurrently(
-        self, count: int, run_one: Callable[[int, bool], Awaitable[None]], wait: Wait, most: int | None
+        self,
+        count: int,
+        run_one: Callable[[int, bool], Awaitable[None]],
+        wait: Wait,
+        most: int | None,
+        order: BranchOrder | None = None,
     ) -> None:
         winner = self.attempt.decision("winner")
         # There may be fewer than there were, if the workflow was changed.
         is_decided = winner is not UNSET and winner < count
         numbers = [winner] if is_decided else range(count)
-        for number in range(count) if self.context.is_over or is_decided else ():
-            if self.context.is_over or number != winner:
+        order = order or BranchOrder.free(count)
+        if self.context.is_over:
+            await self._recall_all(run_one, order)
+            return
+        for number in range(count) if is_decided else ():
+            if number != winner:
                 with suppress(NotReached, StepFailed):
                     await run_one(number, True)
-        if self.context.is_over:
-            return
         await run_concurrently(
             [lambda number=number: run_one(number, False) for number in numbers],  # type: ignore[misc]
             wait=wait,
             most=most,
             on_winner=lambda index: self.attempt.emit(Decided(what="winner", value=numbers[index])),
+            order=BranchOrder.free(1) if is_decided else order,
         )
+
+    async def _recall_all(self, run_one: Callable[[int, bool], Awaitable[None]], order: BranchOrder) -> None:
+        failed: set[int] = set()
+        for number in order.numbers:
+            if order.needs[number] & failed and order.skip is not None:
+                order.skip(number, True)
+                failed.add(number)
+                continue
+            try:
+                await run_one(number, True)
+            except StepFailed:
+                failed.add(number)
+            except NotReached:
+                pass
 
 
 async def run_concurrently(
@@ -142,14 +230,17 @@ async def run_concurrently(
     wait: Wait,
     most: int | None,
     on_winner: Callable[[int], None],
+    order: BranchOrder,
 ) -> None:
     """Run the branches, at most `most` at once; what is no longer needed is cancelled and waited for.
 
     `all` raises the first `StepFailed`; `any` tells the first that succeeds, and raises if none does;
     `settled` raises none. If a branch is parked the others go on as far as they can, and then it is raised.
     """
-    room = asyncio.Semaphore(most or max(1, len(branches)))
-    tasks = [asyncio.ensure_future(_in_turn(branch, room)) for branch in branches]
+    room = _Room(most or max(1, len(branches)), wait)
+    tasks: list[BranchTask] = []
+    for number, branch in enumerate(branches):
+        tasks.append(asyncio.ensure_future(_in_turn(branch, number, room, tasks, order)))
     try:
         await _until_decided(tasks, wait, on_winner)
     finally:
@@ -158,19 +249,52 @@ async def run_concurrently(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _in_turn(branch: Branch, room: asyncio.Semaphore) -> StepFailed | Parked | None:
-    """Run a branch when there is room, and return its failure or parking, if any; a `Stopped` is raised."""
-    async with room:
-        try:
-            await branch()
-        except (StepFailed, Parked) as end:
-            return end
-    return None
+class _Room:
+    """Room for so many branches at once; none enters any more once it is decided how the step ends."""
+
+    def __init__(self, most: int, wait: Wait) -> None:
+        self._room = asyncio.Semaphore(most)
+        self._wait = wait
+        self._is_closed = False
+
+    async def run(self, branch: Branch) -> StepFailed | Parked | None:
+        """Run a branch when there is room, and return its failure or parking, if any."""
+        async with self._room:
+            if self._is_closed:
+                return None
+            try:
+                await branch()
+            except StepFailed as failed:
+                self._is_closed |= self._wait == "all"
+                return failed
+            except Parked as parked:
+                return parked
+            except BaseException:
+                self._is_closed = True
+                raise
+            self._is_closed |= self._wait == "any"
+        return None
 
 
-async def _until_decided(
-    tasks: Sequence[asyncio.Task[StepFailed | Parked | None]], wait: Wait, on_winner: Callable[[int], None]
-) -> None:
+async def _in_turn(
+    branch: Branch, number: int, room: _Room, tasks: Sequence[BranchTask], order: BranchOrder
+) -> StepFailed | Parked | None:
+    """Run a branch when what it needs is over and there is room.
+
+    Returns its failure or parking, if any, or that of a branch that it needs; a `Stopped` is raised.
+    """
+    needed = [tasks[each] for each in sorted(order.needs[number])]
+    if needed:
+        await asyncio.wait(needed)
+    ends = [task.result() for task in needed]
+    failed = next((end for end in ends if isinstance(end, StepFailed)), None)
+    if failed is not None and order.skip is not None:
+        order.skip(number, False)
+    parked = next((end for end in ends if isinstance(end, Parked)), None)
+    return failed or parked or await room.run(branch)
+
+
+async def _until_decided(tasks: Sequence[BranchTask], wait: Wait, on_winner: Callable[[int], None]) -> None:
     failures: list[StepFailed] = []
     parked: Parked | None = None
     async for number in _as_they_end(tasks):
@@ -192,7 +316,7 @@ async def _until_decided(
         raise failures[0]
 
 
-async def _as_they_end(tasks: Sequence[asyncio.Task[StepFailed | Parked | None]]) -> AsyncIterator[int]:
+async def _as_they_end(tasks: Sequence[BranchTask]) -> AsyncIterator[int]:
     """Yield the numbers of tasks as they end, sorted if they end together: a resumed run decides alike."""
     ended: asyncio.Queue[int] = asyncio.Queue()
     for number, task in enumerate(tasks):

@@ -203,9 +203,8 @@ class Interpreter:
 
     def _take_effect(self, step: Step, result: Result, scope: StepScope) -> None:
         """Apply a step to the list around it, also when its result comes from the journal."""
-        if result.status != "success" or result.output is UNSET:
-            return
-        kind_of(step).take_effect(step, result.output, scope)
+        if result.status == "success":
+            kind_of(step).take_effect(step, result, scope)
 
     def _next(self, step: Step, place: Place, result: Result) -> Goto | None:
         """Return the `goto` to follow, None for the next step; raises StepFailed for an unhandled failure."""

@@ -84,8 +84,16 @@ class _Chart:
 
     def _box(self, name: str, title: str, lists: Sequence[Sequence[Step]], indent: str) -> Iterator[str]:
         yield f'{indent}subgraph {name}["{label(title)}"]'
+        entries: list[str] = []
+        ends: dict[str, str] = {}
         for steps in lists:
+            # The steps of a list are numbered before what is inside of them.
+            first, last = self._count + 1, self._count + len(steps)
+            entries.append(_entry(steps[0], f"s{first}_{steps[0].id}"))
+            ends |= dict.fromkeys((step.id for step in steps), f"s{last}_{steps[-1].id}")
             yield from self._list(steps, None, None, f"{indent}  ")
+        for steps, entry in zip(lists, entries, strict=True):
+            yield from (f"{indent}  {ends[each]} --> {entry}" for each in steps[0].needs if each in ends)
         yield f"{indent}end"
 
 

@@ -407,6 +407,20 @@ class StepBase(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = False
     gate: Annotated[ApprovalGate | None, _GATE] = None
+    needs: Annotated[
+        tuple[StepId, ...],
+        Key(
+            "Of a branch of `parallel`, on its first step: steps of other branches that are over before it "
+            "begins.",
+            "[build]",
+            shape=ListOf(shape_of(StepId), "a list of step ids", 1),
+        ),
+    ] = ()
+
+    @property
+    def lists(self) -> tuple[tuple[Step, ...], ...]:
+        """The lists of steps inside."""
+        return ()
 
 
 @table("tools", "`tools`")
@@ -758,6 +772,10 @@ class Parallel(StepBase, frozen=True, kw_only=True, tag="parallel"):
     wait: Wait = "all"
     max_concurrent: Annotated[Count | None, Key("How many branches run at a time.", "2", "all")] = None
 
+    @property
+    def lists(self) -> tuple[tuple[Step, ...], ...]:
+        return self.branches
+
 
 @step("for_each")
 class ForEach(StepBase, frozen=True, kw_only=True, tag="for_each"):
@@ -789,6 +807,10 @@ class ForEach(StepBase, frozen=True, kw_only=True, tag="for_each"):
     wait: Wait = "all"
     max_concurrent: Annotated[Count, Key("How many items are worked on at a time.", "4")] = 1
 
+    @property
+    def lists(self) -> tuple[tuple[Step, ...], ...]:
+        return (self.steps,)
+
 
 @step("while")
 class While(StepBase, frozen=True, kw_only=True, tag="while"):
@@ -802,6 +824,10 @@ class While(StepBase, frozen=True, kw_only=True, tag="while"):
     max_rounds: Annotated[Count, Key("How many rounds there are at most; one more is an error.", "10")] = (
         MOST_ROUNDS
     )
+
+    @property
+    def lists(self) -> tuple[tuple[Step, ...], ...]:
+        return (self.steps,)
 
 
 @step("call")
@@ -876,7 +902,23 @@ class Stop(StepBase, frozen=True, kw_only=True, tag="stop"):
         return self.ending.exit_code
 
 
-Step = Run | Agent | Converse | Approve | Ask | Parallel | ForEach | While | Call | Set | Stop
+@step("break")
+class Break(StepBase, frozen=True, kw_only=True, tag="break"):
+    """The end of the loop around it, whatever rounds are left."""
+
+    is_meant: Annotated[Literal[True], Key("Leaves the loop.", "true", name="break", shape=Yes())]
+
+
+@step("continue")
+class Continue(StepBase, frozen=True, kw_only=True, tag="continue"):
+    """The end of the round; the loop around it goes on with the next one."""
+
+    is_meant: Annotated[Literal[True], Key("Ends the round.", "true", name="continue", shape=Yes())]
+
+
+Step = (
+    Run | Agent | Converse | Approve | Ask | Parallel | ForEach | While | Call | Set | Stop | Break | Continue
+)
 
 
 @table("defaults", "`defaults`")
@@ -1028,13 +1070,7 @@ def kind_keys() -> Mapping[str, str]:
 
 def inner_lists(step: Step) -> Iterator[tuple[Step, ...]]:
     """Yield the lists of steps inside of a step."""
-    match step:
-        case Parallel():
-            yield from step.branches
-        case ForEach() | While():
-            yield step.steps
-        case _:
-            pass
+    yield from step.lists
 
 
 def all_steps(steps: tuple[Step, ...]) -> Iterator[Step]:

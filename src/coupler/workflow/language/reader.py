@@ -260,6 +260,8 @@ def _is_of(type: str, value: Json) -> bool:
 
 
 _PROMPTS = ("prompt", "prompt_file")
+_BESIDE_OTHERS = ("approve", "continue")
+"""Kinds whose key means something else in a step of another kind: its gate, and the session to go on with."""
 _OF_DEFAULTS = ("agent", "shell")
 """Keys of steps that `defaults` have for those that do not say them."""
 
@@ -398,9 +400,9 @@ class _StepNotes(WorkflowNotes):
 
 
 def _kinds_of(node: MappingNode) -> list[str]:
-    """The kinds of a step; `approve` beside another one is its gate, and a prompt alone is for an agent."""
+    """The kinds of a step; some mean another thing beside another one, and a prompt alone is for an agent."""
     by_key = d.kind_keys()
     kinds = [*dict.fromkeys(by_key[name] for name in node.values if name in by_key)]
-    others = [kind for kind in kinds if kind != "approve"]
+    others = [kind for kind in kinds if kind not in _BESIDE_OTHERS]
     is_prompted = any(name in node.values for name in _PROMPTS)
     return others or (["agent"] if is_prompted else kinds)

@@ -60,7 +60,7 @@ VARIABLES = MappingOf(
     "a mapping of texts",
     Names(r"^[^=\x00-\x1f\x7f]+$", "a variable's name, without `=` and control characters"),
 )
-TAKEN_NAMES = ("inputs", "secrets", "steps", "vars", "run", "index")
+TAKEN_NAMES = ("inputs", "secrets", "steps", "vars", "run", "index", "loop")
 """Names that mean something else in expressions."""
 
 
@@ -208,10 +208,7 @@ _MEANINGS: Mapping[str, tuple[str, ...]] = {
 
 _ADVICE = {
     "continue_on_error": "write `on_error: continue`",
-    "depends_on": "steps run in the order of the file: leave it out, and put those that may run side by side "
-    "into `parallel`",
-    "needs": "steps run in the order of the file: leave it out, and put those that may run side by side into "
-    "`parallel`",
+    "depends_on": "steps run in the order of the file: leave it out; branches of `parallel` have `needs`",
     "uses": "`call` runs another workflow of yours; an action of GitHub is not run here, but its command can "
     "be a `run` step",
     "with": "values for a command stand in `env`, those for a workflow that you `call` in its `inputs`",

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 from msgspec import UNSET
 
+from coupler.fields.words import printable
 from coupler.workflow.errors import StepError
 from coupler.workflow.journal.run_events import Result
 from coupler.workflow.language.model import ForEach, Json, Parallel, While, Workflow
 from coupler.workflow.steps.kind import BlockKind
+from coupler.workflow.validation.findings import nearest, scalars_in
 
 if TYPE_CHECKING:
     from coupler.workflow.engine.attempt import StepScope
     from coupler.workflow.engine.blocks import BlockRun
+    from coupler.workflow.validation.checks import StepCheck
 
 
 class ParallelKind(BlockKind[Parallel]):
@@ -25,6 +28,29 @@ class ParallelKind(BlockKind[Parallel]):
     struct = Parallel
     has_branches = True
     generic_title: ClassVar[re.Pattern[str] | None] = re.compile(r"\d+ branches")
+
+    def order(self, step: Parallel) -> Iterator[tuple[int, frozenset[int]]]:
+        needs = needed_branches(step)
+        for number in in_order(needs):
+            # Branches that need each other are told by themselves, and see nothing of each other.
+            yield number, frozenset() if number in _needed_by(number, needs) else _needed_by(number, needs)
+
+    def check(self, step: Parallel, check: StepCheck) -> None:
+        """Check what the branches need of each other."""
+        findings, needs = check.findings, needed_branches(step)
+        for number, branch in enumerate(step.branches):
+            if not branch or not branch[0].needs:
+                continue
+            for node in scalars_in(findings.node_of(branch[0], "needs")):
+                if (problem := _problem_with_need(step, number, str(node.value))) is not None:
+                    findings.wrong(node.position, problem)
+            place = findings.place_of(branch[0], "needs")
+            if number in (before := _needed_by(number, needs)) and number == _first_of_round(before, needs):
+                chain = " → ".join(step.branches[each][0].id for each in _way_round(number, needs))
+                findings.wrong(place, f"these branches wait for each other: {chain}")
+            if step.wait == "any":
+                message = "`needs` does not go with `wait: any`, which is over when one branch has succeeded"
+                findings.wrong(place, message)
 
     def title(self, step: Parallel) -> str:
         return f"{len(step.branches)} branches"
@@ -37,20 +63,90 @@ class ParallelKind(BlockKind[Parallel]):
 
     async def go_through(self, step: Parallel, block: BlockRun) -> Json:
         scopes = [block.scope.inside() for _ in step.branches]
+        needs, prefix = needed_branches(step), f"{block.name}."
 
         async def run_branch(number: int, is_over: bool) -> None:
+            for needed in sorted(_needed_by(number, needs)):
+                scopes[number].also_sees(scopes[needed].steps)
+            if needs[number] and not is_over:
+                block.forget_skipped(number, step.branches[number], prefix)
             part = block.branch(number, step.branches)
-            await block.run_part(
-                part, step.branches[number], scopes[number], f"{block.name}.", is_over=is_over
-            )
+            await block.run_part(part, step.branches[number], scopes[number], prefix, is_over=is_over)
 
+        def skip_branch(number: int, is_over: bool) -> None:
+            skipped = Result(status="skipped")
+            scopes[number].steps.update((each.id, skipped) for each in step.branches[number])
+            if not is_over:
+                block.skip(number, step.branches[number], prefix)
+
+        from coupler.workflow.engine.blocks import BranchOrder
+
+        count, most = len(step.branches), step.max_concurrent
+        order = BranchOrder(needs, in_order(needs), skip_branch if step.wait == "settled" else None)
         try:
-            await block.concurrently(len(step.branches), run_branch, step.wait, step.max_concurrent)
+            await block.concurrently(count, run_branch, step.wait, most, order)
         finally:
             # Only now they are steps like any other: no branch sees how far another one is.
             for scope in scopes:
                 block.scope.steps.update(scope.steps)
         return UNSET
+
+
+def needed_branches(step: Parallel) -> list[frozenset[int]]:
+    """Return for each branch the numbers of those that it needs."""
+    numbers = {each.id: number for number, branch in enumerate(step.branches) for each in branch}
+    return [
+        frozenset(numbers[name] for name in (branch[0].needs if branch else ()) if name in numbers)
+        for branch in step.branches
+    ]
+
+
+def in_order(needs: Sequence[frozenset[int]]) -> list[int]:
+    """Return the numbers of all branches, each after those that it needs, unless they need each other."""
+    found: list[int] = []
+    left = [*range(len(needs))]
+    while left:
+        ready = [number for number in left if needs[number] <= {*found}] or left
+        found += ready
+        left = [number for number in left if number not in ready]
+    return found
+
+
+def _problem_with_need(step: Parallel, number: int, name: str) -> str | None:
+    if any(each.id == name for each in step.branches[number]):
+        return f"`{name}` is a step of this very branch: `needs` names steps of others"
+    others = [each.id for other, branch in enumerate(step.branches) if other != number for each in branch]
+    if name in others:
+        return None
+    near = nearest(name, others) if others else "it has no other branch"
+    return f"no branch of `{step.id}` has the step `{printable(name, 60)}`; {near}"
+
+
+def _first_of_round(before: Collection[int], needs: Sequence[frozenset[int]]) -> int:
+    """Return the lowest number of the branches that need themselves, of those before one."""
+    return min(each for each in before if each in _needed_by(each, needs))
+
+
+def _way_round(number: int, needs: Sequence[frozenset[int]]) -> list[int]:
+    """Return the shortest way from a branch, by what branches need, back to itself."""
+    ways = [[number]]
+    while True:
+        ways = [[*way, each] for way in ways for each in sorted(needs[way[-1]]) if each not in way[1:]]
+        for way in ways:
+            if way[-1] == number:
+                return way
+
+
+def _needed_by(number: int, needs: Sequence[frozenset[int]]) -> frozenset[int]:
+    """Return the branches that must be over before one begins: those that it needs, and what they need."""
+    found: set[int] = set()
+    waiting = [*needs[number]]
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            waiting.extend(needs[each])
+    return frozenset(found)
 
 
 class ForEachKind(BlockKind[ForEach]):
@@ -66,6 +162,9 @@ class ForEachKind(BlockKind[ForEach]):
 
     def loop_names(self, step: ForEach) -> frozenset[str]:
         return frozenset({step.name, "index", "loop"})
+
+    def is_concurrent(self, step: ForEach) -> bool:
+        return step.max_concurrent > 1
 
     def title(self, step: ForEach) -> str:
         return f"for each {step.name}"
@@ -84,12 +183,17 @@ class ForEachKind(BlockKind[ForEach]):
             block.scope.inside(**{step.name: item}, **_round_names(block, number, len(items)))
             for number, item in enumerate(items)
         ]
-        block.iterations = [scope.steps for scope in scopes]
+        rounds = block.iterations = [scope.steps for scope in scopes]
+        last = len(items) - 1
 
         async def run_iteration(number: int, is_over: bool) -> None:
-            part = block.iteration(number, items)
-            prefix = f"{block.name}[{number}]."
-            await block.run_part(part, step.steps, scopes[number], prefix, is_over=is_over)
+            nonlocal last
+            if number > last:
+                return
+            part, prefix = block.iteration(number, items), f"{block.name}[{number}]."
+            if await block.run_part(part, step.steps, scopes[number], prefix, is_over=is_over):
+                last = number
+                del rounds[number + 1 :]
 
         await block.concurrently(len(items), run_iteration, step.wait, step.max_concurrent)
         return UNSET
@@ -131,7 +235,8 @@ class WhileKind(BlockKind[While]):
             scope = block.scope.next_round(scope, **_round_names(block, number))
             block.iterations.append(scope.steps)
             part, prefix = block.round(number), f"{block.name}[{number}]."
-            await block.run_part(part, step.steps, scope, prefix, is_over=block.context.is_over)
+            if await block.run_part(part, step.steps, scope, prefix, is_over=block.context.is_over):
+                return UNSET
         raise StepError(
             "budget",
             f"after {step.max_rounds} rounds `{step.test}` is still true: raise `max_rounds`, or go on with "

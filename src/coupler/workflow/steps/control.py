@@ -1,9 +1,9 @@
-"""The kinds `call`, `set` and `stop`: another workflow, variables, and the end of the workflow."""
+"""The kinds `call`, `set`, `stop`, `break` and `continue`: other workflows, variables, and ends."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from coupler.fields.nodes import MappingNode
 from coupler.fields.words import printable
@@ -11,7 +11,18 @@ from coupler.workflow.errors import InputError
 from coupler.workflow.expressions.expression import is_plain
 from coupler.workflow.journal.run_events import Rehearsed, Result
 from coupler.workflow.language.inputs import check_given
-from coupler.workflow.language.model import Call, Input, Json, Set, SourcePosition, Stop, Workflow
+from coupler.workflow.language.model import (
+    Break,
+    Call,
+    Continue,
+    Input,
+    Json,
+    Set,
+    SourcePosition,
+    Step,
+    Stop,
+    Workflow,
+)
 from coupler.workflow.steps.kind import BlockKind, StepKind
 from coupler.workflow.validation.findings import ProblemCollector, nearest
 
@@ -19,6 +30,9 @@ if TYPE_CHECKING:
     from coupler.workflow.engine.attempt import Attempt, StepScope
     from coupler.workflow.engine.blocks import BlockRun
     from coupler.workflow.validation.checks import StepCheck
+
+
+R = TypeVar("R", Break, Continue)
 
 
 class CallKind(BlockKind[Call]):
@@ -73,8 +87,9 @@ class SetKind(StepKind[Set]):
     async def rehearse(self, step: Set, attempt: Attempt) -> Result:
         return await self.perform(step, attempt)
 
-    def take_effect(self, step: Set, output: Json, scope: StepScope) -> None:
-        scope.vars.update(output)
+    def take_effect(self, step: Set, result: Result, scope: StepScope) -> None:
+        assert isinstance(result.output, dict)
+        scope.vars.update(result.output)
 
 
 class StopKind(StepKind[Stop]):
@@ -82,7 +97,7 @@ class StopKind(StepKind[Stop]):
 
     struct = Stop
     is_instant = True
-    leaves_list = True
+    leaves_list = "stops"
     conditional_end = "ends the run there if its `if` is true"
     shape: ClassVar[tuple[str, str]] = ("((", "))")
 
@@ -104,10 +119,87 @@ class StopKind(StepKind[Stop]):
         attempt.emit(Rehearsed(text=f"stop: {attempt.text(step.message)}"))
         return Result(status="skipped")
 
-    def take_effect(self, step: Stop, output: Json, scope: StepScope) -> None:
+    def take_effect(self, step: Stop, result: Result, scope: StepScope) -> None:
         from coupler.workflow.engine.attempt import Stopped
 
-        raise Stopped(**output)
+        assert isinstance(result.output, dict)
+        raise Stopped(**result.output)
+
+
+class _LeavesRound(StepKind[R]):
+    """What `break` and `continue` have in common: they end the round of the loop around them."""
+
+    is_instant = True
+    shape: ClassVar[tuple[str, str]] = ("((", "))")
+
+    def check(self, step: R, check: StepCheck) -> None:
+        if (problem := self._problem(step, check.view.steps_around())) is not None:
+            check.findings.wrong(check.findings.place_of(step, self.name), problem)
+
+    def _problem(self, step: R, around: Sequence[Step]) -> str | None:
+        from coupler.workflow.steps.kinds import kind_of
+
+        if not any(kind_of(each).is_loop for each in around):
+            return f"`{self.name}` is there only inside of a loop"
+        if not kind_of(around[0]).is_loop:
+            return (
+                f"`{self.name}` cannot leave a branch of `{around[0].id}`: put it behind that step, where "
+                "all branches are over"
+            )
+        return None
+
+    async def perform(self, step: R, attempt: Attempt) -> Result:
+        return Result(status="success")
+
+    async def rehearse(self, step: R, attempt: Attempt) -> Result:
+        if step.condition is None:
+            return await self.perform(step, attempt)
+        # What comes after it is told as well.
+        attempt.emit(Rehearsed(text=self.title(step)))
+        return Result(status="skipped")
+
+
+class BreakKind(_LeavesRound[Break]):
+    """The end of a loop."""
+
+    struct = Break
+    leaves_list = "leaves the loop"
+    conditional_end = "leaves the loop there if its `if` is true"
+
+    def _problem(self, step: Break, around: Sequence[Step]) -> str | None:
+        from coupler.workflow.steps.kinds import kind_of
+
+        problem = super()._problem(step, around)
+        if problem is None and kind_of(around[0]).is_concurrent(around[0]):
+            return (
+                f"`break` needs a loop that takes one item after the other: leave `max_concurrent` of "
+                f"`{around[0].id}` out"
+            )
+        return problem
+
+    def title(self, step: Break) -> str:
+        return "leave the loop"
+
+    def take_effect(self, step: Break, result: Result, scope: StepScope) -> None:
+        from coupler.workflow.engine.attempt import RoundLeft
+
+        raise RoundLeft(leaves_loop=True)
+
+
+class ContinueKind(_LeavesRound[Continue]):
+    """The end of a round."""
+
+    struct = Continue
+    leaves_list = "ends the round"
+    conditional_end = "ends the round there if its `if` is true"
+
+    def title(self, step: Continue) -> str:
+        return "end the round"
+
+    def take_effect(self, step: Continue, result: Result, scope: StepScope) -> None:
+        from coupler.workflow.engine.attempt import RoundLeft
+
+        raise RoundLeft(leaves_loop=False)
 
 
 def _evaluated(value: object, attempt: Attempt) -> object:

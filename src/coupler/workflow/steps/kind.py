@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from coupler.workflow.expressions.expression import unknown
 from coupler.workflow.journal.run_events import Rehearsed, Result
-from coupler.workflow.language.model import ApprovalGate, Json, Step, Workflow
+from coupler.workflow.language.model import ApprovalGate, Json, Step, Workflow, inner_lists
 
 if TYPE_CHECKING:
     from coupler.schema.v1 import ToolKind
@@ -45,8 +45,8 @@ class StepKind(Generic[S]):
     """True if somebody answers it: `--answer` may."""
     is_conversation: ClassVar[bool] = False
     """True if its agent gets what the user sends."""
-    leaves_list: ClassVar[bool] = False
-    """True if no other step of the list comes after it."""
+    leaves_list: ClassVar[str] = ""
+    """Says what it does if no other step of the list comes after it."""
 
     call_kind: ClassVar[ToolKind] = "other"
     """The kind of the tool call that stands for it in an editor."""
@@ -80,9 +80,18 @@ class StepKind(Generic[S]):
         """Yield the variables that it sets in the list around it."""
         yield from ()
 
+    def is_concurrent(self, step: S) -> bool:
+        """Tell whether rounds of a loop may run beside each other."""
+        return False
+
     def loop_names(self, step: S) -> frozenset[str]:
         """Return the names that the steps inside have besides those around it."""
         return frozenset()
+
+    def order(self, step: S) -> Iterator[tuple[int, frozenset[int]]]:
+        """Yield the numbers of the lists inside, each after those that it needs, with these."""
+        for number, _ in enumerate(inner_lists(step)):
+            yield number, frozenset()
 
     # Checks
 
@@ -155,8 +164,8 @@ class StepKind(Generic[S]):
         """Return the result if somebody says that the step was done: what came out of it is not known."""
         return Result(status="success", marked_done=True)
 
-    def take_effect(self, step: S, output: Json, scope: StepScope) -> None:
-        """Apply the output to the list around it, also when it comes from the journal."""
+    def take_effect(self, step: S, result: Result, scope: StepScope) -> None:
+        """Apply a success to the list around it, also when it comes from the journal."""
 
 
 class BlockKind(StepKind[S]):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from coupler.workflow.language.model import inner_lists
 from coupler.workflow.steps.agents import AgentKind, ConverseKind
 from coupler.workflow.steps.blocks import ForEachKind, ParallelKind, WhileKind
-from coupler.workflow.steps.control import CallKind, SetKind, StopKind
+from coupler.workflow.steps.control import BreakKind, CallKind, ContinueKind, SetKind, StopKind
 from coupler.workflow.steps.kind import AnyKind, StepKind
 from coupler.workflow.steps.questions import ApproveKind, AskKind
 from coupler.workflow.steps.run import RunKind
@@ -28,6 +28,8 @@ ALL_KINDS: tuple[AnyKind, ...] = (
     CallKind(),
     SetKind(),
     StopKind(),
+    BreakKind(),
+    ContinueKind(),
 )
 """Every kind of step, in the order of the manual."""
 

@@ -231,7 +231,7 @@ def _check_reached(steps: StepList, findings: ProblemCollector) -> None:
             findings.warn(
                 step.position,
                 f"`{step.id}` is never reached: the step before, `{before.id}`, "
-                f"always {'goes elsewhere' if before.goto else 'stops'}",
+                f"always {'goes elsewhere' if before.goto else kind_of(before).leaves_list}",
             )
         was_reached = is_reached
 
@@ -460,3 +460,13 @@ def check_steps(
     """Check what only the kind of each step knows."""
     for step, view in views:
         kind_of(step).check(step, StepCheck(view, workflow, called, findings))
+        if step.needs and (problem := _misplaced_needs(step, view.list)) is not None:
+            findings.wrong(findings.place_of(step, "needs"), problem)
+
+
+def _misplaced_needs(step: Step, steps: StepList) -> str | None:
+    if steps.inside is None or not kind_of(steps.inside).has_branches:
+        return "`needs` is for branches of `parallel`: the steps of a list run one after the other"
+    if steps.steps[0] is not step:
+        return "`needs` stands at the first step of a branch, and holds for all of it"
+    return None

@@ -177,7 +177,10 @@ class NameCheck:
                 )
             beside = [each for each in parents if kind_of(each).has_branches and each not in others]
             if beside and not any(step is each for each in around):
-                return f"`{id}` runs beside this, in a branch of `{beside[-1].id}`: use it after that"
+                return (
+                    f"`{id}` runs beside this, in a branch of `{beside[-1].id}`: use it after that, or let "
+                    f"this branch have `needs: [{id}]`"
+                )
         return f"`{id}` cannot have run yet here: use it later, or write `steps.{id} is defined`"
 
     def _fields(self, step: Step, spelled: str, names: ReferencePath) -> str | None:

@@ -159,12 +159,19 @@ class ListView:
         self._number = number
 
     def find(self, id: str) -> Step | None:
+        return self.find_own(id) or self.list.around.find(id)
+
+    def find_own(self, id: str) -> Step | None:
+        """Return the step of this very list that an id means here, if it can be over."""
         number, step = self.list.found.get(id, (-1, None))
-        return step if step is not None and self._is_over(number) else self.list.around.find(id)
+        return step if step is not None and self._is_over(number) else None
 
     def step_ids(self) -> list[str]:
-        own = [name for name, (number, _) in self.list.found.items() if self._is_over(number)]
-        return [*own, *self.list.around.step_ids()]
+        return [*self.own_ids(), *self.list.around.step_ids()]
+
+    def own_ids(self) -> list[str]:
+        """Return the ids of the steps of this very list that can be over."""
+        return [name for name, (number, _) in self.list.found.items() if self._is_over(number)]
 
     def variables(self) -> set[str]:
         own = {name for name, numbers in self.list.variables.items() if any(map(self._is_over, numbers))}
@@ -188,6 +195,39 @@ class ListView:
         if self.list.is_round:
             return number in self.list.ways.reached
         return self.list.ways.can_precede(number, self._number)
+
+
+class BranchView:
+    """The view around a branch, with the steps of the branches that it needs."""
+
+    def __init__(self, around: ScopeView, needed: Sequence[ListView]) -> None:
+        self._around = around
+        self._needed = needed
+
+    def find(self, id: str) -> Step | None:
+        for each in self._needed:
+            if (found := each.find_own(id)) is not None:
+                return found
+        return self._around.find(id)
+
+    def step_ids(self) -> list[str]:
+        own = [name for each in self._needed for name in each.own_ids()]
+        return [*own, *self._around.step_ids()]
+
+    def variables(self) -> set[str]:
+        return self._around.variables()
+
+    def has_variable(self, name: str) -> bool:
+        return self._around.has_variable(name)
+
+    def loop_names(self) -> set[str]:
+        return self._around.loop_names()
+
+    def run_names(self) -> tuple[str, ...]:
+        return self._around.run_names()
+
+    def steps_around(self) -> list[Step]:
+        return self._around.steps_around()
 
 
 class ScopeViews:
@@ -233,9 +273,16 @@ class ScopeViews:
         for number, step in enumerate(steps):
             view = ListView(entered, number)
             self._of_steps[step.position].append((step, view))
-            for inner in inner_lists(step):
-                self._enter(inner, view, inside=step)
+            self._enter_inside(step, view)
         return entered
+
+    def _enter_inside(self, step: Step, view: ListView) -> None:
+        inner, order = [*inner_lists(step)], kind_of(step).order(step)
+        entered: dict[int, StepList] = {}
+        for number, needed in order:
+            views = [entered[each].end for each in sorted(needed)]
+            around = BranchView(view, views) if views else view
+            entered[number] = self._enter(inner[number], around, inside=step)
 
 
 def fields_of(step: Step, workflow: Workflow) -> tuple[str, ...]:
