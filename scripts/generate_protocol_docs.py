@@ -15,11 +15,11 @@ from msgspec import UNSET
 
 from coupler import events
 from coupler.agent.errors import REASONS as OF_AGENTS
-from coupler.agent.tool_call import CANCELLED_META
 from coupler.cli.serve_checks import START_ERRORS
 from coupler.client.errors import REASONS as OF_CLIENTS
 from coupler.client.errors import AgentErrorKind
 from coupler.client.observation import OBSERVED_FORMS, TRACE_KEYS, Observation
+from coupler.events.events import CANCELLED_META
 from coupler.events.json_form import FORMS, Form
 from coupler.events.v1_codec import EmittedEvent, to_update
 from coupler.mcp.tools import McpErrorKind
@@ -30,8 +30,9 @@ from coupler.schema.base import Unknown
 from coupler.store.errors import StoreErrorKind
 from coupler.wire.messages import ErrorReason
 from coupler.workflow.editor.chat_messages import CallOrigin, answer_meta
-from coupler.workflow.journal.run_events import AnyHappening, Failure, Happening, RunFinished
-from pages import table, update
+from coupler.workflow.journal.run_events import Failure, Happening, RunFinished, RunHappening
+from json_schema import schema_text
+from pages import keep, table, update
 from python_source import Described, Member, described
 
 CODES = {
@@ -134,7 +135,7 @@ def main(arguments: list[str]) -> int:
         "meta-keys.md": meta_keys(),
         "relay.md": {"reasons of relays": reasons(OF_RELAYS)},
     }
-    return update(pages, arguments)
+    return update(pages, arguments) or keep({"events.schema.json": schema_text()}, arguments)
 
 
 def errors() -> dict[str, str]:
@@ -182,7 +183,7 @@ def happenings() -> dict[str, str]:
         "fields of events": "\n\n".join(map(section, get_args(events.Event))),
         "observations": "\n\n".join(map(section, get_args(Observation))),
         "json form": table(("`event`", "its keys", "what it is"), map(form, (*FORMS, *OBSERVED_FORMS))),
-        "happenings": table(("`event`", "what it is", "keys"), map(happening, get_args(AnyHappening))),
+        "happenings": table(("`event`", "what it is", "keys"), map(happening, get_args(RunHappening))),
     }
 
 

@@ -93,6 +93,8 @@ def _of_struct(info: Any, depth: int) -> list[Any]:
         values = _of_type(field.type, depth + 1)
         if values:
             chosen[field.encode_name] = values
+        elif field.required:
+            return []
     tag = {} if info.tag is None else {info.tag_field: info.tag}
     return [{**tag, **each} for each in _each_alternative(chosen)]
 

@@ -20,13 +20,15 @@ import forked
 from cli.chat_stage import CTRL_D, READY, Chatter
 from cli.hostile import HOSTILE, filled, messages, obeyed_in
 from cli.typing_at import Typist
+from coupler.events.events import TurnUsage
 from coupler.events.records import TurnEnd, end_record, text_piece, to_record
 from coupler.events.v1_codec import from_update, tool_update_of
 from coupler.schema import decode, v1
 from coupler.store.choices import ChoiceRecord
 from coupler.store.sessions import SessionRecord
 from coupler.store.store import Store
-from coupler.workflow.journal.run_events import AnyHappening, RunFinished, Usage
+from coupler.workflow.journal import run_events
+from coupler.workflow.journal.run_events import AgentEvent, RunFinished, RunHappening, SessionEvent
 from raw_client import COUPLER, PATIENCE
 from workflow.kept_runs import in_store, new_run
 
@@ -103,10 +105,13 @@ async def _keep_sessions(store: Store) -> str:
 async def _keep_runs(store: Store) -> str:
     """A run in which everything happened that can happen; its id."""
     async with await new_run(store, {HOSTILE: HOSTILE, "list": [HOSTILE]}, cwd=f"/{HOSTILE}") as run:
-        for kind in typing.get_args(AnyHappening):
+        for kind in typing.get_args(RunHappening):
             for happening in filled(kind) if kind is not RunFinished else ():
                 run.journal.note(happening)
-        usage = Usage(total_tokens=5, cost=0.5, currency=HOSTILE)
+        for kind in typing.get_args(SessionEvent):
+            for event in filled(kind):
+                run.journal.note(AgentEvent(place=run_events.Place(HOSTILE), event=event))
+        usage = TurnUsage(total=5, cost=0.5, currency=HOSTILE)
         (ended,) = {each.status: each for each in filled(RunFinished) if each.status == "failed"}.values()
         run.journal.note(msgspec.structs.replace(ended, usage=usage))
         return run.id

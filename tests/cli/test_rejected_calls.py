@@ -72,8 +72,9 @@ def test_a_step_records_it_as_failed(form: str, agent: Scripted, tmp_path: Path)
     _write_flow(tmp_path, agent, form)
     events = [json.loads(line) for line in run("run", "./flow.yaml", "--json", cwd=tmp_path).splitlines()]
 
-    ended = [(event["status"], event["text"]) for event in events if event["event"] == "tool_ended"]
-    assert ended == ([("failed", "not permitted")] if form == "announced" else [])
+    ended = [event for event in events if event["event"] == "tool_call_update"]
+    told = [(event["status"], event["content"][0]["content"]["text"]) for event in ended]
+    assert told == ([("failed", "not permitted")] if form == "announced" else [])
     assert any(event.get("text", "").startswith("denied: Run rm x") for event in events)
 
 

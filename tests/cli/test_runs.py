@@ -22,30 +22,35 @@ from coupler.cli.main import command
 from coupler.cli.output import Output
 from coupler.cli.run.run_page import LISTING, build_step_tree
 from coupler.cli.terminal import format_duration
+from coupler.events import Plan, Thought, ToolCall
+from coupler.events.events import TurnEnded, TurnUsage
 from coupler.redaction.known_secrets import masker_for
+from coupler.schema.v1 import PlanEntry
 from coupler.store.store import Store
 from coupler.workflow.journal.run_events import (
+    AgentEvent,
     AnswerAsked,
     ApprovalAsked,
     ApprovalGiven,
     Failure,
     Noted,
     Place,
-    Planned,
     RetryPlanned,
     RunFinished,
     RunResumed,
     RunStarted,
-    Thought,
-    ToolStarted,
-    Usage,
-    Used,
+    SessionEvent,
 )
 from coupler.workflow.journal.run_secrets import RunSecrets
 from coupler.workflow.journal.runs import OpenRun
 from raw_client import COUPLER, PATIENCE
 from tables import table
 from workflow.kept_runs import finished, in_store, new_run, said, started, wrote
+
+
+def did(event: SessionEvent) -> AgentEvent:
+    return AgentEvent(place=GATE, event=event)
+
 
 DIFF, FIXES, GATE = Place("diff"), Place("fixes", 2), Place("gate")
 BROKEN = Failure(kind="exit", message="it \x1b[31mbroke\x1b[0m", exit_code=2)
@@ -78,7 +83,7 @@ FAILED = RunFinished(
     message="fixes: it broke",
     failed_step="fixes#2",
     outputs={"list": [1, 2], "text": "a\nb"},
-    usage=Usage(total_tokens=1234, cost=0.5, currency="USD"),
+    usage=TurnUsage(total=1234, cost=0.5, currency="USD"),
 )
 
 
@@ -305,8 +310,8 @@ class TestLogs:
         ("happening", "line"),
         [
             (said("a\nb", GATE), "  gate > a\n  gate > b\n"),
-            (Thought(place=GATE, text="hm"), "  gate ~ hm\n"),
-            (ToolStarted(place=GATE, call="c", title="Run make"), "T gate: tool: Run make\n"),
+            (did(Thought("hm")), "  gate ~ hm\n"),
+            (did(ToolCall(id="c", title="Run make")), "T gate: tool: Run make\n"),
             (ApprovalAsked(place=GATE, question="Sure?"), "T gate: asked: Sure?\n"),
             (AnswerAsked(place=GATE, question="Who?"), "T gate: asked: Who?\n"),
             (ApprovalGiven(place=GATE, approved=False, by="user"), "T gate: denied by user\n"),
@@ -314,10 +319,13 @@ class TestLogs:
                 ApprovalGiven(place=GATE, approved=False, by="nobody"),
                 "T gate: not approved: nobody could be asked\n",
             ),
-            (Planned(place=GATE, entries=({"content": "a"}, {"content": "b"})), "T gate: plan: a; b\n"),
-            (Used(place=GATE, usage=Usage(total_tokens=1)), "T gate: used 1 token\n"),
             (
-                Used(place=GATE, usage=Usage(total_tokens=2, is_estimated=True)),
+                did(Plan((PlanEntry("a", "low", "pending"), PlanEntry("b", "low", "pending")))),
+                "T gate: plan: a; b\n",
+            ),
+            (did(TurnEnded("end_turn", TurnUsage(total=1))), "T gate: used 1 token\n"),
+            (
+                did(TurnEnded("end_turn", TurnUsage(total=2, is_estimated=True))),
                 "T gate: used 2 tokens, by estimate\n",
             ),
             (Noted(text="by the way"), "T by the way\n"),

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from client.stage import Scripted, run
 from coupler.client.elicitation import FormAnswer, FormRequest
+from coupler.events import Text
 from coupler.store.store import Store
 from coupler.workflow.agents.agents import Agents
 from coupler.workflow.engine.front import UserMessage
@@ -19,13 +20,13 @@ from coupler.workflow.engine.run import Engine
 from coupler.workflow.errors import Parked
 from coupler.workflow.expressions.expression import FlowExpressions
 from coupler.workflow.journal.run_events import (
+    AgentEvent,
     Decided,
     Happening,
     Noted,
     Place,
     Result,
     RunFinished,
-    Said,
     StepFinished,
 )
 from coupler.workflow.language.inputs import bind_inputs
@@ -35,6 +36,7 @@ from coupler.workflow.language.reader import read_text
 from workflow.stage import Answering, Memo
 
 H = TypeVar("H", bound=Happening)
+E = TypeVar("E")
 Script = Callable[[str], Scripted]
 """Makes an agent of a few lines; see `client/agents/bare.py` for its words."""
 
@@ -134,7 +136,11 @@ class AgentStage:
 
     @property
     def said(self) -> str:
-        return "".join(each.text for each in self.all(Said))
+        return "".join(each.text for each in self.told(Text))
+
+    def told(self, kind: type[E]) -> list[E]:
+        """The events of one kind of the agents in the last run."""
+        return [each.event for each in self.all(AgentEvent) if isinstance(each.event, kind)]
 
     @property
     def notes(self) -> list[str]:

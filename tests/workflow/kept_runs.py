@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
+from coupler.events import Text
 from coupler.store.store import Store
-from coupler.workflow.journal.run_events import Place, Result, Said, StepFinished, StepStarted, Wrote
+from coupler.workflow.journal.run_events import AgentEvent, Place, Result, StepFinished, StepStarted, Wrote
 from coupler.workflow.journal.run_secrets import RunSecrets
 from coupler.workflow.journal.runs import OpenRun
 from coupler.workflow.language.model import Json, Workflow
@@ -46,8 +47,8 @@ def finished(place: Place = STEP, status: Any = "success", **fields: Any) -> Ste
     return StepFinished(place=place, id="x", kind="run", result=Result(status=status, **fields))
 
 
-def said(text: str, place: Place = STEP) -> Said:
-    return Said(place=place, text=text)
+def said(text: str, place: Place = STEP) -> AgentEvent:
+    return AgentEvent(place=place, event=Text(text))
 
 
 def wrote(text: str, place: Place = STEP, stream: Any = "stdout") -> Wrote:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from client.stage import Scripted
-from coupler.workflow.journal.run_events import happening_in
+from coupler.workflow.journal.run_events import logged_in, run_object
 from raw_client import RawClient
 from workflow.kept_runs import in_store
 from workflow.served_project import Editor, Shown, write_workflow
@@ -43,7 +43,7 @@ class Desk:
         """What was kept of a run."""
         file = str(next(self._home.rglob("coupler.db")))
         entries = in_store(lambda store: store.runs.entries(run, is_whole=True), file)
-        return [msgspec.to_builtins(happening_in(entry.body)) for entry in entries]
+        return [msgspec.to_builtins(run_object(each)) for entry in entries for each in logged_in(entry)]
 
     def starts(self, server: str) -> int:
         """How often the server of a name was started."""

@@ -216,10 +216,13 @@ def test_a_native_agent_gives_the_documented_result_and_is_told_once(story: Stor
         documented.tokens,
         documented.cost,
     )
-    assert [used["usage"] for used in story.ran.of("usage", path)] == [result["usage"]]
-    started = [call["call"] for call in story.ran.of("tool_started", path)]
+    (turn,) = story.ran.of("turn", path)
+    assert (turn["usage"]["total"], turn["usage"]["cost"]) == (documented.tokens, documented.cost)
+    started = [call["id"] for call in story.ran.of("tool_call", path)]
     assert len(started) == len({*started}) == documented.calls
-    assert sorted(call["call"] for call in story.ran.of("tool_ended", path)) == sorted(started)
+    updates = story.ran.of("tool_call_update", path)
+    ended = [call["id"] for call in updates if call.get("status") in ("completed", "failed")]
+    assert sorted(ended) == sorted(started)
 
 
 @pytest.mark.parametrize("name", AGENTS)

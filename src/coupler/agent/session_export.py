@@ -31,9 +31,9 @@ from coupler.agent.history import (
     UnreadableEntry,
 )
 from coupler.agent.output import redact
-from coupler.agent.tool_call import CANCELLED_META
 from coupler.agent.turn import compaction_text
 from coupler.events import Compaction, Content, Notice, Plan, Text, Thought, ToolCall
+from coupler.events.events import CANCELLED_META
 from coupler.events.json_form import JsonObject, json_object
 from coupler.redaction.known_secrets import masker_for
 from coupler.runtime.formatting import size, timestamp, universal_time

@@ -20,7 +20,7 @@ from msgspec import UNSET
 from coupler.agent.content import block, chosen, json_value, plain_text
 from coupler.agent.errors import NotPermittedError, describe
 from coupler.events import ToolCall, ToolOutput, ToolUpdate
-from coupler.events.events import OPEN_STATUSES, plain_text_of
+from coupler.events.events import CANCELLED_META, OPEN_STATUSES, plain_text_of
 from coupler.events.fold import FoldedCall, text_content
 from coupler.mcp.tool_names import qualified_name
 from coupler.schema.v1 import (
@@ -409,9 +409,6 @@ def _open_one(call: Call | None, turn: Turn) -> Call | None:
 
 
 log = logging.getLogger("coupler.agent")
-
-CANCELLED_META = {"coupler": {"outcome": "cancelled"}}
-"""`_meta` of a cancelled call: v1 has no status for it, so it is reported as failed."""
 
 PENDING: Literal["pending"] = "pending"
 STARTED: Literal["in_progress"] = "in_progress"

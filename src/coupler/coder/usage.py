@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from coupler.coder.setup import set_state_value, state_value
+from coupler.events.events import TurnUsage
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
@@ -32,32 +33,30 @@ OTHERS = "other models"
 NOTHING = "No model was asked in this session yet."
 
 
-class ModelUsage(Struct, kw_only=True, omit_defaults=True):
-    """The calls of one model, and the tokens that its server has reported."""
+class ModelUsage(TurnUsage, frozen=True, kw_only=True, omit_defaults=True):
+    """The calls of one model, and what its server has reported of them: tokens, and a cost in US dollars.
+
+    Tokens from a cache count as read, too, and those that it has thought as written.
+    """
 
     calls: int = 0
     unreported: int = 0
     """Calls of which the server has reported no tokens."""
-    input: int = 0
-    """Tokens that it has read, those from a cache included."""
-    output: int = 0
-    """Tokens that it has written, those that it has thought included."""
-    cached: int = 0
-    """Tokens of the input that were read from a cache."""
-    cache_written: int = 0
-    thought: int = 0
-    cost: float | None = None
-    """US dollars; None if the server does not say."""
 
     def plus(self, other: ModelUsage) -> ModelUsage:
         """Return the sum of both."""
-        costs = [each.cost for each in (self, other) if each.cost is not None]
-        counts = {
-            name: getattr(self, name) + getattr(other, name)
-            for name in self.__struct_fields__
-            if name != "cost"
-        }
-        return ModelUsage(**counts, cost=sum(costs) if costs else None)
+        calls, unreported = self.calls + other.calls, self.unreported + other.unreported
+        return ModelUsage(calls=calls, unreported=unreported, **structs.asdict(self + other))
+
+
+_EARLIER_NAMES = {
+    "input": "input_tokens",
+    "output": "output_tokens",
+    "cached": "cached_tokens",
+    "cache_written": "cached_write_tokens",
+    "thought": "thought_tokens",
+}
+"""The names under which earlier versions stored the tokens of a model."""
 
 
 class ContextUsage(Struct, kw_only=True):
@@ -79,7 +78,7 @@ class SessionUsage(Struct, kw_only=True):
     def of(cls, session: Session) -> SessionUsage:
         """Return what is stored of a session; nothing used if what is stored is of another, or unreadable."""
         try:
-            stored = msgspec.convert(state_value(session, USAGE_KEY), cls)
+            stored = msgspec.convert(_with_names_of_today(state_value(session, USAGE_KEY)), cls)
         except msgspec.ValidationError:
             return cls(session=session.id)
         return stored if stored.session == session.id else cls(session=session.id, context=stored.context)
@@ -87,6 +86,19 @@ class SessionUsage(Struct, kw_only=True):
     def store(self, session: Session) -> None:
         """Put it into the session's state."""
         set_state_value(session, USAGE_KEY, msgspec.to_builtins(self))
+
+
+def _with_names_of_today(stored: Any) -> Any:
+    models = stored.get("models") if isinstance(stored, dict) else None
+    if not isinstance(models, dict):
+        return stored
+    return {**stored, "models": {name: _renamed(each) for name, each in models.items()}}
+
+
+def _renamed(model: Any) -> Any:
+    if not isinstance(model, dict):
+        return model
+    return {_EARLIER_NAMES.get(name, name): value for name, value in model.items()}
 
 
 def count_answer(
@@ -131,8 +143,8 @@ def _usage_of(tokens: Mapping[str, Any] | None, about: Mapping[str, Any]) -> Mod
         calls=1,
         input=_count(tokens.get("input_tokens")),
         output=_count(tokens.get("output_tokens")),
-        cached=_count(details["input"].get("cache_read")),
-        cache_written=_count(details["input"].get("cache_creation")),
+        cached_read=_count(details["input"].get("cache_read")),
+        cached_write=_count(details["input"].get("cache_creation")),
         thought=_count(details["output"].get("reasoning")),
         # Servers that report in every piece report the sum so far.
         cost=float(costs[-1]) if isinstance(costs, list) and costs else None,
@@ -162,8 +174,8 @@ def usage_text(session: Session) -> str:
 def _lines(usage: ModelUsage) -> Iterator[str]:
     silent = f" ({usage.unreported:,} of them reported no tokens)" if usage.unreported else ""
     yield f"Model calls: {usage.calls:,}{silent}"
-    cached = [f"{usage.cached:,} of them read from a cache"] if usage.cached else []
-    cached += [f"{usage.cache_written:,} written to one"] if usage.cache_written else []
+    cached = [f"{usage.cached_read:,} of them read from a cache"] if usage.cached_read else []
+    cached += [f"{usage.cached_write:,} written to one"] if usage.cached_write else []
     yield ", ".join([f"Input: {usage.input:,} tokens", *cached])
     thought = [f"{usage.thought:,} of them thought"] if usage.thought else []
     yield ", ".join([f"Output: {usage.output:,} tokens", *thought])

@@ -26,6 +26,9 @@ Role: TypeAlias = Literal["agent", "thought", "user"]
 
 OPEN_STATUSES = frozenset({"pending", "in_progress"})
 
+CANCELLED_META = {"coupler": {"outcome": "cancelled"}}
+"""`_meta` of a cancelled call: v1 has no status for it, so it is reported as failed."""
+
 
 class Text(Struct, frozen=True):
     """A piece of the agent's answer."""

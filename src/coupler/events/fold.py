@@ -172,6 +172,21 @@ class WholeContent:
         )
 
 
+class NoContent:
+    """Keeps nothing of a tool call's content."""
+
+    __slots__ = ()
+
+    def add(self, item: ToolCallContent, *, apart: bool = False) -> None:
+        return
+
+    def clear(self) -> None:
+        return
+
+    def content(self) -> tuple[ToolCallContent, ...]:
+        return ()
+
+
 class FoldedCall(Generic[C]):
     """One tool call: its fields, and its content as far as that is kept."""
 
@@ -187,15 +202,23 @@ class FoldedCall(Generic[C]):
         """True while the call waits or runs."""
         return self.call.is_open
 
+    def announce(self, call: ToolCall) -> None:
+        """Take the call as it stands."""
+        self._show_instead(call.content)
+        self.call = msgspec.structs.replace(call, content=())
+
     def update(self, update: ToolUpdate) -> None:
         """Change the call. Content takes the place of all content so far."""
         if update.content is not UNSET:
-            self.shown.clear()
-            for index, item in enumerate(update.content):
-                # The first may go on later; texts that came apart stay apart.
-                self.shown.add(item, apart=index > 0)
+            self._show_instead(update.content)
             update = msgspec.structs.replace(update, content=UNSET)
         self.call = self.call.updated(update)
+
+    def _show_instead(self, content: tuple[ToolCallContent, ...]) -> None:
+        self.shown.clear()
+        for index, item in enumerate(content):
+            # The first may go on later; texts that came apart stay apart.
+            self.shown.add(item, apart=index > 0)
 
     def append(self, output: ToolOutput) -> None:
         """Add to the content of the call."""
@@ -233,15 +256,18 @@ class ToolCalls(Generic[C]):
         """Return the call of this id, if there is one."""
         return self._calls.get(id)
 
-    def take(self, event: ToolUpdate | ToolOutput) -> FoldedCall[C]:
+    def take(self, event: ToolCall | ToolUpdate | ToolOutput) -> FoldedCall[C]:
         """Fold an event, and return its call."""
         folded = self._calls.get(event.id)
         if folded is None:
             folded = self._calls[event.id] = FoldedCall(event.id, self._keep())
-        if isinstance(event, ToolUpdate):
-            folded.update(event)
-        else:
-            folded.append(event)
+        match event:
+            case ToolCall():
+                folded.announce(event)
+            case ToolUpdate():
+                folded.update(event)
+            case ToolOutput():
+                folded.append(event)
         return folded
 
     def drop(self, id: str) -> None:

@@ -33,6 +33,7 @@ from coupler.events.events import (
     TurnUsage,
     Usage,
 )
+from coupler.schema.v1 import PlanEntry
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -128,6 +129,11 @@ def usage_object(usage: TurnUsage) -> JsonObject:
     return {name: getattr(usage, name) for name in usage.__struct_fields__}
 
 
+def event_form(kind: type[Struct]) -> Form:
+    """Return the form of a kind of events."""
+    return _OF_KINDS[kind]
+
+
 def event_name(event: Struct) -> str:
     """Return the name that an event has in JSON."""
     return _OF_KINDS[type(event)].event
@@ -138,14 +144,11 @@ def event_in(told: Mapping[str, Any]) -> Any:
     form = _OF_EVENTS[told["event"]]
     fields = {key.field: told[key.name] for key in form.keys if key.name in told}
     if form.kind is TurnEnded:
-        fields["usage"] = msgspec.convert(_encoded(fields["usage"]), TurnUsage)
+        return TurnEnded(fields.get("stop_reason"), TurnUsage(**fields["usage"]))
+    if form.kind is Plan:
+        # Statuses and priorities of a newer agent are kept as they came.
+        return Plan(tuple(PlanEntry(**entry) for entry in fields["entries"]))
     return msgspec.convert(fields, form.kind)
-
-
-def _encoded(usage: Mapping[str, Any]) -> JsonObject:
-    """Return a usage under the names by which the struct is decoded."""
-    names = dict(zip(TurnUsage.__struct_fields__, TurnUsage.__struct_encode_fields__, strict=True))
-    return {names.get(name, name): value for name, value in usage.items()}
 
 
 def form_schemas(forms: Iterable[Form]) -> tuple[dict[str, JsonObject], JsonObject]:
@@ -156,6 +159,7 @@ def form_schemas(forms: Iterable[Form]) -> tuple[dict[str, JsonObject], JsonObje
         types |= {(form.event, key.name): hints[key.field] for key in form.keys}
     found, definitions = schemas_of([*types.values()])
     schemas = dict(zip(types, found, strict=True))
+    schemas |= {place: _usage_schema() for place, kind in types.items() if kind is TurnUsage}
     return {form.event: _form_schema(form, schemas) for form in forms}, definitions
 
 
@@ -166,6 +170,16 @@ def _form_schema(form: Form, schemas: Mapping[tuple[str, str], JsonObject]) -> J
         "type": "object",
         "properties": {"event": {"const": form.event}, **keys},
         "required": ["event", *required],
+    }
+
+
+def _usage_schema() -> JsonObject:
+    hints = get_type_hints(TurnUsage)
+    found, _ = schemas_of([*hints.values()])
+    return {
+        "type": "object",
+        "properties": dict(zip(hints, found, strict=True)),
+        "required": [*hints],
     }
 
 

@@ -9,7 +9,9 @@ from rich.console import Console
 
 from cli.screen import screen_of
 from coupler.cli.run.progress import DrawingArea, StepTree, tree_in_room
+from coupler.events import ToolCall, ToolUpdate
 from coupler.workflow.journal.run_events import (
+    AgentEvent,
     Failure,
     Happening,
     Logged,
@@ -17,11 +19,9 @@ from coupler.workflow.journal.run_events import (
     Place,
     RetryPlanned,
     RunResumed,
-    Said,
-    ToolEnded,
-    ToolStarted,
+    SessionEvent,
 )
-from workflow.kept_runs import finished, started, wrote
+from workflow.kept_runs import finished, said, started, wrote
 
 EVIL = "one\x1b[2J\x1b]0;owned\x07\u202e [red]two[/red]\rthree :smile:\tfour\n"
 BROKEN = Failure(kind="exit", message=EVIL)
@@ -33,6 +33,10 @@ def tree_of(*told: Happening) -> StepTree:
     for number, happening in enumerate(told, 1):
         tree.learn(Logged(number, 1000.0, happening))
     return tree
+
+
+def did(path: str, event: SessionEvent) -> AgentEvent:
+    return AgentEvent(place=Place(path), event=event)
 
 
 def drawn(tree: StepTree, width: int = 60, room: int = 20, **options: bool) -> list[str]:
@@ -51,7 +55,7 @@ def test_no_text_of_strangers_reaches_the_terminal_as_more_than_text():
     tree = tree_of(
         started(Place("a"), attempts=3),
         wrote(EVIL, Place("a")),
-        ToolStarted(place=Place("a"), call="1", title=EVIL),
+        did("a", ToolCall(id="1", title=EVIL)),
         started(Place("b")),
         finished(Place("b"), "failed", error=BROKEN),
         RetryPlanned(place=Place("a"), attempt=2, attempts=3, delay=1.5, error=BROKEN),
@@ -64,10 +68,10 @@ def test_no_text_of_strangers_reaches_the_terminal_as_more_than_text():
 def test_a_running_step_shows_its_last_tool_calls_and_lines():
     tree = tree_of(
         started(Place("a")),
-        *(ToolStarted(place=Place("a"), call=str(n), title=f"Read {n}") for n in range(9)),
-        ToolEnded(place=Place("a"), call="8", status="failed"),
-        Said(place=Place("a"), text="one\ntwo\n\nthree\nfo"),
-        Said(place=Place("a"), text="ur"),
+        *(did("a", ToolCall(id=str(n), title=f"Read {n}")) for n in range(9)),
+        did("a", ToolUpdate(id="8", status="failed")),
+        said("one\ntwo\n\nthree\nfo", Place("a")),
+        said("ur", Place("a")),
     )
     assert drawn(tree, is_plain=True) == [
         "* a  a title                                          2.0 s",

@@ -10,21 +10,18 @@ import pytest
 
 from client.stage import is_running
 from coupler.client.limits import Limits
+from coupler.events import Plan, ToolCall, ToolOutput, ToolUpdate
+from coupler.events.events import TurnEnded, plain_text_of
+from coupler.schema.v1 import ToolCallLocation
 from coupler.workflow.engine.front import Approval, PermissionQuestion, QuestionAnswer
 from coupler.workflow.engine.run import Engine
 from coupler.workflow.errors import Parked
 from coupler.workflow.journal.run_events import (
+    AgentEvent,
     ApprovalAsked,
     ApprovalGiven,
     Place,
-    Planned,
     RetryPlanned,
-    Said,
-    Thought,
-    ToolEnded,
-    ToolProgressed,
-    ToolStarted,
-    Used,
 )
 from coupler.workflow.language.model import Input
 from workflow.agent_stage import ECHO, FORGETFUL, LOADING, AgentStage, Script, Talking, stage_of
@@ -80,22 +77,23 @@ def test_all_that_an_agent_does_is_told_once_and_in_order(script: Script, tmp_pa
 
     stage.run()
 
-    kinds = (Thought, Said, ToolStarted, ToolProgressed, ToolEnded, Planned, Used)
-    told = [each for each in stage.memory.noted if isinstance(each, kinds)]
-    assert [type(each).__name__ for each in told] == [
-        *("Thought", "Said", "ToolStarted", "ToolProgressed", "ToolProgressed", "ToolEnded"),
-        *("ToolStarted", "Planned", "Said", "Used", "ToolEnded"),
+    told = [each for each in stage.memory.noted if isinstance(each, AgentEvent)]
+    assert [type(each.event).__name__ for each in told] == [
+        *("Thought", "Text", "ToolCall", "ToolOutput", "ToolUpdate", "ToolOutput", "ToolUpdate"),
+        *("ToolCall", "Plan", "Text", "TurnEnded", "ToolUpdate"),
     ]
-    started, forgotten = stage.all(ToolStarted)
-    assert (started.call, started.kind, started.locations) == ("c1", "read", ("/a.txt",))
-    assert started.input == {"path": "a.txt"}
-    assert [each.text for each in stage.all(ToolProgressed)] == ["one", " two"]
-    ended, left = stage.all(ToolEnded)
-    assert (ended.status, ended.text, ended.output) == ("completed", None, {"lines": 2})
-    assert (left.call, left.status) == (forgotten.call, "failed")
+    assert {str(each.place) for each in told} == {"work"}
+    started, forgotten = stage.told(ToolCall)
+    assert (started.id, started.kind, started.locations) == ("c1", "read", (ToolCallLocation("/a.txt"),))
+    assert started.raw_input == {"path": "a.txt"}
+    assert [plain_text_of(each.item) for each in stage.told(ToolOutput) if each.id == "c1"] == ["one", " two"]
+    runs, ended, left = stage.told(ToolUpdate)
+    assert (runs.id, runs.status) == ("c1", "in_progress")
+    assert (ended.id, ended.status, ended.raw_output) == ("c1", "completed", {"lines": 2})
+    assert (left.id, left.status) == (forgotten.id, "failed")
     assert stage.said == stage.result("work").text == "First.\n\nSecond."
-    usage = stage.all(Used)[0].usage
-    assert (usage.input_tokens, usage.output_tokens, usage.total_tokens) == (3, 4, 7)
+    (turn,) = stage.told(TurnEnded)
+    assert (turn.stop_reason, turn.usage.input, turn.usage.output, turn.usage.total) == ("end_turn", 3, 4, 7)
 
 
 def test_two_agents_with_the_same_ids_of_calls_are_told_apart(script: Script, tmp_path: Path) -> None:
@@ -120,10 +118,10 @@ def test_two_agents_with_the_same_ids_of_calls_are_told_apart(script: Script, tm
 
     stage.run()
 
-    names = [each.call for each in stage.all(ToolStarted)]
+    names = [each.id for each in stage.told(ToolCall)]
     assert len(set(names)) == 2
     assert "1" in names
-    assert sorted(names) == sorted(each.call for each in stage.all(ToolEnded))
+    assert sorted(names) == sorted(each.id for each in stage.told(ToolUpdate) if each.status == "completed")
     assert len(agent.noted("pid")) == 1  # one process for both
 
 
@@ -431,7 +429,7 @@ def test_budgets_of_steps_and_of_the_run_end_it(
         assert finished.error.kind == "budget"
         assert f"see `budget` of the {whose}" in finished.error.message
         assert finished.usage is not None
-        assert finished.usage.total_tokens == 100 * len(agent.received_of("session/prompt"))
+        assert finished.usage.total == 100 * len(agent.received_of("session/prompt"))
 
 
 def test_a_budget_of_time_ends_the_turn_and_keeps_what_was_said(script: Script, tmp_path: Path) -> None:
@@ -473,7 +471,7 @@ def test_what_was_spent_counts_after_a_resume(script: Script, tmp_path: Path) ->
 
     assert finished.failed_step == "b"
     assert finished.usage is not None
-    assert finished.usage.total_tokens == 200
+    assert finished.usage.total == 200
     assert len(agent.received_of("session/prompt")) == 2
 
 
@@ -895,9 +893,9 @@ def test_what_an_agent_names_is_told_in_bounds(script: Script, tmp_path: Path) -
 
     assert stage.run().status == "success"
 
-    told = [*stage.all(ToolStarted), *stage.all(ToolProgressed), *stage.all(ToolEnded), *stage.all(Planned)]
+    told = [*stage.told(ToolCall), *stage.told(ToolUpdate), *stage.told(Plan)]
     assert len(told) == 4
-    assert len({each.call for each in told[:3]}) == 1  # type: ignore[union-attr]
+    assert len({each.id for each in told[:3]}) == 1  # type: ignore[union-attr]
     assert sum(len(str(each)) for each in told) < 200_000
 
 

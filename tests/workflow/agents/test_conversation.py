@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from client.stage import run
+from coupler.events import Text
 from coupler.store.store import Store
 from coupler.workflow.engine.front import UserMessage
 from coupler.workflow.engine.run import EngineOptions, resume_run, start_run
-from coupler.workflow.journal.run_events import Decided, Place, RunFinished, Said
+from coupler.workflow.journal.run_events import Decided, Place, RunFinished
 from coupler.workflow.language.library import build_bundle
 from workflow.agent_stage import FORGETFUL, LOADING, Script, Talking, stage_of
 
@@ -45,9 +46,9 @@ def test_a_conversation_goes_on_until_the_user_leaves(script: Script, tmp_path: 
         {"role": "agent", "text": "answer 2"},
     ]
     assert result.usage is not None
-    assert result.usage.total_tokens == 6
+    assert result.usage.total == 6
     assert result.session_id == "s1"
-    assert [each.text for each in stage.all(Said)] == ["answer 1", "answer 2"]
+    assert [each.text for each in stage.told(Text)] == ["answer 1", "answer 2"]
 
 
 def test_a_conversation_without_a_prompt_begins_with_the_user_and_has_its_turns(
@@ -189,7 +190,7 @@ def test_a_run_of_the_store_goes_on_where_it_was_parked_and_counts_what_was_spen
     assert prompts_of(agent) == ["Questions?", "Second"]
     assert len(agent.received_of("session/load")) == 1
     assert finished.usage is not None
-    assert finished.usage.total_tokens == 6
+    assert finished.usage.total == 6
 
 
 def test_a_conversation_whose_time_is_up_keeps_what_was_said_and_can_go_on(

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from coupler.workflow.journal.run_events import ApprovalAsked, Noted, ToolEnded, ToolStarted
+from coupler.events import ToolCall, ToolUpdate
+from coupler.workflow.journal.run_events import ApprovalAsked, Noted
 from workflow.agent_stage import Script, Talking, stage_of
 
 PLAIN = Path(__file__).parents[2] / "agent" / "servers" / "plain.py"
@@ -57,13 +58,13 @@ def test_a_call_is_told_judged_and_passed_on(
     assert "plain.py" not in json.dumps(entry)  # it is ours
     answer = json.loads(stage.result("x").text or "")
     assert answer.get("isError", False) is not passes
-    (started,), (ended,) = stage.all(ToolStarted), stage.all(ToolEnded)
-    assert (started.title, started.name, started.input) == (
+    (started,), (*_, ended) = stage.told(ToolCall), stage.told(ToolUpdate)
+    assert (started.title, started.name, started.raw_input) == (
         "tickets: echo",
         "mcp__tickets__echo",
         {"text": "hi"},
     )
-    assert (ended.call, ended.status) == (started.call, "completed" if passes else "failed")
+    assert (ended.id, ended.status) == (started.id, "completed" if passes else "failed")
     assert len(stage.all(ApprovalAsked)) == asked
 
 
@@ -124,4 +125,4 @@ def test_a_call_cannot_hide_behind_another_one_of_the_agent(
 
     stage.run()
 
-    assert [each.title for each in stage.all(ToolStarted)] == told
+    assert [each.title for each in stage.told(ToolCall)] == told

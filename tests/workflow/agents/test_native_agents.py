@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from coupler.workflow.journal.run_events import StepFinished, ToolEnded, ToolStarted
+from coupler.events import ToolCall, ToolUpdate
+from coupler.workflow.journal.run_events import StepFinished
 from providers.model_server import ModelServer, Prepared, recording, text
 from providers.stub import Stub, path_with, recorded
 from workflow.agent_stage import AgentStage, Talking
@@ -68,11 +69,12 @@ def test_a_recorded_stream_gives_the_documented_result_and_is_told_once(
     result = stage.result("x")
     assert (result.text, stage.said) == (answer, answer)
     assert result.usage is not None
-    assert (result.usage.total_tokens, result.usage.cost) == (tokens, cost)
+    assert (result.usage.total, result.usage.cost) == (tokens, cost)
     assert not result.usage.is_estimated
-    started = [each.call for each in stage.all(ToolStarted)]
+    started = [each.id for each in stage.told(ToolCall)]
     assert len(started) == len(set(started)) == calls
-    assert sorted(each.call for each in stage.all(ToolEnded)) == sorted(started)
+    ended = [each.id for each in stage.told(ToolUpdate) if each.status in ("completed", "failed")]
+    assert sorted(ended) == sorted(started)
     (ran,) = program.runs
     assert (ran["cwd"], ran["env"]["MINE"]) == (str(work), "here")
     assert "Fix 42" in ran["stdin"] + " ".join(ran["argv"])

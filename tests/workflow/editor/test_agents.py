@@ -456,7 +456,9 @@ def test_a_terminal_gives_the_same_trace_for_the_same_answers(
 
     kept = [_essence(each) for each in desk.kept(shown.run)]
     assert [_essence(each) for each in told] == kept
-    assert {"answer_given", "approval_answered", "note", "tool_ended"} <= {each["event"] for each in kept}
+    assert {"answer_given", "approval_answered", "note", "tool_call_update"} <= {
+        each["event"] for each in kept
+    }
 
 
 def _essence(happening: Frame) -> Frame:

@@ -17,11 +17,11 @@ import pytest
 
 from agent.steps import leave, still_serves
 from coupler.client.session import RemoteSession
-from coupler.events import Text
+from coupler.events import Plan, Text, ToolCall
 from coupler.workflow.editor.projection import AgentMessages
 from coupler.workflow.editor.step_calls import MOST_PLAN_STEPS, StepPlan
 from coupler.workflow.engine.front import visible
-from coupler.workflow.journal.run_events import Place, Planned, StepStarted, ToolStarted
+from coupler.workflow.journal.run_events import Place, StepStarted
 from coupler.workflow.language.reader import read_text
 from raw_client import RawClient
 from tables import table
@@ -254,7 +254,7 @@ def test_a_plan_that_stays_the_same_is_told_once(script: Script, tmp_path: Path)
     stage = stage_of(agent, tmp_path, ONE_STEP)
 
     assert stage.run().status == "success"
-    assert len(stage.all(Planned)) == 1
+    assert len(stage.told(Plan)) == 1
 
 
 def _sessions() -> int:
@@ -277,7 +277,7 @@ def test_what_an_agent_sent_is_out_of_memory_as_soon_as_the_run_is_over(
     gc.disable()
     try:
         assert asyncio.run(stage.finished()).status == "success"
-        assert len(stage.all(ToolStarted)) == 1
+        assert len(stage.told(ToolCall)) == 1
         assert _sessions() == before
     finally:
         gc.enable()

@@ -152,11 +152,11 @@ def test_an_intercepted_call_to_the_editors_server_is_shown_judged_and_kept(
     assert (call["title"], call["status"]) == ("tickets: echo", "completed" if passes else "failed")
     assert [asked["toolCall"]["toolCallId"] for asked in editor.asked] == [call["toolCallId"]] * len(answers)
     kept = desk.kept(shown.run)
-    assert [each["event"] for each in kept if each.get("call")] == [
-        "tool_started",
+    assert [each["event"] for each in kept if each.get("call") or each["event"].startswith("tool_")] == [
+        "tool_call",
         *(["approval_asked", "approval_answered"] if answers else []),
-        *(["tool_progressed"] if passes else []),
-        "tool_ended",
+        *(["tool_call_update"] if passes else []),
+        "tool_call_update",
     ]
     assert TOKEN not in json.dumps([shown.updates, editor.asked, kept])
 

@@ -134,8 +134,9 @@ def story(events: list[Event]) -> list[Event]:
     calls: dict[str, int] = {}
     for event in events:
         plain: Event = _plain(event)
-        if "call" in event:
-            plain["call"] = calls.setdefault(event["call"], len(calls))
+        for key in ("call", "id"):
+            if key == "call" in event or (key == "id" and event["event"].startswith("tool_")):
+                plain[key] = calls.setdefault(event[key], len(calls))
         last = told[-1] if told else {}
         if event["event"] in PIECES and _without_text(last) == _without_text(plain):
             last["text"] += plain["text"]

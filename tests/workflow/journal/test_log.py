@@ -8,19 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from coupler.events import ToolCall
 from coupler.store import StoreError
 from coupler.store.store import Store
 from coupler.workflow.journal import log
 from coupler.workflow.journal import log as log_module
 from coupler.workflow.journal.run_events import (
+    AgentEvent,
     Noted,
     Place,
     RunFinished,
     RunStarted,
-    Said,
     StepStarted,
-    Thought,
-    ToolStarted,
     Wrote,
     as_line,
     logged_in,
@@ -38,14 +37,14 @@ END = RunFinished(status="success", exit_code=0)
 
 def stored(store, run):
     """What is in the store, without writing anything first."""
-    return [logged_in(entry) for entry in store.runs.blocking.entries(run.id)]
+    return [each for entry in store.runs.blocking.entries(run.id) for each in logged_in(entry)]
 
 
 def texts(told):
     """What each step has said in all."""
     said = {}
     for logged in told:
-        if isinstance(logged.happening, Said | Wrote | Thought):
+        if isinstance(logged.happening, AgentEvent | Wrote):
             said[logged.happening.place] = said.get(logged.happening.place, "") + logged.happening.text
     return said
 
@@ -435,11 +434,14 @@ class TestSecrets:
     def test_questions_titles_and_inputs_of_tools_are_masked(self):
         told, _ = self.told_and_stored(
             started(),
-            ToolStarted(place=STEP, call="c", title="curl hunter2-hunter2", input={"a": ["hunter2-hunter2"]}),
+            AgentEvent(
+                place=STEP,
+                event=ToolCall(id="c", title="curl hunter2-hunter2", raw_input={"a": ["hunter2-hunter2"]}),
+            ),
         )
 
-        assert told[1].happening.title == "curl [secret:TOKEN]"
-        assert told[1].happening.input == {"a": ["[secret:TOKEN]"]}
+        assert told[1].happening.event.title == "curl [secret:TOKEN]"
+        assert told[1].happening.event.raw_input == {"a": ["[secret:TOKEN]"]}
 
     def test_results_have_references(self):
         told, _ = self.told_and_stored(finished(stdout="hunter2-hunter2\n"))
@@ -548,7 +550,7 @@ class TestStoredOnce:
 
 
 def _whole(store, run):
-    return [logged_in(entry) for entry in _all_entries(store, run.id)]
+    return [each for entry in _all_entries(store, run.id) for each in logged_in(entry)]
 
 
 def _all_entries(store, id):
@@ -585,7 +587,7 @@ asyncio.run(main())
     id = ended.stdout.strip()
     store = Store.open(path)
     try:
-        found = [logged_in(entry).happening for entry in store.runs.blocking.entries(id)]
+        found = [each.happening for entry in store.runs.blocking.entries(id) for each in logged_in(entry)]
         assert found == [said("text"), finished(stdout="kept")]
         assert store.runs.blocking.find(id).is_interrupted
     finally:

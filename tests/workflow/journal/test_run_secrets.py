@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from coupler.events import ToolCall
 from coupler.redaction.sources import Secret
+from coupler.workflow.journal.log import entry_of
 from coupler.workflow.journal.run_events import (
+    AgentEvent,
     Decided,
     Failure,
     Place,
@@ -17,9 +20,7 @@ from coupler.workflow.journal.run_events import (
     RunFinished,
     RunStarted,
     StepFinished,
-    ToolStarted,
-    happening_in,
-    packed,
+    logged_in,
 )
 from coupler.workflow.journal.run_secrets import OPENING, RunSecrets, UnknownSecretsError
 from tables import table
@@ -151,10 +152,11 @@ def test_all_that_are_missing_are_named():
 @table("secrecy", [RunSecrets(), RunSecrets([Secret("P", "pass-word")])])
 @table(("raw", "expected"), [(b'{"a": ["pass-word", 1]}', {"a": ["{}", 1]}), (b"pass-word {", "{} {{")])
 def test_json_that_nobody_has_decoded_is_looked_into(secrecy, raw, expected):
-    kept = secrecy.kept(ToolStarted(call="c", title="t", input=Raw(raw)))
+    kept = secrecy.kept(AgentEvent(event=ToolCall(id="c", title="t", raw_input=Raw(raw))))
 
     mark = secrecy.masker.mask("pass-word")
-    assert happening_in(packed(kept)).input == json.loads(
+    (logged,) = logged_in(entry_of(kept, 1, 0))
+    assert logged.happening.event.raw_input == json.loads(
         json.dumps(expected).replace("{}", mark).replace("{{", "{")
     )
 

@@ -16,7 +16,6 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from coupler.agent.session_export import describe_compaction, passage_of_block, title_of
-from coupler.agent.tool_call import CANCELLED_META
 from coupler.client.observation import Observation, PermissionDecided, PromptSent, Received, TurnFinished
 from coupler.client.policy import Decision
 from coupler.events import (
@@ -33,7 +32,7 @@ from coupler.events import (
     Usage,
 )
 from coupler.events import Text as TextEvent
-from coupler.events.events import plain_text_of
+from coupler.events.events import CANCELLED_META, plain_text_of
 from coupler.events.fold import Compactions
 from coupler.runtime.terminal_text import clean, one_line
 from coupler.schema.v1 import Content as ToolContent

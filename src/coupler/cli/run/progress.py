@@ -23,6 +23,8 @@ from coupler.cli.output import Output
 from coupler.cli.run.run import output_lines, report_failure, result_line
 from coupler.cli.run.run_page import STYLES, enclosing_name, name_below
 from coupler.cli.terminal import format_duration
+from coupler.events import events
+from coupler.events.fold import NoContent, ToolCalls
 from coupler.runtime.formatting import count
 from coupler.runtime.terminal_text import clean, one_line
 from coupler.runtime.threads import in_thread
@@ -377,27 +379,20 @@ def _right(step: StepView, area: DrawingArea) -> str:
 def _activity(step: StepView, area: DrawingArea) -> Iterator[Text]:
     """The tool calls of a running step, a line each, and the end of what it says."""
     indent = "  " * (step.depth + 1)
-    yield from (_call_line(call, indent, area) for call in [*step.calls.values()][-MOST_SHOWN_CALLS:])
+    yield from (_call_line(folded.call, indent, area) for folded in [*step.calls][-MOST_SHOWN_CALLS:])
     lines = [line for line in clean(step.tail).expandtabs(4).split("\n") if line.strip()]
     yield from (_fitted(f"{indent}| {line}", "dim", area) for line in lines[-TAIL_LINES:])
 
 
-def _call_line(call: CallView, indent: str, area: DrawingArea) -> Text:
-    return _fitted(f"{indent}{area.mark(call.status)} {one_line(call.title)}", "dim", area)
+def _call_line(call: events.ToolCall, indent: str, area: DrawingArea) -> Text:
+    status = "running" if call.is_open else call.status
+    return _fitted(f"{indent}{area.mark(status)} {one_line(call.title)}", "dim", area)
 
 
 def _fitted(text: str, style: str, area: DrawingArea) -> Text:
     line = Text(text, style, no_wrap=True)
     line.truncate(area.width - 1, overflow="ellipsis")
     return line
-
-
-@dataclass
-class CallView:
-    """A tool call of an agent."""
-
-    title: str
-    status: str = "running"
 
 
 @dataclass
@@ -421,7 +416,7 @@ class StepView:
     errors: str = ""
     """The end of its stderr; `tail` is the end of all its readable output."""
     tail: str = ""
-    calls: dict[str, CallView] = field(default_factory=dict)
+    calls: ToolCalls[NoContent] = field(default_factory=lambda: ToolCalls(NoContent))
     inside: list[StepView] = field(default_factory=list)
 
     @property
@@ -520,7 +515,7 @@ def _update(step: StepView, happening: h.AnyHappening) -> None:
         case h.Wrote(stream="stderr", text=text):
             step.errors = _tail_of(step.errors, text)
             step.tail = _tail_of(step.tail, text)
-        case h.Wrote(text=text) | h.Said(text=text):
+        case h.Wrote(text=text) | h.AgentEvent(event=events.Text(text)):
             step.tail = _tail_of(step.tail, text)
         case h.RetryPlanned():
             step.status, step.note = "waiting", f"attempt {happening.attempt} in {happening.delay:.1f} s"
@@ -528,21 +523,18 @@ def _update(step: StepView, happening: h.AnyHappening) -> None:
             step.status, step.note = "waiting", ""
         case h.ApprovalGiven() | h.AnswerGiven():
             step.status, step.note = "running", ""
-        case h.ToolStarted():
+        case h.AgentEvent(event=events.ToolCall() as call):
             _drop_oldest(step.calls)
-            step.calls[happening.call] = CallView(happening.title)
-        case h.ToolProgressed() if happening.call in step.calls:
-            call = step.calls[happening.call]
-            call.title = happening.title or call.title
-        case h.ToolEnded() if happening.call in step.calls:
-            step.calls[happening.call].status = happening.status
+            step.calls.take(call)
+        case h.AgentEvent(event=events.ToolUpdate() as update) if update.id in step.calls:
+            step.calls.take(update)
 
 
 def _tail_of(tail: str, text: str) -> str:
     return (tail + text)[-LONGEST_TAIL:]
 
 
-def _drop_oldest(calls: dict[str, CallView]) -> None:
+def _drop_oldest(calls: ToolCalls[NoContent]) -> None:
     if len(calls) >= MOST_KEPT_CALLS:
-        over = (name for name, call in calls.items() if call.status != "running")
-        calls.pop(next(over, next(iter(calls))))
+        over = (folded for folded in calls if not folded.is_open)
+        calls.drop(next(over, next(iter(calls))).call.id)

@@ -527,7 +527,7 @@ def result_line(run: str, finished: RunFinished) -> str:
     """Says how the run went, in a line."""
     words = {"success": "succeeded", "parked": "waits"}.get(finished.status, finished.status)
     line = f"{run} {words} after {format_duration(finished.duration)}"
-    if finished.usage is not None and finished.usage.total_tokens:
+    if finished.usage is not None and finished.usage.total:
         line += f", {usage_words(finished.usage)}"
     return line
 

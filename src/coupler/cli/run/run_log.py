@@ -15,10 +15,23 @@ import msgspec
 from coupler.cli.exit_codes import print_error
 from coupler.cli.output import Output
 from coupler.cli.terminal import format_duration
+from coupler.events.events import (
+    Plan,
+    Text,
+    Thought,
+    ToolCall,
+    ToolOutput,
+    ToolUpdate,
+    TurnEnded,
+    TurnUsage,
+    plain_text_of,
+)
+from coupler.events.fold import ToolCalls
 from coupler.runtime.formatting import count
 from coupler.runtime.terminal_text import clean, one_line
 from coupler.workflow.journal import run_events
 from coupler.workflow.journal.run_events import (
+    AgentEvent,
     Place,
     as_line,
     logged_in,
@@ -27,6 +40,7 @@ from coupler.workflow.journal.run_secrets import masked_texts
 
 if TYPE_CHECKING:
     from coupler.redaction.masker import Masker
+    from coupler.schema.v1 import ToolCallContent
     from coupler.store.runs import BlockingRuns, RunEntry
     from coupler.workflow.journal.run_events import AnyHappening, Logged
 
@@ -55,9 +69,7 @@ def read_log(
         for entry in entries:
             seq = entry.seq
             if step is None or _is_inside(entry, step):
-                logged = _readable(entry)
-                if logged is not None:
-                    yield logged
+                yield from _readable(entry)
         if not entries:
             if is_over or not is_followed:
                 return
@@ -69,12 +81,27 @@ def _is_inside(entry: RunEntry, step: str) -> bool:
     return bool(path) and (path == step or (path.startswith(step) and path[len(step)] in ".[/#~"))
 
 
-def _readable(entry: RunEntry) -> Logged | None:
+def _readable(entry: RunEntry) -> Iterator[Logged]:
     try:
-        return logged_in(entry)
+        yield from logged_in(entry)
     except (msgspec.MsgspecError, ValueError):
         print_error(f"an entry of the kind {one_line(entry.kind)} cannot be read", "coupler runs")
-        return None
+
+
+class _LastText:
+    """Keeps the last text that a tool call has shown."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def add(self, item: ToolCallContent, *, apart: bool = False) -> None:
+        self.text = plain_text_of(item) or self.text
+
+    def clear(self) -> None:
+        self.text = ""
+
+    def content(self) -> tuple[ToolCallContent, ...]:
+        return ()
 
 
 class RunLogWriter:
@@ -87,6 +114,8 @@ class RunLogWriter:
         self._is_json = is_json
         self._open: dict[tuple[Place | None, str], list[str]] = {}
         """The pieces of each line that is not complete: steps that work beside each other tear no lines."""
+        self._calls = ToolCalls(_LastText)
+        """The open tool calls that have shown something."""
 
     def tell(self, logged: Logged) -> None:
         happening = logged.happening
@@ -109,16 +138,29 @@ class RunLogWriter:
         match happening:
             case run_events.Wrote(place=place, stream=stream, text=text):
                 self._tell_piece(place, "" if stream == "stdout" else "!", text)
-            case run_events.Said(place=place, text=text):
+            case AgentEvent(place=place, event=Text(text)):
                 self._tell_piece(place, ">", text)
-            case run_events.Thought(place=place, text=text):
+            case AgentEvent(place=place, event=Thought(text)):
                 self._tell_piece(place, "~", text)
             case _:
-                words = describe_event(happening)
+                words = self._describe(happening)
                 if words:
                     self._end_lines_of(happening.place)
                     name = f"{one_line(str(happening.place))}: " if happening.place is not None else ""
                     self._output.line(f"{_clock(at)} {name}{one_line(words)}")
+
+    def _describe(self, happening: AnyHappening) -> str:
+        match happening:
+            case AgentEvent(event=ToolCall() as call):
+                return f"tool: {call.title}"
+            case AgentEvent(event=ToolUpdate() | ToolOutput() as event):
+                folded = self._calls.take(event)
+                if folded.is_open:
+                    return ""
+                self._calls.drop(event.id)
+                has_failed = folded.call.status == "failed"
+                return f"tool failed: {folded.shown.text or event.id}" if has_failed else ""
+        return describe_event(happening)
 
     def _tell_piece(self, place: Place | None, mark: str, text: str) -> None:
         """Writes the lines that a piece of text completes; it may begin and end in the midst of one."""
@@ -185,10 +227,6 @@ def _describe_resuming(reason: str) -> str:
 
 def _describe_agent_event(happening: AnyHappening) -> str:
     match happening:
-        case run_events.ToolStarted():
-            return f"tool: {happening.title}"
-        case run_events.ToolEnded(status="failed"):
-            return f"tool failed: {happening.text or happening.call}"
         case run_events.ApprovalAsked(question=question) | run_events.AnswerAsked(question=question):
             return f"asked: {question}"
         case run_events.ApprovalGiven(by="nobody"):
@@ -198,20 +236,20 @@ def _describe_agent_event(happening: AnyHappening) -> str:
             return f"{'marked as done' if happening.marked_done else verdict} by {happening.by}"
         case run_events.AnswerGiven():
             return f"answered by {happening.by}: {happening.text}"
-        case run_events.Planned(entries=entries):
-            return "plan: " + "; ".join(entry.get("content", "") for entry in entries)
-        case run_events.Used(usage=usage):
+        case AgentEvent(event=Plan(entries)):
+            return "plan: " + "; ".join(entry.content for entry in entries)
+        case AgentEvent(event=TurnEnded(usage=usage)):
             return f"used {usage_words(usage)}"
     return ""
 
 
-def usage_words(usage: run_events.Usage) -> str:
+def usage_words(usage: TurnUsage) -> str:
     """Says how many tokens were used, whether that is an estimate, and what they cost."""
     # Imported on use: most lines of runs tell of other things.
     from coupler.client.reply import BY_ESTIMATE
 
     cost = "" if usage.cost is None else f", {usage.cost:.4f} {one_line(usage.currency or '')}".rstrip()
-    return f"{count(usage.total_tokens, 'token')}{BY_ESTIMATE if usage.is_estimated else ''}{cost}"
+    return f"{count(usage.total, 'token')}{BY_ESTIMATE if usage.is_estimated else ''}{cost}"
 
 
 def _clock(at: float) -> str:

@@ -95,7 +95,7 @@ def _heading_lines(record: RunRecord, finished: RunFinished | None, mask: Mask) 
     yield f"{status}{code}{by}", STYLES.get(status, "")
     if record.message and finished is not None:
         yield f"  {one_line(mask(record.message))}", STYLES.get(status, "")
-    if finished is not None and finished.usage is not None and finished.usage.total_tokens:
+    if finished is not None and finished.usage is not None and finished.usage.total:
         yield f"used {usage_words(finished.usage)}", "dim"
     if record.session_id is not None:
         yield f"of the session {one_line(record.session_id)}", "dim"

@@ -8,37 +8,30 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, PermissionDecided, Received
 from coupler.client.reply import BY_ESTIMATE, Budget
-from coupler.events import Notice, Plan, Text, ToolCall
-from coupler.events import Thought as Thinking
+from coupler.events import Notice, Plan, Text, Thought, ToolCall, ToolOutput, ToolUpdate
 from coupler.events import Usage as SessionUsage
-from coupler.events.events import TurnUsage, plain_text_of
-from coupler.events.fold import Messages
-from coupler.schema.v1 import Cost, Diff, PlanEntry
+from coupler.events.events import CANCELLED_META, TurnEnded, TurnUsage, plain_text_of
+from coupler.events.fold import Messages, text_content
+from coupler.schema.v1 import Cost, Diff, PlanEntry, ToolCallContent, ToolCallLocation
 from coupler.workflow.engine.front import visible
 from coupler.workflow.errors import StepError
 from coupler.workflow.journal.run_events import (
     SPENT,
-    Change,
+    AgentEvent,
     Decided,
     Happening,
     Noted,
     Place,
-    Planned,
     Result,
-    Said,
-    Thought,
-    ToolEnded,
-    ToolProgressed,
-    ToolStarted,
-    Usage,
 )
 from coupler.workflow.language.model import ErrorKind, Json, Limits
 
@@ -80,7 +73,7 @@ class Telling:
         self._weights: dict[str, int] = {}
         self._names: dict[str, str] = {}
         self._denied: dict[str, str] = {}
-        self._plan: tuple[dict[str, str], ...] = ()
+        self._plan: tuple[PlanEntry, ...] = ()
         self._done = 0
 
     @property
@@ -109,13 +102,13 @@ class Telling:
         call = self._calls.get(event.id)
         if call is None:
             call = self._calls[event.id] = _Call(self.call_named(event.id), event)
-            self._emit(_started(call.name, event))
+            self._emit(AgentEvent(event=_announced(call.name, event)))
         elif call.is_over:
             return
         elif event.is_open:
-            self._emit_if_news(call.progress(event))
+            self._emit_all(call.progress(event))
         if not event.is_open:
-            self._emit(call.end(event))
+            self._emit_all(call.end(event))
 
     def knows(self, id: str) -> bool:
         """Tell whether a call of the agent was recorded."""
@@ -131,9 +124,12 @@ class Telling:
         """Record open calls as failed, because the turn is over, or was cancelled."""
         for agents_id, call in self._calls.items():
             if not call.is_over:
-                call.is_over = True
-                text = None if is_cancelled else self._denied.get(agents_id, LEFT_OPEN)
-                self._emit(ToolEnded(call=call.name, status="failed", text=text, cancelled=is_cancelled))
+                reason = None if is_cancelled else self._denied.get(agents_id, LEFT_OPEN)
+                self._emit_all(call.settled(reason))
+
+    def ended(self, turn: TurnEnded) -> None:
+        """Record the end of the turn, and what it used."""
+        self._emit(AgentEvent(event=turn))
 
     def _received(self, event: object) -> None:
         self._done += UPDATE_COST
@@ -141,10 +137,10 @@ class Telling:
             case Text():
                 self._thoughts.interrupt()
                 if event.text:
-                    self._emit(Said(text=self._text.add(event), typed=self.is_typed))
-            case Thinking():
+                    self._emit(AgentEvent(event=Text(self._text.add(event)), typed=self.is_typed))
+            case Thought():
                 if event.text:
-                    self._emit(Thought(text=self._thoughts.add(event)))
+                    self._emit(AgentEvent(event=Thought(self._thoughts.add(event))))
             case ToolCall():
                 self._text.interrupt()
                 self._thoughts.interrupt()
@@ -158,22 +154,22 @@ class Telling:
 
     def _planned(self, entries: Sequence[PlanEntry]) -> None:
         plan = tuple(
-            {"content": _title(each.content), "priority": _line(each.priority), "status": _line(each.status)}
+            PlanEntry(_title(each.content), _line(each.priority), _line(each.status))  # type: ignore[arg-type]
             for each in entries[:MOST_LISTED]
         )
         if plan != self._plan:
             self._plan = plan
-            self._done += sum(len(each["content"]) for each in plan)
-            self._emit(Planned(entries=plan))
+            self._done += sum(len(each.content) for each in plan)
+            self._emit(AgentEvent(event=Plan(plan)))
 
     def _weigh(self, call: ToolCall) -> None:
         weight = _weight(call)
         self._done += weight - self._weights.get(call.id, 0)
         self._weights[call.id] = weight
 
-    def _emit_if_news(self, happening: Happening | None) -> None:
-        if happening is not None:
-            self._emit(happening)
+    def _emit_all(self, events: Iterable[ToolUpdate | ToolOutput]) -> None:
+        for event in events:
+            self._emit(AgentEvent(event=event))
 
 
 class _Call:
@@ -185,59 +181,105 @@ class _Call:
         self._title = _title(event.title)
         self._status = event.status
         self._text = ""
-        self._told = 0
+        self._told: list[str] = []
+        self._told_length = 0
         self._changes = _changes_in(event)
 
-    def progress(self, event: ToolCall) -> ToolProgressed | None:
-        text = self._news(event)
-        status = event.status if event.status != self._status else None
-        named = _title(event.title)
-        title = named if named != self._title else None
+    def progress(self, event: ToolCall) -> Iterator[ToolUpdate | ToolOutput]:
+        """Yield what is new in a call that goes on."""
         # Of a change that grows while it is written, the beginning and the end are enough.
-        changes = () if self._changes else self._new_changes(event)
-        self._title, self._status = named, event.status
-        if text is None and status is None and title is None and not changes:
-            return None
-        return ToolProgressed(call=self.name, status=status, title=title, text=text, changes=changes)
+        more, content = self._news(event, () if self._changes else _changes_in(event))
+        yield from more
+        title = _title(event.title)
+        update = ToolUpdate(
+            id=self.name,
+            status=event.status if event.status != self._status else UNSET,
+            title=title if title != self._title else UNSET,
+            content=content,
+        )
+        self._title, self._status = title, event.status
+        if update != ToolUpdate(id=self.name):
+            yield update
 
-    def end(self, event: ToolCall) -> ToolEnded:
+    def end(self, event: ToolCall) -> Iterator[ToolUpdate | ToolOutput]:
+        """Yield what is new in a call that is over, and its end."""
         self.is_over = True
-        status: Literal["completed", "failed"] = "completed" if event.status == "completed" else "failed"
-        return ToolEnded(
-            call=self.name,
+        is_bare = self._is_bare
+        more, content = self._news(event, _changes_in(event))
+        if is_bare and more:
+            content = tuple(each.item for each in more)
+        else:
+            yield from more
+        status = "completed" if event.status == "completed" else "failed"
+        is_cancelled = status == "failed" and _is_cancelled(event)
+        output = bounded(event.raw_output)
+        yield ToolUpdate(
+            id=self.name,
             status=status,
-            text=self._news(event),
-            output=bounded(event.raw_output),
-            changes=self._new_changes(event),
-            cancelled=status == "failed" and _is_cancelled(event),
+            content=content,
+            raw_output=UNSET if output is None else output,
+            meta=CANCELLED_META if is_cancelled else UNSET,
         )
 
-    def _new_changes(self, event: ToolCall) -> tuple[Change, ...]:
-        told, self._changes = self._changes, _changes_in(event)
-        return tuple(change for change in self._changes if change not in told)
+    def settled(self, reason: str | None) -> Iterator[ToolUpdate | ToolOutput]:
+        """Yield the end of a call that its agent has not ended; without a reason it was cancelled."""
+        self.is_over = True
+        failed = ToolUpdate(id=self.name, status="failed", meta=CANCELLED_META if reason is None else UNSET)
+        if reason is not None and self._is_bare:
+            failed = msgspec.structs.replace(failed, content=(text_content(reason),))
+        elif reason is not None:
+            yield ToolOutput(self.name, text_content(reason))
+        yield failed
 
-    def _news(self, event: ToolCall) -> str | None:
+    @property
+    def _is_bare(self) -> bool:
+        """True if no content of the call was recorded yet."""
+        return not self._told and not self._changes
+
+    def _news(
+        self, event: ToolCall, changes: tuple[Diff, ...]
+    ) -> tuple[list[ToolOutput], tuple[ToolCallContent, ...] | UnsetType]:
+        """Return the changes and the text that were not recorded yet.
+
+        If a file was changed again, all content of the call is returned, to take the place of what there is.
+        """
+        told = {change.path for change in self._changes}
+        new = [change for change in changes if change not in self._changes]
+        text = self._new_text(event)
+        if changes:
+            self._changes = changes
+        if any(change.path in told for change in new):
+            texts = (text_content("".join(self._told)),) if self._told else ()
+            return [], (*texts, *changes)
+        items: list[ToolCallContent] = [*new, *([text_content(text)] if text else [])]
+        return [ToolOutput(self.name, item) for item in items], UNSET
+
+    def _new_text(self, event: ToolCall) -> str:
         """Return the text of the call that was not recorded yet, at most MOST_SHOWN characters in all."""
         shown = _shown_text(event)
         news = shown[len(self._text) :] if shown.startswith(self._text) else shown
         self._text = shown
-        if not news or self._told >= MOST_SHOWN:
-            return None
-        news = shortened(news, MOST_SHOWN - self._told)
-        self._told += len(news)
+        if not news or self._told_length >= MOST_SHOWN:
+            return ""
+        news = shortened(news, MOST_SHOWN - self._told_length)
+        self._told.append(news)
+        self._told_length += len(news)
         return news
 
 
-def _started(name: str, event: ToolCall) -> ToolStarted:
-    return ToolStarted(
-        call=name,
+def _announced(name: str, event: ToolCall) -> ToolCall:
+    """Return a call as it is recorded when it begins; its text follows."""
+    return ToolCall(
+        id=name,
         title=_title(event.title or event.name or event.kind),
         kind=_line(event.kind),
         status="pending" if event.status == "pending" else "in_progress",
         name=None if event.name is None else _line(event.name),
-        input=bounded(event.raw_input),
-        locations=tuple(_line(location.path) for location in event.locations[:MOST_LISTED]),
-        changes=_changes_in(event),
+        content=_changes_in(event),
+        locations=tuple(
+            ToolCallLocation(_line(each.path), each.line) for each in event.locations[:MOST_LISTED]
+        ),
+        raw_input=bounded(event.raw_input),
     )
 
 
@@ -266,9 +308,9 @@ def _length(value: Any) -> int:
         return 0  # it came as JSON, so this is half a character at most
 
 
-def _changes_in(event: ToolCall) -> tuple[Change, ...]:
+def _changes_in(event: ToolCall) -> tuple[Diff, ...]:
     """Return the changes of files by a call, as far as they are short enough to be kept."""
-    changes: list[Change] = []
+    changes: list[Diff] = []
     room = MOST_SHOWN
     for item in event.content[:MOST_LISTED]:
         if isinstance(item, Diff):
@@ -279,8 +321,8 @@ def _changes_in(event: ToolCall) -> tuple[Change, ...]:
     return tuple(changes)
 
 
-def _change(diff: Diff) -> Change:
-    return Change(_line(diff.path), diff.new_text, diff.old_text or None)
+def _change(diff: Diff) -> Diff:
+    return Diff(_line(diff.path), diff.new_text, diff.old_text or UNSET)
 
 
 def _shown_text(event: ToolCall) -> str:
@@ -324,7 +366,7 @@ USED = "usage"
 class Spent(msgspec.Struct, frozen=True):
     """The usage that is kept of a turn."""
 
-    total: Usage
+    total: TurnUsage
     """The usage of the whole run up to this turn."""
     session: str
     cost: float | None = None
@@ -339,26 +381,26 @@ class Spending:
         limits = limits or Limits()
         earlier = [msgspec.convert(value, Spent) for value in journal.decisions(SPENT).values()]
         self._by_place = {
-            place: msgspec.convert(each, Usage) for place, each in journal.decisions(USED).items()
+            place: msgspec.convert(each, TurnUsage) for place, each in journal.decisions(USED).items()
         }
         self._of_sessions = {each.session: each for each in sorted(earlier, key=_order)}
-        self.total: Usage | None = max(earlier, key=_order).total if earlier else None
+        self.total: TurnUsage | None = max(earlier, key=_order).total if earlier else None
         """The usage of all steps together; None if no agent was asked."""
         self.budget = Budget(tokens=limits.tokens, cost=limits.cost)
         if self.total is not None:
-            self.budget.spent_tokens = self.total.total_tokens
+            self.budget.spent_tokens = self.total.total
             self.budget.is_estimated = self.total.is_estimated
             self.budget.spent_cost = self.total.cost or 0.0
 
-    def of(self, place: Place) -> Usage | None:
+    def of(self, place: Place) -> TurnUsage | None:
         """Return the usage of a step, all its attempts together."""
         return self._by_place.get(place)
 
-    def add(self, place: Place, usage: Usage, session: RemoteSession) -> list[Decided]:
+    def add(self, place: Place, usage: TurnUsage, session: RemoteSession) -> list[Decided]:
         """Add the usage of a turn; returns the decisions to keep."""
         before = self._by_place.get(place)
-        self._by_place[place] = usage if before is None else added(before, usage)
-        self.total = usage if self.total is None else added(self.total, usage)
+        self._by_place[place] = usage if before is None else before + usage
+        self.total = usage if self.total is None else self.total + usage
         cost = None if session.usage is None else session.usage.cost
         spent = Spent(
             self.total,
@@ -419,36 +461,9 @@ class StepBudget(Budget):
             raise AgentError("budget", f"{used}: see `budget` of the {whose}")
 
 
-def usage_of(turn: TurnUsage) -> Usage:
-    """Return a turn's usage, as results have it."""
-    return Usage(
-        input_tokens=turn.input,
-        output_tokens=turn.output,
-        total_tokens=turn.total,
-        cached_tokens=turn.cached_read,
-        cost=turn.cost,
-        currency=turn.currency,
-        is_estimated=turn.is_estimated,
-    )
-
-
-def added(one: Usage, other: Usage) -> Usage:
-    """Return the sum of both."""
-    costs = [usage.cost for usage in (one, other) if usage.cost is not None]
-    return Usage(
-        input_tokens=one.input_tokens + other.input_tokens,
-        output_tokens=one.output_tokens + other.output_tokens,
-        total_tokens=one.total_tokens + other.total_tokens,
-        cached_tokens=one.cached_tokens + other.cached_tokens,
-        cost=sum(costs) if costs else None,
-        currency=other.currency or one.currency,
-        is_estimated=one.is_estimated or other.is_estimated,
-    )
-
-
 def _order(spent: Spent) -> tuple[int, float]:
     """Sort key: the usage of a run only grows, so a larger total is a later one."""
-    return spent.total.total_tokens, spent.total.cost or 0.0
+    return spent.total.total, spent.total.cost or 0.0
 
 
 def _plain(value: msgspec.Struct) -> Json:

@@ -242,7 +242,7 @@ def _budget(set_up: AgentSettings, attempt: Attempt) -> StepBudget:
     spending = attempt.agents.spending
     budget = StepBudget(set_up.budget, attempt.budget or spending.budget)
     if (before := spending.of(attempt.place)) is not None:
-        budget.spent_tokens, budget.spent_cost = before.total_tokens, before.cost or 0.0
+        budget.spent_tokens, budget.spent_cost = before.total, before.cost or 0.0
         budget.is_estimated = before.is_estimated
     return budget
 

@@ -23,6 +23,7 @@ from coupler.client.errors import AgentError
 from coupler.client.kept_sessions import LOAD_CAPABILITY, RESUME_CAPABILITY
 from coupler.client.remote import OpeningOptions, RemoteAgent
 from coupler.client.session import RemoteSession
+from coupler.events.events import TurnUsage
 from coupler.permission.offers import Choices
 from coupler.relay.session import shortened, transcript_of_turns
 from coupler.runtime.threads import in_thread
@@ -30,7 +31,7 @@ from coupler.schema.v1 import ImageContent
 from coupler.workflow.agents.agent_events import LONGEST_LINE, Spending
 from coupler.workflow.agents.agent_start import AgentStart, image_steps, make_agent
 from coupler.workflow.errors import StepError
-from coupler.workflow.journal.run_events import Noted, Place, Result, Usage
+from coupler.workflow.journal.run_events import Noted, Place, Result
 from coupler.workflow.language.model import (
     Agent,
     Converse,
@@ -290,7 +291,7 @@ class Agents:
         self._is_closed = False
 
     @property
-    def usage(self) -> Usage | None:
+    def usage(self) -> TurnUsage | None:
         """The usage of all steps of the run; None if no agent was asked."""
         return self.spending.total
 

@@ -15,9 +15,9 @@ from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, PromptSent, Received, TurnFinished
 from coupler.client.policy import Policy
 from coupler.client.reply import Reply
-from coupler.events.events import TurnUsage
+from coupler.events.events import TurnEnded
 from coupler.relay.session import marked
-from coupler.workflow.agents.agent_events import TOO_MUCH, Telling, step_error, usage_of
+from coupler.workflow.agents.agent_events import TOO_MUCH, Telling, step_error
 from coupler.workflow.agents.agent_setup import AgentSetup, set_up_agent
 from coupler.workflow.agents.agent_start import login_argument
 from coupler.workflow.agents.agents import (
@@ -35,7 +35,7 @@ from coupler.workflow.engine.attempt import answered
 from coupler.workflow.engine.front import UserMessage
 from coupler.workflow.engine.performers import denied_call_result
 from coupler.workflow.errors import CallDenied, Parked, StepError
-from coupler.workflow.journal.run_events import AnswerGiven, Decided, Noted, Result, Used
+from coupler.workflow.journal.run_events import AnswerGiven, Decided, Noted, Result
 from coupler.workflow.language.model import Agent, ApprovalGate, Converse
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ class PromptExchange:
         self.judging = Judging(
             held.session, attempt, rules, gate or ApprovalGate(), self.telling, self._give_up
         )
-        self._usage: TurnUsage | None = None
+        self._ended: TurnEnded | None = None
         self._given_up: Parked | CallDenied | None = None
 
     async def ask(
@@ -364,7 +364,8 @@ class PromptExchange:
     def _failed(self, error: AgentError) -> StepError:
         reply = error.reply
         if reply is not None:
-            self._usage = reply.usage  # of all its rounds, also of the one that failed
+            # Of all its rounds, also of the one that failed.
+            self._ended = TurnEnded(reply.stop_reason, reply.usage)
         self._pay()
         if error.kind == "deadline":
             # Of the step's budget: its timeout is not known here.
@@ -387,15 +388,15 @@ class PromptExchange:
             case TurnFinished(reply=reply):
                 self.judging.is_in_turn = False
                 if reply is not None:
-                    self._usage = reply.usage
+                    self._ended = TurnEnded(reply.stop_reason, reply.usage)
 
     def _pay(self) -> None:
         """Count what the prompt has used, once."""
-        if self._usage is None:
+        if self._ended is None:
             return
-        used, self._usage = usage_of(self._usage), None
-        self._attempt.emit(Used(usage=used))
-        for kept in self._attempt.agents.spending.add(self._attempt.place, used, self._session):
+        ended, self._ended = self._ended, None
+        self.telling.ended(ended)
+        for kept in self._attempt.agents.spending.add(self._attempt.place, ended.usage, self._session):
             self._attempt.emit(kept)
 
     def _give_up(self, reason: Parked | CallDenied) -> None:

@@ -14,32 +14,26 @@ import msgspec
 from msgspec import UNSET
 
 from coupler.agent.content import pieces, whole_text
-from coupler.events import Text
-from coupler.events import Thought as ThoughtEvent
-from coupler.events.events import plain_text_of
+from coupler.events import Text, Thought, ToolCall, ToolOutput, ToolUpdate
+from coupler.events.events import OPEN_STATUSES, plain_text_of
 from coupler.events.fold import text_content
 from coupler.permission.action import KINDS
-from coupler.schema.v1 import Diff, PermissionToolCall, ToolCallLocation
+from coupler.schema.v1 import Diff, PermissionToolCall, ToolCallContent
 from coupler.workflow.editor.chat_messages import CallOrigin, Meta, with_outcome
 from coupler.workflow.editor.step_calls import StepCalls, StepPlan
 from coupler.workflow.engine.front import visible
 from coupler.workflow.journal.run_events import (
+    AgentEvent,
     AnyHappening,
     ApprovalAsked,
     ApprovalGiven,
-    Change,
     Noted,
     PartFinished,
     PartStarted,
     Place,
     RetryPlanned,
-    Said,
     StepFinished,
     StepStarted,
-    Thought,
-    ToolEnded,
-    ToolProgressed,
-    ToolStarted,
     Wrote,
 )
 
@@ -49,13 +43,12 @@ if TYPE_CHECKING:
     from coupler.workflow.language.model import Workflow
 
 
-OPEN_STATUSES = frozenset({"pending", "in_progress"})
-"""The statuses that an agent's tool call may have while it runs."""
+ENDED_STATUSES = frozenset({"completed", "failed"})
 
 SPEAKER_PAUSE = 1.0
 """Seconds without text after which another agent may speak."""
 
-MessageType = type[Text | ThoughtEvent]
+MessageType = type[Text | Thought]
 
 
 class RunProjection:
@@ -157,15 +150,10 @@ class RunProjection:
 
     def _show(self, event: AnyHappening) -> None:
         match event:
-            case Said(place=Place() as place, text=text, typed=False):
-                self._messages.say(Text, place, text)
-            case Thought(place=Place() as place, text=text):
-                self._messages.say(ThoughtEvent, place, text)
-            case Wrote(place=Place() as place, text=text) | Said(place=Place() as place, text=text):
-                # An answer that is data is for the next step: it stands in the step's call, not in the chat.
+            case AgentEvent():
+                self._show_agent_event(event)
+            case Wrote(place=Place() as place, text=text):
                 self._steps.append(place, text)
-            case ToolStarted() | ToolProgressed() | ToolEnded():
-                self._show_call(event)
             case StepStarted(place=Place()):
                 self._messages.notice(event)
                 self._steps.begin(event)
@@ -180,6 +168,20 @@ class RunProjection:
                 self._show_rarer(event)
         if self._plan.learn(event):
             self._send_plan()
+
+    def _show_agent_event(self, happened: AgentEvent) -> None:
+        match happened.place, happened.event:
+            case Place() as place, Text(text) if not happened.typed:
+                self._messages.say(Text, place, text)
+            case Place() as place, Text(text):
+                # An answer that is data is for the next step: it stands in the step's call, not in the chat.
+                self._steps.append(place, text)
+            case Place() as place, Thought(text):
+                self._messages.say(Thought, place, text)
+            case place, ToolCall() as call:
+                self._begin_call(call, place)
+            case _, (ToolUpdate() | ToolOutput()) as event:
+                self._show_call(event)
 
     def _show_rarer(self, event: AnyHappening) -> None:
         match event:
@@ -199,66 +201,59 @@ class RunProjection:
 
     # What agents do in steps
 
-    def _show_call(self, event: ToolStarted | ToolProgressed | ToolEnded) -> None:
-        if isinstance(event, ToolStarted):
-            self._begin_call(event)
-        known = self._calls.get(event.call)
+    def _show_call(self, event: ToolUpdate | ToolOutput) -> None:
+        known = self._calls.get(event.id)
         if known is None:
             return
         known_as, meta = known
-        if event.changes:
-            self._show_changes(known_as, [*map(_diff, event.changes)])
-        if isinstance(event, ToolStarted):
+        if isinstance(event, ToolOutput):
+            self._ledger.append(known_as, _showable(event.item))
             return
-        if event.text:
-            self._ledger.append(known_as, text_content(whole_text(event.text, "an output")))
-        if isinstance(event, ToolEnded):
-            fields: dict[str, Any] = {} if event.output is None else {"raw_output": event.output}
-            if event.cancelled:
+        if event.content is not UNSET:
+            self._ledger.replace(known_as, tuple(map(_showable, event.content)))
+        fields: dict[str, Any] = {"raw_output": event.raw_output}
+        if event.status in ENDED_STATUSES:
+            is_cancelled = event.meta is not UNSET
+            if is_cancelled:
                 fields["meta"] = with_outcome(meta, "cancelled")
-            reason = "cancelled" if event.cancelled else None
-            self._ledger.settle(known_as, event.status, reason, **fields)
-            del self._calls[event.call]
+            reason = "cancelled" if is_cancelled else None
+            self._ledger.settle(known_as, str(event.status), reason, **fields)
+            del self._calls[event.id]
             return
         status = event.status if event.status in OPEN_STATUSES else UNSET
         title = whole_text(event.title, "a title") if event.title else UNSET
         if status is not UNSET or title is not UNSET:
             self._ledger.update(known_as, status=status, title=title)
 
-    def _show_changes(self, known_as: str, diffs: list[Diff]) -> None:
-        """Show the changes of files by a call, in place of earlier ones of the same files."""
-        paths = {diff.path for diff in diffs}
-        before = self._ledger.content(known_as)
-        kept = [item for item in before if not (isinstance(item, Diff) and item.path in paths)]
-        if len(kept) < len(before):
-            self._ledger.replace(known_as, (*kept, *diffs))
-            return
-        for diff in diffs:
-            self._ledger.append(known_as, diff)
-
-    def _begin_call(self, started: ToolStarted) -> None:
-        step = self._steps.find(started.place)
-        if step is not None and started.place is not None:
-            self._messages.interrupt(started.place)
+    def _begin_call(self, call: ToolCall, place: Place | None) -> None:
+        step = self._steps.find(place)
+        if step is not None and place is not None:
+            self._messages.interrupt(place)
             meta = msgspec.structs.replace(step.origin, parent=step.id).as_meta()
         else:
-            meta = CallOrigin(run=self._run.id, step=str(started.place or "")).as_meta()
+            meta = CallOrigin(run=self._run.id, step=str(place or "")).as_meta()
         known_as = self._steps.announce(
-            f"{self._run.id}/{started.place}/{started.call}",
-            whole_text(started.title or "Tool", "a title"),
-            started.kind if started.kind in KINDS else "other",
+            f"{self._run.id}/{place}/{call.id}",
+            whole_text(call.title or "Tool", "a title"),
+            call.kind if call.kind in KINDS else "other",
             meta,
-            status=started.status,
-            name=started.name or UNSET,
-            raw_input=UNSET if started.input is None else started.input,
-            locations=tuple(map(ToolCallLocation, started.locations)) or UNSET,
+            status=call.status,
+            name=call.name or UNSET,
+            raw_input=UNSET if call.raw_input is None else call.raw_input,
+            locations=call.locations or UNSET,
         )
-        self._calls[started.call] = known_as, meta
+        self._calls[call.id] = known_as, meta
+        for item in call.content:
+            self._ledger.append(known_as, _showable(item))
 
 
-def _diff(change: Change) -> Diff:
-    old = None if change.old is None else whole_text(change.old, "a text")
-    return Diff(whole_text(change.path, "a path"), whole_text(change.new, "a text"), old)
+def _showable(item: ToolCallContent) -> ToolCallContent:
+    """Return an item of a call's content whose texts can be sent."""
+    if isinstance(item, Diff):
+        old = whole_text(item.old_text, "a text") if item.old_text else None
+        return Diff(whole_text(item.path, "a path"), whole_text(item.new_text, "a text"), old)
+    text = plain_text_of(item)
+    return item if text is None else text_content(whole_text(text, "an output"))
 
 
 class AgentMessages:

@@ -176,12 +176,12 @@ class RunTurn:
 
     async def _count(self, finished: RunFinished) -> None:
         usage = finished.usage
-        if usage is not None and usage.total_tokens and not usage.is_estimated:
+        if usage is not None and usage.total and not usage.is_estimated:
             await self._turn.count_tokens(
-                usage.input_tokens,
-                usage.output_tokens,
-                cached_read=usage.cached_tokens or None,
-                total=usage.total_tokens,
+                usage.input,
+                usage.output,
+                cached_read=usage.cached_read or None,
+                total=usage.total,
             )
 
 

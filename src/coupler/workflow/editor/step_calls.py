@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -32,10 +32,10 @@ from coupler.workflow.editor.chat_messages import (
 )
 from coupler.workflow.engine.front import visible
 from coupler.workflow.journal.run_events import (
+    AgentEvent,
     ApprovalGiven,
     Happening,
     Place,
-    Planned,
     RetryPlanned,
     RunFinished,
     StepFinished,
@@ -373,7 +373,7 @@ class StepPlan:
                 return self._end(place, result) or is_changed
             case RetryPlanned(place=Place() as place):
                 return self._of_agents.pop(place, None) is not None
-            case Planned(place=Place() as place, entries=entries):
+            case AgentEvent(place=Place() as place, event=Plan(entries)):
                 self._of_agents[place] = tuple(_entries_of(place, entries))
                 return True
             case RunFinished(status="success"):
@@ -437,14 +437,13 @@ class StepPlan:
         return f"{self._titles[id]} ({self._marks[id]})" if id in self._marks else self._titles[id]
 
 
-def _entries_of(place: Place, entries: Iterable[Mapping[str, str]]) -> Iterator[PlanEntry]:
+def _entries_of(place: Place, entries: Iterable[PlanEntry]) -> Iterator[PlanEntry]:
     """An agent's plan entries, each with its step; unknown statuses and priorities become the usual ones."""
     for entry in entries:
-        status, priority = entry.get("status"), entry.get("priority")
         yield PlanEntry(
-            _line(f"{place}: {entry.get('content', '')}"),
-            priority if priority in _PRIORITIES else "medium",  # type: ignore[arg-type]
-            status if status in _STATUSES else "pending",  # type: ignore[arg-type]
+            _line(f"{place}: {entry.content}"),
+            entry.priority if entry.priority in _PRIORITIES else "medium",
+            entry.status if entry.status in _STATUSES else "pending",
         )
 
 

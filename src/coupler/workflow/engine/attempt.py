@@ -268,7 +268,10 @@ class StepResultView(Mapping[str, object]):
             return [Iteration(steps) for steps in value]
         if value is msgspec.UNSET:
             return None
-        return msgspec.structs.asdict(value) if isinstance(value, msgspec.Struct) else value
+        if not isinstance(value, msgspec.Struct):
+            return value
+        names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+        return {name: getattr(value, field) for name, field in names}
 
     def __iter__(self) -> Iterator[str]:
         return iter(RESULT_FIELDS)

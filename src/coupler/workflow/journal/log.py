@@ -16,13 +16,13 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import NamedTuple, cast
 
-import msgspec
-
+from coupler.events.events import Text, Thought
 from coupler.redaction.masker import StreamMasker
 from coupler.store.database import RETRY_AFTER, now
 from coupler.store.errors import StoreError
 from coupler.store.runs import EntryPart, RunChange, RunEntry, Runs, shared_body
 from coupler.workflow.journal.run_events import (
+    AgentEvent,
     AnyHappening,
     Happening,
     Logged,
@@ -30,14 +30,14 @@ from coupler.workflow.journal.run_events import (
     Result,
     RunFinished,
     RunResumed,
-    Said,
     StepFinished,
     StepStarted,
-    Thought,
+    TextPiece,
     Wrote,
     kind_of,
     logged_in,
     packed,
+    with_text,
 )
 from coupler.workflow.journal.run_secrets import RunSecrets
 
@@ -72,8 +72,6 @@ MOST_PLACES = 4
 
 SEARCHED = 1024 * 1024
 """Bytes of a result in which a row's text is looked for, besides those of rows that were not found."""
-
-TextPiece = Said | Thought | Wrote
 
 PIECE_KINDS = frozenset({"text", "thought", "output"})
 """The kinds of text pieces in the store."""
@@ -113,7 +111,7 @@ class RunLog:
             log.debug("after the end of %s: %s", self._id, type(event).__name__)
             return
         match event:
-            case Said() | Thought() | Wrote():
+            case Wrote() | AgentEvent(event=Text() | Thought()):
                 shown = self._redactor.shown(event)
                 if shown is not None:
                     self._add_piece(shown)
@@ -170,10 +168,8 @@ class RunLog:
         while True:
             while position < self._recent.start:
                 until = self._recent.start
-                while entries := await self._runs.entries(self._id, position, until):
-                    for entry in entries:
-                        position = entry.seq
-                        yield logged_in(entry)
+                async for logged in self._stored(position, until):
+                    yield logged
                 position = until
             batch = self._recent.batch_after(position)
             index = 0
@@ -189,6 +185,13 @@ class RunLog:
                 if self._is_over:
                     return
                 await self._next_change()
+
+    async def _stored(self, position: int, until: int) -> AsyncIterator[Logged]:
+        while entries := await self._runs.entries(self._id, position, until):
+            for entry in entries:
+                position = entry.seq
+                for logged in logged_in(entry):
+                    yield logged
 
     async def close(self) -> None:
         """Write what is left; followers end after it. Raises StoreError if it cannot be written."""
@@ -413,18 +416,18 @@ class PieceRedactor:
             stream = self._secrecy.stream()
             if stream is None:
                 return piece
-            known = streams[_line_of(piece)] = stream, msgspec.structs.replace(piece, text="")
+            known = streams[_line_of(piece)] = stream, with_text(piece, "")
         text = known[0].feed(piece.text)
         if text is piece.text:
             return piece
-        return msgspec.structs.replace(piece, text=text) if text else None
+        return with_text(piece, text) if text else None
 
     def ended(self, place: Place | None) -> Iterator[TextPiece]:
         """Yield what was held back of a step's texts, because something else comes now."""
         for stream, piece in self._streams.get(place, {}).values():
             text = stream.end()
             if text:
-                yield msgspec.structs.replace(piece, text=text)
+                yield with_text(piece, text)
 
     def forget(self, place: Place | None) -> None:
         """Forget the texts of a step that is over."""
@@ -449,7 +452,7 @@ class _JoinedPieces:
         self.texts = [piece.text]
 
     def piece(self) -> TextPiece:
-        return msgspec.structs.replace(self.start, text="".join(self.texts))
+        return with_text(self.start, "".join(self.texts))
 
 
 class PieceJoiner:

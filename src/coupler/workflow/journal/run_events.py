@@ -1,6 +1,7 @@
 """The events of a run, in one ordered stream: what the log keeps, and front ends show.
 
-Also how they are encoded: in the store, and as lines of JSON for programs. What programs write may hold bytes
+An agent's events are those of its session, each with its step. Also how all are encoded: in the store, and as
+lines of JSON for programs. What programs write may hold bytes
 that are no text (surrogates, as `surrogateescape` makes them), and an agent's JSON may hold numbers of any
 size: both come back as they were.
 """
@@ -9,13 +10,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from coupler.events.events import Plan, Text, Thought, ToolCall, ToolOutput, ToolUpdate, TurnEnded, TurnUsage
+from coupler.events.json_form import event_form, event_in, event_name, json_object
 from coupler.store.runs import RunEntry
+from coupler.workflow.journal.earlier_events import EARLIER_KINDS, events_of_earlier
 from coupler.workflow.language.model import ErrorKind, Json, SourcePosition
 
 SPENT = "spent"
@@ -73,7 +77,7 @@ class RunFinished(Happening, frozen=True, kw_only=True, tag="run_finished"):
     outputs: Mapping[str, Json] = {}
     error: Failure | None = None
     failed_step: str | None = None
-    usage: Usage | None = None
+    usage: TurnUsage | None = None
     duration: float = 0.0
 
 
@@ -158,75 +162,24 @@ class Wrote(Happening, frozen=True, kw_only=True, tag="output"):
     text: str
 
 
-class Said(Happening, frozen=True, kw_only=True, tag="text"):
-    """An agent wrote a piece of its answer."""
+class AgentEvent(Happening, frozen=True, kw_only=True, tag=False):
+    """An agent did something in its step: an event of its session, shortened where it is long.
 
-    text: str
+    Ids of tool calls are unique in the run. A message begins with the blank line that parts it from the one
+    before it, so that the texts of a step are its result's `text`.
+    """
+
+    event: SessionEvent
     typed: bool = False
-    """True if the step has an `output`, so that the answer is data rather than something to read."""
+    """True for a text if the step has an `output`, so that it is data rather than something to read."""
+
+    @property
+    def text(self) -> str:
+        """The text of a piece of a message; empty for any other event."""
+        return self.event.text if isinstance(self.event, Text | Thought) else ""
 
 
-class Thought(Happening, frozen=True, kw_only=True, tag="thought"):
-    """An agent wrote a piece of its reasoning."""
-
-    text: str
-
-
-class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A change of a file by a tool, made or wanted; without `old` the file was empty, or is new."""
-
-    path: str
-    new: str
-    old: str | None = None
-
-
-class ToolStarted(Happening, frozen=True, kw_only=True, tag="tool_started"):
-    """A tool call begins: an agent's, or one to an MCP server behind Coupler."""
-
-    call: str
-    title: str
-    kind: str = "other"
-    status: Literal["pending", "in_progress"] = "in_progress"
-    """`pending` if it may still be asked about."""
-    name: str | None = None
-    input: Any = None
-    locations: tuple[str, ...] = ()
-    changes: tuple[Change, ...] = ()
-
-
-class ToolProgressed(Happening, frozen=True, kw_only=True, tag="tool_progressed"):
-    """A tool call has changed, or shows more."""
-
-    call: str
-    status: str | None = None
-    title: str | None = None
-    text: str | None = None
-    changes: tuple[Change, ...] = ()
-    """The changes that were not reported before."""
-
-
-class ToolEnded(Happening, frozen=True, kw_only=True, tag="tool_ended"):
-    """A tool call is over."""
-
-    call: str
-    status: Literal["completed", "failed"]
-    text: str | None = None
-    output: Any = None
-    changes: tuple[Change, ...] = ()
-    cancelled: bool = False
-    """True if it failed because its step was cancelled."""
-
-
-class Planned(Happening, frozen=True, kw_only=True, tag="plan"):
-    """An agent has changed its plan."""
-
-    entries: tuple[Mapping[str, str], ...]
-
-
-class Used(Happening, frozen=True, kw_only=True, tag="usage"):
-    """An agent's usage so far."""
-
-    usage: Usage
+SessionEvent: TypeAlias = Text | Thought | ToolCall | ToolUpdate | ToolOutput | Plan | TurnEnded
 
 
 class ApprovalAsked(Happening, frozen=True, kw_only=True, tag="approval_asked"):
@@ -274,7 +227,7 @@ class Noted(Happening, frozen=True, kw_only=True, tag="note"):
     text: str
 
 
-AnyHappening = (
+RunHappening = (
     RunStarted
     | RunResumed
     | RunFinished
@@ -285,13 +238,6 @@ AnyHappening = (
     | RetryPlanned
     | Decided
     | Wrote
-    | Said
-    | Thought
-    | ToolStarted
-    | ToolProgressed
-    | ToolEnded
-    | Planned
-    | Used
     | ApprovalAsked
     | ApprovalGiven
     | AnswerAsked
@@ -299,6 +245,12 @@ AnyHappening = (
     | Rehearsed
     | Noted
 )
+"""What happens in a run itself."""
+
+AnyHappening = RunHappening | AgentEvent
+
+TextPiece = AgentEvent | Wrote
+"""A piece of what a step says or writes: of an agent's events, a text or a thought."""
 
 
 class Logged(msgspec.Struct, frozen=True):
@@ -323,18 +275,6 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The path of the step inside of it that failed, if it is made of others."""
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An agent's usage, as `steps.x.usage`."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    total_tokens: int = 0
-    cached_tokens: int = 0
-    cost: float | None = None
-    currency: str | None = None
-    is_estimated: bool = False
-
-
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of a step: kept by the journal, and seen by expressions as `steps.x`.
 
@@ -347,7 +287,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exit_code: int | None = None
     text: str | None = None
     output: Json | msgspec.UnsetType = msgspec.UNSET
-    usage: Usage | None = None
+    usage: TurnUsage | None = None
     error: Failure | None = None
     duration: float = 0.0
     attempts: int = 1
@@ -365,9 +305,16 @@ _AS_JSON = b"\xc1"
 
 _encoder = msgspec.msgpack.Encoder()
 
+AGENT_KINDS = frozenset(
+    event_form(kind).event for kind in (Text, Thought, ToolCall, ToolUpdate, ToolOutput, Plan, TurnEnded)
+)
+"""The kinds of agents' events in the store."""
+
 
 def packed(value: Any) -> bytes:
     """Encode an event, or a JSON value, for the store."""
+    if isinstance(value, AgentEvent):
+        value = _agent_fields(value)
     try:
         return _encoder.encode(value)
     except (UnicodeEncodeError, OverflowError):
@@ -379,36 +326,78 @@ def unpacked(body: bytes) -> Any:
     return json.loads(body[1:]) if body[:1] == _AS_JSON else msgspec.msgpack.decode(body)
 
 
-def happening_in(body: bytes) -> AnyHappening:
-    """Decode an event; raises msgspec.ValidationError or ValueError for anything else."""
+def happening_in(body: bytes) -> RunHappening:
+    """Decode an event of the run itself; raises msgspec.ValidationError or ValueError for anything else."""
     if body[:1] == _AS_JSON:
-        happening: AnyHappening = msgspec.convert(json.loads(body[1:]), AnyHappening)
+        happening: RunHappening = msgspec.convert(json.loads(body[1:]), RunHappening)
         return happening
     return _decoder().decode(body)
 
 
-def logged_in(entry: RunEntry) -> Logged:
-    """Decode an entry of the store as followers get it."""
-    return Logged(entry.seq, entry.at / 1000, happening_in(entry.body))
+def logged_in(entry: RunEntry) -> Iterator[Logged]:
+    """Decode an entry of the store as followers get it; of an earlier version it may be several events."""
+    for happening in _happenings_in(entry):
+        yield Logged(entry.seq, entry.at / 1000, happening)
+
+
+def _happenings_in(entry: RunEntry) -> Sequence[AnyHappening]:
+    is_earlier = entry.kind in EARLIER_KINDS
+    if not is_earlier and entry.kind not in AGENT_KINDS:
+        return (happening_in(entry.body),)
+    told = unpacked(entry.body)
+    try:
+        place = msgspec.convert(told.get("place"), Place | None)
+        events = events_of_earlier(told) if is_earlier else (event_in(told),)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"this is no event of an agent: {error}") from error
+    typed = told.get("typed", False)
+    return [AgentEvent(place=place, event=event, typed=typed) for event in events]
+
+
+def _agent_fields(happened: AgentEvent) -> dict[str, Any]:
+    """Return an agent's event as it is stored and shown: its JSON form, and its step."""
+    told = json_object(happened.event)
+    fields: dict[str, Any] = {"event": told.pop("event")}
+    if happened.place is not None:
+        fields["place"] = happened.place
+    if happened.typed:
+        fields["typed"] = True
+    return {**fields, **told}  # a text is the last of it: results refer to it there
 
 
 def kind_of(happening: Happening) -> str:
     """Return the name of an event's kind in the store."""
+    if isinstance(happening, AgentEvent):
+        return event_name(happening.event)
     tag = type(happening).__struct_config__.tag
     assert isinstance(tag, str)
     return tag
 
 
+def with_text(piece: TextPiece, text: str) -> TextPiece:
+    """Return a piece with another text."""
+    if isinstance(piece, Wrote):
+        return msgspec.structs.replace(piece, text=text)
+    return msgspec.structs.replace(piece, event=msgspec.structs.replace(piece.event, text=text))
+
+
+def run_object(logged: Logged) -> dict[str, Any]:
+    """Return an event as JSON: the number, the time, and the event's own fields beside them."""
+    happening = logged.happening
+    fields = _agent_fields(happening) if isinstance(happening, AgentEvent) else msgspec.to_builtins(happening)
+    return {"seq": logged.seq, "at": logged.at, **fields}
+
+
 def as_line(logged: Logged) -> str:
-    """Return a line of JSON without its end: the number, the time, and the event's own fields beside them."""
-    fields = {"seq": logged.seq, "at": logged.at, **msgspec.to_builtins(logged.happening)}
+    """Return a line of JSON without its end."""
+    fields = run_object(logged)
     try:
         return msgspec.json.encode(fields).decode()
     except (UnicodeEncodeError, OverflowError):
         # Half a surrogate pair is escaped, which is JSON.
-        return json.dumps(fields, separators=(",", ":"))
+        return json.dumps(msgspec.to_builtins(fields), separators=(",", ":"))
 
 
 @cache
-def _decoder() -> msgspec.msgpack.Decoder[AnyHappening]:
-    return msgspec.msgpack.Decoder(AnyHappening)
+def _decoder() -> msgspec.msgpack.Decoder[RunHappening]:
+    return msgspec.msgpack.Decoder(RunHappening)

@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from coupler.workflow.journal.run_events import Failure, Usage
+from coupler.events.events import TurnUsage
+from coupler.workflow.journal.run_events import Failure
 from coupler.workflow.language.model import (
     ApprovalGate,
     Defaults,
@@ -32,7 +33,7 @@ ENDED_RUN_NAMES = (*RUN_NAMES, "status", "message", "step", "error")
 
 COMMON_FIELDS = ("status", "error", "duration")
 """The fields of every step."""
-NESTED_FIELDS = {"error": Failure.__struct_fields__, "usage": Usage.__struct_fields__}
+NESTED_FIELDS = {"error": Failure.__struct_fields__, "usage": TurnUsage.__struct_encode_fields__}
 """Fields that have fields of their own."""
 
 
