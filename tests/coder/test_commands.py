@@ -6,14 +6,17 @@ import asyncio
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from coder.editor import Editor
 from coder.script import Asked, use
 from coder.served_coder import Coder, Served, clerk, surroundings, tree, write
-from coupler import ask, connect
+from coupler import Session, ask, connect
 from coupler.coder.commands import COMMANDS
+from coupler.coder.usage import usage_text
 from forked import run
 from labs.langchain.model_server import says
 from raw_client import COUPLER, Frame
@@ -486,3 +489,24 @@ def test_workflows_go_before_commands_of_the_same_name(coder: Coder, project: Pa
     assert "No model was asked" not in told.text
     assert [each["title"] for each in told.uses]
     assert "has no MCP servers" in others.text
+
+
+def test_what_an_earlier_version_has_counted_counts() -> None:
+    model = {
+        "calls": 2,
+        "input": 30,
+        "output": 12,
+        "cached": 5,
+        "cache_written": 4,
+        "thought": 3,
+        "cost": 0.5,
+    }
+    stored = {"session": "s", "models": {"m": model}, "context": None}
+    session = cast(Session, SimpleNamespace(id="s", state={"usage": stored}))
+
+    text = usage_text(session)
+
+    assert "Model calls: 2" in text
+    assert "Input: 30 tokens, 5 of them read from a cache, 4 written to one" in text
+    assert "Output: 12 tokens, 3 of them thought" in text
+    assert "Cost: $0.5000" in text

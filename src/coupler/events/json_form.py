@@ -108,7 +108,11 @@ def json_object(event: Struct) -> JsonObject:
 
 def formed(value: Struct, form: Form) -> JsonObject:
     """Return a value in its form."""
-    told: JsonObject = {"event": form.event}
+    return fill_form({"event": form.event}, value, form)
+
+
+def fill_form(told: JsonObject, value: Struct, form: Form) -> JsonObject:
+    """Add the keys of a form to an object."""
     for name, field, is_optional, default in form.keys:
         value_of_key = getattr(value, field)
         if value_of_key is UNSET or (is_optional and (value_of_key is None or value_of_key == default)):

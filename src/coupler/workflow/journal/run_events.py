@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from coupler.events.events import Plan, Text, Thought, ToolCall, ToolOutput, ToolUpdate, TurnEnded, TurnUsage
-from coupler.events.json_form import event_form, event_in, event_name, json_object
+from coupler.events.json_form import event_form, event_in, event_name, fill_form
 from coupler.store.runs import RunEntry
 from coupler.workflow.journal.earlier_events import EARLIER_KINDS, events_of_earlier
 from coupler.workflow.language.model import ErrorKind, Json, SourcePosition
@@ -356,13 +356,17 @@ def _happenings_in(entry: RunEntry) -> Sequence[AnyHappening]:
 
 def _agent_fields(happened: AgentEvent) -> dict[str, Any]:
     """Return an agent's event as it is stored and shown: its JSON form, and its step."""
-    told = json_object(happened.event)
-    fields: dict[str, Any] = {"event": told.pop("event")}
+    event = happened.event
+    form = event_form(type(event))
+    fields: dict[str, Any] = {"event": form.event}
     if happened.place is not None:
         fields["place"] = happened.place
     if happened.typed:
         fields["typed"] = True
-    return {**fields, **told}  # a text is the last of it: results refer to it there
+    if isinstance(event, Text | Thought):  # nearly all of a stream
+        fields["text"] = event.text  # the last of it: results refer to it there
+        return fields
+    return fill_form(fields, event, form)
 
 
 def kind_of(happening: Happening) -> str:
