@@ -250,7 +250,7 @@ class TestTheDoctor:
         agent = scripted("import time\nsys.stderr.write('starting\\n')\nread()\ntime.sleep(600)")
         diagnosis, found = examined(agent, "--timeout", "1")
         assert "did not come within 1 s" in found["conversation"]["sentence"]
-        assert "many need a word such as acp" in found["conversation"]["remedy"]
+        assert "many need an argument such as acp" in found["conversation"]["remedy"]
         assert "starting" in diagnosis["stderr"]
 
     def test_a_program_that_is_not_there_is_told(self):

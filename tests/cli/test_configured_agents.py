@@ -358,7 +358,7 @@ def test_a_native_agent_is_started_with_what_its_table_says(
 def test_what_a_file_that_is_not_trusted_sets_is_named_as_such(tmp_path: Path, coupler_home: Path) -> None:
     file = tmp_path / "coupler.toml"
     file.write_text('[coder]\nmodel = "openai:large"\n[agents.mine]\ncommand = ["mine", "acp"]\n')
-    remedy = "not trusted: look at the file, then run `coupler trust` in its directory"
+    remedy = "not trusted: read the file, then run `coupler trust` in its directory"
 
     def told(*command: str) -> str:
         ended = subprocess.run(

@@ -596,7 +596,7 @@ class TestPermissions:
     def test_what_such_an_agent_cannot_be_kept_to_is_wrong_usage(self, claude, words):
         done = execute("claude:native", "go", *words, env=claude)
         assert (done.returncode, done.stdout) == (2, "")
-        assert f"cannot be kept to {words[0]}: use --permissions" in done.stderr
+        assert f"it cannot be restricted by {words[0]}: use --permissions" in done.stderr
 
     def test_files_that_were_changed_are_listed(self, scripted):
         done = execute(scripted(WANTS_TO_DELETE), "go", "--permissions", "allow-all", "--format", "json")

@@ -129,6 +129,6 @@ def test_a_program_that_asks_nobody_is_not_started_where_they_could_not_hold(
         )
 
         assert done.returncode == 2, done
-        assert "asks for nothing, so that `" in done.stderr
-        assert "cannot hold: use its ACP form" in done.stderr
+        assert "asks for no permission, so `" in done.stderr
+        assert "cannot be enforced: use its ACP form" in done.stderr
     assert program.runs == []

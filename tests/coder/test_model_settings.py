@@ -210,8 +210,8 @@ def test_a_server_that_refuses_a_setting_is_asked_without_it_and_that_is_told_on
     second = editor.prompt("Two")
 
     assert (first.last_message, second.last_message) == ("One.", "Two.")
-    assert str(first.updates).count("settings that its server does not take") == 1
-    assert "settings that its server" not in str(second.updates)
+    assert str(first.updates).count("Settings that its server does not take") == 1
+    assert "Settings that its server" not in str(second.updates)
     served.leave()
 
 

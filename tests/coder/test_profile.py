@@ -63,9 +63,9 @@ def test_what_a_profile_leaves_open_is_as_the_one_below_has_it(configured):
     [
         ("reveiwer", "did you mean 'reviewer'?"),
         ("unheard-of", '[agents.unheard-of] with agent = "coder"'),
-        ("other", "the agent other does not stand on `coder`"),
-        ("mine", "the agent mine does not stand on `coder`"),
-        ("circle", "the agent circle does not stand on `coder`"),
+        ("other", "the agent other is not based on `coder`"),
+        ("mine", "the agent mine is not based on `coder`"),
+        ("circle", "the agent circle is not based on `coder`"),
     ],
 )
 def test_what_is_no_profile_is_refused_with_what_there_is(configured, name, told):

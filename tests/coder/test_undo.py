@@ -40,22 +40,22 @@ def test_undo_takes_back_the_turn_and_its_files_and_redo_gives_them_back(coder: 
 
     undone = editor.prompt("/undo")
     assert tree(project) == BEFORE
-    assert "Took back: “Change it”" in undone.text
+    assert "Undone: “Change it”" in undone.text
     assert "Restored: `a.py`." in undone.text
     assert "Deleted: `new/b.py`." in undone.text
     assert [each["title"] for each in undone.uses] == ["Restore a.py", "Restore new/b.py"]
     assert "is not undone" not in undone.text
-    assert editor.prompt("/undo").text == "There is no turn to take back."
+    assert editor.prompt("/undo").text == "There is no turn to undo."
 
     redone = editor.prompt("/redo")
     assert tree(project) == AFTER
-    assert "Gave back: “Change it”" in redone.text
-    assert editor.prompt("/redo").text == "There is no turn to give back."
+    assert "Redone: “Change it”" in redone.text
+    assert editor.prompt("/redo").text == "There is no turn to redo."
 
     editor.prompt("/undo")
     editor.prompt("What was before?")
     assert coder.model.last.prompts == ["What was before?"]
-    assert editor.prompt("/redo").text == "There is no turn to give back."
+    assert editor.prompt("/redo").text == "There is no turn to redo."
     assert tree(project) == BEFORE
     editor.prompt("And now?")
     assert coder.model.last.prompts == ["What was before?", "And now?"]
@@ -71,7 +71,7 @@ def test_a_turn_that_was_given_back_is_known_to_the_model(coder: Coder, project:
 
     editor.prompt("And now?")
 
-    assert redone.messages[0].startswith("Gave back")
+    assert redone.messages[0].startswith("Redone")
     assert coder.model.last.prompts == ["Change it", "And now?"]
     assert "Done." in coder.model.last.text
 
@@ -173,7 +173,7 @@ def test_a_turn_that_a_kill_has_cut_off_can_be_taken_back(coder: Coder, project:
     undone = editor.prompt("/undo")
 
     assert tree(project) == BEFORE
-    assert "Took back: “Change it”" in undone.text
+    assert "Undone: “Change it”" in undone.text
     served.leave()
 
 

@@ -282,7 +282,7 @@ agent = agent_with(tools=[confirm, lookup])
 
 
 @pytest.mark.parametrize(
-    ("forms", "reason"), [(True, "the agent stopped before"), (False, "goes on with the next prompt")]
+    ("forms", "reason"), [(True, "the agent stopped before"), (False, "continues with the next prompt")]
 )
 def test_a_call_whose_question_has_no_answer_was_not_carried_out(order, forms, reason):
     at = order(CONFIRMS, forms=forms)
@@ -628,7 +628,7 @@ class TestReviewsInTheChat:
     def test_it_is_dropped_by_the_same_word(self, order, form):
         at, _ = self.asked(order, form)
 
-        assert "The question is dropped" in at.says("cancel")
+        assert "The question was dropped" in at.says("cancel")
         assert at.does(LOOKUP) == [["success", "about tea"]]
 
     def test_what_was_decided_in_dialogs_beside_it_is_kept(self, order, form):
@@ -874,7 +874,7 @@ class Review(BaseModel):
         at = self.order(order)
         at.says("go")
 
-        assert "The question is dropped" in at.says("Cancel")
+        assert "The question was dropped" in at.says("Cancel")
         assert at.says("write").startswith("What now?")
 
     def test_a_question_that_names_the_word_gets_it_as_an_answer(self, order):

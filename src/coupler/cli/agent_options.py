@@ -172,14 +172,14 @@ def reject_unenforceable_options(
     is_kept = only_reads and all(rule.is_about_changes for rule in against)
     if against and not is_kept:
         raise ValueError(
-            f"{confinement.agent} asks for nothing, so that {against[0].described} cannot hold: use its ACP "
-            "form, or --permissions allow-reads where your rules are about changes and commands alone"
+            f"{confinement.agent} asks for no permission, so {against[0].described} cannot be enforced: use "
+            "its ACP form, or --permissions allow-reads where your rules are about changes and commands alone"
         )
     if unhonoured:
         raise ValueError(
-            f"{confinement.agent} asks for nothing, and reads, writes and runs commands by itself, so that "
-            f"it cannot be kept to {' and '.join(unhonoured)}: use --permissions allow-reads or allow-all, "
-            "or --mode, or its ACP form"
+            f"{confinement.agent} asks for no permission, and reads, writes and runs commands by itself: "
+            f"it cannot be restricted by {' and '.join(unhonoured)}: use --permissions allow-reads or "
+            "allow-all, or --mode, or its ACP form"
         )
 
 
@@ -224,7 +224,7 @@ def _advice_on_starting(error: AgentError, agent: str) -> str:
         lines.append(f"{entry.title} is in the catalogue: give its name, {entry.name}, instead of a command")
     elif entry is None and not error.stderr.strip():
         lines.append(
-            "Most agents speak ACP only if they are started with a word such as `acp` or `--acp`; "
+            "Most agents speak ACP only if they are started with an argument such as `acp` or `--acp`; "
             "`coupler agents` lists those that can be given by name"
         )
     lines.append(f"`coupler agents doctor {shlex.quote(agent)}` tells what is wrong with it")

@@ -82,7 +82,7 @@ def _ids(context: click.Context, parameter: click.Parameter, values: Sequence[st
     multiple=True,
     metavar="IDS",
     callback=_ids,
-    help="Judge these assertions alone: A28,A34. May be repeated.",
+    help="Check only these assertions: A28,A34. May be repeated.",
 )
 @click.option(
     "--timeout",

@@ -45,7 +45,7 @@ def older_than_option(command: CommandT) -> CommandT:
         "--older-than",
         callback=_age,
         metavar="AGE",
-        help="Delete those in which nothing has happened for so long: 12h, 30d, 8w.",
+        help="Delete those that were not used for this long: 12h, 30d, 8w.",
     )(command)
 
 

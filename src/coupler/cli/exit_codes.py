@@ -55,11 +55,11 @@ class ExitCode(NamedTuple):
 
 EXIT_CODES = (
     ExitCode(DONE, "the agent is done (end_turn)"),
-    ExitCode(FAILED, "the agent answered with an error, or anything not told below"),
+    ExitCode(FAILED, "the agent answered with an error, or anything not listed below"),
     ExitCode(WRONG_USAGE, "wrong usage"),
     ExitCode(REFUSED, "the agent refused (refusal)"),
     ExitCode(
-        LIMIT, "the agent reached a limit (max_tokens, max_turn_requests), or was cut: it said too much"
+        LIMIT, "the agent reached a limit (max_tokens, max_turn_requests), or was stopped: it wrote too much"
     ),
     ExitCode(DENIED, "the agent is done, but something was denied, and --fail-on-denial was given"),
     ExitCode(NO_OUTPUT, "the answer does not fit --schema"),
@@ -70,12 +70,12 @@ EXIT_CODES = (
     ExitCode(IN_USE, "another run is using the session that --session names"),
     ExitCode(TIMEOUT, "--timeout has passed"),
     ExitCode(INTERRUPTED, "cancelled, by Ctrl-C or by the agent"),
-    ExitCode(BROKEN_PIPE, "nobody reads what is written"),
+    ExitCode(BROKEN_PIPE, "the output was closed (broken pipe)"),
     ExitCode(TERMINATED, "ended by SIGTERM, or with the terminal (SIGHUP)"),
 )
 
 RUN_EXIT_CODES = (
-    ExitCode(DONE, "the run has ended well"),
+    ExitCode(DONE, "the run succeeded"),
     ExitCode(WRONG_INPUT, "wrong usage, or inputs that are missing or do not fit"),
     ExitCode(INVALID_WORKFLOW, "the workflow is not valid"),
     ExitCode(STEP_FAILED, "a step failed, and nothing handles that"),
@@ -86,10 +86,10 @@ RUN_EXIT_CODES = (
 
 COMMON_EXIT_CODES = (
     ExitCode(DONE, "all went well"),
-    ExitCode(FAILED, "something could not be done, or what was looked at has a fault"),
+    ExitCode(FAILED, "something failed, or a check found a fault"),
     ExitCode(WRONG_USAGE, "wrong usage; of `coupler workflows` also a workflow that is not valid"),
     ExitCode(INTERRUPTED, "Ctrl-C"),
-    ExitCode(BROKEN_PIPE, "nobody reads what is written"),
+    ExitCode(BROKEN_PIPE, "the output was closed (broken pipe)"),
 )
 
 TABLES: dict[tuple[str, ...], tuple[ExitCode, ...]] = {

@@ -137,12 +137,12 @@ outputs:
 
 
 @click.command(
-    short_help="Begin with Coupler: settings and an example workflow.",
+    short_help="Set up Coupler: settings and an example workflow.",
     context_settings={"max_content_width": 80, "help_option_names": ["-h", "--help"]},
 )
 @click.argument("directory", required=False, type=click.Path(file_okay=False))
 @click.option("--yes", "is_quick", is_flag=True, help="Ask nothing: use what was found.")
-@click.option("--agent", metavar="NAME", help="Who works in the example; none for nobody.")
+@click.option("--agent", metavar="NAME", help="The agent of the example; none for no agent.")
 @click.option("--model", metavar="TEXT", help="The coder's model, such as ollama:NAME; none to set none.")
 @click.option("--user", "is_users", is_flag=True, help="Write your own files, for all projects.")
 @click.option("--force", "is_forced", is_flag=True, help="Replace files that are there, and keep copies.")

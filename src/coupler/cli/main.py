@@ -29,7 +29,7 @@ from coupler.cli.exit_codes import BROKEN_PIPE, DONE, FAILED, INTERRUPTED, refus
 from coupler.cli.output import clean_reports_of_python, open_closed_streams, silence_stdout, stdout, tell
 
 SECTIONS = {
-    "To begin with": {
+    "Getting started": {
         "init": "coupler.cli.init:init",
         "login": "coupler.cli.agents.login:login",
         "models": "coupler.cli.models.models:models",
@@ -49,7 +49,7 @@ SECTIONS = {
         "runs": "coupler.cli.run.runs:runs",
         "workflows": "coupler.cli.workflows:workflows",
     },
-    "What is kept": {
+    "Stored data": {
         "sessions": "coupler.cli.sessions.sessions:sessions",
         "permissions": "coupler.cli.permissions:permissions",
         "trust": "coupler.cli.trust:trust",

@@ -52,8 +52,8 @@ OPTIONS = (
     Option(
         "--login",
         "",
-        "Log in to the coder's model in this terminal, and exit; so\n"
-        "editors do it. The same as `coupler login coder`.",
+        "Log in to the coder's model in this terminal, and exit.\n"
+        "Editors use it. The same as `coupler login coder`.",
         is_for_coder=True,
     ),
     Option("--name", "TEXT", "The agent's name, as the editor is told."),

@@ -40,12 +40,12 @@ CONFIG_INVALID = StartError(
 CONFIG_UNREADABLE = StartError(
     "config.unreadable",
     "A `coupler.toml` is there, but cannot be read.",
-    "Make it a plain file that you may read, or take it away.",
+    "Make it a plain file that you may read, or remove it.",
 )
 WORKFLOW_MISSING = StartError(
     "workflow.missing",
     "The file of the workflow is not there.",
-    "Give the path of one that is, from the directory on in which the program starts.",
+    "Give its path, relative to the directory in which the program starts.",
 )
 WORKFLOW_UNREADABLE = StartError(
     "workflow.unreadable",
@@ -126,7 +126,7 @@ def _wrong_configuration(error: ConfigError) -> CannotStartError:
         problem = f"{problem}; and {more:,} more problem{'s' * (more > 1)}"
     match error.kind:
         case "unreadable":
-            return CannotStartError(CONFIG_UNREADABLE, f"{problem}: mend it or take it away")
+            return CannotStartError(CONFIG_UNREADABLE, f"{problem}: correct it or remove it")
         case "syntax":
             return CannotStartError(CONFIG_INVALID, f"{problem}: correct this line")
         case "invalid":

@@ -32,9 +32,9 @@ def store_option(command: CommandT) -> CommandT:
     """Adds --store."""
     import click
 
-    return click.option(
-        "--store", metavar="FILE", help="The file that keeps them, if it is not the user's own."
-    )(command)
+    return click.option("--store", metavar="FILE", help="The store's file, if it is not the user's own.")(
+        command
+    )
 
 
 class UnusableStoreError(Exception):

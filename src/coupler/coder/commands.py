@@ -391,8 +391,8 @@ COMPACT = CoderCommand(
     ),
     "model",
 )
-UNDO = CoderCommand(Command("undo", "Take back the last turn, with the files that it has written"), "model")
-REDO = CoderCommand(Command("redo", "Give back the turn that was taken back last"), "model")
+UNDO = CoderCommand(Command("undo", "Undo the last turn, with the files that it has written"), "model")
+REDO = CoderCommand(Command("redo", "Redo the turn that was undone last"), "model")
 
 COMMANDS = (
     INIT,

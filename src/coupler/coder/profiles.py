@@ -123,7 +123,7 @@ def _no_profile(name: str, config: Config) -> str:
     known = profile_names(config)
     hint = did_you_mean(name, known, f"there are {', '.join(known)}")
     if any(table.name == name for table in config[keys.AGENTS]):
-        return f"the agent {name} does not stand on `coder`, so it is no profile of it: {hint}"
+        return f"the agent {name} is not based on `coder`, so it is no profile of it: {hint}"
     return f'there is no profile {name!r}: write [agents.{name}] with agent = "coder", or {hint}'
 
 

@@ -1,7 +1,7 @@
-"""The commands /undo and /redo: take back the last turn with the files that it has written, and give it back.
+"""Undoes and redoes turns, with the files that they have written: the commands /undo and /redo.
 
 All that is needed is in the conversation, and so as durable as that: the prompt's message tells how things
-were when the turn began, the results of tools tell what was in the files before. A turn that was taken back
+were when the turn began, the results of tools tell what was in the files before. A turn that was undone
 is kept in the graph's state until the next prompt.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from coupler.langchain.middleware import ToolHandler
 
 MOST_TURNS = 20
-"""Turns whose files can be restored, the last ones; and turns that can be given back."""
+"""Turns whose files can be restored, the last ones; and turns that can be redone."""
 
 LONGEST_FILE = 1_000_000
 """Characters of a file up to which it can be restored."""
@@ -180,7 +180,7 @@ async def _undo(state: Mapping[str, Any], served: Current) -> dict[str, Any]:
     messages: list[AnyMessage] = [*state["messages"]]
     at = max((at for at, message in enumerate(messages) if _is_prompt(message)), default=None)
     if at is None:
-        await served.turn.say("There is no turn to take back.")
+        await served.turn.say("There is no turn to undo.")
         return {}
     turn = messages[at:]
     mark = turn[0].response_metadata.get(TURN_KEY)
@@ -191,7 +191,7 @@ async def _undo(state: Mapping[str, Any], served: Current) -> dict[str, Any]:
     undone = UndoneTurn(number=mark["number"], messages=turn, files=files, then=_things(state))
     session, number = served.session, mark["number"]
     session.change_hidden_turns(hidden=_numbers(number, session.turn_number))
-    await served.turn.say(report.text(f"Took back: {_named(turn)}", has_run=_has_run_more(turn)))
+    await served.turn.say(report.text(f"Undone: {_named(turn)}", has_run=_has_run_more(turn)))
     return {
         "messages": [RemoveMessage(str(message.id)) for message in turn],
         UNDONE: [*(state.get(UNDONE) or ()), undone][-MOST_TURNS:],
@@ -200,10 +200,10 @@ async def _undo(state: Mapping[str, Any], served: Current) -> dict[str, Any]:
 
 
 async def _redo(state: Mapping[str, Any], served: Current) -> dict[str, Any]:
-    """Give back the turn that was taken back last; returns the change of the state."""
+    """Redo the turn that was undone last; returns the change of the state."""
     undone: list[UndoneTurn] = [*(state.get(UNDONE) or ())]
     if not undone:
-        await served.turn.say("There is no turn to give back.")
+        await served.turn.say("There is no turn to redo.")
         return {}
     turn = undone.pop()
     report = _Report(served.session.cwd)
@@ -213,7 +213,7 @@ async def _redo(state: Mapping[str, Any], served: Current) -> dict[str, Any]:
     session.change_hidden_turns(hidden=_numbers(session.turn_number), shown=_numbers(number))
     if served.when_restored is not None:
         served.when_restored(turn["messages"])
-    await served.turn.say(report.text(f"Gave back: {_named(turn['messages'])}"))
+    await served.turn.say(report.text(f"Redone: {_named(turn['messages'])}"))
     things = {name: value for name, value in turn["then"].items() if value != state.get(name)}
     _note_context({**state, **things, "messages": [*state["messages"], *turn["messages"]]}, served)
     return {"messages": turn["messages"], UNDONE: undone, **things}

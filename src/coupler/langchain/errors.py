@@ -63,7 +63,7 @@ class FailureKind(NamedTuple):
 RATE_LIMIT = FailureKind("rate_limit", "The model's provider limits the rate of requests", "try again", True)
 QUOTA = FailureKind(
     "quota",
-    "The account with the model's provider has nothing left to spend",
+    "The account with the model's provider has no credit left",
     "check its plan and billing",
     False,
 )
@@ -84,17 +84,17 @@ OVERLOADED = FailureKind("unavailable", "The model's provider has failed", "try 
 CUT_OFF = FailureKind(
     "cut_off",
     "The model's answer broke off before its end",
-    "prompt again, and it goes on from what it had said, which is kept",
+    "prompt again to continue from what it had said, which is kept",
     True,
 )
 GARBLED = FailureKind(
     "garbled",
-    "What answers in the model's place cannot be understood",
+    "The address does not answer as a model does",
     "check the address: it must be that of the API, and not of a page or another service",
     False,
 )
 REFUSED = FailureKind(
-    "refused", "The model's provider refused the request", "what it says tells why, and what to change", False
+    "refused", "The model's provider refused the request", "its message says why, and what to change", False
 )
 NO_MODEL = FailureKind(
     "no_model", "The provider has no such model", "check the name of the agent's model", False

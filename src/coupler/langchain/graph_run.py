@@ -68,7 +68,7 @@ MOST_THREADS = 128
 PROMPT_KEY = "coupler_prompt"
 """Key for the prompt's id in the metadata of checkpoints; the last answered one is in the state."""
 
-WAITS_FOR_ANSWER = "this waits for an answer, and goes on with the next prompt"
+WAITS_FOR_ANSWER = "this waits for an answer, and continues with the next prompt"
 
 ROOT = "__root__"
 """The key of a state that has no keys."""
@@ -218,7 +218,7 @@ class GraphRun:
             async with asyncio.timeout(LAST_LOOK_TIMEOUT):
                 await self._note_checkpoint(self._projection.unfinished())
         except Exception as error:
-            log.warning("the next prompt goes on from the turn before: %s", error)
+            log.warning("the next prompt continues from the turn before: %s", error)
 
     async def _stream(self, given: Any, config: RunnableConfig) -> None:
         # Asked for each time: the user may be against something by now.

@@ -58,7 +58,7 @@ NO_SECRETS = (
     "ask for secrets with `acp.current().turn.ask_url(…)`"
 )
 
-DROPPED = "The question is dropped, and the agent does not go on. Your next prompt begins anew."
+DROPPED = "The question was dropped, and the agent has stopped. Your next prompt starts anew."
 
 REVIEW_ANSWERS = {
     "approve": "- `approve`",
@@ -176,7 +176,9 @@ async def may_continue(state: StateSnapshot, current: Current) -> bool:
     waiting = list(dict.fromkeys(_waiting_nodes(state)))
     if not waiting:
         return False
-    question = f"The agent has stopped before {', '.join(waiting)}, as its breakpoints say. Is it to go on?"
+    question = (
+        f"The agent has stopped before {', '.join(waiting)}, as its breakpoints say. Should it continue?"
+    )
     answer: object = await ask(Interrupt({"question": question, "options": [GO_ON, STOP]}), current)
     return answer == GO_ON
 

@@ -269,8 +269,8 @@ class SessionTools:
             return
         self._told_late.update(late)
         names = ", ".join(server_label(name) for name in late)
-        their = "their tools join when they are" if len(late) > 1 else "its tools join when it is"
-        await turn.notice(f"Waiting for {names}", f"The work goes on; {their} there.")
+        their = "their tools are added when they are" if len(late) > 1 else "its tools are added when it is"
+        await turn.notice(f"Waiting for {names}", f"The work continues; {their} ready.")
 
     async def tell_failures(self, turn: Turn) -> None:
         """Tell the user of servers that have failed, each once for each reason."""

@@ -449,7 +449,7 @@ class TurnProjection:
         """Tell the user of a model's failure if it was neither asked again nor given up by now."""
         if self._failed is error and self.is_alive:
             self._failed = None
-            self._tell_trouble(error, "The agent waits before it tries again, or goes on without it.")
+            self._tell_trouble(error, "The agent waits before it tries again, or continues without it.")
 
     def begin_summary(self, run_id: UUID) -> None:
         """Report that middleware has the conversation shortened."""

@@ -388,7 +388,7 @@ class ShimListener:
         try:
             handler = self._handler_of(await _token(reader))
             if handler is None:
-                log.warning("somebody without a token knocked at a session's tools, and was sent away")
+                log.warning("a connection to a session's tools was refused: it sent no valid token")
                 return
             serve, answered = handler
             writer.write(shim.WELCOME)

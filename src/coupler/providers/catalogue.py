@@ -257,7 +257,7 @@ def unknown_agent_message(agent: str, config: Config) -> str:
     """Explain why there is no agent of this name: its file is not trusted, or it is misspelled."""
     name = agent.partition(":")[0]
     if (origin := _untrusted_origin(name, config)) is not None:
-        how = "look at the file, then run `coupler trust` in its directory"
+        how = "read the file, then run `coupler trust` in its directory"
         return f"the agent {agent!r} is defined in {origin}, which is not trusted: {how}"
     near = get_close_matches(name.lower(), merged_entries(config), 1)
     meant = f", did you mean {near[0]!r}?" if near else ":"

@@ -340,7 +340,7 @@ class CommandLineAgent(Agent):
             hint = (
                 ""
                 if has_answer or request.resume is None
-                else f" It was to go on with its session {request.resume}."
+                else f" It was to resume its session {request.resume}."
             )
             message = f"{title} {program_exit.in_words()}{why}.{hint}"
             raise ProviderError(message, exit_code=exit_code, stderr=stderr)

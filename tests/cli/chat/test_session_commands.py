@@ -112,7 +112,7 @@ class TestSessions:
             person.reads("This is a new session.")
             assert "\x1b[2J" in person.shown.rpartition("This is a new session.")[0][-200:]
             person.says("/sessions")
-            listed = person.reads("/load N goes on with one")
+            listed = person.reads("/load N resumes one")
             assert re.search(r"\n  \d +/note first", listed)
             leaves(person)
 

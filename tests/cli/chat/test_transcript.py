@@ -131,7 +131,7 @@ def test_a_plan_that_did_not_change_is_not_repeated():
     ("reason", "sentence"),
     [
         ("cancelled", "The turn was cancelled."),
-        ("refusal", "The agent refused to go on."),
+        ("refusal", "The agent refused to continue."),
         ("max_tokens", "The agent reached its limit of tokens."),
         ("\x1b[2Jtired", "The turn ended: tired."),
     ],

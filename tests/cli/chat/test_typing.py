@@ -207,12 +207,12 @@ def test_a_mentioned_file_goes_along_as_the_agent_accepts_it(tmp_path):
     assert blocks[0] == TextContent("Fix @app.py, please")
     assert isinstance(blocks[1], EmbeddedResource)
     assert (blocks[1].resource.text, blocks[1].resource.uri) == ("print('hé')", file.as_uri())
-    assert told == ["app.py goes along (12 bytes)."]
+    assert told == ["app.py is attached (12 bytes)."]
 
     blocks, told = attach_files("Fix @app.py", str(tmp_path), NONE)
     assert isinstance(blocks[1], ResourceLink)
     assert (blocks[1].name, blocks[1].uri, blocks[1].size) == ("app.py", file.as_uri(), 12)
-    assert told == ["app.py goes along as a link."]
+    assert told == ["app.py is attached as a link."]
 
 
 def test_an_image_goes_along_where_images_are_accepted(tmp_path):
@@ -318,7 +318,7 @@ def test_an_answer_is_what_its_field_wants(field, typed, value):
     ("field", "typed", "sentence"),
     [
         ("tone", "3", "choose from 1-2"),
-        ("tone", "", "this one is needed"),
+        ("tone", "", "this one is required"),
         ("age", "young", "that is no whole number"),
         ("age", "17", "expected at least 18"),
         ("share", "nan", "expected a number"),
@@ -336,7 +336,7 @@ def test_a_field_tells_what_to_type():
     assert field_question(FIELDS["tone"]) == Listing(
         "Tone", (ListingItem("1", "Plain"), ListingItem("2", "Warm: friendly"))
     )
-    assert field_question(FIELDS["mail"]) == Listing("mail (may be left out)", (), "Where to write")
+    assert field_question(FIELDS["mail"]) == Listing("mail (optional)", (), "Where to write")
     assert [field_hint(FIELDS[name]) for name in ("tone", "age", "share", "sure")] == [
         "1-2",
         "a whole number",

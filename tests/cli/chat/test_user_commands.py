@@ -39,9 +39,9 @@ class TestSharing:
         with Chatter(agent, cwd=tmp_path) as person:
             person.says("!echo one; echo two >&2; exit 3")
             person.reads("one\ntwo\n")
-            person.reads(r"✗ Exit code 3. Goes along with your next prompt\.")
+            person.reads(r"✗ Exit code 3. It is sent with your next prompt\.")
             person.says("Why?")
-            person.reads(r"The output of echo one; echo two >&2; exit 3 goes along \(8 bytes\)\.")
+            person.reads(r"The output of echo one; echo two >&2; exit 3 is attached \(8 bytes\)\.")
             person.reads("You said: Why")
             person.says("Again?")
             person.reads("You said: Again")
@@ -55,7 +55,7 @@ class TestSharing:
         agent = scripted(ECHO)
         with Chatter(agent, cwd=tmp_path) as person:
             person.says("!!echo for me")
-            assert "Goes along" not in person.reads("\nfor me\n(.*\n)*.*/help")
+            assert "It is sent" not in person.reads("\nfor me\n(.*\n)*.*/help")
             person.types("hello" + ENTER)
             person.reads("You said: hello")
             leaves(person)
@@ -65,7 +65,7 @@ class TestSharing:
         agent = scripted(ECHO)
         with Chatter(agent, cwd=tmp_path) as person:
             person.says("!echo one")
-            person.reads("Goes along")
+            person.reads("It is sent")
             person.says("//plan it")
             person.reads("You said: /plan it")
             person.says("/new")
@@ -79,7 +79,7 @@ class TestSharing:
         agent = scripted(ECHO)
         with Chatter(agent, cwd=tmp_path) as person:
             person.says("!seq 100000")
-            person.reads("Goes along")
+            person.reads("It is sent")
             person.says("hello")
             person.reads("You said: hello")
             leaves(person)
@@ -95,7 +95,7 @@ class TestSharing:
         with Chatter(agent, cwd=tmp_path, env={"ACME_API_KEY": key}) as person:
             person.says('!printf "%.10s" "$ACME_API_KEY"; echo "${ACME_API_KEY#??????????}"')
             person.reads(r"\n\[secret:ACME_API_KEY\]\n")
-            person.reads("Goes along")
+            person.reads("It is sent")
             person.says("hello")
             person.reads("You said: hello")
             leaves(person)
@@ -114,7 +114,7 @@ class TestRunning:
             person.reads(f"{tmp_path}\nhi there\n")
             person.reads(r"\n50%\n.*" + WORKING)
             (tmp_path / "go").touch()
-            person.reads(r"50%\n\n· Goes along")
+            person.reads(r"50%\n\n· It is sent")
             leaves(person)
 
     @pytest.mark.parametrize("trap", ["", "trap '' INT; "])
@@ -133,7 +133,7 @@ class TestRunning:
     def test_what_it_leaves_running_ends_with_it(self, scripted, tmp_path):
         with Chatter(scripted(ECHO), cwd=tmp_path) as person:
             person.says("!sleep 1000 & echo $! > pid")
-            person.reads("Goes along")
+            person.reads("It is sent")
             assert gone_within(5, int((tmp_path / "pid").read_text()))
             leaves(person)
 

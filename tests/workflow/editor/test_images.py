@@ -285,7 +285,7 @@ def test_an_image_that_is_mentioned_in_a_chat_reaches_the_agent_of_the_step(
         text=True,
     )
 
-    assert "cat.png goes along as an image" in done.stdout
+    assert "cat.png is attached as an image" in done.stdout
     uri = (tmp_path / "cat.png").as_uri()
     image = {"type": "image", "mimeType": "image/png", "data": "iVBORw==", "uri": uri}
     assert prompts_of(agent) == [[text("look at @cat.png"), image]]

@@ -183,7 +183,7 @@ class _Examination:
             diagnosis.problem(
                 "initialize",
                 f"the agent refused it: {_describe_refusal(answer)}",
-                "see whether the command starts an ACP agent at all: many need a word such as acp or --acp",
+                "check that the command starts an ACP agent: many need an argument such as acp or --acp",
             )
             return False
         said = client.introduction
@@ -287,7 +287,7 @@ class _Examination:
         elif not turn.text.strip() and not client.trace.updates(session, "tool_call"):
             diagnosis.problem(
                 "turn",
-                "the turn ended well, but nothing was said or done: failures are hidden so",
+                "the turn ended without an error, but nothing was said or done: a failure may be hidden",
                 "read its stderr, and connect with quirks=FailsEmpty(), which makes this an error",
             )
         else:
@@ -386,7 +386,9 @@ class _Examination:
                 "tell its makers; Coupler ends them, other clients may not",
             )
         else:
-            diagnosis.ok("end", f"it ended with its input (exit code {code}), and left nothing behind")
+            diagnosis.ok(
+                "end", f"it ended when its input was closed (exit code {code}), and left nothing behind"
+            )
 
     def _judge_lines(self, trace: Trace) -> None:
         noise = [finding.message for finding in only_messages(trace) if finding is not None]
@@ -440,7 +442,7 @@ def _remedy_for_silence(diagnosis: Diagnosis, error: ScriptError) -> str:
         case "unreadable":
             return "tell its makers: no client can read what it writes"
     if not diagnosis.findings:
-        return "see whether the command starts an ACP agent at all: many need a word such as acp or --acp"
+        return "check that the command starts an ACP agent: many need an argument such as acp or --acp"
     return "give it more time with --timeout, or read its stderr"
 
 

@@ -356,7 +356,7 @@ def _try_model(choice: ModelChoice, key: str | None) -> None:
 
     if choice.provider == "local":
         return
-    tell(f"Asking {choice.name} for a word…")
+    tell(f"Asking {choice.name}…")
     verdict, sentence = asyncio.run(try_model(choice, key, PATIENCE))
     match verdict:
         case TrialResult.WORKS:

@@ -115,8 +115,8 @@ class ChatOptions:
 )
 @click.argument("agent")
 @CWD
-@click.option("--resume", metavar="ID", help="Go on with this earlier session.")
-@click.option("--continue", "latest", is_flag=True, help="Go on with the latest session in this directory.")
+@click.option("--resume", metavar="ID", help="Resume this earlier session.")
+@click.option("--continue", "latest", is_flag=True, help="Resume the latest session in this directory.")
 @MODEL
 @MODE
 @OPTION
@@ -124,7 +124,7 @@ class ChatOptions:
 @click.option(
     "--permissions",
     type=click.Choice(PERMISSIONS),
-    help="What the agent may do of what it asks for, beside the rules of coupler.toml.  "
+    help="Which of the agent's requests to allow, beside the rules of coupler.toml.  "
     "[default: ask; deny-all without a terminal]",
 )
 @ALLOW
@@ -467,7 +467,7 @@ class ChatConversation:
         ended = [f"{output.ending[:1].upper()}{output.ending[1:]}."] if output.ending else []
         if is_shared:
             self._outputs = [*self._outputs, output][-MOST_WAITING:]
-            ended.append("Goes along with your next prompt.")
+            ended.append("It is sent with your next prompt.")
         if ended:
             self._tell(" ".join(ended), severity="error" if output.ending else "info")
 
@@ -489,7 +489,7 @@ class ChatConversation:
     async def _explain_and_advise(self) -> None:
         await self._explain(ENDED)
         if self._front.can_ask:
-            self._tell("What you send next starts it again, if you like.")
+            self._tell("Send something to start it again.")
 
     async def _explain(self, error: AgentError) -> None:
         """Reports why the agent is gone, with its exit code and stderr."""

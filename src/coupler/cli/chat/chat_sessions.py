@@ -104,15 +104,17 @@ class ChatSessions:
         self._left.discard(lost)
         if not (offers(self._agent.capabilities, LOAD) or offers(self._agent.capabilities, RESUME)):
             await self.new()
-            return [Remark("The agent runs again, with a new session: it cannot go on with earlier ones.")]
+            return [Remark("The agent was restarted, with a new session: it cannot resume earlier ones.")]
         try:
             await self._go_on(lost)
         except AgentError as error:
             if error.kind != "session":
                 raise
             await self.new()
-            return [Remark("The agent runs again, with a new session.", one_line(error.message), "warning")]
-        return [Remark("The agent runs again, and the session goes on.")]
+            return [
+                Remark("The agent was restarted, with a new session.", one_line(error.message), "warning")
+            ]
+        return [Remark("The agent was restarted, and the session was resumed.")]
 
     async def listing(self) -> Listing:
         """Lists the earlier sessions in this directory; their numbers hold until the next listing."""
@@ -180,8 +182,8 @@ class ChatSessions:
             return []
         if offers(capabilities, RESUME):
             await self._open(self._agent.resume(id, **self._options), id)
-            return [Remark("The session goes on; the agent does not tell its history.")]
-        raise AgentError("session", "the agent cannot go on with earlier sessions")
+            return [Remark("The session was resumed; the agent does not show its history.")]
+        raise AgentError("session", "the agent cannot resume earlier sessions")
 
     async def _go_on(self, id: str) -> None:
         """Opens the session again whose history is on the screen already."""

@@ -222,7 +222,7 @@ def menu_value(field: Field, chosen: Sequence[int]) -> FieldValue | None:
 
 def field_question(field: Field, *, has_menu: bool = False) -> Listing:
     """The field as it is shown before its line, or its menu."""
-    needed = "" if field.required else " (may be left out)"
+    needed = "" if field.required else " (optional)"
     options = () if has_menu else getattr(field, "options", ())
     choices = tuple(ListingItem(f"{number}", _meaning(option)) for number, option in enumerate(options, 1))
     return Listing(f"{one_line(field.title)}{needed}", choices, clean(field.description or ""))
@@ -250,7 +250,7 @@ def field_value(field: Field, typed: str) -> FieldValue | None:
     elif field.default is not UNSET:
         value = field.default
     elif field.required:
-        raise ValueError("this one is needed")
+        raise ValueError("this one is required")
     else:
         return None
     field.read(value)

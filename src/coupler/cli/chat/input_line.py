@@ -62,9 +62,9 @@ _COMMAND_NAME = re.compile(r"[a-z][\w-]*")
 
 KEYS = (
     ListingItem("Enter", "send; Alt-Enter or Ctrl-J begins another line"),
-    ListingItem("@file", "let a file, an image or a directory go along"),
-    ListingItem("!command", "run a command here; its output goes along with the next prompt"),
-    ListingItem("!!command", "run a command here that the agent does not hear of"),
+    ListingItem("@file", "attach a file, an image or a directory"),
+    ListingItem("!command", "run a command here; its output is sent with the next prompt"),
+    ListingItem("!!command", "run a command here, and tell the agent nothing of it"),
     ListingItem("Ctrl-O", "show the last tool call in full"),
     ListingItem("Ctrl-T", "show or hide thoughts"),
     ListingItem("Ctrl-C", "cancel the turn; twice within a second leaves"),
@@ -86,7 +86,7 @@ OWN_COMMANDS = (
     OwnCommand("effort", "[LEVEL]", "list the levels of thinking, or change the level"),
     OwnCommand("option", "[NAME VALUE]", "list the options, or set one"),
     OwnCommand("sessions", "", "list the earlier sessions in this directory"),
-    OwnCommand("load", "[N|ID]", "go on with an earlier session; without a number choose one"),
+    OwnCommand("load", "[N|ID]", "resume an earlier session; without a number choose one"),
     OwnCommand("new", "", "begin a new session"),
     OwnCommand("clear", "", "begin a new session with an empty screen"),
     OwnCommand("thinking", "[on|off]", "show or hide thoughts"),
@@ -215,13 +215,13 @@ def _attachment(path: Path, accepts: PromptCapabilities) -> Attachment:
 def _image(path: Path, kind: str) -> Attachment:
     content = path.read_bytes()
     block = image_content(content, kind, path)
-    return Attachment(block, f"{path.name} goes along as an image ({size(len(content))}).")
+    return Attachment(block, f"{path.name} is attached as an image ({size(len(content))}).")
 
 
 def _embedded(path: Path, kind: str | None) -> Attachment:
     text = path.read_bytes().decode()
     block = EmbeddedResource(TextResourceContents(text, path.as_uri(), kind or UNSET))
-    return Attachment(block, f"{path.name} goes along ({size(len(text.encode()))}).")
+    return Attachment(block, f"{path.name} is attached ({size(len(text.encode()))}).")
 
 
 def _link(path: Path, kind: str | None) -> Attachment:
@@ -230,7 +230,7 @@ def _link(path: Path, kind: str | None) -> Attachment:
     except OSError:
         length = UNSET
     block = ResourceLink(path.name or str(path), path.as_uri(), mime_type=kind or UNSET, size=length)
-    return Attachment(block, f"{path.name or path} goes along as a link.")
+    return Attachment(block, f"{path.name or path} is attached as a link.")
 
 
 class Suggestion(Struct, frozen=True):
@@ -391,7 +391,7 @@ def sessions_listing(found: Sequence[SessionInfo], current: str) -> Listing:
         for number, session in enumerate(found, 1)
     ]
     none = "The agent knows no earlier session in this directory."
-    return _listing("Sessions", choices, "/load N goes on with one", none)
+    return _listing("Sessions", choices, "/load N resumes one", none)
 
 
 def sessions_menu(found: Sequence[SessionInfo], current: str) -> Menu:

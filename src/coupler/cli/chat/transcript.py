@@ -75,7 +75,7 @@ PLAN_TOOLS = frozenset({"writetodos", "todowrite", "updatetodos", "settodolist",
 
 STOPS = {
     "cancelled": "The turn was cancelled.",
-    "refusal": "The agent refused to go on.",
+    "refusal": "The agent refused to continue.",
     "max_tokens": "The agent reached its limit of tokens.",
     "max_turn_requests": "The agent reached its limit of requests in one turn.",
 }

@@ -56,7 +56,7 @@ class CommandOutput(Struct, frozen=True):
         """A sentence for the user, once it goes along with a prompt."""
         line = one_line(self.line)
         name = shortened(line, LONGEST_NAME)
-        return f"The output of {name} goes along ({size(len(self.output.encode()))})."
+        return f"The output of {name} is attached ({size(len(self.output.encode()))})."
 
     def block(self, cwd: str) -> TextContent:
         """The block of a prompt that tells the agent of it."""

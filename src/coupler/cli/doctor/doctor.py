@@ -279,8 +279,8 @@ def _awaited(
         if not section.wait(context.deadline - time.monotonic()):
             section.problem(
                 "time",
-                f"this was not looked at to its end within {seconds:g} seconds",
-                "give it longer with --timeout; or something that it looks at does not answer at all",
+                f"this check did not finish within {seconds:g} seconds",
+                "give it longer with --timeout; something that it checks may not answer at all",
             )
         yield section
 
@@ -293,7 +293,7 @@ def _examine(subject: Subject, section: DoctorSection, context: DoctorContext) -
         # Whatever is broken here must not keep the rest of the page from being written.
         section.problem(
             "doctor",
-            f"this could not be looked at: {exception_text(error)}",
+            f"this check failed: {exception_text(error)}",
             "tell the makers of Coupler, with what COUPLER_LOG=debug shows",
         )
         _log(error)

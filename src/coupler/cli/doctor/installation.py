@@ -324,13 +324,15 @@ def _look_at_directory(section: DoctorSection, about: str, place: Callable[[], s
     trouble = _write_problem(Path(found))
     shown = short_directory(found)
     if trouble is not None:
-        remedy = f"see to its permissions, or set {VARIABLE} to another directory"
+        remedy = f"correct its permissions, or set {VARIABLE} to another directory"
         section.problem(about, f"{shown} cannot be written to: {trouble}", remedy)
         return
     free = _free(Path(found))
     if free is not None and free < LEAST_SPACE:
         section.problem(
-            about, f"{shown} has only {size(free)} of space left", "make room, or name another directory"
+            about,
+            f"{shown} has only {size(free)} of space left",
+            "free some space, or name another directory",
         )
         return
     section.ok(about, shown if Path(found).is_dir() else f"{shown}, which is made when it is needed")
@@ -443,7 +445,7 @@ def _look_at_sandbox(section: DoctorSection, context: DoctorContext) -> None:
         section.problem(
             "sandbox",
             f'`coder.sandbox` is "on", but {trouble}: the coder runs no command',
-            'mend that, or set `coder.sandbox` to "auto" or "off"',
+            'correct that, or set `coder.sandbox` to "auto" or "off"',
         )
     else:
         section.note("sandbox", f'`coder.sandbox` is "auto", but {trouble}: commands run without a sandbox')

@@ -198,7 +198,7 @@ def _look_at_variables(section: DoctorSection) -> None:
         if name not in known:
             near = get_close_matches(name, known, n=1, cutoff=0.7)
             hint = f": did you mean {near[0]}?" if near else ""
-            section.note("variable", f"{one_line(name)} is set, and means nothing{hint}")
+            section.note("variable", f"{one_line(name)} is set, but nothing reads it{hint}")
     try:
         log_level()
     except LogSettingError as error:
@@ -285,7 +285,7 @@ def examine_workflows(section: DoctorSection, context: DoctorContext) -> None:
     except MissingExtraError:
         _tell_missing_packages(section, directory)
     except ConfigError as error:
-        section.problem("files", error.problems[0], "correct it, or take it away")
+        section.problem("files", error.problems[0], "correct it, or remove it")
 
 
 def _look_at_workflows(section: DoctorSection, library: Library, trust: TrustedFiles) -> None:

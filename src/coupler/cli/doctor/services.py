@@ -85,7 +85,7 @@ def _look_at_file(section: DoctorSection, path: Path, about: str, *, is_needed: 
         return False
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        section.problem(about, f"{shown} cannot be looked at: {reason}", _store_remedy(path))
+        section.problem(about, f"{shown} cannot be accessed: {reason}", _store_remedy(path))
         return False
     if not stat.S_ISREG(status.st_mode):
         section.problem(about, f"{shown} is not a file", "move it away, or set `sessions.store` to a file")
@@ -246,7 +246,7 @@ def _rescue_remedy(path: Path) -> str:
 
 
 def _store_remedy(path: Path) -> str:
-    return f"see to the permissions of {path}, or set `sessions.store` or COUPLER_HOME to another place"
+    return f"correct the permissions of {path}, or set `sessions.store` or COUPLER_HOME to another place"
 
 
 def open_read_only(path: Path, patience: float) -> sqlite3.Connection:

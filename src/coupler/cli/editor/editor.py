@@ -115,7 +115,7 @@ def _variables(context: click.Context, parameter: click.Parameter, values: Seque
     help="A variable for the agent, by default as it is here; may be repeated.",
 )
 @click.option("--write", "is_written", is_flag=True, help="Write it into the editor's settings.")
-@click.option("--file", metavar="PATH", help="The settings that are meant, if there are several.")
+@click.option("--file", metavar="PATH", help="The settings file to use, if there are several.")
 @click.option("--force", "is_forced", is_flag=True, help="Replace another agent that has the same name.")
 @click.pass_context
 def editor(

@@ -76,7 +76,7 @@ SessionFilter = Callable[["SessionRecord"], bool]
 
 
 @click.group(
-    short_help="List, read, export and delete the sessions that were kept.",
+    short_help="List, read, export and delete stored sessions.",
     context_settings={"max_content_width": 80},
 )
 def sessions() -> None:
@@ -96,9 +96,9 @@ def sessions() -> None:
 
 
 @sessions.command("list", short_help="List sessions, the newest first.")
-@click.option("--agent", metavar="TEXT", help="Only those of agents with this in their name.")
+@click.option("--agent", metavar="TEXT", help="Only sessions of agents with this in their name.")
 @click.option("--cwd", metavar="PATH", help="Only those of this directory.")
-@click.option("--all", "is_all", is_flag=True, help="Also those that were never prompted.")
+@click.option("--all", "is_all", is_flag=True, help="Also sessions that were never prompted.")
 @limit_option
 @json_option
 @store_option
@@ -143,7 +143,7 @@ def _matching(
 
 @sessions.command(short_help="Read a session in the terminal.")
 @click.argument("id", metavar="ID")
-@click.option("--full", is_flag=True, help="Do not shorten what tools have put out.")
+@click.option("--full", is_flag=True, help="Do not shorten the output of tools.")
 @store_option
 def show(id: str, full: bool, store: str | None) -> None:
     """Read a session in the terminal.

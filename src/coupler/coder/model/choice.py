@@ -244,7 +244,7 @@ def untrusted_model(config: Config) -> str | None:
     set_by = config.untrusted_value(keys.CODER_MODEL)
     if set_by is None:
         return None
-    how = "look at the file, then run `coupler trust` in its directory"
+    how = "read the file, then run `coupler trust` in its directory"
     return f"the model in {set_by[1]} is not trusted: {how}"
 
 

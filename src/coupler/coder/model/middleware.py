@@ -197,7 +197,7 @@ class RequestSettings(AgentMiddleware[Any, Any, Any]):
         served = current()
         if served is not None and choice.name not in self._told:
             self._told.add(choice.name)
-            remark = f"{choice.name} has no effort {effort!r} that is known here: it is asked without."
+            remark = f"{choice.name} has no effort {effort!r} that is known here: it is asked without one."
             served.call_on_loop(send_warning, served.turn, "The effort is not used", remark)
 
 

@@ -465,7 +465,7 @@ _ANY_SETTING = re.compile("|".join(words.pattern for words in REFUSALS.values())
 REPAIRS = (
     _Repair(
         _without_settings,
-        "It is asked without settings that its server does not take: effort, temperature or output length.",
+        "Settings that its server does not take are left out: effort, temperature or output length.",
         _ANY_SETTING,
     ),
     _Repair(
@@ -475,7 +475,7 @@ REPAIRS = (
     ),
     _Repair(
         _without_unknown_tools,
-        "Calls of tools that there are no more are told in words now.",
+        "Calls of tools that are gone were turned into text.",
         _words(
             r"(unknown|no such|not found|undefined|invalid|does not exist|not in).{0,60}(tool|function)"
             r"|(tool|function).{0,60}(unknown|not found|undefined|does not exist|invalid|not in)"
@@ -511,7 +511,7 @@ REPAIRS = (
         "Earlier results of tools were shortened.",
         _words(r"context|too long|too large|token|length|payload"),
     ),
-    _Repair(_calls_as_text, "Earlier tool calls are told in words now.", _words(r"(?!)")),
+    _Repair(_calls_as_text, "Earlier tool calls were turned into text.", _words(r"(?!)")),
     _Repair(
         _without_earlier_turns,
         "The earlier turns were left out: the model does not know them any more.",
