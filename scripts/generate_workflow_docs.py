@@ -40,6 +40,7 @@ from coupler.workflow.language.model import (
     step_tables,
 )
 from coupler.workflow.language.reader import MOST_FILE_BYTES, read_text
+from coupler.workflow.steps.http_request import LARGEST_BODY, MOST_REDIRECTS
 from coupler.workflow.steps.shell_command import GRACE, MOST_HEAD, MOST_TAIL
 from coupler.workflow.validation.views import COMMON_FIELDS, NESTED_FIELDS, fields_of
 from pages import table, update
@@ -51,6 +52,7 @@ STRUCTS = (
 ONE_OF_EACH = """
 steps:
   - {id: run, run: make}
+  - {id: http, http: "https://example.com/"}
   - {id: agent, agent: claude, prompt: Hello}
   - {id: converse, converse: claude}
   - {id: approve, approve: Go on?}
@@ -73,9 +75,11 @@ FIELDS = {
     "stdout": "what the script wrote, byte for byte",
     "stderr": "what it wrote besides",
     "exit_code": "how it ended; 128 and the number of a signal that ended it",
-    "text": "the answer; of a conversation the agent's last one",
-    "output": "the value: what `output` says, the typed answer, what was called gave, the variables "
-    "that were set; of a conversation a list of messages with `role` and `text`",
+    "status_code": "the status of the response",
+    "headers": "those of the response, by their names in small letters",
+    "text": "the answer; of a conversation the agent's last one; the body of a response",
+    "output": "the value: what `output` says, the JSON of a response, the typed answer, what was called "
+    "gave, the variables that were set; of a conversation a list of messages with `role` and `text`",
     "usage": "tokens and cost, of all attempts together",
     "session_id": "the agent's session",
     "approved": "whether the answer was yes",
@@ -86,13 +90,15 @@ ERRORS: dict[ErrorKind, str] = {
     "timeout": "An attempt took longer than `timeout`.",
     "template": "An expression cannot be evaluated, or a value cannot stand where it stands.",
     "provider": "An agent failed, died, refused, or cannot do what the step wants.",
-    "rate_limit": "An agent's provider wants fewer requests. If it says how long to wait, `retry` does.",
-    "invalid_output": "What a command wrote is not what `output` says, or an agent's answer still does not "
-    "fit after all `repairs`.",
-    "denied": "Somebody said no, and `on_deny` is `fail`.",
+    "rate_limit": "An agent's provider, or a server with the status 429, wants fewer requests. If it says "
+    "how long to wait, `retry` does.",
+    "invalid_output": "What a command wrote, or a server answered, is not what `output` says, or an agent's "
+    "answer still does not fit after all `repairs`.",
+    "denied": "Somebody said no, and `on_deny` is `fail`; or a rule is against an `http` request.",
     "budget": "A `budget`, `max_rounds` or the `max` of a `goto` is used up. `max_steps` end the whole run.",
     "cancelled": "An agent ended its turn as cancelled, or a called workflow was stopped as cancelled.",
-    "not_found": "A program, a directory, a file, an agent or a session is not there.",
+    "not_found": "A program, a directory, a file, an agent, a session or a host is not there.",
+    "http": "A server could not be reached, or answered with a status that `ok_status` does not name.",
 }
 LIMITS = (
     ("a workflow's file", f"{yaml_source.MOST_BYTES >> 20} MiB, {yaml_source.MOST_DEPTH} levels deep"),
@@ -115,6 +121,8 @@ LIMITS = (
         "stdout, and stderr",
         f"the first {MOST_HEAD >> 20} MiB and the last {MOST_TAIL >> 20} MiB, with a mark between them",
     ),
+    ("the response to an `http` step", f"{LARGEST_BODY >> 20} MiB, unpacked"),
+    ("its redirects", str(MOST_REDIRECTS)),
     (
         "the time between SIGTERM and SIGKILL",
         f"{GRACE:g} s, after a cancel in an editor {CANCEL_GRACE[0]:g} s",

@@ -18,6 +18,7 @@ from coupler.workflow.language.reader import read_workflow
 from coupler.workflow.validation.views import lists_of
 from providers.model_server import ModelServer, Prepared, text
 from tables import table
+from workflow.http_site import Site
 from workflow.project import Project
 
 pytestmark = pytest.mark.long
@@ -25,7 +26,8 @@ pytestmark = pytest.mark.long
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "workflows"
 FILES = sorted(EXAMPLES.glob("*.yaml"))
 KINDS = {
-    "Run", "Agent", "Converse", "Approve", "Ask", "Parallel", "ForEach", "While", "Call", "Set", "Stop",
+    "Run", "Http", "Agent", "Converse", "Approve", "Ask", "Parallel", "ForEach", "While", "Call", "Set",
+    "Stop", "Break", "Continue",
 }  # fmt: skip
 
 
@@ -498,3 +500,21 @@ def test_health_check_reports_and_has_an_exit_code(project: Project) -> None:
         "FULL  disk: 80 % free",
     ]
     assert sum("down.example" in words for words in project.calls("curl")) == 3
+
+
+def test_open_issues_reads_pages_until_one_is_empty_and_leaves_pull_requests_out(project: Project) -> None:
+    site = Site()
+    pages = ([{"number": 1, "title": "Slow"}, {"number": 2, "title": "Fix", "pull_request": {}}],)
+    for page in (*pages, [{"number": 3, "title": "Wrong"}], []):
+        site.says("/repos/a/b/issues", page)
+    project.env |= {"GITHUB_TOKEN": "token-of-a-test-4711", "no_proxy": "*"}
+
+    ran = project.run(example("open-issues"), "repository=a/b", f"api={site.url}", "label=bug,ui")
+    site.close()
+
+    assert ran.exit_code == 0, ran
+    assert ran.outputs == {"issues": "#1  Slow\n#3  Wrong", "count": 2}
+    query = "state=open&labels=bug%2Cui&per_page=100&page="
+    assert site.paths == [f"/repos/a/b/issues?{query}{page}" for page in (1, 2, 3)]
+    assert site.asked[0][2]["authorization"] == "Bearer token-of-a-test-4711"
+    assert "token-of-a-test" not in ran.stdout

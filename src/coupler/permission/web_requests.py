@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import socket
+import ssl
 import urllib.request
 import zlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from urllib.parse import urldefrag
@@ -121,6 +124,18 @@ async def request_once(
         raise FetchError(f"{url} could not be fetched: {str(error) or type(error).__name__}") from None
 
 
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+"""Variables that name certificates to trust."""
+
+
+@lru_cache(maxsize=1)
+def _ssl_context(*certificates: str | None) -> ssl.SSLContext:
+    """Read the trusted certificates, which takes a tenth of a second; again if others are named."""
+    import httpx
+
+    return httpx.create_ssl_context(trust_env=True)
+
+
 @asynccontextmanager
 async def _answer(url: httpx.URL, sent: Sent, *, may_be_private: bool) -> AsyncIterator[httpx.Response]:
     """Read the head of the response, and nothing else."""
@@ -128,7 +143,7 @@ async def _answer(url: httpx.URL, sent: Sent, *, may_be_private: bool) -> AsyncI
 
     proxy = _proxy_for(url)
     # Nothing of the surroundings goes along: no cookies, and no passwords of ~/.netrc.
-    context = await in_thread(lambda: httpx.create_ssl_context(trust_env=True))
+    context = await in_thread(lambda: _ssl_context(*map(os.environ.get, _CERTIFICATES)))
     timeout = httpx.Timeout(sent.seconds, connect=RESPONSE_TIME)
     async with httpx.AsyncClient(verify=context, proxy=proxy, trust_env=False, timeout=timeout) as client:
         if proxy is not None:
@@ -225,8 +240,10 @@ def _unpacker(encoding: str) -> zlib._Decompress | None:
 
 
 def _proxy_for(url: httpx.URL) -> str | None:
-    """The proxy that the environment names for this address."""
-    if urllib.request.proxy_bypass(url.host):
+    """The proxy that the environment names for this address; none for this machine, which it cannot mean."""
+    literal = _literal(url.host)
+    is_here = _is_local(url.host) if literal is None else literal.is_loopback
+    if is_here or urllib.request.proxy_bypass(url.host):
         return None
     return urllib.request.getproxies().get(url.scheme)
 
@@ -254,7 +271,7 @@ def refuse_unless_public(host: str) -> None:
     """Refuse a host that is not public for certain, without asking the network."""
     if (address := _literal(host)) is not None:
         _refuse_private_addresses(host, [address])
-    elif host == "localhost" or host.endswith(".localhost"):
+    elif _is_local(host):
         raise PrivateHostError(_address_refusal(host, "this machine"))
 
 
@@ -286,6 +303,10 @@ def is_public(address: IpAddress) -> bool:
         if inner is not None:
             return is_public(inner)
     return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def _is_local(host: str) -> bool:
+    return host == "localhost" or host.endswith(".localhost")
 
 
 def _literal(host: str) -> IpAddress | None:

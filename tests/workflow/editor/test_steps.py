@@ -15,6 +15,7 @@ import pytest
 from agent.steps import leave, still_serves
 from raw_client import RawClient
 from workflow.acp_stub import AcpStub
+from workflow.http_site import Site
 from workflow.served_project import Editor, Shown, opened, served, write_workflow
 
 WORKFLOWS = {
@@ -47,6 +48,12 @@ WORKFLOWS = {
               - {id: after, needs: [good], run: "echo after {{ steps.good.stdout }}"}
               - {id: bad, run: exit 3}
               - {id: good, run: echo good}
+    """,
+    "asks_server": """
+        inputs: {site: {required: true}}
+        steps:
+          - {id: get, http: "{{ inputs.site }}/json"}
+          - {id: gone, http: "{{ inputs.site }}/gone", on_error: continue}
     """,
     "nested": """
         steps:
@@ -193,6 +200,18 @@ def test_a_loop_that_is_left_and_branches_that_need_others_are_shown_as_they_go(
     assert shown.call("each[1].leave")["title"] == "leave the loop"
     assert shown.output("all.after").strip() == "after good"
     assert shown.plan == {"each: for each item": "completed", "all: 4 branches": "completed"}
+
+
+def test_a_request_to_a_server_is_a_call_that_fetches(editor: Editor) -> None:
+    site = Site()
+    site.says("/json", {"n": 1})
+    shown = editor.prompt(f"/asks_server site={site.url}")
+    site.close()
+
+    assert (shown.call("get")["kind"], shown.call("get")["title"]) == ("fetch", f"GET {site.url}/json")
+    assert "200 OK (application/json, 8 bytes)" in shown.output("get")
+    assert [shown.status(step) for step in ("get", "gone")] == ["completed", "failed"]
+    assert "was answered with 404" in shown.output("gone")
 
 
 def test_each_branch_and_iteration_is_a_call_of_its_own_around_its_steps(editor: Editor) -> None:

@@ -95,6 +95,8 @@ class Play:
     exit_code: int = 0
     others: Mapping[str, str] = field(default_factory=dict)
     """The steps that do not end with success."""
+    mocks: Mapping[str, str] = field(default_factory=dict)
+    """What stands for the results of some steps."""
     stdout: Mapping[str, str] = field(default_factory=dict)
     """What some of the commands write."""
     outputs: Mapping[str, object] = field(default_factory=dict)
@@ -143,6 +145,11 @@ PLAYS: list[tuple[str, Play]] = [
     ("Scopes", Play(stdout={"run_3": "10 12\n"})),
     ("run", Play(stdout={"run_2": "2 lines with TODO\n", "run_3": "<a b><TODO><1 2><true>"})),
     ("run", Play(programs={"git": "exit 1"}, stdout={"run_2": "0 lines with TODO\n"})),
+    (
+        "http",
+        Play(mocks={"open": '[{"number": 1}]', "issue": '{"number": 2}'}, stdout={"run_3": "200 2\n"}),
+    ),
+    ("http", Play(mocks={"open": "[]"}, others={"issue": "skipped", "run_3": "skipped"})),
     ("agent", Play(says={"findings": ["A typo"]})),
     ("converse", Play()),
     ("approve", Play(stdout={"run_2": "deploying\n"})),
@@ -302,10 +309,13 @@ async def _run(project: Path, play: Play) -> tuple[RunFinished, dict[str, Result
     """How the example in the directory ends, and all of its steps by their paths."""
     bundle = Library(str(project)).bundle_of("example.yaml")
     inputs = bind_inputs(bundle.main, inputs_in_words(play.words.split(), bundle.main), str(project))
+    mocks = {name: project / f"{name}.mock" for name in play.mocks}
+    for name, content in play.mocks.items():
+        mocks[name].write_text(content)
     store = Store.open(str(project / "runs.db"))
     try:
         async with start_run(
-            store, bundle, inputs, cwd=str(project), way=EngineOptions(Present(play.is_yes))
+            store, bundle, inputs, cwd=str(project), way=EngineOptions(Present(play.is_yes), mocks=mocks)
         ) as started:
             finished = await started.engine.run()
         entries = await store.runs.entries(started.run.id, kinds=("step_finished",), is_whole=True)

@@ -109,7 +109,7 @@ def test_what_every_step_may_say(everything):
 
 def test_steps_of_all_kinds(everything):
     diff, test, prompted, answer, talk, commit, sure, asked, both, each, three, *others = everything.steps
-    again, call, fail, end, built, left = others
+    again, call, fail, end, built, asked_server, left = others
     assert isinstance(diff, d.Run)
     assert (diff.shell, diff.output, diff.ok_codes) == ("bash", "lines", (0, 1))
     assert (test.script, test.file, test.shell) == (None, "scripts/test.sh", "sh")
@@ -149,6 +149,9 @@ def test_steps_of_all_kinds(everything):
     assert (fail.status, fail.message, fail.exit_code) == ("failure", "Reviewed {{ inputs.target }}", 7)
     assert (end.id, end.status, end.message) == ("stop_15", "success", "The end")
     assert [branch[0].needs for branch in built.branches] == [(), ("build",)]
+    assert isinstance(asked_server, d.Http)
+    assert (asked_server.method, asked_server.ok_status) == ("POST", (201, "4xx", "200-204"))
+    assert asked_server.query == {"page": 2, "tags": ["a", "{{ inputs.where }}"]}
     assert [type(step) for step in left.steps] == [d.Continue, d.Break]
 
 
@@ -192,7 +195,7 @@ def test_templates_and_expressions_are_told_with_their_steps():
         ("expression", "vars.tries + 1", 112, 112),
         ("template", "{{ vars.tries }}", 114, 113),
         ("template", "You review {{ inputs.target }}.", 15, 2),
-        ("template", "{{ steps.answer.output }}", 120, 2),
+        ("template", "{{ steps.answer.output }}", 126, 2),
     }
     assert not [each for each in reading.written if each.text in ("Has it all", "lines", "Branch or path")]
 
@@ -201,7 +204,7 @@ def test_templates_and_expressions_are_told_with_their_steps():
     ("text", "problem"),
     [
         ("steps: [{rnu: x}]", "1:9: the step does nothing; did you mean `run` by `rnu`?"),
-        ("steps: [{id: a}]", "1:9: the step does nothing; say what with one of `run`, `agent`,"),
+        ("steps: [{id: a}]", "1:9: the step does nothing; say what with one of `run`, `http`, `agent`,"),
         ("steps: [{run: x, agent: y}]", "1:18: a step does one thing: either `run` or `agent`"),
         ("steps: [{run: x, run_file: y}]", "1:18: either `run` or `run_file`, not both"),
         ("steps: [{run: x, timout: 3}]", "1:18: `timout` is no key of a `run` step; did you mean `timeout`?"),

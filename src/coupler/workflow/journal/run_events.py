@@ -286,6 +286,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stderr: str | None = None
     exit_code: int | None = None
     text: str | None = None
+    status_code: int | None = None
+    headers: Mapping[str, str] | None = None
+    """Of a response, by their names in small letters."""
     output: Json | msgspec.UnsetType = msgspec.UNSET
     usage: TurnUsage | None = None
     error: Failure | None = None

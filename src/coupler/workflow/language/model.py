@@ -88,6 +88,7 @@ ErrorKind = Literal[
     "budget",
     "cancelled",
     "not_found",
+    "http",
 ]
 ERROR_KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
 
@@ -625,7 +626,8 @@ def step(
     def declare(struct: type[S]) -> type[S]:
         _KINDS[kind] = struct
         _KIND_KEYS.update(dict.fromkeys((*also, kind), kind))
-        title = f"{'an' if kind[0] in 'aeiou' else 'a'} `{kind}` step"
+        article = "an" if kind[0] in "aeiou" or kind == "http" else "a"
+        title = f"{article} `{kind}` step"
         return table(f"{kind}_step", title, *marks, without=without)(struct)
 
     return declare
@@ -682,6 +684,75 @@ class Run(StepBase, frozen=True, kw_only=True, tag="run"):
             shape=ListOf(shape_of(ExitCode), "a list of exit codes", 1),
         ),
     ] = (0,)
+
+
+STATUSES = ListOf(
+    Either(
+        (
+            Number(100, 599, is_whole=True),
+            Text(
+                "a class such as `2xx`, or a range such as `200-204`",
+                "^[1-5](xx|[0-9]{2}-[1-5][0-9]{2})$",
+                wrong_words="must be a class such as `2xx`, or a range such as `200-204`",
+            ),
+        )
+    ),
+    "a list of statuses",
+    1,
+)
+
+
+@step("http", without=("env", "cwd"))
+class Http(StepBase, frozen=True, kw_only=True, tag="http"):
+    """A request to a server, and its response: `steps.x.status_code`, `headers`, `text` and `output`."""
+
+    url: Annotated[
+        TemplateText,
+        Key("The address.", '"https://api.example.com/issues/{{ inputs.number }}"', name="http"),
+    ]
+    method: Annotated[
+        Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"], Key("The method.", "POST")
+    ] = "GET"
+    headers: Annotated[
+        Mapping[str, TemplateText],
+        Key(
+            "Headers of the request.",
+            '{Authorization: "Bearer {{ secrets.GITHUB_TOKEN }}"}',
+            shape=VARIABLES,
+        ),
+    ] = {}
+    query: Annotated[
+        Mapping[str, Json],
+        Key(
+            "Parameters behind the address, which are encoded; of a list each item, and null is left out.",
+            '{state: open, labels: [bug, "{{ inputs.label }}"]}',
+            shape=MappingOf(Anything(kind="template"), "a mapping of values", Names(r"\S", "a text")),
+        ),
+    ] = {}
+    body: Annotated[
+        Json,
+        Key(
+            "What is sent: a text as it is, all else as JSON, with the `Content-Type` that belongs to it.",
+            '{title: "{{ inputs.title }}", labels: [bug]}',
+            "nothing",
+            shape=Anything(kind="template"),
+        ),
+    ] = None
+    ok_status: Annotated[
+        tuple[int | str, ...],
+        Key("Statuses that are no failure.", "[2xx, 404]", "`[2xx]`", shape=STATUSES),
+    ] = ("2xx",)
+    output: Annotated[
+        str | Mapping[str, Json] | None,
+        Key(
+            "What the body must be: JSON, or JSON that fits a schema; it is then `steps.x.output`.",
+            "json",
+            "JSON if the server says so",
+            shape=Either(
+                (FileName("`json`, the name of a file with a JSON Schema", not_files=("json",)), JsonSchema())
+            ),
+        ),
+    ] = None
 
 
 class AgentStep(StepBase, frozen=True, kw_only=True):
@@ -917,7 +988,20 @@ class Continue(StepBase, frozen=True, kw_only=True, tag="continue"):
 
 
 Step = (
-    Run | Agent | Converse | Approve | Ask | Parallel | ForEach | While | Call | Set | Stop | Break | Continue
+    Run
+    | Http
+    | Agent
+    | Converse
+    | Approve
+    | Ask
+    | Parallel
+    | ForEach
+    | While
+    | Call
+    | Set
+    | Stop
+    | Break
+    | Continue
 )
 
 

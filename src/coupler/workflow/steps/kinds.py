@@ -9,6 +9,7 @@ from coupler.workflow.language.model import inner_lists
 from coupler.workflow.steps.agents import AgentKind, ConverseKind
 from coupler.workflow.steps.blocks import ForEachKind, ParallelKind, WhileKind
 from coupler.workflow.steps.control import BreakKind, CallKind, ContinueKind, SetKind, StopKind
+from coupler.workflow.steps.http_request import HttpKind
 from coupler.workflow.steps.kind import AnyKind, StepKind
 from coupler.workflow.steps.questions import ApproveKind, AskKind
 from coupler.workflow.steps.run import RunKind
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 ALL_KINDS: tuple[AnyKind, ...] = (
     RunKind(),
+    HttpKind(),
     AgentKind(),
     ConverseKind(),
     ApproveKind(),

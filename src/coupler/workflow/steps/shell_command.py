@@ -237,9 +237,11 @@ def parsed_output(step: Run, stdout: str) -> Json | msgspec.UnsetType:
         case "lines":
             return lines_of(stdout)
         case "json":
-            return _decoded(stdout, STDOUT_NAME)
+            return decoded_json(stdout, STDOUT_NAME)
         case _:
-            return fitting(_schema(step), _decoded(stdout, STDOUT_NAME), STDOUT_NAME)
+            return fitting(
+                schema_of(step.output, step.position.file), decoded_json(stdout, STDOUT_NAME), STDOUT_NAME
+            )
 
 
 def lines_of(text: str) -> list[str]:
@@ -248,11 +250,11 @@ def lines_of(text: str) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-def _schema(step: Run) -> Json:
+def schema_of(output: Json, workflow_file: str) -> Json:
     """Return the schema of a step's output, from the workflow or from a file beside it."""
-    if not isinstance(step.output, str):
-        return step.output
-    return _decoded(read_file_beside(step.output, step.position.file), f"The schema {step.output!r}")
+    if not isinstance(output, str):
+        return output
+    return decoded_json(read_file_beside(output, workflow_file), f"The schema {output!r}")
 
 
 def fitting(schema: Json, value: Json, what: str) -> Json:
@@ -277,7 +279,8 @@ def _shape(schema: bytes) -> Shape:
         raise StepError("not_found", f"{error}.") from None
 
 
-def _decoded(text: str, what: str) -> Json:
+def decoded_json(text: str, what: str) -> Json:
+    """Parse JSON; raises `StepError` with its place for what is none, which calls it `what`."""
     if not text.strip():
         raise StepError("invalid_output", f"{what} is not JSON: it is empty.")
     try:

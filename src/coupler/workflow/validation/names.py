@@ -9,7 +9,7 @@ from typing import NamedTuple
 from coupler.fields.words import listed, printable
 from coupler.workflow.expressions.expression import Reference, ReferencePath
 from coupler.workflow.language.error_recovery import RemovedParts
-from coupler.workflow.language.model import Set, Step, Workflow, inner_lists, lists_of
+from coupler.workflow.language.model import Set, Step, Workflow, inner_lists, lists_of, step_tables
 from coupler.workflow.steps.kinds import kind_of, with_branches
 from coupler.workflow.validation.findings import nearest
 from coupler.workflow.validation.views import (
@@ -260,8 +260,8 @@ def _no_field(step: Step, spelled: str, field: str | int, known: Sequence[str]) 
         return f"`{spelled}` has no `output`: say in its step what `output` is, or use one of {listed(known)}"
     near = nearest(str(field), known)
     hint = near if near.startswith("did") else f"it has {listed(known)}"
-    article = "an" if kind[0] in "aeiou" else "a"
-    return f"`{spelled}` has no `{printable(str(field), 60)}`, as it is {article} `{kind}` step: {hint}"
+    title = step_tables()[kind].title
+    return f"`{spelled}` has no `{printable(str(field), 60)}`, as it is {title}: {hint}"
 
 
 def _unless_in(known: Sequence[str], name: str, sentence: str) -> str | None:
