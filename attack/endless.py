@@ -90,7 +90,7 @@ SOURCES = (
     _model("openai", "a line", TOO_LONG),
     _model("openai", "letters", None),
     _model("openai", "comments", TOO_LONG),
-    _model("openai", "a packed stream", None),
+    _model("openai", "a packed stream", TOO_LONG),
     _model("openai", "a packed tail", TOO_LONG),
     _model("anthropic", "pieces", TOO_LONG),
     _model("anthropic", "a line", TOO_LONG),

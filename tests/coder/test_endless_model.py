@@ -32,6 +32,8 @@ BROKEN_OFF = {
         "comments",
         "a body",
         "an error",
+        "a packed stream",
+        "a packed body",
         "a packed tail",
     ),
 }

@@ -7,6 +7,7 @@ import itertools
 import json
 import socketserver
 import threading
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -49,8 +50,10 @@ def headers() -> Iterator[bytes]:
 
 
 def packed(content: bytes) -> Iterator[bytes]:
-    """A body that is a thousand times as long when it is unpacked."""
-    yield from itertools.repeat(gzip.compress(content * 1000))
+    """A body that is about a thousand times as long when it is unpacked, and never ends."""
+    packer = zlib.compressobj(wbits=16 + zlib.MAX_WBITS)
+    while True:
+        yield packer.compress(content * 1000) + packer.flush(zlib.Z_SYNC_FLUSH)
 
 
 FLOODS: dict[str, tuple[bytes, Iterator[bytes]]] = {
