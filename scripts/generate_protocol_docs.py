@@ -105,6 +105,17 @@ SAMPLES: Sequence[EmittedEvent] = (
 )
 """One of each event that an agent emits."""
 
+IN_JSON = {
+    "content": "A piece of a message that is not the agent's text: an image of its, or what the user said.",
+    "tool_call": "A tool call as it stands.",
+    "tool_call_update": "A change of a tool call of a run: its id, and the keys that are other than before.",
+    "tool_output": "More content of a tool call of a run. Text goes on where its last text ended, unless `apart`.",
+    "info": "A change of the session's description; null clears.",
+    "turn": "The end of a turn, with the tokens and the cost of its prompt.",
+    "permission": "The decision about a permission request.",
+}
+"""What events are in JSON, where their types' descriptions speak of Python."""
+
 OF_CALLS = {
     "run": "the run's id",
     "step": "the step's [path](workflow-language.md#resuming), such as `fixes[2].fix`; of a branch or an "
@@ -215,7 +226,7 @@ def bullet(member: Member) -> str:
 
 def form(form: Form) -> tuple[str, str, str]:
     keys = (f"`{key.name}`{'?' if key.is_optional or key.default is UNSET else ''}" for key in form.keys)
-    return f"`{form.event}`", ", ".join(keys), of(form.kind).text
+    return f"`{form.event}`", ", ".join(keys), IN_JSON.get(form.event) or of(form.kind).text
 
 
 def happening(kind: type[Happening]) -> tuple[str, str, str]:
