@@ -6,16 +6,19 @@ It is made from the structs and from `FORMS`; `generate_protocol_docs.py` writes
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+from msgspec import UNSET
 
 from coupler.agent.history import TurnOutcome
 from coupler.agent.session_export import FORMAT
 from coupler.client.limits import Cut
 from coupler.client.observation import DECIDED, OBSERVED_FORMS
 from coupler.client.reply import OutputWay
-from coupler.events.events import ToolCall, ToolOutput, ToolUpdate
-from coupler.events.json_form import FORMS, JsonObject, form_schemas, schemas_of
+from coupler.events.events import ToolCall, ToolOutput, ToolUpdate, TurnUsage
+from coupler.events.json_form import FORMS, Form, JsonObject
 from coupler.schema import v1
 from coupler.workflow.journal.run_events import AGENT_KINDS, Place, RunHappening
 
@@ -158,3 +161,42 @@ def _without_event(form: JsonObject) -> JsonObject:
 
 def _or_null(schema: JsonObject) -> JsonObject:
     return {"anyOf": [schema, {"type": "null"}]}
+
+
+def form_schemas(forms: Iterable[Form]) -> tuple[dict[str, JsonObject], JsonObject]:
+    """Return the JSON Schema of each form by its event, and the definitions that they refer to."""
+    types: dict[tuple[str, str], Any] = {}
+    for form in forms:
+        hints = get_type_hints(form.kind, localns={"TokenUsage": Any})
+        types |= {(form.event, key.name): hints[key.field] for key in form.keys}
+    found, definitions = schemas_of([*types.values()])
+    schemas = dict(zip(types, found, strict=True))
+    schemas |= {place: _usage_schema() for place, kind in types.items() if kind is TurnUsage}
+    return {form.event: _form_schema(form, schemas) for form in forms}, definitions
+
+
+def _form_schema(form: Form, schemas: Mapping[tuple[str, str], JsonObject]) -> JsonObject:
+    required = [key.name for key in form.keys if not (key.is_optional or key.default is UNSET)]
+    keys = {key.name: schemas[form.event, key.name] for key in form.keys}
+    return {
+        "type": "object",
+        "properties": {"event": {"const": form.event}, **keys},
+        "required": ["event", *required],
+    }
+
+
+def _usage_schema() -> JsonObject:
+    hints = get_type_hints(TurnUsage)
+    found, _ = schemas_of([*hints.values()])
+    return {
+        "type": "object",
+        "properties": dict(zip(hints, found, strict=True)),
+        "required": [*hints],
+    }
+
+
+def schemas_of(types: Sequence[Any]) -> tuple[tuple[JsonObject, ...], JsonObject]:
+    """Return the JSON Schemas of types, and the definitions that they refer to."""
+    return msgspec.json.schema_components(
+        types, schema_hook=lambda kind: {"type": "object"}, ref_template="#/$defs/{name}"
+    )

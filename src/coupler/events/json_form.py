@@ -1,13 +1,13 @@
 """The JSON form of events: one object each, with the event's name and its keys, as every command writes them.
 
 The names of events and the parts of messages, tool calls and plans are ACP's. `FORMS` says of each event
-which key has which of its fields; `json_object`, `event_in` and the JSON Schema follow from it.
+which key has which of its fields; `json_object`, `event_in` and the JSON Schema in the manual follow from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, get_type_hints
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -153,42 +153,3 @@ def event_in(told: Mapping[str, Any]) -> Any:
         # Statuses and priorities of a newer agent are kept as they came.
         return Plan(tuple(PlanEntry(**entry) for entry in fields["entries"]))
     return msgspec.convert(fields, form.kind)
-
-
-def form_schemas(forms: Iterable[Form]) -> tuple[dict[str, JsonObject], JsonObject]:
-    """Return the JSON Schema of each form by its event, and the definitions that they refer to."""
-    types: dict[tuple[str, str], Any] = {}
-    for form in forms:
-        hints = get_type_hints(form.kind, localns={"TokenUsage": Any})
-        types |= {(form.event, key.name): hints[key.field] for key in form.keys}
-    found, definitions = schemas_of([*types.values()])
-    schemas = dict(zip(types, found, strict=True))
-    schemas |= {place: _usage_schema() for place, kind in types.items() if kind is TurnUsage}
-    return {form.event: _form_schema(form, schemas) for form in forms}, definitions
-
-
-def _form_schema(form: Form, schemas: Mapping[tuple[str, str], JsonObject]) -> JsonObject:
-    required = [key.name for key in form.keys if not (key.is_optional or key.default is UNSET)]
-    keys = {key.name: schemas[form.event, key.name] for key in form.keys}
-    return {
-        "type": "object",
-        "properties": {"event": {"const": form.event}, **keys},
-        "required": ["event", *required],
-    }
-
-
-def _usage_schema() -> JsonObject:
-    hints = get_type_hints(TurnUsage)
-    found, _ = schemas_of([*hints.values()])
-    return {
-        "type": "object",
-        "properties": dict(zip(hints, found, strict=True)),
-        "required": [*hints],
-    }
-
-
-def schemas_of(types: Sequence[Any]) -> tuple[tuple[JsonObject, ...], JsonObject]:
-    """Return the JSON Schemas of types, and the definitions that they refer to."""
-    return msgspec.json.schema_components(
-        types, schema_hook=lambda kind: {"type": "object"}, ref_template="#/$defs/{name}"
-    )
