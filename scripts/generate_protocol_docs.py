@@ -109,7 +109,7 @@ IN_JSON = {
     "content": "A piece of a message that is not the agent's text: an image of its, or what the user said.",
     "tool_call": "A tool call as it stands.",
     "tool_call_update": "A change of a tool call of a run: its id, and the keys that are other than before.",
-    "tool_output": "More content of a tool call of a run. Text goes on where it ended before, unless `apart`.",
+    "tool_output": "More content of a tool call of a run. Text goes on where it ended, unless `apart`.",
     "info": "A change of the session's description; null clears.",
     "turn": "The end of a turn, with the tokens and the cost of its prompt.",
     "permission": "The decision about a permission request.",

@@ -70,9 +70,11 @@ async def set_up_agent(step: Agent | Converse, attempt: Attempt, *, is_stored: b
     """Set up a step's agent; raises `StepError`. `is_stored`: another process may need its session."""
     config = await _configuration(attempt.cwd)
     step = _with_what_goes_on(step, attempt.workflow)
-    # A profile of the coder is what that is started with: it sets itself up.
-    known = joined_with_known(config)
-    tables = [table for table in config[keys.AGENTS] if not is_coder(known[table.name])]
+    tables = config[keys.AGENTS]
+    if tables:
+        # A profile of the coder is what that is started with: it sets itself up.
+        known = joined_with_known(config)
+        tables = tuple(table for table in tables if not is_coder(known[table.name]))
     resolved = resolve_step_agent(
         step, attempt.text(step.agent).strip(), attempt.workflow, tables, attempt.text
     )
