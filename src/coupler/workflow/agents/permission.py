@@ -13,6 +13,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -93,7 +94,7 @@ class Judging:
         """True while the turn runs; what the agent asks outside of it belongs to no step."""
         self._session = session
         self._attempt = attempt
-        self._permissions = rules.permissions(attempt.agents.choices_in(session.cwd), session.cwd)
+        self._rules = rules
         self._gate = gate
         self._telling = telling
         self._give_up = give_up
@@ -101,6 +102,12 @@ class Judging:
         self._granted_calls: list[tuple[str | None, str | None, Any]] = []
         """The calls to MCP servers that the user has allowed and that have not arrived there yet."""
         self._open: set[asyncio.Future[Permission]] = set()
+
+    @cached_property
+    def _permissions(self) -> Permissions:
+        """What decides; made when the agent asks something first."""
+        cwd = self._session.cwd
+        return self._rules.permissions(self._attempt.agents.choices_in(cwd), cwd)
 
     async def permit(self, request: PermissionRequest) -> Permission:
         """Decide about a permission request."""
