@@ -68,7 +68,60 @@ MARK_PREFIX = "coupler_declares_"
 _made: Counter[str] = Counter()
 
 
-class PermissionsMiddleware(AgentMiddleware[Any, Any, Any]):
+class PreparingMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Changes what a model is asked; subclasses say how."""
+
+    def _prepared(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        """Return the request as the model gets it."""
+        raise NotImplementedError
+
+    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
+        """Call the model with the prepared request."""
+        return handler(self._prepared(request))
+
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: ModelHandler) -> Any:
+        """Async version of `wrap_model_call`."""
+        return await handler(self._prepared(request))
+
+
+class RuledMiddleware(PreparingMiddleware):
+    """Runs tools as rules have it, each call by itself; subclasses say what the rules want."""
+
+    def _wishes(self, served: Current, request: ToolCallRequest) -> dict[str, Any] | ToolMessage | None:
+        """Return what `permit` takes, or the message in the result's place; None if no rule says anything."""
+        raise NotImplementedError
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolResult]
+    ) -> ToolResult:
+        """Run the tool if it may."""
+        served = current()
+        wishes = None if served is None else self._wishes(served, request)
+        if served is None or wishes is None:
+            return handler(request)
+        if isinstance(wishes, ToolMessage):
+            return wishes
+        tool = requested_tool(served, request)
+        decision = permit_and_wait(served, request.tool_call, tool, **wishes)
+        if not decision.runs:
+            return decision.message_for(request.tool_call)
+        return with_edit_note(handler(with_decided_arguments(request, decision)), decision)
+
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
+        """Async version of `wrap_tool_call`."""
+        served = current()
+        wishes = None if served is None else self._wishes(served, request)
+        if served is None or wishes is None:
+            return await handler(request)
+        if isinstance(wishes, ToolMessage):
+            return wishes
+        decision = await permit(served, request.tool_call, requested_tool(served, request), **wishes)
+        if not decision.runs:
+            return decision.message_for(request.tool_call)
+        return with_edit_note(await handler(with_decided_arguments(request, decision)), decision)
+
+
+class PermissionsMiddleware(RuledMiddleware):
     """Asks before tools run, each call by itself; a call that is refused does not hold up its siblings.
 
     A tool without a rule runs, unless `coupler.toml` or what the user chose before is against it; the
@@ -85,47 +138,15 @@ class PermissionsMiddleware(AgentMiddleware[Any, Any, Any]):
     def name(self) -> str:
         return self._name
 
-    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
+    def _prepared(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         """Say what kinds the tools are, before the model calls them."""
-        self._say_kinds()
-        return handler(request)
-
-    async def awrap_model_call(self, request: ModelRequest[Any], handler: ModelHandler) -> Any:
-        """Async version of `wrap_model_call`."""
-        self._say_kinds()
-        return await handler(request)
-
-    def wrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolResult]
-    ) -> ToolResult:
-        """Run the tool if it may."""
-        served = current()
-        wishes = None if served is None else self._wishes(served, request)
-        if served is None or wishes is None:
-            return handler(request)
-        tool = requested_tool(served, request)
-        decision = permit_and_wait(served, request.tool_call, tool, **wishes)
-        if not decision.runs:
-            return decision.message_for(request.tool_call)
-        return with_edit_note(handler(with_decided_arguments(request, decision)), decision)
-
-    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
-        """Run the tool if it may."""
-        served = current()
-        wishes = None if served is None else self._wishes(served, request)
-        if served is None or wishes is None:
-            return await handler(request)
-        decision = await permit(served, request.tool_call, requested_tool(served, request), **wishes)
-        if not decision.runs:
-            return decision.message_for(request.tool_call)
-        return with_edit_note(await handler(with_decided_arguments(request, decision)), decision)
-
-    def _say_kinds(self) -> None:
         served = current()
         if served is not None and self._overrides is not None:
             served.presentation.prefer(self._overrides)
+        return request
 
     def _wishes(self, served: Current, request: ToolCallRequest) -> dict[str, Any] | None:
+        """Return what the rules want to be done about a call."""
         return permit_options(self._rules, served, request, "acp.permissions")
 
 

@@ -6,11 +6,11 @@ holds from the next call on. The ready-made modes have the ids that all of Coupl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, ToolCallRequest
+from langchain.agents.middleware.types import ModelRequest, ToolCallRequest
 from langchain.chat_models import init_chat_model
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool
@@ -20,14 +20,11 @@ from coupler.agent.agent import Select, declared_modes
 from coupler.langchain.current import current
 from coupler.langchain.middleware import (
     DeclaredSettings,
-    ModelHandler,
-    ToolHandler,
-    ToolResult,
+    PreparingMiddleware,
+    RuledMiddleware,
     marked_schema,
     permit_options,
     requested_tool,
-    with_decided_arguments,
-    with_edit_note,
     with_prompt,
 )
 from coupler.langchain.permission import (
@@ -36,8 +33,6 @@ from coupler.langchain.permission import (
     ToolRules,
     checked_pattern,
     matches_pattern,
-    permit,
-    permit_and_wait,
     refusal_message,
 )
 from coupler.langchain.plan import PLANNING
@@ -150,7 +145,7 @@ def _preset(id: object) -> Mode:
     raise ValueError(f"there is no ready-made mode {id!r:.100}: {hint}, or make your own with acp.Mode(…)")
 
 
-class ModesMiddleware(AgentMiddleware[Any, Any, Any]):
+class ModesMiddleware(RuledMiddleware):
     """Offers these modes, or the ready-made ones: agentic, interactive, read-only, planning.
 
     A session begins in the `default`, or in the first. The system prompt, the tools and the model of the
@@ -175,49 +170,17 @@ class ModesMiddleware(AgentMiddleware[Any, Any, Any]):
         others = (mode for mode in self._modes.values() if mode is not self._default)
         return DeclaredSettings(modes=(self._default, *others))
 
-    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
-        """Call the model with the mode's prompt, tools and model."""
+    def _prepared(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        """Return the request with the mode's prompt, tools and model."""
         served = current()
-        return handler(request if served is None else self._in_mode(served, request))
+        return request if served is None else self._in_mode(served, request)
 
-    async def awrap_model_call(self, request: ModelRequest[Any], handler: ModelHandler) -> Any:
-        """Async version of `wrap_model_call`."""
-        served = current()
-        return await handler(request if served is None else self._in_mode(served, request))
-
-    def wrap_tool_call(
-        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolResult]
-    ) -> ToolResult:
-        """Run the tool if the mode has it and its rules are not against it."""
-        served = current()
-        if served is None:
-            return handler(request)
+    def _wishes(self, served: Current, request: ToolCallRequest) -> dict[str, Any] | ToolMessage | None:
+        """Return what the mode's rules want, or the message for a tool that the mode does not have."""
         mode = self._mode(served)
         if (missing := _missing(mode, served, request)) is not None:
             return missing
-        wishes = permit_options(mode.rules, served, request, f"the mode {mode.id}") if mode.rules else None
-        if wishes is None:
-            return handler(request)
-        decision = permit_and_wait(served, request.tool_call, requested_tool(served, request), **wishes)
-        if not decision.runs:
-            return decision.message_for(request.tool_call)
-        return with_edit_note(handler(with_decided_arguments(request, decision)), decision)
-
-    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
-        """Async version of `wrap_tool_call`."""
-        served = current()
-        if served is None:
-            return await handler(request)
-        mode = self._mode(served)
-        if (missing := _missing(mode, served, request)) is not None:
-            return missing
-        wishes = permit_options(mode.rules, served, request, f"the mode {mode.id}") if mode.rules else None
-        if wishes is None:
-            return await handler(request)
-        decision = await permit(served, request.tool_call, requested_tool(served, request), **wishes)
-        if not decision.runs:
-            return decision.message_for(request.tool_call)
-        return with_edit_note(await handler(with_decided_arguments(request, decision)), decision)
+        return permit_options(mode.rules, served, request, f"the mode {mode.id}") if mode.rules else None
 
     def _mode(self, served: Current) -> Mode:
         """The mode that the session is in; one that is not known here counts as the default."""
@@ -281,7 +244,7 @@ def _checked_default(default: str | None, modes: dict[str, Mode]) -> Mode:
     raise ValueError(f"acp.modes has no mode {default!r:.100} that could be the default: {hint}")
 
 
-class ModelsMiddleware(AgentMiddleware[Any, Any, Any]):
+class ModelsMiddleware(PreparingMiddleware):
     """Offers models, by their names as `init_chat_model` knows them or under names of your own.
 
     A session begins with the `default`, or with the first. What the user chooses holds from the next model
@@ -303,15 +266,8 @@ class ModelsMiddleware(AgentMiddleware[Any, Any, Any]):
         """The option as sessions have it."""
         return DeclaredSettings(options=(self._select,))
 
-    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
-        """Call the model that was chosen."""
-        return handler(self._chosen(request))
-
-    async def awrap_model_call(self, request: ModelRequest[Any], handler: ModelHandler) -> Any:
-        """Async version of `wrap_model_call`."""
-        return await handler(self._chosen(request))
-
-    def _chosen(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+    def _prepared(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        """Return the request for the model that was chosen."""
         served = current()
         if served is None:
             return request

@@ -399,7 +399,7 @@ def _as_title(value: Any) -> str | None:
     if not isinstance(value, str):
         raise TypeError(f"a title is text, not {type(value).__name__}")
     line = " ".join(value.split())
-    return (shortened(line, LONGEST_TITLE)) or None
+    return shortened(line, LONGEST_TITLE) or None
 
 
 def _as_content(value: Any) -> list[ToolCallContent]:
@@ -515,7 +515,7 @@ def own_title(tool: BaseTool | None, args: ToolArguments, cwd: str) -> str | Non
     """Return the title that the tool itself gives this call, if it does."""
     made: TitleMaker | None = getattr(tool, "title_of", None)
     title = made(TitleArguments(args, cwd)) if made is not None else None
-    return title if title is None or len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"
+    return None if title is None else shortened(title, LONGEST_TITLE)
 
 
 class TitleArguments:
