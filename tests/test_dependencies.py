@@ -206,7 +206,7 @@ PYTHON = "python"
 PRIVATE: dict[str, dict[str, str]] = {
     "agent/startup/loading.py": {"_initializing": PYTHON},
     "agent/startup/shutdown.py": {"_pid": PYTHON},
-    "coder/model/chat_model.py": {"_get_data_content_block_types": "langchain-core"},
+    "coder/model/chat_model.py": {"_client": "openai", "_get_data_content_block_types": "langchain-core"},
     "coder/model/local.py": dict.fromkeys(
         ("_agenerate", "_astream", "_generate", "_stream"), "langchain-openai"
     ),
@@ -225,7 +225,6 @@ PRIVATE: dict[str, dict[str, str]] = {
         "_stream": "langchain-openai",
         "_use_responses_api": "langchain-openai",
     },
-    "coder/model/response_limits.py": {"_client": "openai"},
     "coder/model/retries.py": {"__class__": "langchain-core"},
     "langchain/answers.py": {"langgraph.checkpoint.serde._msgpack": "langgraph-checkpoint"},
     "langchain/editor_tools/tool_use.py": {"_parse_input": "langchain-core", "_run": "langchain-core"},

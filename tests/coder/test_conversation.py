@@ -9,8 +9,8 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
 
+from coupler.coder.assembly import AddMessages
 from coupler.coder.compaction import WithinWindow, within_window
-from coupler.coder.conversation import AddMessages
 from coupler.langchain.messages import PerMessage
 
 

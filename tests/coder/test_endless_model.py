@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coupler.agent.turn import CANCEL_GRACE
-from coupler.coder.model.response_limits import MOST_LINES, _OpenEvent
+from coupler.coder.model.chat_model import MOST_LINES, _OpenEvent
 from coupler.langchain.errors import AnswerTooLongError
 from labs.flooding_server import FLOODS, flooding_server
 from raw_client import COUPLER

@@ -10,8 +10,7 @@ from coder.talking import talk
 from coupler.client import files
 from coupler.coder import instructions
 from coupler.coder.compaction import CompactionMiddleware
-from coupler.coder.nested_instructions import NestedInstructions
-from coupler.coder.prompt import PromptMiddleware
+from coupler.coder.prompt import NestedInstructions, PromptMiddleware
 from coupler.coder.skills import Skills
 from coupler.events import Notice
 from labs.langchain.scripted_model import ScriptedModel, call

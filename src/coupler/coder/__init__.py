@@ -4,6 +4,6 @@
 model (`model`) and the configuration; `assembly` puts the LangChain agent of it together.
 
 Its tools are the editor's, those of `tools`, `skills`, and `sub_agents` with `other_agents`. Around the model
-stand `prompt` with `instructions` and `nested_instructions`, `modes`, `hooks`, and `compaction`, which keeps
-the conversation small. `turn_limits` ends turns that lead nowhere, and `undo` takes turns back.
+stand `prompt` with `instructions`, `modes`, `hooks`, and `compaction`, which keeps the conversation small.
+`turn_limits` ends turns that lead nowhere, and `undo` undoes and redoes turns.
 """

@@ -7,18 +7,20 @@ conversation, which counts all that the model gets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from collections import deque
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Required, TypeAlias, cast
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import TodoListMiddleware
-from langchain.agents.middleware.types import AgentMiddleware
-from langchain_core.messages import HumanMessage, ToolMessage
+from langchain.agents.middleware.types import AgentMiddleware, AgentState
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langgraph.graph.message import add_messages
+from typing_extensions import TypedDict
 
 from coupler import acp
 from coupler.coder.commands import COMMAND_PROMPTS
 from coupler.coder.compaction import CompactionMiddleware
-from coupler.coder.conversation import conversation_state
 from coupler.coder.hooks import HooksMiddleware
 from coupler.coder.model.chat_model import chat_models, model_middleware
 from coupler.coder.model.choice import chosen_model
@@ -27,9 +29,8 @@ from coupler.coder.model.middleware import KeyRedactingAgent, RequestSettings
 from coupler.coder.model.repair import RefusedRequests
 from coupler.coder.model.retries import ModelRetries
 from coupler.coder.modes import mode_middleware
-from coupler.coder.nested_instructions import NestedInstructions
 from coupler.coder.profiles import CODER, CoderProfile
-from coupler.coder.prompt import PromptMiddleware
+from coupler.coder.prompt import NestedInstructions, PromptMiddleware
 from coupler.coder.skills import SkillCommands, Skills, skill_tools
 from coupler.coder.sub_agents import delegate_tools
 from coupler.coder.tools.questions import ask_tools, plan_tools
@@ -292,3 +293,42 @@ class JobNews(AgentMiddleware[Any, Any, Any]):
 
 def _with(message: M, news: str) -> M:
     return with_text(message, f"[Note of Coupler, not of the user: {news}]")
+
+
+def conversation_state() -> type[AgentState[Any]]:
+    """Return the type of the state of an agent with one conversation."""
+    messages = Required[Annotated[list[AnyMessage], AddMessages().add]]
+    fields = {**AgentState.__annotations__, "messages": messages}
+    return cast("type[AgentState[Any]]", TypedDict("ConversationState", fields))  # type: ignore[operator]
+
+
+class AddMessages:
+    """Adds messages to those of a state, as LangGraph's `add_messages`; for the state of one conversation.
+
+    LangGraph looks at every message four times a step. Here the messages before are not looked at as long as
+    only others come after them.
+    """
+
+    def __init__(self) -> None:
+        self._recent: deque[tuple[list[Any], set[str]]] = deque(maxlen=4)
+        """Lists of messages that were made, with the ids of their messages."""
+
+    def add(self, left: Any, right: Any) -> Any:
+        """Return the messages of the left with those of the right."""
+        ids = next((ids for known, ids in self._recent if known is left and len(ids) == len(known)), None)
+        if ids is not None and _comes_after(right, ids):
+            added: Any = add_messages([], right)
+            merged, ids = [*left, *added], {*ids, *(message.id for message in added)}
+        else:
+            merged = add_messages(left, right)  # type: ignore[assignment]
+            ids = {message.id for message in merged}
+        self._recent.append((merged, ids))
+        return merged
+
+
+def _comes_after(messages: Any, ids: Container[str]) -> bool:
+    """Tell whether none of the messages stands for one with these ids, or removes any."""
+    return all(
+        isinstance(message, AIMessage | ToolMessage | HumanMessage) and message.id not in ids
+        for message in (messages if isinstance(messages, list) else [messages])
+    )
