@@ -413,7 +413,7 @@ class SubAgentMiddleware(AgentMiddleware[Any, Any, Any]):
     to report. Behind all others, this sees every tool that they have added, and what they want of the model.
     """
 
-    def __init__(self, *, is_read_only: bool, denials: Sequence[Rule], most_turns: int = MOST_TURNS) -> None:
+    def __init__(self, *, is_read_only: bool, denials: Sequence[Rule]) -> None:
         super().__init__()
         self.turns = 0
         """Times that the model was asked."""
@@ -421,7 +421,7 @@ class SubAgentMiddleware(AgentMiddleware[Any, Any, Any]):
         """True if it was ended before it was done."""
         self._is_read_only = is_read_only
         self._denials = tuple(denials)
-        self.most_turns = most_turns
+        self.most_turns = MOST_TURNS
 
     @hook_config(can_jump_to=["end"])
     async def abefore_model(self, state: Any, runtime: Runtime[Any]) -> dict[str, Any] | None:

@@ -159,10 +159,9 @@ class Candidate:
         await client.quiet(GREETING_SECONDS)
         self.greets = bool(client.trace.updates(session, *CONVERSATION_UPDATES))
 
-    async def take_turn(self, client: ScriptedClient, session: str, text: str | None = None) -> ScriptedTurn:
+    async def take_turn(self, client: ScriptedClient, session: str) -> ScriptedTurn:
         """Send a prompt and wait for its answer, whatever that is."""
-        text = self.prompt if text is None else text
-        return await self._basic("session/prompt", client.prompt(session, text))
+        return await self._basic("session/prompt", client.prompt(session, self.prompt))
 
     @asynccontextmanager
     async def conversation(

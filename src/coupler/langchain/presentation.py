@@ -554,11 +554,11 @@ def title_with_text(verb: str, argument: str) -> TitleMaker:
     return title
 
 
-def title_with_path(verb: str, argument: str = "path") -> TitleMaker:
-    """Titles of a verb and an argument that is a path, as "Write app.py"."""
+def title_with_path(verb: str) -> TitleMaker:
+    """Titles of a verb and the argument `path`, as "Write app.py"."""
 
     def title(told: TitleArguments) -> str | None:
-        path = told.path(argument)
+        path = told.path("path")
         return None if path is None else f"{verb} {path}"
 
     return title

@@ -377,10 +377,10 @@ class ToolCalls:
         why = reason if shows or status == "failed" else None
         self._ledger.settle(call.client_id, status, why, left, **told)
 
-    def settle_open(self, status: str, reason: str, *, cancelled: bool = False) -> None:
+    def settle_open(self, status: str, reason: str) -> None:
         """End everything that has not ended."""
         for call_id in self.open_ids:
-            self.settle(call_id, status, reason=reason, cancelled=cancelled)
+            self.settle(call_id, status, reason=reason)
 
     def _tell_changes(self, call: _CallState) -> None:
         if call.is_told and not call.is_over and (changed := self._changed(call)):

@@ -54,7 +54,7 @@ from coupler.schema.v1 import (
     ToolCallContent,
     ToolCallLocation,
 )
-from coupler.wire.frames import DEFAULT_LIMIT, FrameBuffer
+from coupler.wire.frames import FrameBuffer
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn
@@ -461,7 +461,6 @@ async def run_program(
     env: Mapping[str, str | None],
     hear: OnLine,
     grace: Callable[[], float],
-    line_limit: int = DEFAULT_LIMIT,
 ) -> ProgramExit:
     """Run the program to its end and pass on each of its lines, or raise `SpawnError`.
 
@@ -472,7 +471,7 @@ async def run_program(
     environment = Environment({**env, "PWD": cwd, **invocation.env}, inherits=False)
     child = Child.spawn([program, *invocation.arguments], cwd=cwd, env=environment, streams=SEPARATE_STREAMS)
     job = RunningCommand(child, invocation.input)
-    reading = _LineReader(hear, line_limit)
+    reading = _LineReader(hear)
     try:
         lingered = await _follow(job, reading)
         await job.end(LEFT_RUNNING_GRACE)
@@ -509,11 +508,11 @@ async def _follow(job: RunningCommand, reading: _LineReader) -> bool:
 class _LineReader:
     """Splits chunks into lines and passes them on; `is_over` says that the last one may have been final."""
 
-    def __init__(self, hear: OnLine, limit: int) -> None:
+    def __init__(self, hear: OnLine) -> None:
         self.oversized = 0
         self.is_over = False
         self._hear = hear
-        self._lines = FrameBuffer(limit)
+        self._lines = FrameBuffer()
 
     async def take(self, chunk: bytes) -> bool:
         for line in self._lines.feed(chunk):
