@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +12,7 @@ import click
 from coupler.cli.exit_codes import FAILED, print_error, refuse
 from coupler.cli.listing import Column, Listing, json_option
 from coupler.cli.output import confirm, say, stderr, tell
-from coupler.cli.store_access import store_option, store_or_exit
+from coupler.cli.store_access import blocking_store, store_option
 from coupler.cli.terminal import local_time, short_directory
 from coupler.redaction.known_secrets import masker_for
 from coupler.runtime.formatting import count, timestamp
@@ -69,7 +68,7 @@ def list_choices(project: str | None, is_json: bool, store: str | None) -> None:
       coupler permissions list
       coupler permissions list --project . --json
     """
-    with _open_store(store) as kept:
+    with blocking_store(store, PROGRAM) as kept:
         chosen = _sorted(_choices(kept, project))
     LISTING.show(chosen, is_json=is_json)
     if not chosen:
@@ -104,7 +103,7 @@ def forget(rule: str | None, project: str | None, is_all: bool, is_sure: bool, s
             "say what to forget: either one RULE, as `coupler permissions list` shows it, or --all", PROGRAM
         )
     directory = project if project is not None else "."
-    with _open_store(store) as kept:
+    with blocking_store(store, PROGRAM) as kept:
         own = _choices(kept, directory)
         chosen = own if rule is None else [record for record in own if _is_meant(record, rule)]
         if not chosen:
@@ -200,13 +199,6 @@ def _rule(record: ChoiceRecord) -> str:
 def _text(record: ChoiceRecord) -> str:
     shown = masker_for(record.project).mask(record.pattern or "")
     return f"{record.subject}({shown})" if shown else record.subject
-
-
-@contextmanager
-def _open_store(path: str | None) -> Iterator[BlockingStore | None]:
-    """Opens the store; None if there is none yet."""
-    with store_or_exit(path, PROGRAM) as store:
-        yield None if store is None else store.blocking
 
 
 def _cells(record: ChoiceRecord) -> tuple[str, ...]:

@@ -341,11 +341,9 @@ def _check_configuration(workflow: str | None) -> list[str]:
     Returns the blocks that prompts to the workflow may hold besides text; empty without one.
     """
     from coupler.agent.startup.preflight import PreflightCache
+    from coupler.runtime.directories import working_directory
 
-    try:
-        cwd: str | None = os.getcwd()
-    except OSError:
-        cwd = None  # it was removed: sessions name their own
+    cwd = working_directory()  # if it was removed, sessions name their own
     preflight = PreflightCache(cwd, os.environ, workflow)
     if not preflight.needs_look:
         return []

@@ -19,7 +19,7 @@ from coupler.runtime.formatting import count, size
 if TYPE_CHECKING:
     from coupler.config import Config
     from coupler.store.retention import RetentionReport, RetentionRules
-    from coupler.store.store import Store
+    from coupler.store.store import BlockingStore, Store
 
 
 log = logging.getLogger("coupler.cli")
@@ -56,6 +56,13 @@ def store_or_exit(path: str | None, program: str, *, is_made: bool = False) -> I
             yield store
     except UnusableStoreError as error:
         refuse(str(error), program, error.code)
+
+
+@contextmanager
+def blocking_store(path: str | None, program: str) -> Iterator[BlockingStore | None]:
+    """Opens the store like `store_or_exit`, for code that waits for it."""
+    with store_or_exit(path, program) as store:
+        yield None if store is None else store.blocking
 
 
 @contextmanager

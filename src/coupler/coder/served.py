@@ -18,6 +18,7 @@ from coupler.agent.auth import Logins
 from coupler.agent.capabilities import TERMINAL_COMMAND, initialize_response
 from coupler.agent.errors import AGENT_FAILED, AuthRequiredError
 from coupler.agent.factory import AgentFactory
+from coupler.runtime.directories import working_directory
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import (
     AgentAuthCapabilities,
@@ -130,7 +131,7 @@ class CoderLogins(Logins):
         from coupler.coder.profiles import ProfileError, profile_of
 
         try:
-            config = configuration_of(_directory(), os.environ)
+            config = configuration_of(working_directory(), os.environ)
             profile = profile_of(self._profile, config)
             problem = login_problem(config, chosen_model(config, profile, self._model))
             return LoginState(problem, problem is None and depends_on_login(config, profile, self._model))
@@ -189,10 +190,3 @@ def _login_methods() -> tuple[AuthMethod, ...]:
             meta={TERMINAL_COMMAND: command},
         ),
     )
-
-
-def _directory() -> str | None:
-    try:
-        return os.getcwd()  # noqa: PTH109 - next to nothing is imported here
-    except OSError:
-        return None  # it was removed: sessions name their own

@@ -19,26 +19,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coupler.mcp")
 
-_INHERITED = (
-    (
-        "APPDATA",
-        "COMSPEC",
-        "HOMEDRIVE",
-        "HOMEPATH",
-        "LOCALAPPDATA",
-        "PATH",
-        "PATHEXT",
-        "PROCESSOR_ARCHITECTURE",
-        "SYSTEMDRIVE",
-        "SYSTEMROOT",
-        "TEMP",
-        "TMP",
-        "USERNAME",
-        "USERPROFILE",
-    )
-    if sys.platform == "win32"
-    else ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER")
+_INHERITED_ON_WINDOWS = (
+    "APPDATA COMSPEC HOMEDRIVE HOMEPATH LOCALAPPDATA PATH PATHEXT PROCESSOR_ARCHITECTURE SYSTEMDRIVE "
+    "SYSTEMROOT TEMP TMP USERNAME USERPROFILE "
 )
+_INHERITED = (
+    _INHERITED_ON_WINDOWS
+    if sys.platform == "win32"
+    else "HOME LANG LC_ALL LOGNAME PATH SHELL TERM TMPDIR USER"
+).split()
 
 
 class ServerEnvironment(NamedTuple):

@@ -59,6 +59,14 @@ def config_directory(environ: Mapping[str, str]) -> str | None:
     )
 
 
+def working_directory() -> str | None:
+    """Return the process's directory; None if it was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
 def home_directory(environ: Mapping[str, str]) -> str | None:
     """The user's own directory, as the variables say or else as the system knows."""
     named = environ.get("USERPROFILE" if sys.platform == "win32" else "HOME")

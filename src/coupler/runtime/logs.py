@@ -19,22 +19,8 @@ if TYPE_CHECKING:
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 VARIABLE = "COUPLER_LOG"
-LOGGERS = (
-    "coupler.agent",
-    "coupler.cli",
-    "coupler.client",
-    "coupler.coder",
-    "coupler.doctor",
-    "coupler.langchain",
-    "coupler.mcp",
-    "coupler.permission",
-    "coupler.providers",
-    "coupler.relay",
-    "coupler.schema",
-    "coupler.store",
-    "coupler.wire",
-    "coupler.workflow",
-)
+_PARTS = "agent cli client coder doctor langchain mcp permission providers relay schema store wire workflow"
+LOGGERS = tuple(f"coupler.{part}" for part in _PARTS.split())
 """The loggers of Coupler, all of which are limited."""
 
 LINES_OF_A_KIND = 50

@@ -222,56 +222,18 @@ def _name_of(value: object) -> str:
     return str(getattr(value, "__qualname__", type(value).__qualname__))
 
 
-# What differs from one terminal or editor window to the next and says nothing about an agent.
-_PASSING_VARIABLES = frozenset(
-    {
-        "COLUMNS",
-        "DBUS_SESSION_BUS_ADDRESS",
-        "DESKTOP_STARTUP_ID",
-        "DISPLAY",
-        "GIO_LAUNCHED_DESKTOP_FILE_PID",
-        "INVOCATION_ID",
-        "ITERM_SESSION_ID",
-        "JOURNAL_STREAM",
-        "LINES",
-        "MANAGERPID",
-        "NVIM",
-        "NVIM_LISTEN_ADDRESS",
-        "OLDPWD",
-        "PWD",
-        "SESSION_MANAGER",
-        "SHLVL",
-        "SSH_AGENT_PID",
-        "SSH_AUTH_SOCK",
-        "SSH_CLIENT",
-        "SSH_CONNECTION",
-        "SSH_TTY",
-        "STARSHIP_SESSION_KEY",
-        "STY",
-        "SYSTEMD_EXEC_PID",
-        "TERM_PROGRAM_VERSION",
-        "TERM_SESSION_ID",
-        "TMUX",
-        "TMUX_PANE",
-        "WAYLAND_DISPLAY",
-        "WINDOW",
-        "WINDOWID",
-        "WT_SESSION",
-        "XDG_ACTIVATION_TOKEN",
-        "XDG_SESSION_ID",
-        "_",
-    }
+_PASSING = (
+    "COLUMNS DBUS_SESSION_BUS_ADDRESS DESKTOP_STARTUP_ID DISPLAY GIO_LAUNCHED_DESKTOP_FILE_PID "
+    "INVOCATION_ID ITERM_SESSION_ID JOURNAL_STREAM LINES MANAGERPID NVIM NVIM_LISTEN_ADDRESS OLDPWD PWD "
+    "SESSION_MANAGER SHLVL SSH_AGENT_PID SSH_AUTH_SOCK SSH_CLIENT SSH_CONNECTION SSH_TTY "
+    "STARSHIP_SESSION_KEY STY SYSTEMD_EXEC_PID TERM_PROGRAM_VERSION TERM_SESSION_ID TMUX TMUX_PANE "
+    "WAYLAND_DISPLAY WINDOW WINDOWID WT_SESSION XDG_ACTIVATION_TOKEN XDG_SESSION_ID _ "
 )
-_PASSING_PREFIXES = (
-    "ALACRITTY_",
-    "GHOSTTY_",
-    "GNOME_TERMINAL_",
-    "KITTY_",
-    "KONSOLE_",
-    "VSCODE_",
-    "WEZTERM_",
-    "ZELLIJ",
-)
+_BEGINNINGS = "ALACRITTY_ GHOSTTY_ GNOME_TERMINAL_ KITTY_ KONSOLE_ VSCODE_ WEZTERM_ ZELLIJ "
+"""What differs from one terminal or editor window to the next and says nothing about an agent."""
+
+_PASSING_VARIABLES = frozenset(_PASSING.split())
+_PASSING_PREFIXES = tuple(_BEGINNINGS.split())
 
 
 def _is_passing(variable: str) -> bool:

@@ -29,6 +29,7 @@ from coupler.cli.exit_codes import BROKEN_PIPE, DONE, FAILED, INTERRUPTED, TERMI
 from coupler.cli.main import seconds
 from coupler.cli.output import Output, stderr, stdout
 from coupler.cli.terminal import short_directory
+from coupler.runtime.directories import working_directory
 from coupler.runtime.exceptions import exception_text
 from coupler.runtime.formatting import count
 from coupler.runtime.terminal_text import one_line
@@ -84,42 +85,13 @@ SUBJECTS = (
 """The sections in the order of the page; those that may take long come last."""
 
 MODULES = (
-    "agent.permission",
-    "cli.doctor.installation",
-    "cli.doctor.project",
-    "cli.doctor.services",
-    "cli.store_access",
-    "cli.workflows",
-    "client.errors",
-    "coder.model.choice",
-    "coder.search_providers",
-    "coder.model.credentials",
-    "coder.model.local_files",
-    "coder.profiles",
-    "config",
-    "config.agent_tables",
-    "config.files",
-    "config.keys",
-    "config.lookup",
-    "mcp.package",
-    "mcp.servers",
-    "mcp.tools",
-    "providers.catalogue",
-    "redaction.masker",
-    "redaction.sources",
-    "runtime.directories",
-    "runtime.extras",
-    "runtime.logs",
-    "runtime.process",
-    "schema.v1",
-    "store.choices",
-    "store.database",
-    "store.retention",
-    "store.space",
-    "workflow.errors",
-    "workflow.expressions.evaluation",
-    "workflow.language.library",
-    "workflow.validation.checks",
+    "agent.permission cli.doctor.installation cli.doctor.project cli.doctor.services cli.store_access "
+    "cli.workflows client.errors coder.model.choice coder.search_providers coder.model.credentials "
+    "coder.model.local_files coder.profiles config config.agent_tables config.files config.keys "
+    "config.lookup mcp.package mcp.servers mcp.tools providers.catalogue redaction.masker "
+    "redaction.sources runtime.directories runtime.extras runtime.logs runtime.process schema.v1 "
+    "store.choices store.database store.retention store.space workflow.errors "
+    "workflow.expressions.evaluation workflow.language.library workflow.validation.checks "
 )
 """Modules that the examiners import on use, loaded before they start.
 
@@ -266,7 +238,7 @@ def examine(context: DoctorContext, seconds: float) -> Iterator[DoctorSection]:
 
 
 def _load_modules() -> None:
-    for name in MODULES:
+    for name in MODULES.split():
         # One that cannot be loaded is told of by whoever needs it.
         with contextlib.suppress(Exception):
             import_module(f"coupler.{name}")
@@ -314,7 +286,7 @@ class DoctorContext:
         self.is_offline = is_offline
         """True if no server is to be started or reached, and no model asked."""
         self.deadline = time.monotonic() + seconds
-        self.directory = _directory()
+        self.directory = working_directory()
         """The working directory; None if it is gone."""
         self.importing = threading.Lock()
         """Held by an examiner that imports one of the large packages, which have much in common."""
@@ -381,13 +353,6 @@ class _LoadedSettings(NamedTuple):
     config: Config
     trust: ReadOnlyTrust
     error: ConfigError | None = None
-
-
-def _directory() -> str | None:
-    try:
-        return os.getcwd()  # noqa: PTH109
-    except OSError:
-        return None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,7 +40,7 @@ from coupler.cli.deletion import (
 from coupler.cli.exit_codes import DONE, FAILED, print_error, refuse
 from coupler.cli.listing import Column, Listing, json_option, limit_option, note_rest
 from coupler.cli.output import StyledText, say, stdout, tell
-from coupler.cli.store_access import store_option, store_or_exit
+from coupler.cli.store_access import blocking_store, store_option
 from coupler.cli.terminal import SESSION_PREFIX, ago, local_time, short_agent, short_directory, short_id
 from coupler.events import Compaction, Content, Notice, Plan, Text, Thought, ToolCall
 from coupler.runtime.formatting import count, shortened, timestamp
@@ -118,7 +117,7 @@ def list_sessions(
     """
     filters = [by_agent(agent)] if agent is not None else []
     filters += [by_directory(cwd)] if cwd is not None else []
-    with open_store(store) as kept:
+    with blocking_store(store, PROGRAM) as kept:
         chosen = [] if kept is None else _matching(kept, filters, include_empty=is_all)
     LISTING.show([redacted_record(record) for record in chosen[:limit]], is_json=is_json)
     if not chosen:
@@ -153,7 +152,7 @@ def show(id: str, full: bool, store: str | None) -> None:
       coupler sessions show 3f9a1c2b
       coupler sessions show 3f9a1c2b --full
     """
-    with open_store(store) as kept:
+    with blocking_store(store, PROGRAM) as kept:
         record = find(kept, id)
         assert kept is not None
         output = stdout()
@@ -299,7 +298,7 @@ def export(id: str, format: str, output: str, store: str | None) -> None:
       coupler sessions export 3f9a1c2b --output review.md
       coupler sessions export 3f9a1c2b --format json
     """
-    with open_store(store) as kept:
+    with blocking_store(store, PROGRAM) as kept:
         record = find(kept, id)
         assert kept is not None
         pid = kept.held_by(record.id)
@@ -347,7 +346,7 @@ def delete(ids: tuple[str, ...], older_than: int | None, empty: bool, yes: bool,
     filters += [never_prompted] if empty else []
     if bool(ids) == bool(filters):
         refuse("say what to delete: either ids, or --older-than and --empty", PROGRAM)
-    with open_store(store) as kept:
+    with blocking_store(store, PROGRAM) as kept:
         if ids:
             chosen, problems = find_each(ids, partial(find_or_problem, kept), PROGRAM)
         else:
@@ -373,13 +372,6 @@ def _delete_if_it_fits(store: BlockingStore, filters: Sequence[SessionFilter], i
     if is_deleted:
         delete_outputs(id)
     return is_deleted
-
-
-@contextmanager
-def open_store(path: str | None) -> Iterator[BlockingStore | None]:
-    """Opens the store; None if there is none yet."""
-    with store_or_exit(path, PROGRAM) as store:
-        yield None if store is None else store.blocking
 
 
 def all_sessions(store: BlockingStore, *, include_empty: bool) -> Iterator[SessionRecord]:
