@@ -9,7 +9,7 @@ from typing import NamedTuple
 from coupler.fields.words import listed, printable
 from coupler.workflow.expressions.expression import Reference, ReferencePath
 from coupler.workflow.language.error_recovery import RemovedParts
-from coupler.workflow.language.model import Set, Step, Workflow, inner_lists, lists_of, step_tables
+from coupler.workflow.language.model import Step, Workflow, inner_lists, lists_of, step_tables
 from coupler.workflow.steps.kinds import kind_of, with_branches
 from coupler.workflow.validation.findings import nearest
 from coupler.workflow.validation.views import (
@@ -68,8 +68,9 @@ class NameCheck:
     def _is_made_up(self, id: str, sight: Viewpoint) -> bool:
         """True if the step is one that stands in for a removed one, without an id."""
         step = sight.view.find(id)
-        is_empty = isinstance(step, Set) and not step.values
-        return step is not None and is_empty and not step.is_named and step.position in self._gaps.mappings
+        if step is None or step.is_named or step.position not in self._gaps.mappings:
+            return False
+        return kind_of(step).output_names(step) == []
 
     def _problem(self, names: ReferencePath, sight: Viewpoint, is_guarded: bool) -> str | None:
         view = sight.view
