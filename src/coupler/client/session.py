@@ -990,6 +990,6 @@ def _has_input(reported: object, given: object) -> bool:
 
 
 def _begins_with_slash(blocks: Sequence[ContentBlock]) -> bool:
-    """Tell whether the first text that is not blank begins as slash commands do."""
+    """Return whether the first text that is not blank begins as slash commands do."""
     texts = (block.text.strip() for block in blocks if isinstance(block, TextContent))
     return next(filter(None, texts), "").startswith("/")

@@ -127,7 +127,7 @@ class CoderAgent(Agent):
         return {} if self._workflows is None else self._workflows.hidden_in(session, blocks)
 
     def can_be_title(self, session: Session, text: str) -> bool:
-        """Tell whether a prompt says what the session is about, as commands such as `/usage` do not."""
+        """Return whether a prompt says what the session is about, as commands such as `/usage` do not."""
         name = command_typed(text)
         # What follows the command of a workflow may be an answer to one of its questions.
         return name is None or (self._workflows is not None and self._workflows.has(name))
@@ -405,7 +405,7 @@ class SessionResources:
         session.known_files.restore(state_value(session, FILES_KEY))
 
     def remember(self) -> None:
-        """Store digests of the files that were seen, for when the session goes on in another process."""
+        """Store digests of the files that were seen, for when the session continues in another process."""
         files = self.session.known_files.saved(MOST_FILES)
         if files != (state_value(self.session, FILES_KEY) or {}):
             set_state_value(self.session, FILES_KEY, files)

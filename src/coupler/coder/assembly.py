@@ -327,7 +327,7 @@ class AddMessages:
 
 
 def _comes_after(messages: Any, ids: Container[str]) -> bool:
-    """Tell whether none of the messages stands for one with these ids, or removes any."""
+    """Return whether none of the messages stands for one with these ids, or removes any."""
     return all(
         isinstance(message, AIMessage | ToolMessage | HumanMessage) and message.id not in ids
         for message in (messages if isinstance(messages, list) else [messages])

@@ -1,7 +1,7 @@
 """Ends turns that lead nowhere: the same call over and over, or more model calls than one prompt may make.
 
-All that is known is in the conversation since the last prompt, so that a turn that goes on in another process
-is judged in the same way.
+All that is known is in the conversation since the last prompt, so that a turn that continues in another
+process is judged in the same way.
 """
 
 from __future__ import annotations

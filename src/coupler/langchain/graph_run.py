@@ -146,7 +146,7 @@ class GraphRun:
             self._projection.interrupts = [*state.interrupts]
 
     async def _answers(self) -> Any:
-        """Return what the graph goes on with after it has stopped in the middle; `_NONE` if it does not."""
+        """Return what the graph continues with after it has stopped in the middle; `_NONE` if it does not."""
         # Imported on use: most graphs never stop to ask.
         interrupts, self._projection.interrupts = self._projection.interrupts, []
         if interrupts:
@@ -213,7 +213,7 @@ class GraphRun:
         self._session.state = {**rest, "checkpoint": None, **self._before, "answered": self._id}
 
     async def look_where_it_stopped(self) -> None:
-        """Note the checkpoint at which the run was cut off, from which the next one goes on."""
+        """Note the checkpoint at which the run was cut off, from which the next one continues."""
         try:
             async with asyncio.timeout(LAST_LOOK_TIMEOUT):
                 await self._note_checkpoint(self._projection.unfinished())

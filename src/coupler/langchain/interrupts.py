@@ -96,7 +96,7 @@ _NONE: Any = object()
 
 
 async def answers_to(interrupts: Sequence[Interrupt[Any]], current: Current) -> Command[Any] | None:
-    """Ask the user, and return what the graph goes on with; None if what is left has no answer now.
+    """Ask the user, and return what the graph continues with; None if what is left has no answer now.
 
     All are asked at the same time, as the calls of a model run at the same time, and those that get an
     answer go on without the others. Only then is a question put into the chat: `current.asked_in_chat` names
@@ -168,7 +168,7 @@ async def _tell_what_is_left_out(form: Form[Any], current: Current) -> None:
 
 
 async def may_continue(state: StateSnapshot, current: Current) -> bool:
-    """Ask the user whether a graph at a breakpoint goes on. At its end nobody is asked.
+    """Ask the user whether a graph at a breakpoint continues. At its end nobody is asked.
 
     Breakpoints (`interrupt_before=`, `interrupt_after=`) carry no question of the author's and want no
     answer, so that a yes is all there is to say.
@@ -406,7 +406,7 @@ async def _ask_review(interrupt: Interrupt[Any], open_review: dict[str, Any], cu
 async def _review_in_prompt(
     interrupt: Interrupt[Any], asked: Mapping[str, Any], words: str, current: Current
 ) -> Command[Any] | Literal["again", "dropped"]:
-    """Read the prompt as the decision about a call; once all are decided about, the graph goes on."""
+    """Read the prompt as the decision about a call; once all are decided about, the graph continues."""
     made = [*asked["made"]]
     at = made.index(None)
     reviews = _reviews(interrupt, current, asked["calls"])

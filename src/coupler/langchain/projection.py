@@ -367,7 +367,7 @@ class TurnProjection:
 
     @property
     def is_alive(self) -> bool:
-        """True if the turn still goes on, so that the client can be told."""
+        """True if the turn still runs, so that the client can be told."""
         return self._turn.is_alive
 
     def know(self, messages: Iterable[BaseMessage]) -> None:

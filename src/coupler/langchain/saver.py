@@ -599,7 +599,7 @@ class SessionSaver(BaseCheckpointSaver[str]):
     def _checkpoint(
         self, items: ThreadItems, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
     ) -> _Writing:
-        """Prepare the writing of a checkpoint, as it is now: the graph goes on meanwhile."""
+        """Prepare the writing of a checkpoint, as it is now: the graph continues meanwhile."""
         place = config["configurable"]
         thread_id, namespace = str(place["thread_id"]), place.get("checkpoint_ns", "")
         with self._lock:

@@ -591,7 +591,7 @@ class _Bridge:
         return ClientMessageMetadata(headers={MCP_PROTOCOL_VERSION_HEADER: self._version})
 
     def _is_wanted(self, message: JSONRPCMessage) -> bool:
-        """Tell whether to pass a message on: an answer only if somebody waits for it."""
+        """Return whether to pass a message on: an answer only if somebody waits for it."""
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return True
         if message.id not in self._waiting:

@@ -21,7 +21,7 @@ _loopback: ModuleType | None = None
 
 @cache
 def is_installed() -> bool:
-    """Tell whether a usable version of the package is installed; it is not imported to find out."""
+    """Return whether a usable version of the package is installed; it is not imported to find out."""
     try:
         spec = importlib.util.find_spec("mcp")
     except (ImportError, ValueError):

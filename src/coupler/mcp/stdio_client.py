@@ -113,7 +113,7 @@ class StdioServer:
             self._ended.set()
 
     def _is_refused(self, frame: bytes | Oversized) -> bool:
-        """Tell whether a message is too large to be read; the server that sent it is given up."""
+        """Return whether a message is too large to be read; the server that sent it is given up."""
         if isinstance(frame, Oversized):
             self._complaint = "it sent a message of more than 10 MiB"
         elif frame.startswith(b"{") and (problem := structure_problem(frame)) is not None:

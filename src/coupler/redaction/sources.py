@@ -142,7 +142,7 @@ def withheld_sentence(names: Sequence[str], where: str) -> str:
 
 
 def looks_secret(name: str) -> bool:
-    """Tell whether the name of a variable or a field says that its value is secret."""
+    """Return whether the name of a variable or a field says that its value is secret."""
     words = [word.upper() for word in _WORD.findall(name)]
     if not words or words[-1] in HARMLESS_LAST_WORDS:
         return False
@@ -152,12 +152,12 @@ def looks_secret(name: str) -> bool:
 
 
 def declares_secret(name: str) -> bool:
-    """Tell whether a name declares its value as secret, whatever that looks like: it begins with the word."""
+    """Return whether a name declares its value as secret, whatever that looks like, by its first word."""
     return name.upper().startswith(DECLARING_BEGINNINGS) and looks_secret(name)
 
 
 def is_too_short(value: str) -> bool:
-    """Tell whether a declared secret has too few characters to be masked; a blank value is none."""
+    """Return whether a declared secret has too few characters to be masked; a blank value is none."""
     return 0 < len(value.strip()) < SHORTEST_DECLARED
 
 
@@ -166,7 +166,7 @@ def _is_declared(name: str, value: str) -> bool:
 
 
 def has_secret(text: str) -> bool:
-    """Tell whether a text seems to hold a secret: a password in an address, `token=…`, a well-known key."""
+    """Return whether a text seems to hold a secret: a password in an address, `token=…`, a well-known key."""
     return _KNOWN_KEY.search(text) is not None or any(_secret_parts(_colon_as_pair(text)))
 
 
@@ -176,7 +176,7 @@ def _colon_as_pair(text: str) -> str:
 
 
 def could_be_secret(value: str) -> bool:
-    """Tell whether a value can be a secret at all: long enough, and nothing that is said openly."""
+    """Return whether a value can be a secret at all: long enough, and nothing that is said openly."""
     value = value.strip()
     return _could_be_password(value) and not (_is_path(value) or _is_address(value))
 
@@ -426,7 +426,7 @@ class SecretFinder:
         return SecretMatches(regions, unfinished)
 
     def goes_on(self, text: str) -> bool:
-        """Tell whether this whole text is the beginning of a longer spelling, and enough of it."""
+        """Return whether this whole text is the beginning of a longer spelling, and enough of it."""
         for size in range(1, LONGEST_BEGINNING + 1):
             spellings = self._by_beginning.get(text[:size], ())
             if any(len(spelling) > len(text) and spelling.startswith(text) for spelling in spellings):

@@ -110,13 +110,13 @@ def _advice(roots: Sequence[str]) -> str:
 
 
 def exists(path: SessionPath) -> bool:
-    """Tell whether there is something at the path, be it a file or not."""
+    """Return whether there is something at the path, be it a file or not."""
     with _explained(path):
         return _status(path) is not None
 
 
 def is_file(path: SessionPath) -> bool:
-    """Tell whether there is a file; raises if what is there is of another kind, or too large."""
+    """Return whether there is a file; raises if what is there is of another kind, or too large."""
     with _explained(path):
         status = _status(path)
         if status is None:

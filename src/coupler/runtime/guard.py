@@ -208,7 +208,7 @@ def stop_locking(path: str) -> None:
 
 
 def is_locked_by_guard(path: str) -> bool:
-    """Tell whether a guard lives, here or of another process, that was told to lock this file."""
+    """Return whether a guard lives, here or of another process, that was told to lock this file."""
     try:
         descriptor = os.open(path, os.O_RDWR)
     except OSError:

@@ -133,7 +133,7 @@ class LogLimit:
         self._since = time.monotonic()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether the record is logged; the text of one that stands for others says so."""
+        """Return whether the record is logged; the text of one that stands for others says so."""
         now = time.monotonic()
         if now - self._since >= PERIOD or len(self._counts) > MAX_KINDS:
             self.start_anew()

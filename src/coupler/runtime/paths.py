@@ -39,7 +39,7 @@ class ResolvedPath(Struct, frozen=True):
     """All absolute paths by which it goes, those with links too."""
 
     def is_inside(self, roots: Sequence[str]) -> bool:
-        """Tell whether each file that it may mean is in one of the directories, whose links are resolved."""
+        """Return whether each file that it may mean is in one of the directories (with links resolved)."""
         return all(any(is_below(target, root) for root in roots) for target in self.targets)
 
 
@@ -118,7 +118,7 @@ def real_directories(paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def is_below(path: str, directory: str) -> bool:
-    """Tell whether a path is the directory, or in it; `/srv/app2` is not in `/srv/app`."""
+    """Return whether a path is the directory, or in it; `/srv/app2` is not in `/srv/app`."""
     return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)
 
 

@@ -385,7 +385,7 @@ class ProcessGroup:
             await asyncio.sleep(0.01)
 
     def alive(self) -> bool:
-        """Tell whether any member or stray lives. Reaps the leader if it has ended."""
+        """Return whether any member or stray lives. Reaps the leader if it has ended."""
         if not self._gone and self._leader.poll() is not None:
             self._gone = not _has_members(self._leader.pid)
         if self._gone and self._strays:
@@ -512,7 +512,7 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Tell whether the process has ended, and leave it unreaped where possible."""
+    """Return whether the process has ended, and leave it unreaped where possible."""
     if process.returncode is not None or not hasattr(os, "waitid"):
         return process.poll() is not None
     try:
@@ -558,7 +558,7 @@ class Descendants:
                 send_signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
 
     def alive(self) -> bool:
-        """Tell whether any is left."""
+        """Return whether any is left."""
         return bool(self._living())
 
     def _living(self) -> set[ProcessIdentity]:

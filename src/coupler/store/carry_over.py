@@ -62,7 +62,7 @@ class OpenWork:
         self._renumber = renumber
 
     def is_alone(self) -> bool:
-        """Tell whether no other living process uses the database."""
+        """Return whether no other living process uses the database."""
         return self._holder.is_alone()
 
     def collect(self, old: sqlite3.Connection, kept: sqlite3.Connection) -> None:

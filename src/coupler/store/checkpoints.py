@@ -297,7 +297,7 @@ def measure_thread(connection: sqlite3.Connection, session: int) -> int:
 
 
 def has_deleted_threads(connection: sqlite3.Connection) -> bool:
-    """Tell whether something is left to purge."""
+    """Return whether something is left to purge."""
     return connection.execute("SELECT 1 FROM threads WHERE id IS NULL LIMIT 1").fetchone() is not None
 
 
@@ -327,7 +327,7 @@ class EarlierCheckpoint(NamedTuple):
 
 
 def has_earlier(path: str) -> bool:
-    """Tell whether there is a file of version 0.1 beside a database."""
+    """Return whether there is a file of version 0.1 beside a database."""
     return os.path.isfile(f"{path}{EARLIER_SUFFIX}")
 
 

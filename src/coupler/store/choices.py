@@ -79,7 +79,7 @@ class TrustedFile(NamedTuple):
     trusted_at: int
 
     def has(self, content: bytes) -> bool:
-        """Tell whether this is the content that was trusted."""
+        """Return whether this is the content that was trusted."""
         return self.digest == _digest(content)
 
 
@@ -94,7 +94,7 @@ class Trust:
         self._database = database
 
     def is_trusted(self, path: str, content: bytes) -> bool:
-        """Tell whether the file at this real path was trusted with exactly this content."""
+        """Return whether the file at this real path was trusted with exactly this content."""
         found = self._database.wait_to_read(
             lambda connection: connection.execute(
                 "SELECT 1 FROM trusted_files WHERE path = ? AND digest = ?",

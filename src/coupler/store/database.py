@@ -111,7 +111,7 @@ class CarriedWork(Protocol):
     """Open sessions, runs and the like of a database, carried over when the file is another one."""
 
     def is_alone(self) -> bool:
-        """Tell whether no other living process uses the database."""
+        """Return whether no other living process uses the database."""
         ...
 
     def collect(self, old: sqlite3.Connection, kept: sqlite3.Connection) -> None:
@@ -440,7 +440,7 @@ class Database:
             raise StoreError("locked", f"{self.path} was deleted or replaced: try again")
 
     def _is_in_place(self) -> bool:
-        """Tell whether the open files are those at the path; looks at most once a second."""
+        """Return whether the open files are those at the path; looks at most once a second."""
         if self._is_misplaced:
             return False
         moment = time.monotonic()

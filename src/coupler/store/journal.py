@@ -386,7 +386,7 @@ def decompressed(body: bytes) -> bytes:
 
 
 def read_end(connection: sqlite3.Connection, id: str) -> tuple[int, int, int] | None:
-    """The number of a session, and its last entry's seq and turn, from which a journal goes on."""
+    """The number of a session, and its last entry's seq and turn, from which a journal continues."""
     row: tuple[int, int, int] | None = connection.execute(
         "SELECT number, coalesce(seq, 0), coalesce(turn, 0)"
         " FROM sessions LEFT JOIN entries ON session = number"

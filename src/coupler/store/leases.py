@@ -107,7 +107,7 @@ class LeaseHolder:
             lock_while_guarding(self._guard_file(self.id))
 
     def is_alive(self, id: str) -> bool:
-        """Tell whether the process with this holder's id still runs; what a dead one left is removed."""
+        """Return whether the process with this holder's id still runs; what a dead one left is removed."""
         if id == self.id:
             return True
         if self._path == IN_MEMORY or not _is_id(id):
@@ -129,7 +129,7 @@ class LeaseHolder:
         return is_alive
 
     def is_alone(self) -> bool:
-        """Tell whether no other living process uses the database."""
+        """Return whether no other living process uses the database."""
         if self._descriptor is None:
             return True
         try:

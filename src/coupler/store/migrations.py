@@ -213,12 +213,12 @@ Those before it are never changed again, because files that they made are out th
 
 
 def is_new(connection: sqlite3.Connection) -> bool:
-    """Tell whether the file has no tables yet."""
+    """Return whether the file has no tables yet."""
     return _look_at(connection)[0]
 
 
 def check_version(connection: sqlite3.Connection, path: str) -> bool:
-    """Tell whether the file is up to date; raises if it is not Coupler's, or newer than this program."""
+    """Return whether the file is up to date; raises if it is not Coupler's, or newer than this program."""
     has_no_tables, application, version = _look_at(connection)
     if application != APPLICATION_ID and not (has_no_tables and application == version == 0):
         raise not_ours(path)

@@ -184,7 +184,7 @@ class RetentionSweep:
         yield
 
     def _is_measured(self, kind: _Kind) -> bool:
-        """Tell whether all was measured for this rule not long ago."""
+        """Return whether all was measured for this rule not long ago."""
         query = "SELECT value FROM meta WHERE key = ?"
         row = self._connection.execute(query, [f"{_MEASURED} {kind.name}"]).fetchone()
         try:

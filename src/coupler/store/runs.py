@@ -359,7 +359,7 @@ class RunTable:
 
 
 def has_deleted_runs(connection: sqlite3.Connection) -> bool:
-    """Tell whether something of a deleted run is left to purge."""
+    """Return whether something of a deleted run is left to purge."""
     return connection.execute("SELECT 1 FROM deleted_runs LIMIT 1").fetchone() is not None
 
 

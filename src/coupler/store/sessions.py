@@ -47,7 +47,7 @@ class SessionRecord(msgspec.Struct, frozen=True):
 
 
 class SessionPage(NamedTuple):
-    """A part of a list: records without their states, and where it goes on."""
+    """A part of a list: records without their states, and where it continues."""
 
     records: tuple[SessionRecord, ...]
     next_cursor: str | None
@@ -262,7 +262,7 @@ def write_state(connection: sqlite3.Connection, number: int | None, state: bytes
 
 
 def has_deleted(connection: sqlite3.Connection) -> bool:
-    """Tell whether something is left to purge."""
+    """Return whether something is left to purge."""
     row = connection.execute("SELECT 1 FROM sessions WHERE deleted = 1 LIMIT 1").fetchone()
     return row is not None or has_deleted_threads(connection)
 

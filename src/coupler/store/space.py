@@ -134,7 +134,7 @@ def rewrite(connection: sqlite3.Connection, longest: float | None = None) -> boo
 
 
 def was_interrupted(error: sqlite3.Error) -> bool:
-    """Tell whether a statement was broken off, because it took too long or the store was closed."""
+    """Return whether a statement was broken off, because it took too long or the store was closed."""
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT
 
 

@@ -220,7 +220,7 @@ class Store:
         )
 
     async def journal(self, id: str) -> SessionJournal:
-        """The journal of a session, which goes on after its last entry; the same one while it is used."""
+        """The journal of a session, which continues after its last entry; the same one while it is used."""
         end = await self._database.attempt_to_read(lambda connection: read_end(connection, id))
         self._writer.attach(asyncio.get_running_loop())
         journal = self._journals.get(id)

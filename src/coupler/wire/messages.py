@@ -367,7 +367,7 @@ def _malformed(frame: Frame, error: RpcError) -> Malformed:
 
 
 def _can_be_echoed(id: bytes) -> bool:
-    """Tell whether what a broken line has for an id is one, and JSON."""
+    """Return whether what a broken line has for an id is one, and JSON."""
     try:
         id.decode()
     except UnicodeDecodeError:

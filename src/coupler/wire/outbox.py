@@ -66,7 +66,7 @@ class Outbox:
         """Unsent bytes that each lane may have; depends on the number of lanes."""
 
     def put(self, frame: bytes, lane: LaneKey = None) -> bool:
-        """Queue a frame. Never blocks. Returns True if a writer of this lane may go on without waiting."""
+        """Queue a frame. Never blocks. Returns True if a writer of this lane may continue without waiting."""
         size = len(frame)
         self.unsent += size
         if type(frame) is Answer:
@@ -107,7 +107,7 @@ class Outbox:
         return b"".join(taken)
 
     def has_room(self, lane: LaneKey) -> bool:
-        """Tell whether a writer of this lane may go on without waiting."""
+        """Return whether a writer of this lane may continue without waiting."""
         queue = self._lanes.get(lane)
         return queue is None or queue.size < self._share
 

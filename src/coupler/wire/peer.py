@@ -193,7 +193,7 @@ class Peer:
     def send(self, frame: bytes, lane: LaneKey = None) -> bool:
         """Queue an encoded frame; once the other side is gone it is dropped.
 
-        Returns whether a writer of this lane may go on without waiting.
+        Returns whether a writer of this lane may continue without waiting.
         """
         if self._output_broken:
             return True

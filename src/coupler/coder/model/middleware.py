@@ -257,7 +257,7 @@ class ToolCallRecorder(BaseCallbackHandler):
                 known.pieces.append(text)
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **_: Any) -> None:
-        """Mark the truncated calls; the answer is the very object that goes on to the agent."""
+        """Mark the truncated calls; the answer is the very object that the agent gets."""
         calls = [call for _, call in self._written.pop(run_id, ())]
         for generation in (each for some in response.generations for each in some):
             if isinstance(generation, ChatGeneration) and calls:

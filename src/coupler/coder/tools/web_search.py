@@ -169,7 +169,7 @@ def _is_paused(message: AnyMessage) -> bool:
 
 
 def _without_pauses(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-    """Join each answer that was paused with the one that goes on with it."""
+    """Join each answer that was paused with the one that continues it."""
     joined: list[AnyMessage] = []
     for message in messages:
         before = joined[-1] if joined else None
@@ -181,7 +181,7 @@ def _without_pauses(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
 
 
 def _may_search(served: Current, tool: dict[str, Any]) -> bool:
-    """Tell whether the mode has the search, and no rule denies it or wants that somebody is asked."""
+    """Return whether the mode has the search, and no rule denies it or wants that somebody is asked."""
     if served.offers is not None and not served.offers(tool):
         return False
     action = tool_action(served, "web_search", None, {}, is_gated=False)

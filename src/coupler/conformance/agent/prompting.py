@@ -358,7 +358,7 @@ def _share_an_id(joint: tuple[TraceUpdate, TraceUpdate]) -> bool:
 
 
 def _read_like_one(last: TraceUpdate, update: TraceUpdate) -> bool:
-    """True if the second chunk goes on with a sentence: a space is between, and no end of one before it."""
+    """True if the second chunk continues a sentence: a space is between, and no end of one before it."""
     before, after = value_at(last.body, "content.text"), value_at(update.body, "content.text")
     if not isinstance(before, str) or not isinstance(after, str):
         return False
