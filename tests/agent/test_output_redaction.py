@@ -43,12 +43,12 @@ from coupler.events.records import RecordedEvent
 from coupler.events.v1_codec import EmittedEvent
 from coupler.redaction import known_secrets
 from coupler.redaction.masker import Masker
-from coupler.redaction.payloads import NEVER_MASKED
 from coupler.redaction.sources import declared_secrets
 from coupler.schema import v1
 from coupler.schema.base import Unknown
 from coupler.schema.methods import METHODS, UNSTABLE_METHODS
 from coupler.wire.messages import RpcError
+from redaction.payloads import NEVER_MASKED
 from tables import table
 
 SECRET = "Zq7Xk9Vw3Jy5Qz8Wx2Kv"

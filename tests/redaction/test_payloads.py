@@ -1,6 +1,6 @@
 """The list of what is never masked."""
 
-from coupler.redaction.payloads import NEVER_MASKED, Payload
+from redaction.payloads import NEVER_MASKED, Payload
 from tables import table
 
 

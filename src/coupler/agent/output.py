@@ -618,7 +618,7 @@ UNREDACTED_FIELDS: dict[type, frozenset[str]] = {
 }
 """The texts of each type that stay as they are: ids, paths, words of the protocol, and binary data.
 
-A redaction would break them: see `redaction.payloads`.
+A redaction would break them: see the table in `docs/secrets.md`.
 """
 
 UNREDACTED_REQUESTS = frozenset(

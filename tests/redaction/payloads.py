@@ -1,7 +1,7 @@
 """The fields of the protocol that are never masked, because they must arrive as they are.
 
-The one list of them; documentation and tests are made from it. Everything else that people or files get to
-see is masked, also when it shows the same text: a tool call's title with a command, a diff of a file.
+The one list of them: tests compare the manual and the code with it. Everything else that people or files get
+to see is masked, also when it shows the same text: a tool call's title with a command, a diff of a file.
 """
 
 from __future__ import annotations
