@@ -5,23 +5,20 @@ Whoever has not said --yes is asked first, and the store's file is smaller after
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from coupler.cli.exit_codes import FAILED, print_error, refuse
-from coupler.cli.output import confirm, say, stderr
+from coupler.cli.exit_codes import print_error
+from coupler.cli.output import say
+from coupler.cli.terminal import confirm_or_refuse
 from coupler.config.value_kinds import parse_age
 from coupler.runtime.formatting import count, size
 
 if TYPE_CHECKING:
     from coupler.store.store import BlockingStore
 
-
-MOST_NAMED = 10
-"""Sessions or runs that are named before they are deleted."""
 
 WORTH_TELLING = 16 * 1024 * 1024
 """Bytes that stay free in the store's file from which on it is told why."""
@@ -81,17 +78,9 @@ def find_each(
 
 def confirm_deletion(noun: str, described: Sequence[str], program: str, *, is_sure: bool) -> None:
     """Asks whether what is described may be deleted; a no ends the program."""
-    if is_sure:
-        return
-    if not sys.stdin.isatty():
-        refuse("there is no terminal to ask on: add --yes to delete without a question", program)
-    output = stderr()
-    for line in described[:MOST_NAMED]:
-        output.line(f"  {line}")
-    if len(described) > MOST_NAMED:
-        output.line(f"  and {len(described) - MOST_NAMED:,} more")
-    if not confirm(f"Delete {count(len(described), noun)} for good?"):
-        refuse("nothing was deleted", program, FAILED)
+    if not is_sure:
+        question, declined = f"Delete {count(len(described), noun)} for good?", "nothing was deleted"
+        confirm_or_refuse(question, program, to="delete", declined=declined, listed=described)
 
 
 def delete_each(noun: str, ids: Iterable[str], delete: Callable[[str], bool], program: str) -> int:

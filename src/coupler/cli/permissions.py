@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +10,9 @@ import click
 
 from coupler.cli.exit_codes import FAILED, print_error, refuse
 from coupler.cli.listing import Column, Listing, json_option
-from coupler.cli.output import confirm, say, stderr, tell
+from coupler.cli.output import say, tell
 from coupler.cli.store_access import blocking_store, store_option
-from coupler.cli.terminal import local_time, short_directory
+from coupler.cli.terminal import confirm_or_refuse, local_time, short_directory
 from coupler.redaction.known_secrets import masker_for
 from coupler.runtime.formatting import count, timestamp
 from coupler.runtime.terminal_text import one_line
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
 
 
 PROGRAM = "coupler permissions"
-
-MOST_NAMED = 10
-"""Choices that are named before they are forgotten."""
 
 ANSWERS = {"allow": "allow", "deny": "reject"}
 """Words for a remembered effect, as in the question that was answered."""
@@ -108,8 +104,15 @@ def forget(rule: str | None, project: str | None, is_all: bool, is_sure: bool, s
         chosen = own if rule is None else [record for record in own if _is_meant(record, rule)]
         if not chosen:
             refuse(_why_unknown(kept, directory, rule, own), PROGRAM, FAILED)
-        if is_all:
-            _confirm(chosen, is_sure=is_sure)
+        if is_all and not is_sure:
+            confirm_or_refuse(
+                f"Forget {count(len(chosen), 'choice')}?",
+                PROGRAM,
+                to="forget",
+                declined="nothing was forgotten",
+                heading=one_line(chosen[0].project),
+                listed=[f"{ANSWERS[each.effect]:<6}  {_rule(each)}" for each in chosen],
+            )
         assert kept is not None
         forgotten = sum(kept.forget_choices(each.project, each.subject, each.pattern) for each in chosen)
     say(f"{count(forgotten, 'choice')} forgotten.")
@@ -135,21 +138,6 @@ def _why_unknown(
         if _is_meant(record, rule):
             return f"{wrong}, but for {one_line(record.project)}: name that with --project"
     return f"{wrong}: `coupler permissions list` shows what is"
-
-
-def _confirm(chosen: Sequence[ChoiceRecord], *, is_sure: bool) -> None:
-    if is_sure:
-        return
-    if not sys.stdin.isatty():
-        refuse("there is no terminal to ask on: add --yes to forget without a question", PROGRAM)
-    output = stderr()
-    output.line(one_line(chosen[0].project))
-    for record in chosen[:MOST_NAMED]:
-        output.line(f"  {ANSWERS[record.effect]:<6}  {_rule(record)}")
-    if len(chosen) > MOST_NAMED:
-        output.line(f"  and {len(chosen) - MOST_NAMED:,} more")
-    if not confirm(f"Forget {count(len(chosen), 'choice')}?"):
-        refuse("nothing was forgotten", PROGRAM, FAILED)
 
 
 def _choices(store: BlockingStore | None, directory: str | None) -> list[ChoiceRecord]:

@@ -11,12 +11,13 @@ import secrets
 import stat
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coupler.cli.exit_codes import print_error, refuse
+from coupler.cli.exit_codes import FAILED, print_error, refuse
+from coupler.cli.output import confirm, stderr
 from coupler.runtime.formatting import count, to_datetime
 from coupler.runtime.terminal_text import clean, clean_sentence, one_line
 
@@ -28,6 +29,9 @@ SESSION_PREFIX = "sess_"
 
 SHORT_ID_LENGTH = 8
 """Characters of an id that tell sessions apart well enough."""
+
+MOST_NAMED = 10
+"""Things that are named before somebody is asked about them all."""
 
 _UNITS = (("year", 365 * 86400), ("month", 30 * 86400), ("day", 86400), ("hour", 3600), ("minute", 60))
 
@@ -100,6 +104,23 @@ def ago(at: int) -> str:
         if seconds >= size:
             return f"{count(seconds // size, unit)} ago"
     return "just now"
+
+
+def confirm_or_refuse(
+    question: str, program: str, *, to: str, declined: str, heading: str = "", listed: Sequence[str] = ()
+) -> None:
+    """Asks on the terminal, below what is meant; a no, or no terminal to ask on, ends the program."""
+    if not sys.stdin.isatty():
+        refuse(f"there is no terminal to ask on: add --yes to {to} without a question", program)
+    output = stderr()
+    if heading:
+        output.line(heading)
+    for line in listed[:MOST_NAMED]:
+        output.line(f"  {line}")
+    if len(listed) > MOST_NAMED:
+        output.line(f"  and {len(listed) - MOST_NAMED:,} more")
+    if not confirm(question):
+        refuse(declined, program, FAILED)
 
 
 class QuestionTerminal:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -18,9 +17,9 @@ from typing import TYPE_CHECKING
 import click
 
 from coupler.cli.exit_codes import FAILED, refuse
-from coupler.cli.output import confirm, say, stderr, stdout, tell
+from coupler.cli.output import say, stderr, stdout, tell
 from coupler.cli.store_access import store_or_exit
-from coupler.cli.terminal import local_time
+from coupler.cli.terminal import confirm_or_refuse, local_time
 from coupler.runtime.formatting import count, timestamp
 from coupler.runtime.terminal_text import one_line
 
@@ -161,13 +160,10 @@ def _written(file: ConfigFile, setting: ConfigSetting) -> object:
 def _confirm(number: int, *, is_sure: bool) -> None:
     if is_sure:
         return
-    if not sys.stdin.isatty():
-        refuse("there is no terminal to ask on: add --yes to trust it without a question", PROGRAM)
-    question = (
-        "Trust this file as it is now?" if number == 1 else f"Trust these {number} files as they are now?"
-    )
-    if not confirm(question):
-        refuse("the file is not trusted" if number == 1 else "the files are not trusted", PROGRAM, FAILED)
+    question, declined = "Trust this file as it is now?", "the file is not trusted"
+    if number != 1:
+        question, declined = f"Trust these {number} files as they are now?", "the files are not trusted"
+    confirm_or_refuse(question, PROGRAM, to="trust it", declined=declined)
 
 
 def _tell_notes(config: Config) -> None:
