@@ -19,7 +19,7 @@ from coupler.cli import record, serve
 from coupler.cli.exit_codes import TABLES
 from coupler.cli.main import command as coupler
 from coupler.coder.model.credentials import PROVIDERS
-from coupler.config.keys import SCHEMA
+from coupler.config.keys import Settings, schema_of
 from pages import DOCS, ROOT, keep, replaced_all, table
 
 PAGE = "cli.md"
@@ -118,7 +118,7 @@ def variables() -> str:
     """Those of coupler.toml, Coupler's own, those of others, and the keys of models."""
     of_keys = {
         key.variable: f"Instead of `{key.name}`: {lowered(key.sentence)}"
-        for key in SCHEMA.keys
+        for key in schema_of(Settings).keys
         if key.variable
     }
     check_complete({*of_keys, *OWN_VARIABLES, *INTERNAL_VARIABLES})

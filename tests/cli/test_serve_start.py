@@ -66,7 +66,7 @@ WRONG = [
     (b'[permissions]\ndeny = "edit"', "config.invalid", "line 2", "must be a list of rules, not a text"),
     (b'[permissions]\ndeny = [\n"reed"]', "config.invalid", "line 3", "did you mean `read`?"),
     (b"[mcp.a]\nurl = 'ftp://x'", "config.invalid", "line 2", "must begin with https:// or http://"),
-    (b"[mcp.a]\nargs = []", "config.invalid", "line 1", "must have either `command` or `url`"),
+    (b"[mcp.a]\nargs = []", "config.invalid", "line 1", "`command` or `url` is needed here"),
     (b"a = 1\nb = 2\nc = 3", "config.invalid", "line 1", "and 2 more problems"),
 ]
 

@@ -20,13 +20,21 @@ WITH_MADE_UP_KEYS = [
     "-c",
     """
 import sys
-from coupler.config import keys
-from coupler.config.value_kinds import PathKind as FilePath, TextsKind as Texts
-from coupler.config.value_kinds import ConfigKey as Key, ConfigSchema as Schema
+from typing import Annotated, Any
+import msgspec
+from coupler.config import config
+from coupler.config.shapes import File, Setting, entries
 
-command = Key("server.command", FilePath(), None, "trusted project", "Made up.")
-hooks = Key("server.hooks", Texts("a list of hooks"), (), "trusted project", "Made up.")
-keys.SCHEMA = Schema((*keys.SCHEMA.keys, command, hooks))
+Hooks = Annotated[Any, Setting("Made up.", shape=entries("a list of hooks"), setter="trusted project")]
+
+class Server(msgspec.Struct, frozen=True):
+    command: Annotated[Any, Setting("Made up.", shape=File(), setter="trusted project")] = None
+    hooks: Hooks = ()
+
+class MadeUp(config.Config, frozen=True, kw_only=True, eq=False):
+    server: Server = Server()
+
+config.Config = MadeUp
 sys.argv[0] = "coupler"
 from coupler.__main__ import main
 main()

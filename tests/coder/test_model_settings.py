@@ -286,23 +286,14 @@ def test_what_is_chosen_in_a_profiles_session_holds_for_the_sub_agents_that_are_
         ("max_output_tokens = 0", "must be a number of tokens from 16 to"),
     ],
 )
-def test_a_wrong_value_is_an_error_that_says_what_is_right(line: str, told: str) -> None:
-    import tomllib
+def test_a_wrong_value_is_an_error_that_says_what_is_right(line: str, told: str, coupler_home: Path) -> None:
+    from coupler.config import ConfigError, load
 
-    from coupler.config import keys
-    from coupler.config.agent_tables import AgentTables
-    from coupler.config.files import Origin
-    from coupler.config.value_kinds import ValueSource, WrongValueError
-
-    source = ValueSource(Origin("user", "coupler.toml"), None)
-    [(name, value)] = tomllib.loads(line).items()
-    [key] = [each for each in keys.SCHEMA.keys if each.name == f"coder.{name}"]
-    for read in (
-        lambda: key.kind.read(value, source),
-        lambda: AgentTables().read({"mine": {"agent": "coder", name: value}}, source),
-    ):
-        with pytest.raises(WrongValueError) as caught:
-            read()
+    coupler_home.mkdir(exist_ok=True)
+    for section in ("coder", "agents.mine"):
+        (coupler_home / "coupler.toml").write_text(f"[{section}]\n{line}\n")
+        with pytest.raises(ConfigError) as caught:
+            load(None, environ={"COUPLER_HOME": str(coupler_home)})
         assert told in str(caught.value)
 
 

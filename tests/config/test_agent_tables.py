@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coupler.client.errors import AgentError
-from coupler.config import keys, load
+from coupler.config import load
 from coupler.config.lookup import ConfigError
 from coupler.providers.catalogue import choose_form, merged_entries
 
@@ -36,7 +36,7 @@ def test_a_table_sets_an_agent_up_with_files_from_its_own_directory_on(coupler_h
         """,
     )
 
-    (table,) = config[keys.AGENTS]
+    (table,) = config.agents
 
     assert (table.agent, table.model, table.mode) == ("claude:native", "opus", "read_only")
     assert table.system.startswith("Two\n")
@@ -44,6 +44,14 @@ def test_a_table_sets_an_agent_up_with_files_from_its_own_directory_on(coupler_h
     assert (table.allow, table.deny) == (("read(**)",), ("edit(**)",))
     assert table.context == (str(coupler_home / "docs" / "style.md"),)
     assert table.skills == ("/skills/review.md",)
+
+
+def test_rules_may_only_forbid(coupler_home: Path) -> None:
+    config = config_of(coupler_home, '[agents.reviewer]\nagent = "claude"\ntools = { deny = ["edit(**)"] }\n')
+
+    (table,) = config.agents
+
+    assert (table.allow, table.deny) == ((), ("edit(**)",))
 
 
 def test_a_profile_of_the_coder_has_an_address_servers_and_hooks(coupler_home: Path) -> None:
@@ -65,7 +73,7 @@ def test_a_profile_of_the_coder_has_an_address_servers_and_hooks(coupler_home: P
         """,
     )
 
-    careful, plain, alone = config[keys.AGENTS]
+    careful, plain, alone = config.agents
 
     assert careful.base_url == "http://localhost:8000/v1"
     assert careful.mcp == ("github", "docs")
@@ -77,7 +85,7 @@ def test_a_profile_of_the_coder_has_an_address_servers_and_hooks(coupler_home: P
 @pytest.mark.parametrize(
     ("lines", "complaint"),
     [
-        ('agent = "claude"\ncommand = "x"', "does not go with `command`"),
+        ('agent = "claude"\ncommand = "x"', "either `command` or `agent`, not both"),
         ('agent = "npx -y thing"', "a command line goes into `command`"),
         ('agent = "x"', "must be another agent than itself"),
         ("system = 5", "must be a text that is not empty, not a number"),
@@ -85,11 +93,11 @@ def test_a_profile_of_the_coder_has_an_address_servers_and_hooks(coupler_home: P
         ('tools = { alow = ["read(**)"] }', "did you mean `allow`"),
         ('tools = { allow = "read(**)" }', "must be a list of texts, not a text"),
         ("options = { x = [1] }", "must be a text, a number, true or false, not a list"),
-        ("context = [5]", "must be one line without control characters"),
+        ("context = [5]", "item 1 of `agents.x.context`"),
         ('base_url = "localhost:8000"', "must begin with https:// or http:// and name a host"),
         ('base_url = "https://me:pw@host/v1"', "must hold no password"),
         ("mcp = { command = 'x' }", "the servers are tables [mcp.NAME]"),
-        ('mcp = "github"', "must be a list of texts, not a text"),
+        ('mcp = "github"', "must be a list of names, not a text"),
         ('hooks = "make lint"', "must be a table with a command line for each event, not a text"),
         ('hooks = { beforetool = "x" }', "did you mean `before_tool`"),
         ("hooks = { before_tool = 5 }", "must be a command line or a list of them, not a number"),

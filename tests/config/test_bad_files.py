@@ -106,7 +106,7 @@ INVALID = [
         "[sessions]\nsynchronous = 'FULL'",
         '`sessions.synchronous` in FILE line 2 must be "normal" or "full"; did you mean `full`?',
     ),
-    ("[sessions]\nsynchronous = 'xxxx'", 'must be "normal" or "full"; use one of `normal`, `full`'),
+    ("[sessions]\nsynchronous = 'xxxx'", 'must be "normal" or "full"'),
     ("[sessions]\nsynchronous = 1", 'must be "normal" or "full", not a number'),
     ("[sessions]\nstore = 1", "`sessions.store` in FILE line 2 must be a path, not a number"),
     ("[sessions]\nstore = ''", "must be a path: it is empty, or has control characters"),

@@ -5,15 +5,6 @@ from __future__ import annotations
 import pytest
 
 from coupler.config import ConfigError
-from coupler.config.keys import (
-    CODER_BASE_URL,
-    CODER_CONTEXT_WINDOW,
-    CODER_MODE,
-    CODER_MODEL,
-    CODER_MODELS,
-    CODER_PROFILES,
-    CODER_SANDBOX,
-)
 
 EVERYTHING = """
 [coder]
@@ -35,9 +26,9 @@ class Trusting:
 
 
 def values(config):
-    keys = (CODER_MODEL, CODER_BASE_URL, CODER_CONTEXT_WINDOW, CODER_MODE, CODER_SANDBOX)
-    lists = (CODER_MODELS, CODER_PROFILES)
-    return [config[key] for key in keys], [[entry.text for entry in config[key]] for key in lists]
+    said = config.coder
+    single = [said.model, said.base_url, said.context_window, said.mode, said.sandbox]
+    return single, [[entry.text for entry in each] for each in (said.models, said.profiles)]
 
 
 def test_the_user_sets_everything(place):
@@ -74,7 +65,7 @@ def test_variables_come_before_what_files_say(place):
 
     config = place.load(environ=environ)
 
-    assert (config[CODER_MODEL], config[CODER_BASE_URL]) == ("ollama:b", "http://[::1]:8080")
+    assert (config.coder.model, config.coder.base_url) == ("ollama:b", "http://[::1]:8080")
 
 
 @pytest.mark.parametrize(

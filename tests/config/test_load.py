@@ -4,31 +4,40 @@ from __future__ import annotations
 
 import os
 import time
+from operator import attrgetter
+from typing import Annotated
 
+import msgspec
 import pytest
 
-from coupler.config import ConfigError, Origin, load
+from coupler.config import ConfigError, ListItem, Origin, load
 from coupler.config import files as config_file
-from coupler.config.keys import (
-    ALLOW,
-    ASK,
-    DENY,
-    KEEP_RUNS,
-    KEEP_SESSIONS,
-    SCHEMA,
-    SECRET_NAMES,
-    STORE,
-    SYNCHRONOUS,
-)
-from coupler.config.value_kinds import ChoiceKind, ConfigKey, ConfigSchema, PathKind, TextsKind
+from coupler.config.config import Config
+from coupler.config.keys import Settings, schema_of
+from coupler.config.shapes import File, Setting, entries, one_of
 from tables import table
 
-COMMAND = ConfigKey(
-    "server.command", PathKind(), None, "trusted project", "A made-up command.", variable="MADE_UP"
-)
-COLOUR = ConfigKey("server.colour", ChoiceKind(("red", "blue")), "blue", "project", "A made-up colour.")
-HOOKS = ConfigKey("server.hooks", TextsKind("a list of hooks"), (), "trusted project", "Made-up hooks.")
-MADE_UP = ConfigSchema((COMMAND, COLOUR, HOOKS))
+
+class Server(msgspec.Struct, frozen=True):
+    """A section that Coupler does not have."""
+
+    command: Annotated[
+        str | None,
+        Setting("A made-up command.", shape=File(), setter="trusted project", variable="MADE_UP"),
+    ] = None
+    colour: Annotated[str, Setting("A made-up colour.", shape=one_of("red", "blue"), setter="project")] = (
+        "blue"
+    )
+    hooks: Annotated[
+        tuple[ListItem, ...],
+        Setting("Made-up hooks.", shape=entries("a list of hooks"), setter="trusted project"),
+    ] = ()
+
+
+class MadeUp(Config, frozen=True, kw_only=True, eq=False):
+    """A configuration that has it."""
+
+    server: Server = Server()
 
 
 class TrustedOnes:
@@ -54,27 +63,39 @@ class TestPrecedence:
 
         config = place.load()
 
-        assert [(entry.text, entry.origin) for entry in config[DENY]] == [
+        assert [(entry.text, entry.origin) for entry in config.permissions.deny] == [
             ("one", Origin("user", str(user), 4)),
             ("two", Origin("user", str(user), 5)),
             ("three", Origin("project", str(project), 4)),
         ]
-        assert (texts(config[ALLOW]), texts(config[ASK])) == (["read"], ["fetch"])
-        assert config[DENY][2].origin.directory == str(place.project)
-        assert str(config[DENY][2].origin) == f"{project} line 4"
-        assert config.settings[DENY.name].origin.layer == "project"
-        assert config.settings[ALLOW.name].origin == Origin("user", str(user), 2)
+        assert (texts(config.permissions.allow), texts(config.permissions.ask)) == (["read"], ["fetch"])
+        assert config.permissions.deny[2].origin.directory == str(place.project)
+        assert str(config.permissions.deny[2].origin) == f"{project} line 4"
+        assert config.settings["permissions.deny"].origin.layer == "project"
+        assert config.settings["permissions.allow"].origin == Origin("user", str(user), 2)
 
     def test_what_nobody_set_has_its_default(self, place):
         config = place.load()
 
-        of_coder = [key for key in SCHEMA.keys if key.name.startswith("coder.")]
-        others = [key for key in SCHEMA.keys if key not in of_coder]
-        assert [config[key] for key in others] == [(), (), (), (), (), (), None, "normal", None, None]
+        keys = [key.name for key in schema_of(Settings).keys]
+        of_coder = [name for name in keys if name.startswith("coder.")]
+        others = [name for name in keys if name not in of_coder]
+        assert [attrgetter(name)(config) for name in others] == [
+            (),
+            (),
+            (),
+            (),
+            (),
+            (),
+            None,
+            "normal",
+            None,
+            None,
+        ]
         settings_of_models = [None, None, None]
         settings_of_search = [None, None, None]
         limits = [300, 60, 1]
-        assert [config[key] for key in of_coder] == [
+        assert [attrgetter(name)(config) for name in of_coder] == [
             None,
             None,
             None,
@@ -107,7 +128,10 @@ class TestPrecedence:
 
         config = place.load(environ=environ, command_line=command_line)
 
-        assert (config[SYNCHRONOUS], config.settings[SYNCHRONOUS.name].origin.layer) == (value, origin)
+        assert (config.sessions.synchronous, config.settings["sessions.synchronous"].origin.layer) == (
+            value,
+            origin,
+        )
 
     def test_the_project_wins_over_the_user_where_it_may_and_the_environment_over_both(self, place):
         place.user_says("[server]\ncolour = 'red'\ncommand = '/user'")
@@ -115,10 +139,10 @@ class TestPrecedence:
         path = place.project_says(content)
         trust = TrustedOnes((str(path), content))
 
-        config = place.load(trust=trust, schema=MADE_UP)
-        assert (config[COLOUR], config[COMMAND]) == ("blue", os.path.normpath("/project"))
-        config = place.load(trust=trust, schema=MADE_UP, environ={**place.environ, "MADE_UP": "/variable"})
-        assert (config[COMMAND], str(config.settings[COMMAND.name].origin)) == (
+        config = place.load(trust=trust, kind=MadeUp)
+        assert (config.server.colour, config.server.command) == ("blue", os.path.normpath("/project"))
+        config = place.load(trust=trust, kind=MadeUp, environ={**place.environ, "MADE_UP": "/variable"})
+        assert (config.server.command, str(config.settings["server.command"].origin)) == (
             os.path.normpath("/variable"),
             "the variable MADE_UP",
         )
@@ -131,14 +155,16 @@ class TestPrecedence:
             (str(place.home / "abs.db"), place.home / "abs.db"),
         ):
             place.user_says(f"[sessions]\nstore = '{text}'")
-            assert place.load()[STORE] == str(path)
+            assert place.load().sessions.store == str(path)
 
     @pytest.mark.parametrize("store", ["x.db", "./x.db", "~x/y"])
     def test_a_variable_needs_a_whole_path(self, place, store):
         environ = {**place.environ, "COUPLER_STORE": store}
         with pytest.raises(ConfigError, match=r"^`sessions.store` from the variable COUPLER_STORE "):
             place.load(environ=environ)
-        assert place.load(environ={**place.environ, "COUPLER_STORE": "~/y"})[STORE] == str(place.home / "y")
+        assert place.load(environ={**place.environ, "COUPLER_STORE": "~/y"}).sessions.store == str(
+            place.home / "y"
+        )
 
     def test_without_a_home_nothing_is_below_it(self, monkeypatch):
         monkeypatch.setattr(os.path, "expanduser", lambda path: path)
@@ -162,9 +188,10 @@ class TestWhatAProjectMaySay:
 
         config = place.load()
 
-        assert texts(config[ALLOW]) == ["read"]
-        assert [texts(config[key]) for key in (ASK, DENY, SECRET_NAMES)] == [["a"], ["b"], ["DEPLOY"]]
-        assert (config[STORE], config[SYNCHRONOUS]) == (None, "normal")
+        assert texts(config.permissions.allow) == ["read"]
+        added = (config.permissions.ask, config.permissions.deny, config.secrets.names)
+        assert [texts(each) for each in added] == [["a"], ["b"], ["DEPLOY"]]
+        assert (config.sessions.store, config.sessions.synchronous) == (None, "normal")
         assert [(note.key, note.origin.line) for note in config.notes] == [
             ("permissions.allow", 2),
             ("sessions.store", 8),
@@ -182,7 +209,7 @@ class TestWhatAProjectMaySay:
 
         config = place.load(trust=trust)
 
-        assert (config[ALLOW], len(config.notes), trust.asked) == ((), 1, [])
+        assert (config.permissions.allow, len(config.notes), trust.asked) == ((), 1, [])
 
 
 class TestTrust:
@@ -191,10 +218,10 @@ class TestTrust:
     def test_an_untrusted_project_sets_only_what_needs_no_trust(self, place):
         path = place.project_says(self.CONTENT)
         for trust in (None, TrustedOnes()):
-            config = place.load(trust=trust, schema=MADE_UP)
+            config = place.load(trust=trust, kind=MadeUp)
 
-            assert (config[COLOUR], config[COMMAND], config[HOOKS]) == ("red", None, ())
-            assert [setting.key for setting in config.untrusted] == [COMMAND, HOOKS]
+            assert (config.server.colour, config.server.command, config.server.hooks) == ("red", None, ())
+            assert [setting.key.name for setting in config.untrusted] == ["server.command", "server.hooks"]
             assert [note.key for note in config.notes] == ["server.command", "server.hooks"]
             assert str(config.notes[0]) == (
                 f"`server.command` in {path} line 3 is ignored, until you have trusted the project: "
@@ -204,25 +231,25 @@ class TestTrust:
     def test_a_trusted_one_sets_them(self, place):
         path = place.project_says(self.CONTENT)
 
-        config = place.load(trust=TrustedOnes((str(path), self.CONTENT)), schema=MADE_UP)
+        config = place.load(trust=TrustedOnes((str(path), self.CONTENT)), kind=MadeUp)
 
-        assert (config[COMMAND], texts(config[HOOKS])) == (str(place.project / "run"), ["h"])
+        assert (config.server.command, texts(config.server.hooks)) == (str(place.project / "run"), ["h"])
         assert (config.untrusted, config.notes) == ((), ())
 
     def test_a_changed_file_is_another_one(self, place):
         path = place.project_says(self.CONTENT + b"\n# changed")
-        config = place.load(trust=TrustedOnes((str(path), self.CONTENT)), schema=MADE_UP)
-        assert config[COMMAND] is None
+        config = place.load(trust=TrustedOnes((str(path), self.CONTENT)), kind=MadeUp)
+        assert config.server.command is None
 
     def test_nobody_is_asked_about_a_file_that_needs_no_trust(self, place):
         place.project_says("[server]\ncolour = 'red'")
         trust = TrustedOnes()
-        place.load(trust=trust, schema=MADE_UP)
+        place.load(trust=trust, kind=MadeUp)
         assert trust.asked == []
 
     def test_the_users_own_file_needs_none(self, place):
         place.user_says("[server]\ncommand = '/user'")
-        assert place.load(schema=MADE_UP)[COMMAND] == os.path.normpath("/user")
+        assert place.load(kind=MadeUp).server.command == os.path.normpath("/user")
 
 
 class TestReadingAgain:
@@ -244,7 +271,7 @@ class TestReadingAgain:
         settle(user)
         settle(project)
 
-        loaded = [texts(place.load()[DENY]) for _ in range(3)]
+        loaded = [texts(place.load().permissions.deny) for _ in range(3)]
 
         assert loaded == [["a"]] * 3
         assert reads == [str(user), str(project)]
@@ -253,14 +280,14 @@ class TestReadingAgain:
     def test_a_changed_one_is_read_again_even_with_the_same_size_and_date(self, place, settle, new):
         path = place.project_says("[permissions]\ndeny = ['a']")
         settle(path)
-        assert texts(place.load()[DENY]) == ["a"]
+        assert texts(place.load().permissions.deny) == ["a"]
 
         replacement = path.with_name("new")
         replacement.write_text(f"[permissions]\ndeny = ['{new}']")
         settle(replacement)
         replacement.replace(path)
 
-        assert texts(place.load()[DENY]) == [new]
+        assert texts(place.load().permissions.deny) == [new]
 
     def test_one_that_was_just_written_is_not_remembered(self, place, reads):
         path = place.project_says("[permissions]\ndeny = ['a']")
@@ -268,7 +295,7 @@ class TestReadingAgain:
         for text in ("a", "b", "c"):
             path.write_text(f"[permissions]\ndeny = ['{text}']")
             os.utime(path, (moment, moment))
-            assert texts(place.load()[DENY]) == [text]
+            assert texts(place.load().permissions.deny) == [text]
         assert len(reads) == 3
 
     def test_a_removed_one_no_longer_counts(self, place, settle):
@@ -276,7 +303,7 @@ class TestReadingAgain:
         settle(path)
         place.load()
         path.unlink()
-        assert place.load()[DENY] == ()
+        assert place.load().permissions.deny == ()
 
     def test_a_broken_one_is_told_of_each_time_until_it_is_mended(self, place, settle):
         path = place.project_says("zz = 1")
@@ -324,7 +351,7 @@ class TestHowLongThingsAreKept:
     )
     def test_by_age_by_size_or_by_both(self, said, age, size, words, place):
         place.user_says(f"[store]\nkeep_runs = {said}")
-        rule = place.load()[KEEP_RUNS]
+        rule = place.load().store.keep_runs
         assert (rule.age, rule.size, str(rule)) == (age, size, words)
 
     @table(
@@ -350,10 +377,10 @@ class TestHowLongThingsAreKept:
         assert complaint.replace("FILE", str(file)) in str(caught.value)
 
     def test_by_default_all_of_it_and_a_project_has_no_say(self, place):
-        assert place.load()[KEEP_SESSIONS] is None
+        assert place.load().store.keep_sessions is None
         place.project_says("[store]\nkeep_sessions = '1d'")
         config = place.load(trust=AllTrusting())
-        assert config[KEEP_SESSIONS] is None
+        assert config.store.keep_sessions is None
         assert "only your own coupler.toml can set it" in str(config.notes[0])
 
 

@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from coupler.config import ConfigError, load
-from coupler.config.keys import ALLOW, DENY
 from coupler.config.lookup import project_file, user_file
 from coupler.runtime import directories
 
@@ -21,7 +20,7 @@ def write(path, text):
 
 
 def rules(config) -> list[str]:
-    return [entry.text for entry in config[DENY]]
+    return [entry.text for entry in config.permissions.deny]
 
 
 def says(name: str) -> str:
@@ -51,7 +50,7 @@ def test_a_file_above_the_nearest_one_cannot_loosen_either(place):
 
     config = place.load(place.project / "src")
 
-    assert config[ALLOW] == ()
+    assert config.permissions.allow == ()
     assert [note.key for note in config.notes] == ["permissions.allow"]
 
 
@@ -200,7 +199,7 @@ class TestTheUsersDirectory:
         monkeypatch.setattr(os.path, "expanduser", lambda path: path)
         assert user_file({}) is None
         assert project_file(str(tmp_path), {}) is None
-        assert load(None, environ={})[DENY] == ()
+        assert load(None, environ={}).permissions.deny == ()
 
 
 def test_a_file_that_cannot_be_looked_at_is_not_taken_for_absent(place, monkeypatch):

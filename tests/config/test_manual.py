@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from coupler.config.keys import SCHEMA
-from coupler.config.value_kinds import ConfigSchema
+from coupler.config.keys import ConfigSchema, Settings
 from tables import table
 
+SCHEMA = ConfigSchema(Settings)
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "configuration.md").read_text()
 
@@ -21,7 +21,7 @@ PAGE = (ROOT / "docs" / "configuration.md").read_text()
 def test_every_key_is_in_the_manual_with_all_that_is_known_about_it(key):
     (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| `{key.name}` |")]
     assert key.sentence in row
-    assert key.kind.words in row
+    assert key.shape.words.partition(": write")[0] in row
     assert (key.variable or "") in row
     assert ("any project" in row) == (key.setter == "project")
     assert key.sentence.endswith(".")
@@ -46,13 +46,12 @@ def test_the_error_in_the_manual_is_the_one_that_users_see(place):
 
 
 def test_a_schema_knows_its_sections_and_what_may_be_written_in_them():
-    schema = ConfigSchema(SCHEMA.keys)
-    assert schema.words_below("") == [
+    assert SCHEMA.words_below("") == [
         *("permissions", "agents", "mcp", "coder", "secrets", "sessions", "store")
     ]
-    assert schema.words_below("sessions") == ["store", "synchronous"]
-    assert schema.is_section("secrets")
-    assert not schema.is_section("secrets.names")
+    assert SCHEMA.words_below("sessions") == ["store", "synchronous"]
+    assert SCHEMA.is_section("secrets")
+    assert not SCHEMA.is_section("secrets.names")
 
 
 def test_without_any_file_no_parser_is_loaded_for_nothing():

@@ -3,7 +3,6 @@
 import pytest
 
 from coupler.config import ConfigError
-from coupler.config.keys import MCP
 from coupler.schema.v1 import EnvVariable, HttpHeader, McpServerHttp, McpServerSse, McpServerStdio
 
 
@@ -18,7 +17,7 @@ def test_commands_and_addresses_are_read(place):
         '[mcp.far]\nurl = "https://example.com/mcp"\nheaders = { Authorization = "Bearer x" }\n'
         '[mcp.old]\nurl = "http://127.0.0.1/sse"\ntype = "sse"\n'
     )
-    assert place.load()[MCP] == (
+    assert place.load().mcp == (
         McpServerStdio("github", "npx", ("-y", "server"), [EnvVariable("TOKEN", "x")]),
         McpServerHttp("far", "https://example.com/mcp", [HttpHeader("Authorization", "Bearer x")]),
         McpServerSse("old", "http://127.0.0.1/sse", []),
@@ -27,14 +26,14 @@ def test_commands_and_addresses_are_read(place):
 
 def test_a_relative_command_starts_at_its_file(place):
     path = place.user_says('[mcp.a]\ncommand = "./bin/server"\n')
-    (server,) = place.load()[MCP]
+    (server,) = place.load().mcp
     assert server.command == str(path.parent / "bin" / "server")
 
 
 def test_a_trusted_project_replaces_and_adds_servers(place):
     place.user_says('[mcp.a]\ncommand = "mine"\n[mcp.b]\ncommand = "mine"\n')
     place.project_says('[mcp.b]\ncommand = "theirs"\n[mcp.c]\ncommand = "theirs"\n')
-    found = {server.name: server.command for server in place.load(trust=Trusting())[MCP]}
+    found = {server.name: server.command for server in place.load(trust=Trusting()).mcp}
     assert found == {"a": "mine", "b": "theirs", "c": "theirs"}
 
 
@@ -42,7 +41,7 @@ def test_a_project_that_is_not_trusted_changes_nothing_and_a_note_says_so(place)
     place.user_says('[mcp.a]\ncommand = "mine"\n')
     place.project_says('[mcp.a]\ncommand = "theirs"\n')
     config = place.load()
-    assert [server.command for server in config[MCP]] == ["mine"]
+    assert [server.command for server in config.mcp] == ["mine"]
     assert "until you have trusted the project" in str(config.notes[0])
 
 
@@ -51,23 +50,27 @@ def test_a_project_that_is_not_trusted_changes_nothing_and_a_note_says_so(place)
     [
         ("mcp = 1", "`mcp` in FILE line 1 must be a table for each server: write [mcp.NAME], not a number"),
         ("[mcp]\na = 1", "`mcp.a` in FILE line 2 must be a table, not a number"),
-        ("[mcp.a]", "`mcp.a` in FILE line 1 must have either `command` or `url`"),
+        ("[mcp.a]", "`mcp.a` in FILE line 1: `command` or `url` is needed here"),
         (
             '[mcp.a]\ncommand = "x"\nurl = "https://x"',
-            "`mcp.a` in FILE line 1 must have either `command` or `url`",
+            "`mcp.a.url` in FILE line 3: either `command` or `url`, not both",
         ),
         (
             '[mcp.a]\ncomand = "x"',
-            "`mcp.a.comand` in FILE line 2 is unknown; did you mean `command`?",
+            "`mcp.a.comand` in FILE line 2 is unknown; did you mean `command`?\n"
+            "`mcp.a` in FILE line 1: `command` or `url` is needed here",
         ),
-        ("[mcp.a]\ncommand = 1", "`mcp.a.command` in FILE line 2 must be a text, not a number"),
+        (
+            "[mcp.a]\ncommand = 1",
+            "`mcp.a.command` in FILE line 2 must be a text, not a number: put it in quotes",
+        ),
         (
             '[mcp.a]\ncommand = "x"\nargs = ["y", 2]',
-            "item 2 of `mcp.a.args` in FILE line 3 must be a text, not a number",
+            "item 2 of `mcp.a.args` in FILE line 3 must be a text, not a number: put it in quotes",
         ),
         (
             '[mcp.a]\ncommand = "x"\nheaders = {}',
-            "`mcp.a.headers` in FILE line 3 does not go with `command`",
+            "`mcp.a.headers` in FILE line 3: `headers` goes with `url`, which is not here",
         ),
         ('[mcp.a]\nurl = "ftp://s3cret"', "`mcp.a.url` in FILE line 2 must begin with https:// or http://"),
         ('[mcp.a]\nurl = "https://x"\ntype = "ws"', '`mcp.a.type` in FILE line 3 must be "http" or "sse"'),
@@ -78,11 +81,11 @@ def test_a_project_that_is_not_trusted_changes_nothing_and_a_note_says_so(place)
         ),
         (
             '[mcp.a]\ncommand = "x"\nenv = { A = 5 }',
-            "`mcp.a.env.A` in FILE line 3 must be a text, not a number",
+            "`mcp.a.env.A` in FILE line 3 must be a text, not a number: put it in quotes",
         ),
         (
             '[mcp.a]\nurl = "https://x"\nheaders = { A = "s3cret\\nB: c" }',
-            "`mcp.a.headers.A` in FILE line 3 must be a name and a text without control characters",
+            "`mcp.a.headers.A` in FILE line 3 must be one line without control characters",
         ),
     ],
 )

@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 
 from coder.waiting import until
-from coupler.config.value_kinds import KeepRule
+from coupler.config.shapes import KeepRule
 from coupler.store import retention, space
 from coupler.store.retention import RetentionRules, last_report
 from coupler.store.runs import RunChange, RunRecord

@@ -61,14 +61,13 @@ class Archive:
     @classmethod
     def open(cls, path: str | None, identity: str) -> Archive:
         """Open the archive of an agent in this file, by default the one that its user has set."""
-        from coupler.config import keys
         from coupler.store.retention import NO_RULES, RetentionRules
         from coupler.store.store import Store
 
         config = configuration_of(None, os.environ)
-        rules = RetentionRules(config[keys.KEEP_SESSIONS], config[keys.KEEP_RUNS])
+        rules = RetentionRules(config.store.keep_sessions, config.store.keep_runs)
         with _told_to_clients():
-            store = Store.open(path or config[keys.STORE], config[keys.SYNCHRONOUS])
+            store = Store.open(path or config.sessions.store, config.sessions.synchronous)
             # The rules are about the user's own file, not about one that an agent has for itself.
             store.tidy_up(rules if path is None else NO_RULES, after=TIDY_UP_AFTER)
             return cls(store, identity)

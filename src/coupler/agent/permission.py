@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
-from coupler.config import Config, keys
+from coupler.config import Config
 from coupler.permission.action import ALLOWING
 from coupler.permission.decision import Permission, Permissions, Verdict
 from coupler.permission.offers import Choices, ChoiceStore, Offer
@@ -139,8 +139,9 @@ class TurnDialog:
 def rules_of(config: Config) -> list[Rule]:
     """Parse the rules of a configuration; raises ValueError that names the one that is wrong."""
     rules: list[Rule] = []
-    for effect, key in (("allow", keys.ALLOW), ("ask", keys.ASK), ("deny", keys.DENY)):
-        for entry in config[key]:
+    said = config.permissions
+    for effect, entries in (("allow", said.allow), ("ask", said.ask), ("deny", said.deny)):
+        for entry in entries:
             is_projects = entry.origin.layer == "project"
             origin = PROJECT if is_projects else entry.origin.layer
             # A file above the nearest one means its own directories.

@@ -766,24 +766,20 @@ class Project:
     @property
     def has_rules(self) -> bool:
         """True if the configuration has permission rules."""
-        from coupler.config import keys
-
-        return any(self.config[key] for key in (keys.ALLOW, keys.ASK, keys.DENY))
+        rules = self.config.permissions
+        return bool(rules.allow or rules.ask or rules.deny)
 
     @property
     def secret_names(self) -> tuple[str, ...]:
         """The environment variables that the configuration declares secret."""
-        from coupler.config import keys
-
-        return tuple(entry.text for entry in self.config[keys.SECRET_NAMES])
+        return tuple(entry.text for entry in self.config.secrets.names)
 
     @property
     def mcp_servers(self) -> tuple[McpServer, ...]:
         """The MCP servers that the user has set, and the project if it is trusted."""
-        from coupler.config import keys
         from coupler.mcp.servers import server_name
 
-        servers, used = self.config[keys.MCP], self.used_servers
+        servers, used = self.config.mcp, self.used_servers
         return servers if used is None else tuple(each for each in servers if server_name(each) in used)
 
     def permissions(self) -> SessionPermissions:
@@ -822,14 +818,14 @@ class StoredTrust:
     def is_trusted(self, path: str, content: bytes) -> bool:
         """Return whether the file at this real path was trusted with exactly this content."""
         # Imported on use: most projects set nothing that needs trust.
-        from coupler.config import keys, load
+        from coupler.config import load
         from coupler.runtime.directories import NoHomeError, store_file
         from coupler.store.choices import Trust
         from coupler.store.database import Database
         from coupler.store.errors import StoreError
 
         try:
-            file = load(None, environ=os.environ)[keys.STORE] or store_file()
+            file = load(None, environ=os.environ).sessions.store or store_file()
             if not os.path.exists(file):
                 return False
             database = Database(file)

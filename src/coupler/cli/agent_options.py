@@ -187,18 +187,17 @@ def mcp_servers_of(values: Sequence[str], program: str) -> tuple[McpServer, ...]
     """Parses `--mcp`: NAME=COMMAND, NAME=URL, or a JSON file with `mcpServers`."""
     if not values:
         return ()
-    from coupler.config.agent_tables import ServerTables
+    from coupler.config.agent_tables import servers_in
     from coupler.config.files import COMMAND_LINE
-    from coupler.config.value_kinds import ValueSource, WrongValueError
+    from coupler.config.shapes import Fault
 
     tables: dict[str, Any] = {}
     for value in values:
         tables.update(_server_tables(value, program))
-    source = ValueSource(COMMAND_LINE, home=os.environ.get("HOME"))
-    try:
-        return ServerTables().read(tables, source)
-    except WrongValueError as error:
-        refuse(f"--mcp: {'.'.join(map(str, error.below))} {error}", program)
+    servers = servers_in(tables, COMMAND_LINE, os.environ.get("HOME"))
+    if isinstance(servers, Fault):
+        refuse(f"--mcp: {'.'.join(map(str, servers.path))}{servers.message}", program)
+    return servers
 
 
 def _without_acp(agent: str, entry: CatalogueEntry, program: str) -> str:

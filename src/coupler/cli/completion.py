@@ -280,10 +280,9 @@ def _rows(query: str) -> list[Any]:
 
     from coupler.cli.doctor.services import open_read_only
     from coupler.config import load
-    from coupler.config.keys import STORE
     from coupler.runtime.directories import store_file
 
-    path = Path(load(None, environ=os.environ)[STORE] or store_file())
+    path = Path(load(None, environ=os.environ).sessions.store or store_file())
     if not path.is_file():
         return []
     with closing(open_read_only(path, 0.5)) as connection:

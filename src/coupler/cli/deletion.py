@@ -13,7 +13,7 @@ import click
 from coupler.cli.exit_codes import print_error
 from coupler.cli.output import say
 from coupler.cli.terminal import confirm_or_refuse
-from coupler.config.value_kinds import parse_age
+from coupler.config.shapes import parse_age
 from coupler.runtime.formatting import count, size
 
 if TYPE_CHECKING:

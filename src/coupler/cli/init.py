@@ -263,7 +263,7 @@ def _config(target: InitTarget, *, is_forced: bool) -> Config:
     from coupler.providers.catalogue import configuration
 
     if is_forced and target.is_users:
-        return Config({})
+        return Config()
     is_read = target.directory.is_dir() and not target.is_users and not is_forced
     try:
         return configuration(target.directory if is_read else None)
@@ -401,7 +401,7 @@ def ask_missing(given: InitAnswers, found: Discovery, config: Config) -> InitAns
 
 def problem_with_model(text: str) -> str | None:
     """The reason why a model cannot be set."""
-    from coupler.config.value_kinds import model_problem
+    from coupler.config.shapes import model_problem
 
     problem = None if text == NONE else model_problem(text)
     return None if problem is None else f"the model {problem}"

@@ -123,13 +123,12 @@ def _settings() -> Config:
 @contextmanager
 def _opened(path: str | None, settings: Config | None, *, is_made: bool) -> Iterator[Store | None]:
     from coupler.config import ConfigError
-    from coupler.config.keys import STORE
     from coupler.runtime.directories import NoHomeError, store_file
     from coupler.store.errors import StoreError
     from coupler.store.store import Store
 
     try:
-        file = path or (settings and settings[STORE]) or store_file()
+        file = path or (settings and settings.sessions.store) or store_file()
         if not is_made and not _has_content(file, is_named=path is not None):
             yield None
             return
@@ -143,13 +142,11 @@ def _opened(path: str | None, settings: Config | None, *, is_made: bool) -> Iter
 
 
 def _retention_rules(settings: Config) -> RetentionRules | None:
-    from coupler.config.keys import KEEP_RUNS, KEEP_SESSIONS
-
-    if settings[KEEP_SESSIONS] is None and settings[KEEP_RUNS] is None:
+    if settings.store.keep_sessions is None and settings.store.keep_runs is None:
         return None
     from coupler.store.retention import RetentionRules
 
-    return RetentionRules(settings[KEEP_SESSIONS], settings[KEEP_RUNS])
+    return RetentionRules(settings.store.keep_sessions, settings.store.keep_runs)
 
 
 def tell_deleted(store: Store, program: str) -> None:

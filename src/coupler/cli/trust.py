@@ -26,7 +26,7 @@ from coupler.runtime.terminal_text import one_line
 if TYPE_CHECKING:
     from coupler.config import Config
     from coupler.config.files import ConfigFile
-    from coupler.config.value_kinds import ConfigSetting
+    from coupler.config.keys import ConfigSetting
     from coupler.store.choices import Trust, TrustedFile
     from coupler.workflow.language.library import FileToTrust, Library
 

@@ -35,7 +35,6 @@ from coupler.coder.setup import set_state_value, setup_of, state_value
 from coupler.coder.tools.background_jobs import BackgroundJobs
 from coupler.coder.tools.outputs import SessionOutputs
 from coupler.coder.tools.sandbox import Sandbox
-from coupler.config import keys
 from coupler.config.agent_tables import EFFORTS
 from coupler.runtime.extras import MissingExtraError, import_extra
 from coupler.runtime.threads import in_thread
@@ -182,7 +181,7 @@ class CoderAgent(Agent):
             None if setup is None else setup.models.get(str(turn.session.options.get(MODEL)), setup.choice)
         )
         config = await in_thread(lambda: configuration_of(turn.session.cwd, turn.session.env))
-        call = CommandCall(turn, typed.arguments, choice, has_memory=config[keys.CODER_MEMORY])
+        call = CommandCall(turn, typed.arguments, choice, has_memory=config.coder.memory)
         try:
             told = await answer(call)
         except CommandError as error:

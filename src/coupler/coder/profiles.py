@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from coupler.agent.agent import Mode
 from coupler.coder.model.settings import ModelSettings
-from coupler.config import keys
 from coupler.config.agent_tables import whole_table
 from coupler.mcp.servers import server_name
 from coupler.providers.catalogue import is_coder, merged_entries
@@ -79,7 +78,7 @@ def profile_of(name: str, config: Config) -> CoderProfile:
     """Return the profile of this name; raises `ProfileError` if it is not based on the coder."""
     if name not in profile_names(config):
         raise ProfileError(_no_profile(name, config))
-    table = whole_table(name, {table.name: table for table in config[keys.AGENTS]})
+    table = whole_table(name, {table.name: table for table in config.agents})
     if table is None:
         return CoderProfile(name=name)
     _check_servers(name, table.mcp or (), config)
@@ -112,7 +111,7 @@ def profile_names(config: Config) -> list[str]:
 
 
 def _check_servers(name: str, servers: Iterable[str], config: Config) -> None:
-    known = [server_name(server) for server in config[keys.MCP]]
+    known = [server_name(server) for server in config.mcp]
     for server in servers:
         if server not in known:
             hint = did_you_mean(server, known, f"write [mcp.{server}], or leave it out")
@@ -122,7 +121,7 @@ def _check_servers(name: str, servers: Iterable[str], config: Config) -> None:
 def _no_profile(name: str, config: Config) -> str:
     known = profile_names(config)
     hint = did_you_mean(name, known, f"there are {', '.join(known)}")
-    if any(table.name == name for table in config[keys.AGENTS]):
+    if any(table.name == name for table in config.agents):
         return f"the agent {name} is not based on `coder`, so it is no profile of it: {hint}"
     return f'there is no profile {name!r}: write [agents.{name}] with agent = "coder", or {hint}'
 

@@ -15,8 +15,6 @@ from urllib.parse import urlencode, urlsplit
 
 from msgspec import Struct
 
-from coupler.config import keys
-
 if TYPE_CHECKING:
     from coupler.coder.model.choice import ModelChoice
     from coupler.config import Config
@@ -145,15 +143,15 @@ class SearchSettings(Struct, frozen=True):
     @classmethod
     def of(cls, config: Config) -> SearchSettings | None:
         """Return the search that the configuration names; None if it names none."""
-        provider = config[keys.CODER_SEARCH_PROVIDER]
+        provider = config.coder.search.provider
         if provider is None:
             return None
-        address = config.settings.get(keys.CODER_SEARCH_BASE_URL.name)
+        address = config.settings.get("coder.search.base_url")
         return cls(
             provider,
-            config[keys.CODER_SEARCH_BASE_URL],
+            config.coder.search.base_url,
             address is not None and address.origin.layer == "project",
-            config[keys.CODER_SEARCH_KEY_VARIABLE],
+            config.coder.search.key_variable,
         )
 
     @property

@@ -17,7 +17,7 @@ from coupler.agent.turn import NOTICES
 from coupler.coder.model.settings import ModelSettings
 from coupler.coder.profiles import CoderProfile, first_mode, profile_of
 from coupler.coder.search_providers import SearchSettings
-from coupler.config import keys
+from coupler.config.keys import Coder
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
@@ -42,6 +42,9 @@ async def notify_user(turn: Turn, title: str, description: str) -> None:
         turn.begin_new_message()
 
 
+_USUAL = Coder()
+
+
 class CoderSetup(Struct, frozen=True, kw_only=True):
     """The setup that an agent is assembled from."""
 
@@ -54,11 +57,11 @@ class CoderSetup(Struct, frozen=True, kw_only=True):
     """The mode that sessions begin in."""
     settings: ModelSettings = ModelSettings()
     """The settings of its models."""
-    max_model_calls: int = keys.CODER_MAX_MODEL_CALLS.default
+    max_model_calls: int = _USUAL.max_model_calls
     """Model calls of one prompt at most, if the profile does not say."""
-    retry_seconds: int = keys.CODER_RETRY_SECONDS.default
+    retry_seconds: int = _USUAL.retry_seconds
     """Seconds for which a model is asked again that fails for a moment."""
-    mcp_wait_seconds: int = keys.CODER_MCP_WAIT_SECONDS.default
+    mcp_wait_seconds: int = _USUAL.mcp_wait_seconds
     """Seconds from an MCP server's start on that the model is not asked without its tools."""
     sandbox: Literal["off", "auto", "on"] = "off"
     is_sandbox_set: bool = True
@@ -84,7 +87,7 @@ def setup_of(session: Session, profile: str, model: str | None) -> CoderSetup:
     `profile` is the one that is served; a profile that is the session's mode goes before it.
     """
     config = configuration_of(session.cwd, session.env)
-    offered = [entry.text for entry in config[keys.CODER_PROFILES]]
+    offered = [entry.text for entry in config.coder.profiles]
     chosen = session.mode if session.mode in offered else profile
     return _setup(config, profile_of(chosen or profile, config), model)
 
@@ -94,29 +97,29 @@ def _setup(config: Config, profile: CoderProfile, model: str | None) -> CoderSet
     from coupler.coder.model.choice import chosen_model, named_model
     from coupler.coder.model.credentials import Keyring
 
-    profiles = tuple(profile_of(entry.text, config) for entry in config[keys.CODER_PROFILES])
+    profiles = tuple(profile_of(entry.text, config) for entry in config.coder.profiles)
     for offered in profiles:
         first_mode(offered)
-    others = (named_model(entry.text, config, profile, model) for entry in config[keys.CODER_MODELS])
+    others = (named_model(entry.text, config, profile, model) for entry in config.coder.models)
     return CoderSetup(
         profile=profile,
         choice=chosen_model(config, profile, model),
         others=tuple(filter(Keyring().has_what_is_needed, others)),
-        mode=first_mode(profile) or config[keys.CODER_MODE],
+        mode=first_mode(profile) or config.coder.mode,
         settings=profile.settings.or_else(
             ModelSettings(
-                effort=config[keys.CODER_EFFORT],
-                temperature=config[keys.CODER_TEMPERATURE],
-                max_output_tokens=config[keys.CODER_MAX_OUTPUT_TOKENS],
+                effort=config.coder.effort,
+                temperature=config.coder.temperature,
+                max_output_tokens=config.coder.max_output_tokens,
             )
         ),
-        max_model_calls=config[keys.CODER_MAX_MODEL_CALLS],
-        retry_seconds=config[keys.CODER_RETRY_SECONDS],
-        mcp_wait_seconds=config[keys.CODER_MCP_WAIT_SECONDS],
-        sandbox=config[keys.CODER_SANDBOX],
-        is_sandbox_set=keys.CODER_SANDBOX.name in config.settings,
-        has_memory=config[keys.CODER_MEMORY],
-        environment=tuple(entry.text for entry in config[keys.CODER_ENVIRONMENT]),
+        max_model_calls=config.coder.max_model_calls,
+        retry_seconds=config.coder.retry_seconds,
+        mcp_wait_seconds=config.coder.mcp_wait_seconds,
+        sandbox=config.coder.sandbox,
+        is_sandbox_set="coder.sandbox" in config.settings,
+        has_memory=config.coder.memory,
+        environment=tuple(entry.text for entry in config.coder.environment),
         profiles=profiles,
         search=SearchSettings.of(config),
     )

@@ -34,7 +34,6 @@ from coupler.coder.profiles import (
     profile_of,
 )
 from coupler.coder.tools.outputs import one_line
-from coupler.config import keys
 from coupler.config.agent_tables import HookEvent
 from coupler.langchain.current import current, further_rules
 from coupler.langchain.editor_tools.tool_use import running_prompt, session_tool, tool_use
@@ -275,7 +274,7 @@ class Roster:
         """Prepare the list for an agent that delegates; `own` is its profile."""
         self._config = config
         self._own = own
-        self._tables: Mapping[str, AgentTable] = {table.name: table for table in config[keys.AGENTS]}
+        self._tables: Mapping[str, AgentTable] = {table.name: table for table in config.agents}
         self._entries = merged_entries(config)
         self._profiles = profile_names(config)
 

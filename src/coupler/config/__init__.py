@@ -1,11 +1,11 @@
 """Finds, checks and merges the configuration that users and projects write in `coupler.toml`.
 
 `lookup` finds the files that count, `files` reads them with the line and column of every key, `keys` checks
-them against the table of keys, and `config` merges them by precedence with the environment and the command
-line, leaving out what a project may not set. A key is declared once, in `keys`: its validation, its place in
-the order of precedence and its line in the manual follow from that, with `value_kinds` for what a value can
-be and `agent_tables` for `[agents]` and `[mcp]`. Nothing here opens the store: whether a project is trusted
-is asked of whoever is handed to `load`.
+them, and `config` merges them by precedence with the environment and the command line, leaving out what a
+project may not set. A key is declared once, as a field of a section in `keys`, with the shapes of values in
+`shapes` and the tables `[agents.NAME]` and `[mcp.NAME]` in `agent_tables`: its validation, its place in the
+order of precedence and its line in the manual follow from that. Nothing here opens the store: whether a
+project is trusted is asked of whoever is handed to `load`.
 """
 
 from __future__ import annotations

@@ -8,19 +8,18 @@ not set is left out, and reported in the notes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from coupler.config import keys
 from coupler.config.files import COMMAND_LINE, FILES_CACHED, ConfigFile, Layer, Origin, read_config_file
-from coupler.config.lookup import ConfigError, project_files, user_file
-from coupler.config.value_kinds import ConfigKey, ConfigSchema, ConfigSetting, ValueSource, WrongValueError
+from coupler.config.keys import ConfigSchema, ConfigSetting, Settings, read_setting, read_settings, schema_of
+from coupler.config.lookup import project_files, user_file
 from coupler.runtime.directories import home_directory
 
-T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class TrustedFiles(Protocol):
@@ -42,26 +41,20 @@ class IgnoredSetting(msgspec.Struct, frozen=True):
         return self.sentence
 
 
-class Config(msgspec.Struct, frozen=True, eq=False):
-    """The settings of one session. Immutable: a changed file is read by the next `load`."""
+class Config(Settings, frozen=True, kw_only=True, eq=False):
+    """The settings of one session, as fields. Immutable: a changed file is read by the next `load`."""
 
-    settings: Mapping[str, ConfigSetting]
-    """The settings by key; the origin of a list is that of highest precedence that added to it."""
+    settings: Mapping[str, ConfigSetting] = MappingProxyType({})
+    """What was set, by key; the origin of a list is that of highest precedence that added to it."""
     notes: tuple[IgnoredSetting, ...] = ()
     project: ConfigFile | None = None
     """The project's nearest file, if there is one."""
     untrusted: tuple[ConfigSetting, ...] = ()
     """Settings of the project's file that are not used until the user trusts it."""
 
-    def __getitem__(self, key: ConfigKey[T]) -> T:
-        """A key's value, or its default."""
-        setting = self.settings.get(key.name)
-        value: T = key.default if setting is None else setting.value
-        return value
-
-    def untrusted_value(self, key: ConfigKey[T]) -> tuple[T, Origin] | None:
-        """A key's value in the project's file if it is not used because the file is not trusted."""
-        return next(((each.value, each.origin) for each in self.untrusted if each.key.name == key.name), None)
+    def untrusted_setting(self, name: str) -> ConfigSetting | None:
+        """A key's setting in the project's file if it is not used because the file is not trusted."""
+        return next((each for each in self.untrusted if each.key.name == name), None)
 
 
 def load(
@@ -70,14 +63,15 @@ def load(
     environ: Mapping[str, str],
     command_line: Mapping[str, object] | None = None,
     trust: TrustedFiles | None = None,
-    schema: ConfigSchema | None = None,
+    kind: type[Config] | None = None,
 ) -> Config:
     """Load the configuration for a session in this directory; without one, the user's alone.
 
     Raises ConfigError if a file or a value is wrong. `command_line` has values by the names of their keys;
-    without `trust` no project is trusted.
+    without `trust` no project is trusted. Sections beside Coupler's own are those of a `kind` of Config.
     """
-    schema = schema or keys.SCHEMA
+    kind = kind or Config
+    schema = schema_of(kind)
     home = home_directory(environ)
     own = user_file(environ)
     user = None if own is None else read_config_file(own)
@@ -96,7 +90,34 @@ def load(
     )
     untrusted = () if is_trusted else (*(each for each in said if each.key.setter == "trusted project"),)
     notes = (*(_note(each) for each in (*above, *said) if not _may_be_used(each, is_trusted)),)
-    return Config(settings, notes, project, untrusted)
+    fields: dict[str, Any] = {
+        "settings": settings,
+        "notes": notes,
+        "project": project,
+        "untrusted": untrusted,
+    }
+    for setting in settings.values():
+        *sections, name = setting.key.path
+        section = fields
+        for each in sections:
+            section = section.setdefault(each, {})
+        section[name] = setting.value
+    return _filled(_unset(kind), fields)
+
+
+@cache
+def _unset(kind: type[Config]) -> Config:
+    return kind()
+
+
+def _filled(unset: S, fields: Mapping[str, Any]) -> S:
+    """Make a struct like one without settings, whose sections have what is set."""
+    return type(unset)(
+        **{
+            name: _filled(getattr(unset, name), value) if type(value) is dict else value
+            for name, value in fields.items()
+        }
+    )
 
 
 def _read_project(cwd: str, environ: Mapping[str, str]) -> tuple[ConfigFile, ...]:
@@ -123,7 +144,7 @@ def _settings(
     file: ConfigFile, layer: Layer, schema: ConfigSchema, home: str | None
 ) -> tuple[ConfigSetting, ...]:
     """Check a file, once: unchanged files are cached as objects."""
-    return keys.read_settings(file, layer, schema, home)
+    return read_settings(file, layer, schema, home)
 
 
 def _is_trusted(
@@ -154,7 +175,7 @@ def _from_environment(
     for key in schema.keys:
         value = environ.get(key.variable) if key.variable is not None else None
         if value:
-            yield _setting(key, value, ValueSource(Origin("environment", variable=key.variable), home=home))
+            yield read_setting(key, value, Origin("environment", variable=key.variable), home)
 
 
 def _from_command_line(
@@ -164,23 +185,25 @@ def _from_command_line(
         key = schema.find(name)
         if key is None:
             raise LookupError(f"there is no key {name!r}")
-        yield _setting(key, value, ValueSource(COMMAND_LINE, home=home))
-
-
-def _setting(key: ConfigKey[Any], value: object, source: ValueSource) -> ConfigSetting:
-    try:
-        return ConfigSetting(key, key.kind.read(value, source), source.origin)
-    except WrongValueError as error:
-        raise ConfigError("invalid", [f"`{key.name}` from {source.origin} {error}"]) from None
+        yield read_setting(key, value, COMMAND_LINE, home)
 
 
 def _joined(settings: Iterable[ConfigSetting]) -> Mapping[str, ConfigSetting]:
     """Merge the settings of all origins, that of lowest precedence first, to one for each key."""
     joined: dict[str, ConfigSetting] = {}
     for key, value, origin in settings:
-        weaker = joined[key.name].value if key.name in joined else key.default
-        joined[key.name] = ConfigSetting(key, key.kind.join(weaker, value), origin)
+        if key.name in joined:
+            value = _join(joined[key.name].value, value)
+        joined[key.name] = ConfigSetting(key, value, origin)
     return MappingProxyType(joined)
+
+
+def _join(weaker: Any, stronger: Any) -> Any:
+    """Join values of two origins: lists add up, and of two tables with one name the stronger counts."""
+    if not isinstance(stronger, tuple) or not isinstance(weaker, tuple):
+        return stronger
+    by_name = {getattr(each, "name", number): each for number, each in enumerate((*weaker, *stronger))}
+    return (*by_name.values(),)
 
 
 def _note(setting: ConfigSetting) -> IgnoredSetting:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -35,8 +34,7 @@ class Problem(msgspec.Struct, frozen=True):
         return f"{self.position}: {word}{self.message}"
 
 
-@dataclass(frozen=True, slots=True)
-class ScalarNode:
+class ScalarNode(msgspec.Struct, frozen=True):
     """A text, a number, true, false or nothing."""
 
     position: SourcePosition
@@ -68,8 +66,7 @@ class ScalarNode:
         return start
 
 
-@dataclass(frozen=True, slots=True)
-class ListNode:
+class ListNode(msgspec.Struct, frozen=True):
     """A list."""
 
     position: SourcePosition
@@ -80,8 +77,7 @@ class ListNode:
         return "a list"
 
 
-@dataclass(frozen=True, slots=True)
-class MappingNode:
+class MappingNode(msgspec.Struct, frozen=True):
     """A mapping, in the order of the file."""
 
     position: SourcePosition

@@ -6,7 +6,8 @@ Whatever is wrong is noted and read as `WRONG`, so that all problems of a file a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from functools import cache
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -63,11 +64,27 @@ class Notes:
         """Note a problem with the value of a key, whose name the message goes on after."""
         return self.wrong(node, f"`{printable(key, 60)}` {message}")
 
+    def unknown(self, node: MappingNode, name: str, title: str, advice: str) -> Any:
+        """Note a key that a mapping does not have."""
+        return self.wrong(node.key(name), f"`{printable(name, 60)}` is no key of {title}; {advice}")
+
+    def misnamed(self, node: MappingNode, name: str, key: str, words: str) -> Any:
+        """Note a name in the mapping of a key that must be something else."""
+        return self.wrong(node.key(name), f"a name in `{printable(key, 60)}` must be {words}")
+
     def found(self, kind: TextKind, node: ScalarNode) -> None:
         """Take notice of a text that is a template, an expression or the name of a file."""
 
+    def given(self, field: str, node: Node, key: str) -> Any:
+        """Return a field of a struct that no key fills: its position, or its name; UNSET for others."""
+        return {"position": node.position, "name": key}.get(field, msgspec.UNSET)
+
     def made(self, value: Any, node: Node) -> None:
-        """Take notice of a struct that was read, to check what its fields are together."""
+        """Note what the fields of a struct are wrong together."""
+        problems = getattr(value, "problems", None)
+        if problems is not None and isinstance(node, MappingNode):
+            for key, message in problems():
+                self.wrong(node.values[key], message)
 
     def meant(self, word: str, keys: Collection[str]) -> str | None:
         """Return the keys that a word of other languages means, as they stand in a sentence."""
@@ -173,6 +190,12 @@ class ListOf(msgspec.Struct, frozen=True):
         return {"type": "array", "items": self.item.schema(), **least}
 
 
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern of JSON Schema, whose `$` is the end of the whole text."""
+    return re.compile(pattern.replace("$", r"\Z"))
+
+
 class Names(msgspec.Struct, frozen=True):
     """The names that an author may choose."""
 
@@ -181,7 +204,7 @@ class Names(msgspec.Struct, frozen=True):
 
     def fit(self, name: str) -> bool:
         """Tell whether a name is one of them."""
-        return re.search(self.pattern.replace("$", r"\Z"), name) is not None
+        return compiled(self.pattern).search(name) is not None
 
 
 class MappingOf(msgspec.Struct, frozen=True):
@@ -201,8 +224,7 @@ class MappingOf(msgspec.Struct, frozen=True):
         read: dict[str, Any] = {}
         for name, value in node.values.items():
             if not self.names.fit(name):
-                notes.wrong(node.key(name), f"a name in `{printable(key, 60)}` must be {self.names.words}")
-                read[name] = WRONG
+                read[name] = notes.misnamed(node, name, key, self.names.words)
             else:
                 read[name] = self.item.read(value, name, notes)
         if any(value is WRONG for value in read.values()):
@@ -247,8 +269,8 @@ class Text(msgspec.Struct, frozen=True):
     pattern: str = r"\S"
     kind: TextKind | None = None
     wrong_words: str = "must not be empty"
-    check: Callable[[str, str], str | None] | None = None
-    """Returns what is wrong with the text of a key, as a sentence of its own."""
+    check: Callable[[str], str | None] | None = None
+    """Returns what is wrong with a text, as the end of a sentence; `pattern` is for the schema alone then."""
 
     def is_like(self, node: Node) -> bool:
         return isinstance(node, ScalarNode) and isinstance(node.value, str)
@@ -256,10 +278,10 @@ class Text(msgspec.Struct, frozen=True):
     def read(self, node: Node, key: str, notes: Notes) -> Any:
         if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
             return unlike(self, node, key, notes)
-        if self.check is None and not re.search(self.pattern.replace("$", r"\Z"), node.value):
+        if self.check is None and not compiled(self.pattern).search(node.value):
             return notes.unfit(node, key, self.wrong_words)
-        if self.check is not None and (problem := self.check(node.value, key)):
-            return notes.wrong(node, problem)
+        if self.check is not None and (problem := self.check(node.value)):
+            return notes.unfit(node, key, problem)
         if self.kind is not None:
             notes.found(self.kind, node)
         return node.value
@@ -352,15 +374,20 @@ class Number(msgspec.Struct, frozen=True):
     is_whole: bool = False
     above: float | None = None
     """It must be more than this."""
+    unit: str = ""
+    """What is counted, which says more than the bounds."""
 
     @property
     def words(self) -> str:
-        bounds = [
-            f"from {self.minimum:,} on" if self.minimum is not None and self.maximum is None else "",
-            f"from {self.minimum:,} to {self.maximum:,}" if None not in (self.minimum, self.maximum) else "",
-            f"above {self.above:,}" if self.above is not None else "",
-        ]
-        return " ".join(["a whole number" if self.is_whole else "a number", *filter(None, bounds)])
+        if self.unit:
+            return f"a number of {self.unit}"
+        return " ".join(["a whole number" if self.is_whole else "a number", *self._bounds()])
+
+    def _bounds(self) -> Iterator[str]:
+        if self.minimum is not None:
+            yield f"from {self.minimum:,} {'on' if self.maximum is None else f'to {self.maximum:,}'}"
+        if self.above is not None:
+            yield f"above {self.above:,}"
 
     def is_like(self, node: Node) -> bool:
         return isinstance(node, ScalarNode) and _is_number(node.value)
@@ -369,8 +396,9 @@ class Number(msgspec.Struct, frozen=True):
         value = node.value if isinstance(node, ScalarNode) else None
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             return unlike(self, node, key, notes)
-        if (self.is_whole and value != int(value)) or not self._is_within(value):
-            return notes.unfit(node, key, f"must be {self.words}")
+        if (self.is_whole and value % 1 != 0) or not self._is_within(value):
+            bounds = " ".join(["", *self._bounds()]) if self.unit else ""
+            return notes.unfit(node, key, f"must be {self.words}{bounds}")
         return int(value) if self.is_whole else float(value)
 
     def _is_within(self, value: float) -> bool:

@@ -10,7 +10,8 @@ A field is declared once, on its struct:
 
 The shape of a value follows from the type where that says enough, and stands in the `Key` where it does not.
 A field without a `Key` is no key: `position` and `name` are filled in, others by whoever makes the struct. A
-struct whose keys are not its fields makes itself of them, in its class method `from_keys`.
+struct whose keys are not its fields makes itself of them in its class method `from_keys`; what its fields are
+wrong together its method `problems` says.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Table:
         rules: Sequence[KeyRule] = (),
         sentence: str = "",
         struct: type[Struct] | None = None,
-        elsewhere: Mapping[str, str] | None = None,
+        words: str = "",
     ) -> None:
         self.name = name
         """Name in the JSON Schema."""
@@ -99,14 +100,11 @@ class Table:
         """A sentence that says what the mapping is for."""
         self.struct = struct
         """None: it is read as a dict."""
-        self.elsewhere = elsewhere or {}
+        self.elsewhere: Mapping[str, str] = {}
         """Keys of other tables that people write into this one, and the titles of those."""
         self.names = tuple(key.name for key in keys)
+        self.words = words or f"a mapping with {_some(self.names)}"
         self._keys = {key.name: key for key in keys}
-
-    @property
-    def words(self) -> str:
-        return f"a mapping with {_some(self.names)}"
 
     def key(self, name: str) -> Key:
         """The key of this name."""
@@ -127,7 +125,7 @@ class Table:
         read = {
             name: self._keys[name].shape.read(value, name, notes)
             if name in self._keys
-            else self._unknown(name, node, notes)
+            else notes.unknown(node, name, self.title, self._advice(name, notes))
             for name, value in node.values.items()
         }
         is_whole = self._has_all(node, notes)
@@ -150,10 +148,6 @@ class Table:
             else:
                 given[field] = _made(_inlined(self.struct)[field], inner, node, given.get("id", key), notes)
         return _made(self.struct, given, node, key, notes)
-
-    def _unknown(self, name: str, node: MappingNode, notes: Notes) -> Any:
-        message = f"`{printable(name, 60)}` is no key of {self.title}; {self._advice(name, notes)}"
-        return notes.wrong(node.key(name), message)
 
     def _advice(self, name: str, notes: Notes) -> str:
         return self._place_for(name, notes) or suggestion(name, self.names, self.names)
@@ -223,13 +217,16 @@ class _Declared(Struct, frozen=True):
     title: str
     marks: tuple[KeyRule | Short, ...]
     without: tuple[str, ...]
+    words: str
 
+
+_fields = cache(structs.fields)
 
 _DECLARED: dict[type[Struct], _Declared] = {}
 
 
 def table(
-    name: str, title: str, *marks: KeyRule | Short, without: Sequence[str] = ()
+    name: str, title: str, *marks: KeyRule | Short, without: Sequence[str] = (), words: str = ""
 ) -> Callable[[type[S]], type[S]]:
     """Declare that a struct is a table of keys, with its rules and short forms.
 
@@ -237,7 +234,7 @@ def table(
     """
 
     def declare(struct: type[S]) -> type[S]:
-        _DECLARED[struct] = _Declared(name, title, marks, (*without,))
+        _DECLARED[struct] = _Declared(name, title, marks, (*without,), words)
         return struct
 
     return declare
@@ -249,7 +246,7 @@ def table_of(struct: type[Struct]) -> Table:
     declared = _DECLARED[struct]
     rules = [mark for mark in declared.marks if not isinstance(mark, Short)]
     keys = [key for key in keys_of(struct) if key.path[0] not in declared.without]
-    return Table(declared.name, declared.title, keys, rules, _sentence(struct), struct)
+    return Table(declared.name, declared.title, keys, rules, _sentence(struct), struct, declared.words)
 
 
 def variant_of(
@@ -301,7 +298,7 @@ def form_of(struct: type[Struct], table: Table, *shorts: Short) -> Shape:
 @cache
 def keys_of(struct: type[Struct]) -> tuple[Key, ...]:
     """Return the keys of a struct, its own before those of its bases; each knows its shape and its field."""
-    fields = {field.name: field for field in structs.fields(struct)}
+    fields = {field.name: field for field in _fields(struct)}
     return tuple(key for name in _own_first(struct) for key in _keys_in(fields[name]))
 
 
@@ -346,8 +343,13 @@ def _default_words(shape: Shape, default: Any) -> str:
     return f"`{default}`" if isinstance(default, str) and default else ""
 
 
+def marks_of(hint: Any) -> list[Any]:
+    """Return what annotates a type."""
+    return _unwrapped(hint)[1]
+
+
 def _unwrapped(hint: Any) -> tuple[Any, list[Any]]:
-    """Return a type without what annotates it, and that; of one that may be None, also what is inside."""
+    """Return a type without what annotates it, and that."""
     marks: list[Any] = []
     while get_origin(hint) is Annotated:
         hint, *more = get_args(hint)
@@ -367,22 +369,20 @@ def _struct_in(hint: Any) -> type[Struct]:
 @cache
 def _inlined(struct: type[Struct]) -> Mapping[str, type[Struct]]:
     """Return the fields whose structs are inlined."""
-    return {field.name: _struct_in(field.type) for field in structs.fields(struct) if _inline_in(field.type)}
+    return {field.name: _struct_in(field.type) for field in _fields(struct) if _inline_in(field.type)}
 
 
 @cache
-def _filled_in(struct: type[Struct]) -> tuple[bool, bool]:
-    """Tell whether the position and the name of a struct are filled in, because they are no keys."""
+def _given(struct: type[Struct]) -> tuple[str, ...]:
+    """Return the fields of a struct that no key fills."""
     keyed = {key.path[0] for key in keys_of(struct)}
-    return tuple(name in struct.__struct_fields__ and name not in keyed for name in ("position", "name"))  # type: ignore[return-value]
+    return tuple(name for name in struct.__struct_fields__ if name not in keyed)
 
 
 def _made(struct: type[Struct], fields: dict[str, Any], node: Node, name: str, notes: Notes) -> Any:
-    has_position, has_name = _filled_in(struct)
-    if has_position:
-        fields.setdefault("position", node.position)
-    if has_name:
-        fields.setdefault("name", name)
+    for field in _given(struct):
+        if field not in fields and (value := notes.given(field, node, name)) is not UNSET:
+            fields[field] = value
     from_keys = getattr(struct, "from_keys", None)
     made = struct(**fields) if from_keys is None else from_keys(fields)
     notes.made(made, node)

@@ -24,7 +24,6 @@ from langgraph.store.base import BaseStore
 from coupler.agent.errors import NOT_ENTERED, TurnFailedError, describe
 from coupler.agent.session import configuration_of
 from coupler.agent.startup.serve_options import NO_STORE
-from coupler.config import keys
 from coupler.langchain.saver import SessionSaver
 from coupler.runtime.directories import store_file
 from coupler.store.database import IN_MEMORY
@@ -58,7 +57,7 @@ def checkpoint_store(store: str | None) -> str | None:
     """Return the database that the sessions' threads are stored in; None if they are not kept."""
     if store in (NO_STORE, IN_MEMORY):
         return None
-    path = store or configuration_of(None, os.environ)[keys.STORE] or store_file()
+    path = store or configuration_of(None, os.environ).sessions.store or store_file()
     return None if path == IN_MEMORY else str(Path(path).absolute())
 
 

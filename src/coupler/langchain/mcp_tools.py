@@ -27,10 +27,9 @@ from coupler.agent.content import resource_text
 from coupler.agent.mcp_servers import CALL_LIMIT, McpCallHandler
 from coupler.agent.session import configuration_of
 from coupler.agent.tool_call import Call
-from coupler.config import keys
-from coupler.config.agent_tables import ServerTables
+from coupler.config.agent_tables import servers_in
 from coupler.config.files import Origin
-from coupler.config.value_kinds import ValueSource, WrongValueError
+from coupler.config.shapes import Fault
 from coupler.langchain.current import Current, HeldUpError, current, send_warning
 from coupler.langchain.tool_calls import JoinedCall
 from coupler.mcp.servers import ServerEnvironment, SessionServers, merge_servers
@@ -147,7 +146,7 @@ def load_mcp_tools(
     """
     directory = str(Path(cwd).absolute())
     given = _read(servers or {})
-    settings = configuration_of(directory, os.environ)[keys.MCP] if configured else ()
+    settings = configuration_of(directory, os.environ).mcp if configured else ()
     entries = merge_servers(settings, given)
     return LoadedTools(
         SessionServers(entries, ServerEnvironment(directory, os.environ)), checked_prefix(prefix)
@@ -181,11 +180,11 @@ class LoadedTools:
 
 def _read(servers: Mapping[str, Mapping[str, Any]]) -> tuple[McpServer, ...]:
     tables = {name: _table(name, server) for name, server in servers.items()}
-    try:
-        return ServerTables().read(tables, ValueSource(_HERE, home=str(Path.home())))
-    except WrongValueError as error:
-        place = ".".join(f"`{part}`" if isinstance(part, str) else str(part) for part in error.below)
-        raise ValueError(f"the MCP server {place} {error}") from None
+    read = servers_in(tables, _HERE, str(Path.home()))
+    if isinstance(read, Fault):
+        place = ".".join(f"`{part}`" if isinstance(part, str) else str(part) for part in read.path)
+        raise ValueError(f"the MCP server {place}{read.message}")
+    return read
 
 
 def _table(name: str, server: Mapping[str, Any]) -> dict[str, Any]:

@@ -266,9 +266,8 @@ def unknown_agent_message(agent: str, config: Config) -> str:
 
 def _untrusted_origin(name: str, config: Config) -> Origin | None:
     """Return the place of an agent's table in a project's file that is not trusted."""
-    from coupler.config.keys import AGENTS
-
-    tables, _ = config.untrusted_value(AGENTS) or ((), None)
+    setting = config.untrusted_setting("agents")
+    tables: tuple[AgentTable, ...] = () if setting is None else setting.value
     return next((table.origin for table in tables if table.name == name), None)
 
 
@@ -284,10 +283,8 @@ def find_entry(name: str, cwd: str | os.PathLike[str] | None = None) -> Catalogu
 
 def merged_entries(config: Config) -> dict[str, CatalogueEntry]:
     """Merge the known agents with those of a configuration."""
-    from coupler.config.keys import AGENTS
-
     found = {entry.name: entry for entry in known_agents()}
-    tables = {table.name: table for table in config[AGENTS]}
+    tables = {table.name: table for table in config.agents}
     return {**found, **{name: _with_table(name, tables, found) for name in tables}}
 
 

@@ -37,10 +37,9 @@ UNMASKED_KEYS = frozenset({"jsonrpc", "id", "method"})
 def secrets_to_mask(more: Iterable[Secret] = ()) -> list[Secret]:
     """Return the secrets of the environment and of the user's settings, and `more`."""
     from coupler.config import ConfigError, load
-    from coupler.config.keys import SECRET_NAMES
 
     try:
-        names = [entry.text for entry in load(None, environ=os.environ)[SECRET_NAMES]]
+        names = [entry.text for entry in load(None, environ=os.environ).secrets.names]
     except (ConfigError, OSError):
         names = []  # whoever needs the settings says what is wrong with them; a recording must go on
     declared = {name: os.environ[name] for name in names if name in os.environ}

@@ -81,10 +81,9 @@ def named_secrets(directory: str | None) -> dict[str, str]:
 def secret_names(directory: str | None) -> list[str]:
     """The names of variables that the settings of a directory declare as secret."""
     from coupler.config import ConfigError, load
-    from coupler.config.keys import SECRET_NAMES
 
     try:
-        return [entry.text for entry in load(directory, environ=os.environ)[SECRET_NAMES]]
+        return [entry.text for entry in load(directory, environ=os.environ).secrets.names]
     except (ConfigError, OSError, ValueError):
         # A project whose file is wrong or gone must not keep its sessions from being read.
         return [] if directory is None else secret_names(None)

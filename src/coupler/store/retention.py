@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from coupler.config.value_kinds import KeepRule
+from coupler.config.shapes import KeepRule
 from coupler.store.database import now
 from coupler.store.runs import RunTable, measure_run
 from coupler.store.sessions import SessionTable, measure_session

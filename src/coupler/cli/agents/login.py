@@ -400,14 +400,14 @@ def _no_model() -> str:
 def _model_in_effect() -> str:
     """Says which model holds in this directory, and where it is set."""
     from coupler.coder.model.credentials import Keyring
-    from coupler.config import ConfigError, keys
+    from coupler.config import ConfigError
     from coupler.providers.catalogue import configuration
 
     choice = _choice_in_effect()
     if choice is None:
         return _no_model()
     try:
-        setting = configuration(".").settings.get(keys.CODER_MODEL.name)
+        setting = configuration(".").settings.get("coder.model")
     except ConfigError as error:
         refuse(str(error), PROGRAM, FAILED)
     origin = "`coupler login coder`" if setting is None else str(setting.origin)

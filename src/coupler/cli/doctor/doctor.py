@@ -336,12 +336,12 @@ class DoctorContext:
 
     def _load(self) -> _LoadedSettings:
         """Loads the settings: if a project's file is wrong the user's own holds, else the defaults."""
-        from coupler.config import Config, ConfigError, keys, load
+        from coupler.config import Config, ConfigError, load
 
-        users, trust = Config({}), read_only_trust(None, self.patience)
+        users, trust = Config(), read_only_trust(None, self.patience)
         try:
             users = load(None, environ=os.environ)
-            trust = read_only_trust(users[keys.STORE], self.patience)
+            trust = read_only_trust(users.sessions.store, self.patience)
             return _LoadedSettings(load(self.directory, environ=os.environ, trust=trust), trust)
         except ConfigError as error:
             return _LoadedSettings(users, trust, error)

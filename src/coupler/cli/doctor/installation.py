@@ -432,9 +432,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _look_at_sandbox(section: DoctorSection, context: DoctorContext) -> None:
     """Tries to make a sandbox: containers and hardened systems do not let everybody make one."""
-    from coupler.config import keys
 
-    setting = context.config[keys.CODER_SANDBOX]
+    setting = context.config.coder.sandbox
     section.facts["sandbox"] = setting
     if setting == "off":
         return

@@ -13,7 +13,7 @@ from coupler.runtime.terminal_text import one_line
 if TYPE_CHECKING:
     from coupler.cli.doctor.doctor import DoctorContext, DoctorSection
     from coupler.config import Config, Origin, TrustedFiles
-    from coupler.config.value_kinds import ConfigSetting
+    from coupler.config.keys import ConfigSetting
     from coupler.providers.catalogue import CatalogueEntry
     from coupler.workflow.language.library import Library
 
@@ -114,9 +114,10 @@ def _values(config: Config, context: DoctorContext) -> Iterator[SettingValue]:
 def _weaker(context: DoctorContext) -> Mapping[str, ConfigSetting]:
     """The settings without variables: those of the user's file and the project's."""
     from coupler.config import ConfigError, load
-    from coupler.config.keys import SCHEMA
+    from coupler.config.config import Config
+    from coupler.config.keys import schema_of
 
-    variables = {key.variable for key in SCHEMA.keys}
+    variables = {key.variable for key in schema_of(Config).keys}
     environ = {name: value for name, value in os.environ.items() if name not in variables}
     try:
         users = load(None, environ=environ).settings
@@ -132,7 +133,7 @@ def _weaker(context: DoctorContext) -> Mapping[str, ConfigSetting]:
 
 
 def _is_list(setting: ConfigSetting) -> bool:
-    return isinstance(setting.key.default, tuple)
+    return isinstance(setting.key.unset, tuple)
 
 
 def _entries(setting: ConfigSetting, config: Config) -> Iterator[tuple[str, Origin]]:
@@ -173,14 +174,13 @@ def _origin_of_server(name: str, setting: ConfigSetting, config: Config) -> Orig
 
 def _variables(config: Config) -> Iterator[Mapping[str, str]]:
     """Secret variables of agents and servers, none of which is shown, whatever quotes it."""
-    from coupler.config import keys
     from coupler.mcp.servers import named_values
     from coupler.redaction.sources import looks_secret
 
-    servers = config[keys.MCP]
-    for variables in (*(table.env for table in config[keys.AGENTS]), *named_values(servers)):
+    servers = config.mcp
+    for variables in (*(table.env for table in config.agents), *named_values(servers)):
         yield {name: value for name, value in variables.items() if looks_secret(name)}
-    named = [entry.text for entry in config[keys.SECRET_NAMES]]
+    named = [entry.text for entry in config.secrets.names]
     yield {name: os.environ[name] for name in named if name in os.environ}
 
 
@@ -188,10 +188,11 @@ def _look_at_variables(section: DoctorSection) -> None:
     """Reports COUPLER_ variables that nothing reads."""
     from difflib import get_close_matches
 
-    from coupler.config.keys import SCHEMA
+    from coupler.config.config import Config
+    from coupler.config.keys import schema_of
     from coupler.runtime.logs import LogSettingError, log_level
 
-    known = [*OWN_VARIABLES, *(key.variable for key in SCHEMA.keys if key.variable)]
+    known = [*OWN_VARIABLES, *(key.variable for key in schema_of(Config).keys if key.variable)]
     found = sorted(name for name in os.environ if name.startswith("COUPLER_"))
     section.facts["variables"] = found
     for name in found:

@@ -58,11 +58,10 @@ LOGIN = "run `coupler login coder`"
 
 def examine_store(section: DoctorSection, context: DoctorContext) -> None:
     """Checks the file of the sessions, and that of LangChain's conversations which version 0.1 has left."""
-    from coupler.config import keys
     from coupler.runtime.directories import NoHomeError, store_file
 
     try:
-        path = Path(context.config[keys.STORE] or store_file())
+        path = Path(context.config.sessions.store or store_file())
     except NoHomeError as error:
         section.problem("file", str(error), "set COUPLER_HOME to a directory that you can write to")
         return
@@ -194,14 +193,13 @@ def _look_at_space(section: DoctorSection, connection: sqlite3.Connection) -> No
 
 def _tell_rules(section: DoctorSection, connection: sqlite3.Connection, context: DoctorContext) -> None:
     from coupler.cli.store_access import deleted_words
-    from coupler.config import keys
     from coupler.store.retention import last_report
 
     rules = {
         name: rule.words
         for name, rule in (
-            ("sessions", context.config[keys.KEEP_SESSIONS]),
-            ("runs", context.config[keys.KEEP_RUNS]),
+            ("sessions", context.config.store.keep_sessions),
+            ("runs", context.config.store.keep_runs),
         )
         if rule is not None
     }
@@ -429,9 +427,8 @@ def _tell_none(section: DoctorSection, context: DoctorContext) -> None:
 
 
 def _model_origin(context: DoctorContext) -> str:
-    from coupler.config import keys
 
-    setting = context.config.settings.get(keys.CODER_MODEL.name)
+    setting = context.config.settings.get("coder.model")
     if setting is None:
         return "`coupler login coder`"
     origin = setting.origin
@@ -526,11 +523,10 @@ def _at(choice: ModelChoice) -> str:
 
 def examine_servers(section: DoctorSection, context: DoctorContext) -> None:
     """Asks the servers that count here for their tools: what an untrusted project names is not started."""
-    from coupler.config import keys
     from coupler.mcp.package import is_installed
     from coupler.mcp.servers import merge_servers, named_values
 
-    servers = context.config[keys.MCP]
+    servers = context.config.mcp
     context.keep_secret((*named_values(servers), *_secrets_in_arguments(servers)))
     entries = merge_servers(servers)
     section.facts["servers"] = {name: {"is_reached": None} for name in entries}

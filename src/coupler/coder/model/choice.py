@@ -30,8 +30,7 @@ from coupler.coder.model.credentials import (
     provider_of,
     stored_credentials,
 )
-from coupler.config import keys
-from coupler.config.value_kinds import address_problem, model_problem
+from coupler.config.shapes import address_problem, model_problem
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -108,7 +107,7 @@ def chosen_model(
     found = _resolved([*own, *general], environ)
     if found is None:
         return None
-    window = config[keys.CODER_CONTEXT_WINDOW] if found == main else None
+    window = config.coder.context_window if found == main else None
     return _settled(found, main, window, credentials)
 
 
@@ -176,9 +175,9 @@ class _Statement(NamedTuple):
 
 def _said(config: Config) -> list[_Statement]:
     """Return the settings of files and variables; an address of lower priority may be for another model."""
-    model, address = (config.settings.get(key.name) for key in (keys.CODER_MODEL, keys.CODER_BASE_URL))
+    model, address = config.settings.get("coder.model"), config.settings.get("coder.base_url")
     if model is None or address is None:
-        return [_Statement(config[keys.CODER_MODEL], config[keys.CODER_BASE_URL])]
+        return [_Statement(config.coder.model, config.coder.base_url)]
     is_users = address.origin.layer != "project"
     if _LAYERS.index(address.origin.layer) >= _LAYERS.index(model.origin.layer):
         return [_Statement(model.value, address.value, is_for_others=is_users)]
@@ -241,11 +240,11 @@ def window_of(model: BaseChatModel) -> int:
 
 def untrusted_model(config: Config) -> str | None:
     """Return a sentence about a model that the project sets and that is not used; None if it sets none."""
-    set_by = config.untrusted_value(keys.CODER_MODEL)
+    set_by = config.untrusted_setting("coder.model")
     if set_by is None:
         return None
     how = "read the file, then run `coupler trust` in its directory"
-    return f"the model in {set_by[1]} is not trusted: {how}"
+    return f"the model in {set_by.origin} is not trusted: {how}"
 
 
 def login_problem(config: Config, choice: ModelChoice | None) -> str | None:

@@ -13,7 +13,6 @@ import msgspec
 
 from coupler.client.errors import AgentError
 from coupler.client.remote import OpeningOptions
-from coupler.config import keys
 from coupler.config.lookup import ConfigError
 from coupler.mcp.servers import merge_servers
 from coupler.mcp.tools import printable
@@ -70,7 +69,7 @@ async def set_up_agent(step: Agent | Converse, attempt: Attempt, *, is_stored: b
     """Set up a step's agent; raises `StepError`. `is_stored`: another process may need its session."""
     config = await _configuration(attempt.cwd)
     step = _with_what_goes_on(step, attempt.workflow)
-    tables = config[keys.AGENTS]
+    tables = config.agents
     if tables:
         # A profile of the coder is what that is started with: it sets itself up.
         known = joined_with_known(config)
@@ -251,7 +250,7 @@ def _budget(set_up: AgentSettings, attempt: Attempt) -> StepBudget:
 
 def _servers(set_up: AgentSettings, attempt: Attempt, config: Config) -> tuple[McpServer, ...]:
     """The servers of step, agent and workflow, over those of `coupler.toml`; the editor's over all."""
-    configured = config[keys.MCP]
+    configured = config.mcp
     of_workflow = merge_servers(configured, [_server(server, attempt) for server in set_up.mcp_servers])
     servers = merge_servers(of_workflow.values(), attempt.agents.mcp_servers)
     _tell_replaced([name for name in of_workflow if servers[name] != of_workflow[name]], attempt)

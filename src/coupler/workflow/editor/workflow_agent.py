@@ -405,12 +405,12 @@ class WorkflowAgent(Agent):
     def _opened_store(self) -> Store:
         """Open the store of runs: the sessions' one, or one in memory if sessions are not kept."""
         if self._store is None:
-            from coupler.config import keys, load
+            from coupler.config import load
             from coupler.store.store import Store
 
             config = load(None, environ=os.environ)
-            kept = ":memory:" if self._store_path == NO_STORE else self._store_path or config[keys.STORE]
-            self._store = Store.open(kept, config[keys.SYNCHRONOUS])
+            kept = ":memory:" if self._store_path == NO_STORE else self._store_path or config.sessions.store
+            self._store = Store.open(kept, config.sessions.synchronous)
         return self._store
 
     @contextlib.contextmanager

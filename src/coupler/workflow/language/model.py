@@ -138,12 +138,10 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
         Key("The only values that fit.", "[dev, staging]", shape=ListOf(Anything(), "a list of values", 1)),
     ] = ()
     pattern: Annotated[
-        str | None,
-        Key("What a text must match as a whole.", '"v[0-9]+"', shape=Text("a regular expression")),
+        str | None, Key("What a text must match as a whole.", '"v[0-9]+"', shape=Text("a regular expression"))
     ] = None
     min: Annotated[
-        float | None,
-        Key("The least number, or the shortest length of a text or list.", "1", shape=Number()),
+        float | None, Key("The least number, or the shortest length of a text or list.", "1", shape=Number())
     ] = None
     max: Annotated[
         float | None,
@@ -280,8 +278,7 @@ class ApprovalGate(msgspec.Struct, frozen=True, kw_only=True):
     """A question that is answered by yes or no before the step begins."""
 
     question: Annotated[
-        TemplateText | None,
-        Key("What is asked.", '"Deploy to {{ inputs.host }}?"', "the step's description"),
+        TemplateText | None, Key("What is asked.", '"Deploy to {{ inputs.host }}?"', "the step's description")
     ] = None
     on_deny: Annotated[OnDeny, Key("What a no means for the workflow.", "stop")] = "fail"
     on_denied_call: OnDeny | None = None
@@ -345,8 +342,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What may be used up at most; what is left out has no limit."""
 
     tokens: Annotated[
-        int | None,
-        Key("Tokens that agents may use.", "50000", shape=Number(minimum=1, is_whole=True)),
+        int | None, Key("Tokens that agents may use.", "50000", shape=Number(minimum=1, is_whole=True))
     ] = None
     cost: Annotated[
         float | None,
@@ -464,8 +460,7 @@ class McpServerEntry(msgspec.Struct, frozen=True, kw_only=True):
         Key("The program's environment, besides ours.", "{LOG_LEVEL: debug}", shape=VARIABLES),
     ] = {}
     url: Annotated[
-        TemplateText | None,
-        Key("The address of a server that runs already.", "https://mcp.example.com/mcp"),
+        TemplateText | None, Key("The address of a server that runs already.", "https://mcp.example.com/mcp")
     ] = None
     type: Annotated[
         Literal["stdio", "http", "sse"],
@@ -499,8 +494,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
         None
     )
     prompt_file: Annotated[
-        str | None,
-        Key("A file with the prompt; its text is a template.", "prompts/fix.md", shape=FileName()),
+        str | None, Key("A file with the prompt; its text is a template.", "prompts/fix.md", shape=FileName())
     ] = None
     system: Annotated[TemplateText | None, Key("The system prompt.", "You review code.")] = None
     model: Annotated[TemplateText | None, Key("The agent's model.", "sonnet", "the agent's own")] = None
@@ -605,8 +599,7 @@ class AgentProfile(msgspec.Struct, frozen=True, kw_only=True):
     set_up: Annotated[AgentSettings, Inline(without=("prompt", "prompt_file", "continues"))] = AgentSettings()
     env: Environment = {}
     hooks: Annotated[
-        Hooks | None,
-        Key("Steps around each step that uses the agent.", "{start: [{run: git stash}]}"),
+        Hooks | None, Key("Steps around each step that uses the agent.", "{start: [{run: git stash}]}")
     ] = None
     position: SourcePosition
 
@@ -758,10 +751,7 @@ class Http(StepBase, frozen=True, kw_only=True, tag="http"):
 class AgentStep(StepBase, frozen=True, kw_only=True):
     """The keys of steps that prompt an agent; their `approve` may be about its tool calls."""
 
-    gate: Annotated[
-        ApprovalGate | None,
-        msgspec.structs.replace(_GATE, shape=AGENT_GATE_FORM),
-    ] = None
+    gate: Annotated[ApprovalGate | None, msgspec.structs.replace(_GATE, shape=AGENT_GATE_FORM)] = None
 
 
 @step("agent", OneOf(("prompt", "prompt_file")))
@@ -1016,13 +1006,7 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
     timeout: Timeout = None
     retry: Retries = None
     on_error: Annotated[
-        OnError | None,
-        Key(
-            "As in a step, without `goto`.",
-            "continue",
-            "`fail`",
-            shape=DEFAULT_ON_ERROR,
-        ),
+        OnError | None, Key("As in a step, without `goto`.", "continue", "`fail`", shape=DEFAULT_ON_ERROR)
     ] = None
     env: Environment = {}
     cwd: Directory = None

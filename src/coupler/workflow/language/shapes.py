@@ -150,18 +150,24 @@ class Branches(Steps, frozen=True):
         return {"type": "array", "minItems": 1, "items": branch}
 
 
-def _rule_problem(text: str, key: str) -> str | None:
-    from coupler.permission.rules import Rule
+class PermissionRule(Text, frozen=True):
+    """A permission rule."""
 
-    try:
-        Rule.parse("ask", text, "workflow", f"`{printable(key, 60)}`")
-    except ValueError as error:
-        return printable(str(error))
-    return None
+    words: str = "a permission rule, such as `execute(git *)`"
+
+    def read(self, node: Node, key: str, notes: Notes) -> Any:
+        from coupler.permission.rules import Rule
+
+        if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
+            return unlike(self, node, key, notes)
+        try:
+            Rule.parse("ask", node.value, "workflow", f"`{printable(key, 60)}`")
+        except ValueError as error:
+            return notes.wrong(node, printable(str(error)))
+        return node.value
 
 
-PERMISSION_RULE = Text("a permission rule, such as `execute(git *)`", check=_rule_problem)
-RULES = ListOf(PERMISSION_RULE, "a list of permission rules")
+RULES = ListOf(PermissionRule(), "a list of permission rules")
 
 _MEANINGS: Mapping[str, tuple[str, ...]] = {
     "args": ("inputs",),

@@ -374,13 +374,10 @@ class KnownAgents:
     @cached_property
     def _ignored(self) -> frozenset[str]:
         """The agents of a project that is not trusted."""
-        from coupler.config.keys import AGENTS
         from coupler.providers.catalogue import configuration
 
-        untrusted = configuration(self._cwd).untrusted
-        return frozenset(
-            table.name for setting in untrusted if setting.key is AGENTS for table in setting.value
-        )
+        untrusted = configuration(self._cwd).untrusted_setting("agents")
+        return frozenset(table.name for table in (untrusted.value if untrusted is not None else ()))
 
     def problem_with(self, agent: str, workflow: Workflow) -> tuple[str, bool] | None:
         """Return the problem of an agent, and whether it is unknown; None if it can be started."""
