@@ -16,13 +16,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from coupler.fields.bounded_regex import Pattern
 from coupler.fields.words import printable
 from coupler.workflow.errors import InputError
-from coupler.workflow.language.model import Input, InputType, Json, Workflow
+from coupler.workflow.language.model import NEVER_SECRET, Input, InputType, Json, Workflow
 
 LONGEST_NUMBER = 300
 """Characters of a number."""
@@ -33,25 +34,6 @@ _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True} | {
     "no": False,
     "off": False,
     "0": False,
-}
-_CALLED: Mapping[InputType, str] = {
-    "string": "a text",
-    "integer": "a whole number",
-    "number": "a number",
-    "boolean": "true or false",
-    "list": "a list",
-    "object": "a JSON object",
-    "file": "a path",
-}
-
-_TYPES: Mapping[InputType, type | tuple[type, ...]] = {
-    "string": str,
-    "integer": int,
-    "number": (int, float),
-    "boolean": bool,
-    "list": (list, tuple),
-    "object": Mapping,
-    "file": str,
 }
 
 
@@ -94,7 +76,7 @@ def bind_inputs(workflow: Workflow, given: Mapping[str, Json], cwd: str) -> dict
             elif declared.default is not msgspec.UNSET:
                 values[name] = None if declared.default is None else _bound(declared, declared.default, cwd)
             elif declared.required:
-                problems.append(f"input `{name}` is missing: give it as {name}={_called(declared).upper()}")
+                problems.append(f"input `{name}` is missing: give it as {name}={_KINDS[declared.type].usage}")
             else:
                 values[name] = None
         except InputError as error:
@@ -110,9 +92,10 @@ def check_given(declared: Input, value: Json) -> None:
 
 def parse_input(declared: Input, text: str, cwd: str) -> Json:
     """Parse the text of an input into its value; raises InputError."""
-    problem = f"input `{declared.name}` has to be {_CALLED[declared.type]}, not {_quoted(declared, text)}"
+    kind = _KINDS[declared.type]
+    problem = f"input `{declared.name}` has to be {kind.words}, not {_quoted(declared, text)}"
     try:
-        value = _READ[declared.type](text, cwd)
+        value = kind.parse(text, cwd)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{problem}{_detail(declared, error)}") from None
     check_value(declared, value)
@@ -128,6 +111,60 @@ def inputs_usage(workflow: Workflow) -> str:
     return "\n".join(
         [f"inputs of `{workflow.name}`:", *(f"  {name:{width}}  {about}".rstrip() for name, about in rows)]
     )
+
+
+def unfit_keys(declared: Input) -> Iterator[tuple[str, str]]:
+    """Yield the keys of a declaration that do not go together with the others, and why."""
+    if problem := _pattern_problem(declared):
+        yield "pattern", problem
+        return
+    if declared.secret and declared.type in NEVER_SECRET:
+        yield "secret", f"only texts can be hidden: `secret` does not go with `type: {declared.type}`"
+        return
+    bounded = [key for key in ("min", "max") if getattr(declared, key) is not None]
+    if bounded and declared.type == "boolean":
+        yield bounded[0], f"`{bounded[0]}` does not go with `type: boolean`"
+    elif declared.min is not None and declared.max is not None and declared.min > declared.max:
+        yield "max", "`max` must not be less than `min`"
+    # The choices of a list are those of its items.
+    elif declared.type != "list" and not all(_is_of(declared.type, value) for value in declared.enum):
+        yield "enum", f"`enum` must have values of the type: {_written(declared)}"
+    elif problem := _default_problem(declared):
+        yield "default", problem
+
+
+def _default_problem(declared: Input) -> str | None:
+    if declared.default is msgspec.UNSET:
+        return None
+    if declared.required:
+        return "`default` is never used, as the input is `required`: leave one of them out"
+    if declared.default is None:
+        return None
+    if not _is_of(declared.type, declared.default):
+        return f"`default` must be {_written(declared)}, as the `type` is `{declared.type}`"
+    try:
+        check_value(declared, declared.default)
+    except InputError as error:
+        return f"`default` does not fit: {error}"
+    return None
+
+
+def _pattern_problem(declared: Input) -> str | None:
+    if declared.pattern is None:
+        return None
+    if declared.type not in ("string", "file", "list"):
+        return f"`pattern` is for texts: it does not go with `type: {declared.type}`"
+    try:
+        # By itself first, so that a position in the message is one in what was written.
+        Pattern(declared.pattern)
+        Pattern(f"^(?:{declared.pattern})$")
+    except ValueError as error:
+        return f"`pattern` cannot be used: {error}"
+    return None
+
+
+def _written(declared: Input) -> str:
+    return _KINDS[declared.type].written or _KINDS[declared.type].words
 
 
 def _words(words: Sequence[str], problems: list[str]) -> Iterator[tuple[str, bool]]:
@@ -176,10 +213,8 @@ def _raise(problems: list[str], workflow: Workflow) -> None:
 def _bound(declared: Input, value: Json, cwd: str) -> Json:
     if isinstance(value, str):
         return parse_input(declared, value, cwd)
-    if isinstance(value, bool) is not (declared.type == "boolean") or not isinstance(
-        value, _TYPES[declared.type]
-    ):
-        raise InputError(f"input `{declared.name}` has to be {_CALLED[declared.type]}")
+    if not _is_of(declared.type, value):
+        raise InputError(f"input `{declared.name}` has to be {_KINDS[declared.type].words}")
     check_value(declared, value)
     return value
 
@@ -244,14 +279,8 @@ def _detail(declared: Input, error: Exception) -> str:
     return ""
 
 
-def _called(declared: Input) -> str:
-    return {"string": "text", "list": "items", "object": "json", "file": "path"}.get(
-        declared.type, declared.type
-    )
-
-
 def _spelling(declared: Input) -> str:
-    return f"{declared.name}={_called(declared).upper()}"
+    return f"{declared.name}={_KINDS[declared.type].usage}"
 
 
 def _about(declared: Input) -> str:
@@ -312,12 +341,29 @@ def _file(text: str, cwd: str) -> str:
     return str(path)
 
 
-_READ: Mapping[InputType, Callable[[str, str], Json]] = {
-    "string": lambda text, cwd: text,
-    "integer": _integer,
-    "number": _number,
-    "boolean": _boolean,
-    "list": _list,
-    "object": _object,
-    "file": _file,
+class _Kind(NamedTuple):
+    """A type of inputs."""
+
+    words: str
+    usage: str
+    """What stands for a value where it is told how an input is given."""
+    types: type | tuple[type, ...]
+    parse: Callable[[str, str], Json]
+    """Parses a text, with the directory that paths start from."""
+    written: str = ""
+    """The words for a value in a workflow's file, if they are others."""
+
+
+_KINDS: Mapping[InputType, _Kind] = {
+    "string": _Kind("a text", "TEXT", str, lambda text, cwd: text),
+    "integer": _Kind("a whole number", "INTEGER", int, _integer),
+    "number": _Kind("a number", "NUMBER", (int, float), _number),
+    "boolean": _Kind("true or false", "BOOLEAN", bool, _boolean),
+    "list": _Kind("a list", "ITEMS", (list, tuple), _list),
+    "object": _Kind("a JSON object", "JSON", Mapping, _object, "a mapping"),
+    "file": _Kind("a path", "PATH", str, _file, "the path of a file"),
 }
+
+
+def _is_of(type: InputType, value: Json) -> bool:
+    return isinstance(value, bool) is (type == "boolean") and isinstance(value, _KINDS[type].types)

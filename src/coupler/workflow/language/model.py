@@ -164,6 +164,12 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
             fields.setdefault("secret", declares_secret(fields["name"]))
         return cls(**fields)
 
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield the keys that do not go together with the others, and why."""
+        from coupler.workflow.language.inputs import unfit_keys
+
+        return unfit_keys(self)
+
 
 @table("retry", "`retry`", Short("attempts"))
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
