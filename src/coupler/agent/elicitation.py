@@ -38,6 +38,7 @@ from coupler.fields.form_fields import (
     TextField,
     problem_of,
 )
+from coupler.fields.json_types import JsonTypeError, json_type_of
 from coupler.fields.schema_forms import outline
 from coupler.fields.type_forms import (
     SINGLE,
@@ -501,7 +502,8 @@ def _of_schema(schema: Mapping[str, Any]) -> Form[Any]:
 
 
 def _of_model(model: Any) -> Form[Any]:
-    found = outline(model.model_json_schema())
+    known = json_type_of(model)
+    found = outline(known.schema)
     if found.is_single:
         raise ValueError(
             f"the model {model.__name__} has no fields of its own: give the type that it is made of"
@@ -509,25 +511,17 @@ def _of_model(model: Any) -> Form[Any]:
 
     def build(values: dict[str, Any]) -> Any:
         try:
-            return model.model_validate(values)
-        except ValueError as error:
-            raise _model_error(error) from None
+            return known.read(values)
+        except JsonTypeError as error:
+            raise FormError(
+                _shortened(error.problem), error.path.removeprefix("$.").strip("$") or None
+            ) from None
 
     return Form(found.fields, build, title=found.title, description=found.description)
 
 
 def _single_value(values: dict[str, Any]) -> Any:
     return values.get(SINGLE)
-
-
-def _model_error(error: ValueError) -> FormError:
-    """The first thing that pydantic found, without its links and without the value."""
-    errors = getattr(error, "errors", None)
-    first = next(iter(errors()), None) if callable(errors) else None
-    if not isinstance(first, Mapping):
-        return FormError(_shortened(error))
-    place = first.get("loc") or (None,)
-    return FormError(_shortened(first.get("msg")), None if place[0] is None else str(place[0]))
 
 
 def _shortened(problem: object) -> str:

@@ -13,8 +13,8 @@ from msgspec import UNSET
 from coupler.client.errors import AgentError
 from coupler.client.reply import Reply
 from coupler.client.tools import STRUCTURED_OUTPUT
+from coupler.fields.json_types import JsonType, JsonTypeError, json_type_of
 from coupler.mcp.functions import text_result
-from coupler.mcp.shape import Shape, ShapeError, shape_of
 from coupler.mcp.tools import ToolResult
 from coupler.schema.v1 import ContentBlock, TextContent
 
@@ -69,7 +69,7 @@ class OutputGoal:
     def give(self, arguments: dict[str, Any]) -> ToolResult:
         try:
             self._given = self._described.read(arguments)
-        except ShapeError as error:
+        except JsonTypeError as error:
             return self._violated(error)
         return text_result("The answer was taken. End your turn now.")
 
@@ -78,11 +78,11 @@ class OutputGoal:
             return msgspec.structs.replace(reply, output=self._given, output_way="tool")
         try:
             value = self._from_text(reply.text)
-        except ShapeError as error:
+        except JsonTypeError as error:
             return self._feedback(reply, error)
         return msgspec.structs.replace(reply, output=value, output_way="text")
 
-    def _violated(self, error: ShapeError) -> ToolResult:
+    def _violated(self, error: JsonTypeError) -> ToolResult:
         self._violations += 1
         if self._violations > MOST_VIOLATIONS and self._given is UNSET:
             message = f"the agent's answer did not fit {self._violations} times, {error}"
@@ -90,7 +90,7 @@ class OutputGoal:
         message = f"the answer does not fit, {error}; call it again with one that does"
         return text_result(message, is_error=True)
 
-    def _feedback(self, reply: Reply, error: ShapeError) -> str:
+    def _feedback(self, reply: Reply, error: JsonTypeError) -> str:
         if self._repairs >= self._most_repairs or reply.rounds >= self._rounds:
             message = f"the agent's answer is not what was asked for, {error}; its words are in `reply.text`"
             raise AgentError("output", message, reply=reply)
@@ -99,13 +99,13 @@ class OutputGoal:
         return f"Your answer does not fit, {error}. {asked}"
 
     def _from_text(self, text: str) -> Any:
-        problem: ShapeError | None = None
+        problem: JsonTypeError | None = None
         for value in json_values(text):
             try:
                 return self._described.shape.read(value)
-            except ShapeError as error:
+            except JsonTypeError as error:
                 problem = problem or error
-        raise problem or ShapeError("$", "there is no JSON in it")
+        raise problem or JsonTypeError("$", "there is no JSON in it")
 
     def _asked_for_text(self) -> str:
         return f"{_IN_TEXT}:\n{self._schema()}"
@@ -122,7 +122,7 @@ class OutputGoal:
 class OutputSchema(NamedTuple):
     """The type of an answer as tool arguments: these are an object, so other types are wrapped in one."""
 
-    shape: Shape
+    shape: JsonType
     is_wrapped: bool
 
     @property
@@ -136,18 +136,18 @@ class OutputSchema(NamedTuple):
         return {**wrapper, "$defs": schema["$defs"]} if "$defs" in schema else wrapper
 
     def read(self, arguments: dict[str, Any]) -> Any:
-        """Parse the tool's arguments; raises ShapeError."""
+        """Parse the tool's arguments; raises JsonTypeError."""
         if not self.is_wrapped:
             return self.shape.read(arguments)
         if arguments.keys() != {WRAPPER_KEY}:
-            raise ShapeError("$", f"give one argument, `{WRAPPER_KEY}`")
+            raise JsonTypeError("$", f"give one argument, `{WRAPPER_KEY}`")
         return self.shape.read(arguments[WRAPPER_KEY])
 
 
 def output_schema_of(wanted: Any) -> OutputSchema:
     """Read a type or a JSON Schema; raises TypeError for a type that cannot be asked for."""
     try:
-        shape = shape_of(wanted)
+        shape = json_type_of(wanted)
     except TypeError as error:
         raise TypeError(f"output= is a type or a JSON Schema: {error}") from None
     return OutputSchema(shape, shape.schema.get("type") != "object")

@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from coupler.client.errors import EndTurn
 from coupler.events import ToolCall
+from coupler.fields.json_types import JsonTypeError
 from coupler.mcp.functions import DONE, ToolFunction, text_result, tool_functions, tool_result
-from coupler.mcp.shape import ShapeError
 from coupler.mcp.tools import Tool, ToolResult, printable
 from coupler.runtime.exceptions import exception_text
 from coupler.schema.v1 import Content
@@ -213,7 +213,7 @@ class ClientTools:
             return _failed(f"there is no tool `{printable(call.name)}`; there is: {known}")
         try:
             arguments = function.arguments(call.arguments)
-        except ShapeError as error:
+        except JsonTypeError as error:
             return _failed(f"the arguments of `{function.name}` do not fit, {error}; call it with others")
         arguments |= dict.fromkeys(function.context, call.context)
         async with self._places:

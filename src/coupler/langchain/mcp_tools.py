@@ -30,10 +30,10 @@ from coupler.agent.tool_call import Call
 from coupler.config.agent_tables import servers_in
 from coupler.config.files import Origin
 from coupler.config.shapes import Fault
+from coupler.fields.json_types import without_nulls
 from coupler.langchain.current import Current, HeldUpError, current, send_warning
 from coupler.langchain.tool_calls import JoinedCall
 from coupler.mcp.servers import ServerEnvironment, SessionServers, merge_servers
-from coupler.mcp.shape import without_nulls
 from coupler.mcp.tools import McpError, Tool, ToolResult, printable, server_label
 from coupler.runtime.extras import MissingExtraError, require_methods
 from coupler.schema.v1 import (

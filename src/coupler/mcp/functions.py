@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from coupler.mcp.shape import Field, Shape, shape_of_object, without_nulls
+from coupler.fields.json_types import JsonType, Parameter, json_type_of_object, without_nulls
 from coupler.mcp.tools import ToolResult
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import (
@@ -44,10 +44,10 @@ class ToolFunction(NamedTuple):
     schema: dict[str, Any]
     callable: Callable[..., Any]
     context: tuple[str, ...]
-    shape: Shape
+    shape: JsonType
 
     def arguments(self, given: Any) -> dict[str, Any]:
-        """Convert what a model gave to the types of the signature; raises ShapeError."""
+        """Convert what a model gave to the types of the signature; raises JsonTypeError."""
         given = without_nulls(given, self.schema)
         read = self.shape.read(given)
         return {name: getattr(read, name) for name in given}
@@ -93,7 +93,7 @@ def tool_function(callable: Any, context: type | None = None) -> ToolFunction:
     )
     fields = [_field(name, parameter, hints) for parameter in parameters if parameter.name not in given]
     try:
-        shape = shape_of_object(name, fields)
+        shape = json_type_of_object(name, fields)
     except TypeError as error:
         raise TypeError(f"the parameters of the tool `{name}`: {error}") from None
     said = read_docstring(inspect.getdoc(plain))
@@ -155,12 +155,12 @@ def _plain(callable: Any) -> Any:
     return _plain(callable.func) if isinstance(callable, functools.partial) else callable
 
 
-def _field(tool: str, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Field:
+def _field(tool: str, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Parameter:
     if parameter.kind not in _NAMED:
         raise TypeError(f"the tool `{tool}` has the parameter `{parameter}`: models give arguments by name")
     is_required = parameter.default is inspect.Parameter.empty
     default = None if is_required else parameter.default
-    return Field(parameter.name, hints.get(parameter.name, Any), is_required, default)
+    return Parameter(parameter.name, hints.get(parameter.name, Any), is_required, default)
 
 
 def _described(schema: dict[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:

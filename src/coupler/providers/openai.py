@@ -22,8 +22,8 @@ from coupler.agent.content import json_value
 from coupler.agent.errors import describe
 from coupler.events import Text, Thought
 from coupler.events.fold import TextPieces
+from coupler.fields.json_types import without_nulls
 from coupler.mcp.functions import ToolFunction, tool_functions, tool_result
-from coupler.mcp.shape import without_nulls
 from coupler.providers.catalogue import ENTRIES
 from coupler.providers.command_line import TurnPresenter
 from coupler.providers.streams import (

@@ -23,11 +23,11 @@ from pydantic import Field, PrivateAttr
 
 from coupler.agent.errors import EditorError, NotPermittedError
 from coupler.agent.tool_call import Call
+from coupler.fields.json_types import without_nulls
 from coupler.langchain.current import Current, HeldUpError, current
 from coupler.langchain.presentation import TitleArguments, TitleMaker
 from coupler.langchain.tool_arguments import absolute, relative
 from coupler.langchain.tool_calls import JoinedCall
-from coupler.mcp.shape import without_nulls
 from coupler.runtime.environment import SpawnError
 from coupler.runtime.extras import require_methods
 from coupler.runtime.files import (

@@ -267,11 +267,11 @@ def _decoded(name: str, workflow_file: str) -> Json:
 @lru_cache(maxsize=64)
 def _check(schema: bytes) -> None:
     """Raise `StepError` for a schema that cannot be used, before an agent is started for it."""
-    from coupler.mcp.shape import shape_of
+    from coupler.fields.json_types import json_type_of
     from coupler.runtime.extras import MissingExtraError
 
     try:
-        shape_of(msgspec.json.decode(schema))
+        json_type_of(msgspec.json.decode(schema))
     except TypeError as error:
         raise StepError("invalid_output", f"The step's `output` cannot be used: {error}.") from None
     except MissingExtraError as error:

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from coupler.mcp.shape import Shape, ShapeError, shape_of
+from coupler.fields.json_types import JsonType, JsonTypeError, json_type_of
 from coupler.redaction.sources import secret_variables, withheld_sentence
 from coupler.runtime.commands import Capture, RunningCommand
 from coupler.runtime.environment import Environment, SpawnError
@@ -261,18 +261,18 @@ def fitting(schema: Json, value: Json, what: str) -> Json:
     """Return a value that fits the schema of a step's output; raises `StepError`, which calls it `what`."""
     try:
         return _shape(msgspec.json.encode(schema)).read(value)
-    except ShapeError as error:
+    except JsonTypeError as error:
         raise StepError("invalid_output", f"{what} does not fit the schema, {error}.") from None
 
 
 @functools.lru_cache(maxsize=64)
-def _shape(schema: bytes) -> Shape:
+def _shape(schema: bytes) -> JsonType:
     """Parse the schema of a step's output; cached, because loops use the same one again."""
     decoded = msgspec.json.decode(schema)
     if not isinstance(decoded, dict):
         raise StepError("invalid_output", "The step's `output` is no JSON Schema: that is an object.")
     try:
-        return shape_of(decoded)
+        return json_type_of(decoded)
     except TypeError as error:
         raise StepError("invalid_output", f"The step's `output` cannot be used: {error}.") from None
     except MissingExtraError as error:

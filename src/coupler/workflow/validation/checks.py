@@ -299,14 +299,14 @@ def _schemas(
 
 
 def _schema_problem(output: Json, directory: Path) -> str | None:
-    from coupler.mcp.shape import shape_of
+    from coupler.fields.json_types import json_type_of
 
     name = f"{printable(output, 100)} " if isinstance(output, str) else "this "
     try:
         schema = msgspec.json.decode(load(str(directory / output))) if isinstance(output, str) else output
         if not isinstance(schema, Mapping):
             return f"{name}is no JSON Schema: that is an object"
-        shape_of(dict(schema))
+        json_type_of(dict(schema))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return f"{name}is no JSON: {printable(str(error))}"
     except TypeError as error:

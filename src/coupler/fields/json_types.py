@@ -24,7 +24,7 @@ MAX_DEPTH = 20
 _ROOT = "#/$defs/"
 
 
-class ShapeError(ValueError):
+class JsonTypeError(ValueError):
     """A value does not fit its type. `path` says where, in JSONPath's words."""
 
     def __init__(self, path: str, problem: str) -> None:
@@ -33,7 +33,7 @@ class ShapeError(ValueError):
         super().__init__(f"at `{path}`: {self.problem}")
 
 
-class Shape(Protocol):
+class JsonType(Protocol):
     """A type with its JSON Schema."""
 
     @property
@@ -41,10 +41,10 @@ class Shape(Protocol):
         """Its JSON Schema; that of an object says so at its root."""
 
     def read(self, value: Any) -> Any:
-        """Convert decoded JSON to the type; raises ShapeError."""
+        """Convert decoded JSON to the type; raises JsonTypeError."""
 
 
-class Field(NamedTuple):
+class Parameter(NamedTuple):
     """One named value of an object; what may be missing has a default, which is only shown."""
 
     name: str
@@ -53,17 +53,17 @@ class Field(NamedTuple):
     default: Any = None
 
 
-def shape_of(wanted: Any) -> Shape:
+def json_type_of(wanted: Any) -> JsonType:
     """The shape of a type or of a JSON Schema; raises TypeError for what cannot be written as JSON."""
     if isinstance(wanted, Mapping):
-        return _SchemaShape(wanted)
+        return _SchemaType(wanted)
     try:
-        return _MsgspecShape(wanted)
+        return _MsgspecType(wanted)
     except TypeError as error:
         return _with_pydantic(wanted, error)
 
 
-def shape_of_object(name: str, fields: Sequence[Field]) -> Shape:
+def json_type_of_object(name: str, fields: Sequence[Parameter]) -> JsonType:
     """An object of these fields and no others; what is read has them as attributes."""
     shown = [
         (field.name, field.type)
@@ -74,23 +74,23 @@ def shape_of_object(name: str, fields: Sequence[Field]) -> Shape:
         for field in fields
     ]
     try:
-        return _MsgspecShape(msgspec.defstruct(name, shown, forbid_unknown_fields=True, kw_only=True))
+        return _MsgspecType(msgspec.defstruct(name, shown, forbid_unknown_fields=True, kw_only=True))
     except TypeError as error:
         return _with_pydantic(fields, error, name)
 
 
-def _with_pydantic(wanted: Any, error: TypeError, name: str | None = None) -> Shape:
+def _with_pydantic(wanted: Any, error: TypeError, name: str | None = None) -> JsonType:
     """Make the shape with pydantic, if the program uses it: else no type can be one of its."""
     reason = str(error).strip().splitlines()[-1]
     if "pydantic" in sys.modules:
         try:
-            return _PydanticShape(wanted if name is None else _model(name, wanted))
+            return _PydanticType(wanted if name is None else _model(name, wanted))
         except Exception as other:  # its errors have no common class but this
             reason = f"{reason}; {str(other).strip().splitlines()[0]}"
     raise TypeError(f"this cannot be written as JSON: {reason}") from None
 
 
-class _MsgspecShape:
+class _MsgspecType:
     def __init__(self, wanted: Any) -> None:
         self._wanted = wanted
         self.schema = _rooted(msgspec.json.schema(wanted))
@@ -100,12 +100,12 @@ class _MsgspecShape:
             return msgspec.convert(value, self._wanted, strict=True, str_keys=True)
         except msgspec.ValidationError as error:
             problem, _, place = str(error).partition(" - at `")
-            raise ShapeError(place.removesuffix("`") or "$", problem) from None
+            raise JsonTypeError(place.removesuffix("`") or "$", problem) from None
         except RecursionError:
-            raise ShapeError("$", "this is nested too deeply") from None
+            raise JsonTypeError("$", "this is nested too deeply") from None
 
 
-class _PydanticShape:
+class _PydanticType:
     def __init__(self, wanted: Any) -> None:
         from pydantic import TypeAdapter
 
@@ -120,12 +120,12 @@ class _PydanticShape:
         except ValidationError as error:
             first, *others = error.errors(include_url=False, include_input=False, include_context=False)
             more = f" (and {len(others)} more)" if others else ""
-            raise ShapeError(_json_path(first["loc"]), f"{first['msg']}{more}") from None
+            raise JsonTypeError(_json_path(first["loc"]), f"{first['msg']}{more}") from None
         except RecursionError:
-            raise ShapeError("$", "this is nested too deeply") from None
+            raise JsonTypeError("$", "this is nested too deeply") from None
 
 
-class _SchemaShape:
+class _SchemaType:
     def __init__(self, schema: Mapping[str, Any]) -> None:
         jsonschema: Any = import_extra("jsonschema", extra="mcp", feature="A JSON Schema")
         referencing: Any = import_extra("referencing", extra="mcp", feature="A JSON Schema")
@@ -145,15 +145,15 @@ class _SchemaShape:
         try:
             error = self._best_match(self._validator.iter_errors(value))
         except RecursionError:
-            raise ShapeError("$", "this is nested too deeply") from None
+            raise JsonTypeError("$", "this is nested too deeply") from None
         except self._unresolvable as unresolved:
-            raise ShapeError("$", f"the schema refers to what is not in it: {unresolved}") from None
+            raise JsonTypeError("$", f"the schema refers to what is not in it: {unresolved}") from None
         if error is not None:
-            raise ShapeError(error.json_path, error.message)
+            raise JsonTypeError(error.json_path, error.message)
         return value
 
 
-def _model(name: str, fields: Sequence[Field]) -> Any:
+def _model(name: str, fields: Sequence[Parameter]) -> Any:
     from pydantic import ConfigDict, create_model
 
     members: dict[str, Any] = {

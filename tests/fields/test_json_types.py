@@ -10,7 +10,13 @@ import pydantic
 import pytest
 from jsonschema import Draft202012Validator
 
-from coupler.mcp.shape import Field, ShapeError, shape_of, shape_of_object, without_nulls
+from coupler.fields.json_types import (
+    JsonTypeError,
+    Parameter,
+    json_type_of,
+    json_type_of_object,
+    without_nulls,
+)
 from tables import table
 
 
@@ -81,7 +87,7 @@ def names(case):
 
 @table(("wanted", "value", "expected"), FITTING, ids=names)
 def test_a_value_that_fits_is_read_and_its_schema_agrees(wanted, value, expected):
-    shape = shape_of(wanted)
+    shape = json_type_of(wanted)
 
     assert shape.read(value) == expected
     assert type(shape.read(value)) is type(expected)
@@ -91,8 +97,8 @@ def test_a_value_that_fits_is_read_and_its_schema_agrees(wanted, value, expected
 
 @table(("wanted", "value", "path", "problem"), FAILING, ids=names)
 def test_a_value_that_does_not_fit_is_an_error_with_its_place(wanted, value, path, problem):
-    with pytest.raises(ShapeError) as caught:
-        shape_of(wanted).read(value)
+    with pytest.raises(JsonTypeError) as caught:
+        json_type_of(wanted).read(value)
 
     assert caught.value.path == path
     assert problem in caught.value.problem
@@ -100,13 +106,13 @@ def test_a_value_that_does_not_fit_is_an_error_with_its_place(wanted, value, pat
 
 @table("wanted", [Address, Person, Movie, Order, Basket])
 def test_an_object_says_so_at_the_root_of_its_schema(wanted):
-    schema = shape_of(wanted).schema
+    schema = json_type_of(wanted).schema
     assert schema["type"] == "object"
     assert schema["properties"]
 
 
 def test_a_type_that_contains_itself_keeps_its_definition():
-    schema = shape_of(Person).schema
+    schema = json_type_of(Person).schema
     Draft202012Validator(schema).validate({"name": "a", "home": {"street": "s"}, "friends": []})
     with pytest.raises(Exception, match="is a required property"):
         Draft202012Validator(schema).validate({"name": "a", "home": {"street": "s"}, "friends": [{}]})
@@ -117,7 +123,7 @@ def test_what_is_no_json_is_refused_with_the_reason():
         pass
 
     with pytest.raises(TypeError, match="this cannot be written as JSON"):
-        shape_of(Opaque)
+        json_type_of(Opaque)
 
 
 def test_pydantic_is_not_imported_to_find_out(monkeypatch):
@@ -126,22 +132,22 @@ def test_pydantic_is_not_imported_to_find_out(monkeypatch):
 
     monkeypatch.delitem(sys.modules, "pydantic")
     with pytest.raises(TypeError, match="is not supported"):
-        shape_of(Opaque)
+        json_type_of(Opaque)
     assert "pydantic" not in sys.modules
 
 
 def test_an_object_of_fields_takes_those_and_no_others():
-    shape = shape_of_object("f", [Field("a", int, True), Field("b", list[str], False, ["x"])])
+    shape = json_type_of_object("f", [Parameter("a", int, True), Parameter("b", list[str], False, ["x"])])
 
     assert shape.read({"a": 1}).a == 1
     assert shape.schema["required"] == ["a"]
-    with pytest.raises(ShapeError, match="unknown field `c`"):
+    with pytest.raises(JsonTypeError, match="unknown field `c`"):
         shape.read({"a": 1, "c": 1})
 
 
 def test_a_long_value_is_not_repeated_whole():
-    with pytest.raises(ShapeError) as caught:
-        shape_of(OBJECT).read({"a": "x" * 100_000})
+    with pytest.raises(JsonTypeError) as caught:
+        json_type_of(OBJECT).read({"a": "x" * 100_000})
     assert len(str(caught.value)) < 1100
 
 
@@ -150,8 +156,8 @@ def test_what_is_nested_without_end_is_an_error_like_any_other():
     for _ in range(100_000):
         value = [value]
     recursive = {"$defs": {"l": {"type": "array", "items": {"$ref": "#/$defs/l"}}}, "$ref": "#/$defs/l"}
-    with pytest.raises(ShapeError, match="nested too deeply"):
-        shape_of(recursive).read(value)
+    with pytest.raises(JsonTypeError, match="nested too deeply"):
+        json_type_of(recursive).read(value)
 
 
 SCHEMA = {
