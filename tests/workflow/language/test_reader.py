@@ -146,8 +146,12 @@ def test_steps_of_all_kinds(everything):
     assert again.steps[0].values == {"tries": "vars.tries + 1", "list": [1, 2], "on": "inputs.target"}
     assert isinstance(call, d.Call)
     assert call.inputs["deep"] == {"list": ["{{ vars.tries }}"]}
-    assert (fail.status, fail.message, fail.exit_code) == ("failure", "Reviewed {{ inputs.target }}", 7)
-    assert (end.id, end.status, end.message) == ("stop_15", "success", "The end")
+    assert (fail.ending.status, fail.ending.message, fail.ending.exit_code) == (
+        "failure",
+        "Reviewed {{ inputs.target }}",
+        7,
+    )
+    assert (end.id, end.ending.status, end.ending.message) == ("stop_15", "success", "The end")
     assert [branch[0].needs for branch in built.branches] == [(), ("build",)]
     assert isinstance(asked_server, d.Http)
     assert (asked_server.method, asked_server.ok_status) == ("POST", (201, "4xx", "200-204"))

@@ -953,21 +953,6 @@ class Stop(StepBase, frozen=True, kw_only=True, tag="stop"):
         Ending, Key("A message, or a mapping.", '{status: success, message: "Done."}', name="stop")
     ]
 
-    @property
-    def status(self) -> Literal["success", "failure", "cancelled"]:
-        """How the run ends."""
-        return self.ending.status
-
-    @property
-    def message(self) -> TemplateText:
-        """What people are told."""
-        return self.ending.message
-
-    @property
-    def exit_code(self) -> int | None:
-        """The exit code of `coupler run`."""
-        return self.ending.exit_code
-
 
 @step("break")
 class Break(StepBase, frozen=True, kw_only=True, tag="break"):

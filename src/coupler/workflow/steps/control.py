@@ -102,13 +102,13 @@ class StopKind(StepKind[Stop]):
     shape: ClassVar[tuple[str, str]] = ("((", "))")
 
     def title(self, step: Stop) -> str:
-        return step.message or f"stop: {step.status}"
+        return step.ending.message or f"stop: {step.ending.status}"
 
     async def perform(self, step: Stop, attempt: Attempt) -> Result:
         output = {
-            "status": step.status,
-            "message": attempt.text(step.message),
-            "exit_code": step.exit_code,
+            "status": step.ending.status,
+            "message": attempt.text(step.ending.message),
+            "exit_code": step.ending.exit_code,
         }
         return Result(status="success", output=output)
 
@@ -116,7 +116,7 @@ class StopKind(StepKind[Stop]):
         if step.condition is None:
             return await self.perform(step, attempt)
         # Whether it would stop here is not known, and there is more to tell.
-        attempt.emit(Rehearsed(text=f"stop: {attempt.text(step.message)}"))
+        attempt.emit(Rehearsed(text=f"stop: {attempt.text(step.ending.message)}"))
         return Result(status="skipped")
 
     def take_effect(self, step: Stop, result: Result, scope: StepScope) -> None:
