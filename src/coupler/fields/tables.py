@@ -106,10 +106,6 @@ class Table:
         self.words = words or f"a mapping with {_some(self.names)}"
         self._keys = {key.name: key for key in keys}
 
-    def key(self, name: str) -> Key:
-        """The key of this name."""
-        return self._keys[name]
-
     def is_like(self, node: Node) -> bool:
         return isinstance(node, MappingNode)
 
@@ -255,6 +251,7 @@ def variant_of(
     """Return a table for the same struct with some of its keys, or with other words about them."""
     keys = {key.name: key for key in keys_of(struct)}
     for each, key in changed.items():
+        key = structs.replace(key, name=each)
         keys[each] = _bound(key, keys[each].path, keys[each].shape, NODEFAULT if key.is_required else UNSET)
     return Table(name, title, [keys[each] for each in only], (), sentence, struct)
 
