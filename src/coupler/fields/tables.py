@@ -26,7 +26,19 @@ import msgspec
 from msgspec import NODEFAULT, UNSET, Struct, structs
 
 from coupler.fields.nodes import MappingNode, Node
-from coupler.fields.shapes import WRONG, Anything, Boolean, Choice, Duration, Either, Notes, Schema, Shape
+from coupler.fields.shapes import (
+    WRONG,
+    Anything,
+    Boolean,
+    Choice,
+    Duration,
+    Either,
+    ListOf,
+    MappingOf,
+    Notes,
+    Schema,
+    Shape,
+)
 from coupler.fields.words import listed, printable, suggestion
 
 S = TypeVar("S", bound=Struct)
@@ -278,6 +290,23 @@ def shape_of(type: Any) -> Shape:
         shorts = [mark for mark in _DECLARED[hint].marks if isinstance(mark, Short)]
         return form_of(hint, table_of(hint), *shorts)
     raise TypeError(f"the type {hint} does not say what its values are: give a shape")
+
+
+def tables_in(*shapes: Shape) -> dict[str, Table]:
+    """Return the tables that shapes are made of, by their names."""
+    tables: dict[str, Table] = {}
+    for shape in shapes:
+        match shape:
+            case Table():
+                found = {shape.name: shape, **tables_in(*(key.shape for key in shape.keys))}
+            case Either():
+                found = tables_in(*shape.shapes)
+            case ListOf() | MappingOf():
+                found = tables_in(shape.item)
+            case _:
+                found = {}
+        tables |= {name: each for name, each in found.items() if name not in tables}
+    return tables
 
 
 def form_of(struct: type[Struct], table: Table, *shorts: Short) -> Shape:

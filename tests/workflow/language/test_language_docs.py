@@ -19,9 +19,8 @@ from coupler.workflow.engine.front import Approval, FrontEnd, PermissionQuestion
 from coupler.workflow.engine.run import EngineOptions, start_run
 from coupler.workflow.journal.run_events import Place, Result, RunFinished, StepFinished, happening_in
 from coupler.workflow.language.inputs import bind_inputs, inputs_in_words, parse_input
-from coupler.workflow.language.json_schema import all_tables
 from coupler.workflow.language.library import Library
-from coupler.workflow.language.model import Input, step_tables
+from coupler.workflow.language.model import Input, all_tables, step_tables
 from coupler.workflow.language.shapes import WorkflowNotes
 from coupler.workflow.language.yaml_source import parse_yaml
 from tables import table

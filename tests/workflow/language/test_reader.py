@@ -10,7 +10,7 @@ import pytest
 
 from coupler.workflow.errors import InvalidWorkflowError, WorkflowError
 from coupler.workflow.language import model as d
-from coupler.workflow.language.json_schema import all_tables
+from coupler.workflow.language.model import all_tables
 from coupler.workflow.language.reader import files_of, load, read_text, read_with_places, read_workflow
 from tables import table
 

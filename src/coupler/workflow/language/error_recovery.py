@@ -11,11 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from coupler.fields.nodes import ListNode, MappingNode, Node, ScalarNode
-from coupler.workflow.language.model import SourcePosition
+from coupler.workflow.language.model import SourcePosition, step_lists
 from coupler.workflow.language.shapes import STEP_ID_PATTERN
 
-_STEP_LISTS = ("steps", "parallel", "start", "end", "error", "cancel")
-"""Keys whose values are lists of steps, wherever something in them can be wrong."""
 _MADE_ID = re.compile(r"[a-z0-9_]+_[0-9]+")
 """Matches an id that a step without one gets, whatever kind of step it is."""
 
@@ -90,7 +88,7 @@ class ErrorRecovery:
                 self.gaps.take(key, value)
             else:
                 left.keys[name] = key
-                left.values[name] = self._node(value, has_steps=name in _STEP_LISTS)
+                left.values[name] = self._node(value, has_steps=name in step_lists())
         if len(left.values) < len(node.values):
             self._note_gap(left)
         return left

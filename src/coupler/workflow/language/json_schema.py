@@ -6,12 +6,10 @@ or a default agent is there, and whether a rule or a regular expression is right
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from coupler.fields.shapes import Either, ListOf, MappingOf, Schema, Shape
-from coupler.fields.tables import Table
-from coupler.workflow.language.model import step_tables, workflow_table
+from coupler.fields.shapes import Schema
+from coupler.workflow.language.model import all_tables, step_tables
 
 
 def workflow_schema() -> dict[str, Any]:
@@ -30,27 +28,3 @@ def workflow_schema() -> dict[str, Any]:
             **{table.name: table.own_schema() for table in all_tables()},
         },
     }
-
-
-def all_tables() -> list[Table]:
-    """Return every table of the language, once."""
-    tables: dict[str, Table] = {}
-    for root in (workflow_table(), *step_tables().values()):
-        for table in _tables_in(root):
-            tables.setdefault(table.name, table)
-    return [*tables.values()]
-
-
-def _tables_in(shape: Shape) -> Iterator[Table]:
-    match shape:
-        case Table():
-            yield shape
-            for key in shape.keys:
-                yield from _tables_in(key.shape)
-        case Either():
-            for each in shape.shapes:
-                yield from _tables_in(each)
-        case ListOf() | MappingOf():
-            yield from _tables_in(shape.item)
-        case _:
-            pass

@@ -47,6 +47,7 @@ from coupler.fields.tables import (
     shape_of,
     table,
     table_of,
+    tables_in,
     variant_of,
 )
 from coupler.fields.words import listed
@@ -1109,6 +1110,18 @@ def workflow_table() -> Table:
     whole = table_of(Workflow)
     whole.elsewhere = {name: "a step, in `steps`" for each in step_tables().values() for name in each.names}
     return whole
+
+
+@cache
+def all_tables() -> tuple[Table, ...]:
+    """Return every table of the language, once."""
+    return (*tables_in(workflow_table(), *step_tables().values()).values(),)
+
+
+@cache
+def step_lists() -> frozenset[str]:
+    """Return the keys whose values are lists of steps."""
+    return frozenset(key.name for each in all_tables() for key in each.keys if isinstance(key.shape, Steps))
 
 
 def own_keys(kind: str) -> list[Key]:
