@@ -55,6 +55,45 @@ def test_a_run_is_shown_with_its_steps_and_its_usage(project: Path) -> None:
     ]
 
 
+def test_what_agents_did_is_told_as_events_of_today(project: Path) -> None:
+    told = [each for each in logged(project, OVER) if each.get("place") == {"path": "first"}]
+
+    words = ("event", "id", "status", "stop_reason")
+    agents = [each for each in told if each["event"] not in ("step_started", "step_finished", "decided")]
+    assert [tuple(each[word] for word in words if word in each) for each in agents] == [
+        ("thought",),
+        ("text",),
+        ("plan",),
+        ("tool_call", "r", "pending"),
+        ("tool_output", "r"),
+        ("tool_call_update", "r", "in_progress"),
+        ("tool_output", "r"),
+        ("tool_call_update", "r"),
+        ("tool_call_update", "r", "completed"),
+        ("tool_call", "e", "in_progress"),
+        *[("tool_output", "e")] * 2,
+        ("tool_call_update", "e", "completed"),
+        ("tool_call", "x", "in_progress"),
+        ("tool_output", "x"),
+        ("tool_call_update", "x", "failed"),
+        ("tool_call", "o", "in_progress"),
+        ("plan",),
+        ("text",),
+        ("turn",),
+        ("tool_output", "o"),
+        ("tool_call_update", "o", "failed"),
+    ]
+    read, first, *_ = [each for each in agents if each.get("id") == "r"]
+    assert (read["input"], read["locations"]) == ({"path": "a.txt"}, [{"path": "/there/a.txt"}])
+    assert first["content"] == {"type": "content", "content": {"type": "text", "text": "one\n"}}
+    (edit, *_, new, _) = [each for each in agents if each.get("id") == "e"]
+    change = {"type": "diff", "path": "/there/a.txt", "newText": "un\n", "oldText": "one\n"}
+    assert edit["content"] == [change]
+    assert new["content"] == {"type": "diff", "path": "/there/b.txt", "newText": "new\n"}
+    (turn,) = [each for each in agents if each["event"] == "turn"]
+    assert (turn["usage"]["input"], turn["usage"]["cached_read"], turn["usage"]["cost"]) == (30, 5, 0.25)
+
+
 def test_a_parked_run_goes_on(project: Path) -> None:
     told = coupler(project, "resume", PARKED, "--quiet", "--answer", "version=5")
 

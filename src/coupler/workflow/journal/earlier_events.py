@@ -67,4 +67,4 @@ def _update(told: Mapping[str, Any], **fields: Any) -> ToolUpdate:
 
 
 def _diff(change: Mapping[str, Any]) -> Diff:
-    return Diff(change["path"], change["new"], change.get("old"))
+    return Diff(change["path"], change["new"], change.get("old") or UNSET)
