@@ -252,10 +252,6 @@ class ToolCalls(Generic[C]):
     def __len__(self) -> int:
         return len(self._calls)
 
-    def get(self, id: str) -> FoldedCall[C] | None:
-        """Return the call of this id, if there is one."""
-        return self._calls.get(id)
-
     def take(self, event: ToolCall | ToolUpdate | ToolOutput) -> FoldedCall[C]:
         """Fold an event, and return its call."""
         folded = self._calls.get(event.id)
