@@ -125,7 +125,7 @@ def test_a_model_is_fetched_checked_tried_out_listed_and_removed(registry: Regis
     assert "from here" in done.stdout and "COUPLER_MODEL=local:tiny coupler chat coder" in done.stdout
     assert (registry.models / "tiny.gguf").read_bytes() == MODEL
     assert left_in(registry.models) == ["tiny.gguf"]
-    assert "local:tiny  not installed" in before.stdout and "coupler models install tiny" in before.stdout
+    assert "local:tiny\tnot installed" in before.stdout and "coupler models install tiny" in before.stdout
     (row,) = json.loads(registry.run("list", "--json").stdout)
     assert (row["model"], row["state"], row["window"]) == ("local:tiny", "installed", 8192)
 
@@ -323,7 +323,7 @@ def test_a_broken_file_is_listed_as_such(registry: Registry) -> None:
     done = registry.run("list")
 
     assert done.returncode == 0
-    assert "local:text  broken" in done.stdout and "is no model" in done.stdout
+    assert "local:text\tbroken" in done.stdout and "is no model" in done.stdout
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

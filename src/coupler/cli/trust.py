@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import click
 
 from coupler.cli.exit_codes import FAILED, refuse
-from coupler.cli.output import say, stderr, stdout, tell
+from coupler.cli.listing import Column, Listing
+from coupler.cli.output import say, stderr, tell
 from coupler.cli.store_access import store_or_exit
 from coupler.cli.terminal import confirm_or_refuse, local_time
 from coupler.runtime.formatting import count, timestamp
@@ -213,12 +214,15 @@ def _list() -> None:
         files = [] if trusted is None else trusted.files()
     if not files:
         tell("No file is trusted.")
-    output = stdout()
-    for file in files:
-        if output.is_terminal:
-            output.line(f"{one_line(file.path)}  trusted {local_time(file.trusted_at)}, {_state(file)}")
-        else:
-            output.fields(file.path, str(timestamp(file.trusted_at)), _state(file))
+    LISTING.show(files, is_json=False)
+
+
+def _cells(file: TrustedFile) -> tuple[str, ...]:
+    return local_time(file.trusted_at), _state(file), one_line(file.path)
+
+
+def _fields(file: TrustedFile) -> tuple[str, ...]:
+    return file.path, str(timestamp(file.trusted_at)), _state(file)
 
 
 def _state(file: TrustedFile) -> str:
@@ -230,6 +234,11 @@ def _state(file: TrustedFile) -> str:
     except ConfigError:
         return "missing"
     return "unchanged" if file.has(content) else "changed"
+
+
+LISTING: Listing[TrustedFile] = Listing(
+    (Column("TRUSTED"), Column("STATE"), Column("FILE", share=1, overflow="wrap")), _cells, _fields, str
+)
 
 
 def _existing(directory: str) -> str:

@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from coupler.cli.exit_codes import FAILED, TERMINATED, WRONG_USAGE, print_error, refuse
+from coupler.cli.listing import Column, Listing
 from coupler.cli.models.model_packages import (
     OnProgress,
     PackageError,
@@ -34,7 +35,7 @@ from coupler.cli.models.model_packages import (
     sha256_of,
     staging_directory,
 )
-from coupler.cli.output import confirm, say, stderr, stdout
+from coupler.cli.output import confirm, say, stderr, tell
 from coupler.coder.model.credentials import ModelError
 from coupler.coder.model.local_files import (
     DEFAULT_MODEL,
@@ -124,18 +125,6 @@ def _fetchable(name: str) -> dict[str, Any]:
     }
 
 
-def as_lines(found: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """The table for people."""
-    names = [one_line(row["model"]) for row in found]
-    width = max(map(len, names), default=0)
-    for name, row in zip(names, found, strict=True):
-        size = f"{row['bytes'] / 10**6:,.0f} MB"
-        yield f"{name:<{width}}  {row['state']:<13}  {size:>9}  {_about(row)}".rstrip()
-    if any(row["state"] == "installed" for row in found) and not has_engine():
-        yield f"\nThe package {ENGINE} is missing, which runs them: coupler models install --yes"
-    yield f"\nFiles are in {models_directory()}"
-
-
 def _about(row: dict[str, Any]) -> str:
     match row["state"]:
         case "installed":
@@ -164,12 +153,28 @@ def _list(*, as_json: bool) -> None:
         found = rows()
     except NoHomeError as error:
         refuse(str(error), PROGRAM, FAILED)
+    LISTING.show(found, is_json=as_json)
     if as_json:
-        stdout().json(json.dumps(found, indent=2))
         return
-    output = stdout()
-    for line in as_lines(found):
-        output.text(line)
+    if any(row["state"] == "installed" for row in found) and not has_engine():
+        tell(f"The package {ENGINE} is missing, which runs them: coupler models install --yes")
+    tell(f"Files are in {models_directory()}")
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    return one_line(row["model"]), row["state"], f"{row['bytes'] / 10**6:,.0f} MB", _about(row)
+
+
+def _fields(row: dict[str, Any]) -> tuple[str, ...]:
+    return row["model"], row["state"], str(row["bytes"]), _about(row)
+
+
+LISTING: Listing[dict[str, Any]] = Listing(
+    (Column("MODEL", "cyan"), Column("STATE"), Column("SIZE"), Column("ABOUT", share=1, overflow="wrap")),
+    _cells,
+    _fields,
+    dict,
+)
 
 
 @models.command(short_help="Fetch a model, and what runs it.", context_settings=SETTINGS)
