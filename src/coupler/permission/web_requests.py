@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
+import re
 import socket
 import ssl
 import urllib.request
@@ -53,6 +54,15 @@ LONGEST_URL = 2000
 """Characters of an address."""
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+_CHARSETS = re.compile(
+    r"utf[-_]?(?:8|16|32)(?:[-_](?:le|be|sig))?|(?:us[-_])?ascii|latin[-_]?\d+|iso[-_]?8859[-_]\d+|iso[-_]2022[-_]\w+"
+    r"|(?:cp|windows[-_]?)\d{3,4}|koi8[-_][rut]|gb2312|gbk|gb18030|big5(?:[-_]?hkscs)?|shift[-_]jis(?:[-_]\w+)?"
+    r"|euc[-_]\w+|mac[-_]?\w+|tis[-_]620",
+    re.IGNORECASE,
+)
+"""Pattern of encodings that are accepted: Python has others, some of which take very long."""
 
 
 class FetchError(ValueError):
@@ -328,3 +338,14 @@ def _address_refusal(host: str, where: str) -> str:
         f"{host} is {where}, and is not asked unless a rule names it. If the user wants that, they can add "
         f'"fetch(http://{host}/*)", with the port if there is one, to permissions.allow in their coupler.toml'
     )
+
+
+def is_text_encoding(name: str) -> bool:
+    """True for an encoding of text that Python knows, and that decodes as fast as it reads."""
+    if _CHARSETS.fullmatch(name) is None:
+        return False
+    try:
+        b"".decode(name)
+    except LookupError:
+        return False
+    return True

@@ -15,6 +15,7 @@ import pytest
 
 import forked
 from coder.waiting import until
+from coupler.workflow.steps.http_request import _host_is_given
 from raw_client import COUPLER, PATIENCE
 from workflow.http_site import Site
 from workflow.project import Project, Ran
@@ -285,6 +286,47 @@ def test_rules_about_fetch_hold_for_the_address_and_for_each_that_it_leads_on_to
     ran = run(project, site, text, "--yes")
     assert site.paths[2:] == ["/open", "/leads", "/asked"]
     assert ran.result("asked")["output"] == {"asked": True}
+
+
+def test_whose_host_it_is_shows_in_the_address() -> None:
+    for url, is_given in (
+        ("http://localhost:8080/x", True),
+        ("http://localhost:{{ steps.server.stdout }}/{{ item }}", True),
+        ("https://[::1]/{{ steps.x.text }}", True),
+        ("{{ inputs.base }}/{{ secrets.KEY }}", True),
+        ("http://{{ steps.x.text }}/", False),
+        ("http://10.0.0.{{ vars.n }}/", False),
+        ("http://api.{{ item }}", False),
+        ("{{ vars.base }}/x", False),
+    ):
+        assert _host_is_given(url) == is_given, url
+
+
+def test_a_server_that_names_a_slow_encoding_or_a_wrong_address_is_no_trouble(
+    project: Project, site: Site
+) -> None:
+    site.says("/odd", b"a-b", Content_Type="text/plain; charset=punycode")
+    site.says("/latin", "é".encode("latin-1"), Content_Type="text/plain; charset=latin-1")
+    site.says("/bytes", b"\xff\xfe\x00", Content_Type="application/octet-stream")
+    site.says("/leads", b"", status=302, Location="http://[")
+
+    ran = run(
+        project,
+        site,
+        """
+        steps:
+          - {id: odd, http: SITE/odd}
+          - {id: latin, http: SITE/latin}
+          - {id: bytes, http: SITE/bytes}
+          - {id: leads, http: SITE/leads, on_error: continue}
+        outputs: {odd: "{{ steps.odd.text }}", latin: "{{ steps.latin.text }}"}
+        """,
+    )
+
+    assert ran.exit_code == 0, ran
+    assert ran.outputs == {"odd": "a-b", "latin": "é"}
+    assert ran.result("bytes")["text"] == "\udcff\udcfe\x00"
+    assert ran.result("leads")["error"]["kind"] == "http"
 
 
 def test_a_private_host_that_an_answer_names_is_not_asked(project: Project, site: Site) -> None:

@@ -23,6 +23,7 @@ from coupler.permission.action import Action
 from coupler.permission.web_requests import (
     FetchError,
     FetchResponse,
+    is_text_encoding,
     parsed_url,
     refuse_unless_public,
     request_once,
@@ -55,14 +56,6 @@ _TEXT = re.compile(
     r"text/.*|application/(?:.*\+)?(?:json|xml|yaml|toml)|application/(?:x-)?(?:javascript|ecmascript|typescript"
     r"|ndjson|jsonlines|sh|shellscript|sql|graphql|yaml|toml|x-ndjson|rtf)|image/svg\+xml|message/rfc822"
 )
-_CHARSETS = re.compile(
-    r"utf[-_]?(?:8|16|32)(?:[-_](?:le|be|sig))?|(?:us[-_])?ascii|latin[-_]?\d+|iso[-_]?8859[-_]\d+|iso[-_]2022[-_]\w+"
-    r"|(?:cp|windows[-_]?)\d{3,4}|koi8[-_][rut]|gb2312|gbk|gb18030|big5(?:[-_]?hkscs)?|shift[-_]jis(?:[-_]\w+)?"
-    r"|euc[-_]\w+|mac[-_]?\w+|tis[-_]620",
-    re.IGNORECASE,
-)
-"""Pattern of encodings that are accepted: Python has others, some of which take very long."""
-
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _IN_PAGE = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
 
@@ -165,17 +158,9 @@ def _encoding(response: FetchResponse, *, is_page: bool) -> str:
     if is_page and (found := _IN_PAGE.search(response.body[:4096])) is not None:
         named.append(found[1].decode("ascii", "replace"))
     for name in named:
-        if name is not None and _CHARSETS.fullmatch(name) and _is_known(name):
+        if name is not None and is_text_encoding(name):
             return name
     return "utf-8"
-
-
-def _is_known(encoding: str) -> bool:
-    try:
-        b"".decode(encoding)
-    except LookupError:
-        return False
-    return True
 
 
 async def _text_of_page(page: str, address: str) -> str:

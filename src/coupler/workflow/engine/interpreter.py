@@ -442,7 +442,7 @@ class Interpreter:
         self, step: Step, attempt: Attempt, context: ListContext, work: Awaitable[Result]
     ) -> Result:
         """Wait for a step's work until its time is up, or that of the whole run."""
-        own = step.timeout or self._defaults_of(step).timeout or kind_of(step).default_timeout
+        own = step.timeout or self._defaults_of(step).timeout
         left = self._state.time_left(is_afterwards=context.is_afterwards)
         is_own = own is not None and (left is None or own <= left)
         try:

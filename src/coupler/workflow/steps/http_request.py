@@ -6,10 +6,13 @@ is about is allowed, as the workflow says it. Headers go to no other origin than
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
+from urllib.parse import urljoin
 
 import msgspec
 from msgspec import UNSET, structs
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from coupler.workflow.validation.checks import StepCheck
 
 DEFAULT_TIMEOUT = 60.0
-"""Seconds of an attempt, with all redirects, that has no `timeout`."""
+"""Seconds of each request of a step without a `timeout`."""
 
 LARGEST_BODY = 10 * 1024 * 1024
 """Bytes of a response, unpacked; more is an error."""
@@ -41,6 +44,9 @@ MOST_REDIRECTS = 5
 LONGEST_REASON = 300
 """Characters of a failed request's response that are part of the error's message."""
 
+MOST_LOOKED_AT = 10_000
+"""Characters of it that are looked at for that."""
+
 LONGEST_WAIT = 7 * 24 * 3600.0
 """Seconds of a `Retry-After` that are taken for meant."""
 
@@ -48,7 +54,8 @@ OWN_HEADERS = frozenset({"connection", "content-length", "host", "transfer-encod
 """Headers that follow from the request, and are not written by hand."""
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HOST = re.compile(r"\s*[A-Za-z]+://[^/?#]*")
+_GIVEN_HOST = re.compile(r"\s*[A-Za-z]+://[^/?#:{}]+(?:[:/?#]|\s*$)")
+"""Matches an address whose host is no template, whatever its port and its path are."""
 _JSON = re.compile(r"(?:application|text)/(?:[\w.-]+\+)?json")
 _GIVEN = ("inputs", "secrets", "run")
 """Names whose values come from who started the run, and from nobody's answer."""
@@ -63,7 +70,6 @@ class HttpKind(StepKind[Http]):
     opens_files = True
     call_kind = "fetch"
     is_detailed = True
-    default_timeout = DEFAULT_TIMEOUT
     shape: ClassVar[tuple[str, str]] = ("[(", ")]")
 
     def fields(self, step: Http, workflow: Workflow) -> Sequence[str]:
@@ -146,6 +152,8 @@ class Exchange:
         self._step = step
         self._attempt = attempt
         self._rules = rules
+        has_timeout = step.timeout or attempt.workflow.defaults.timeout
+        self._seconds = None if has_timeout else DEFAULT_TIMEOUT
         against = [rule for rule in rules if rule.effect != "allow"]
         choices = attempt.agents.choices_in(attempt.cwd)
         self._permissions: Permissions = Permissions(against, choices, attempt.cwd)
@@ -195,15 +203,19 @@ class Exchange:
         )
 
         try:
-            return await request_once(
-                request.url,
-                may_be_private=request.may_be_private or self._is_named(request.url),
-                method=request.method,
-                headers=request.headers,
-                content=request.content,
-                seconds=None,
-                most_bytes=LARGEST_BODY,
-            )
+            async with asyncio.timeout(self._seconds):
+                return await request_once(
+                    request.url,
+                    may_be_private=request.may_be_private or self._is_named(request.url),
+                    method=request.method,
+                    headers=request.headers,
+                    content=request.content,
+                    seconds=None,
+                    most_bytes=LARGEST_BODY,
+                )
+        except TimeoutError:
+            message = f"{request.url.host} did not answer within {DEFAULT_TIMEOUT:g} s: see `timeout`"
+            raise StepError("timeout", message) from None
         except HostNotFoundError as error:
             raise StepError("not_found", str(error)) from None
         except PrivateHostError as error:
@@ -219,7 +231,10 @@ class Exchange:
     def _redirected(self, request: HttpRequest, response: FetchResponse) -> HttpRequest:
         """Return the request that a redirect leads on to; what the step says goes to no other origin."""
         assert response.location is not None
-        target = _parsed(str(request.url.join(response.location)))
+        try:
+            target = _parsed(urljoin(str(request.url), response.location), "http")
+        except ValueError as error:
+            raise StepError("http", f"{request.url} leads on to what is no address: {error}") from None
         method, content = request.method, request.content
         if response.status == 303 or (response.status in (301, 302) and method == "POST"):
             method, content = ("HEAD" if method == "HEAD" else "GET"), None
@@ -279,13 +294,13 @@ def _request_of(step: Http, attempt: Attempt) -> HttpRequest:
     return HttpRequest(step.method, url, {**kept, **written}, content, _host_is_given(step.url))
 
 
-def _parsed(text: str) -> httpx.URL:
+def _parsed(text: str, kind: ErrorKind = "template") -> httpx.URL:
     from coupler.permission.web_requests import FetchError, parsed_url
 
     try:
         return parsed_url(text)
     except FetchError as error:
-        raise StepError("template", str(error)) from None
+        raise StepError(kind, str(error)) from None
 
 
 def _problem_with(url: str) -> str | None:
@@ -300,8 +315,7 @@ def _host_is_given(url: str) -> bool:
 
     One that a server, a model or a program has answered is asked only if it is public, or a rule names it.
     """
-    written = _HOST.match(url)
-    if written is not None and is_plain(written[0]):
+    if _GIVEN_HOST.match(url) is not None:
         return True
     return all(reference.names[0] in _GIVEN for reference in references(url))
 
@@ -388,7 +402,7 @@ def _result(step: Http, attempt: Attempt, url: httpx.URL, response: FetchRespons
     if not _is_ok(step, response.status):
         kind: ErrorKind = "rate_limit" if response.status == 429 else "http"
         # Without secrets before it is cut: nobody would recognise the half of one.
-        said = attempt.mask(" ".join(text.split()))[:LONGEST_REASON]
+        said = attempt.mask(" ".join(text[:MOST_LOOKED_AT].split()))[:LONGEST_REASON]
         message = f"{step.method} {url} was answered with {told}{f': {said}' if said else ''}."
         raise StepError(kind, message, retry_after=_retry_after(response), result=failed)
     if response.is_cut:
@@ -405,11 +419,12 @@ def _result(step: Http, attempt: Attempt, url: httpx.URL, response: FetchRespons
 
 def _text(response: FetchResponse) -> str:
     """Return the body as text, by the encoding that the server names; other bytes come back as they were."""
-    charset = response.charset or "utf-8"
-    try:
-        return response.body.decode(charset)
-    except (LookupError, UnicodeError, ValueError):
-        return response.body.decode("utf-8", "surrogateescape")
+    from coupler.permission.web_requests import is_text_encoding
+
+    charset = response.charset
+    with suppress(UnicodeError):
+        return response.body.decode(charset if charset and is_text_encoding(charset) else "utf-8")
+    return response.body.decode("utf-8", "surrogateescape")
 
 
 def _output(step: Http, text: str, media_type: str, what: str) -> Json | msgspec.UnsetType:

@@ -31,8 +31,6 @@ class StepKind(Generic[S]):
     """True if it does something by itself, which a run that goes step by step asks about before."""
     opens_files: ClassVar[bool] = False
     """True if it opens files of this process while it works, of which there are only so many."""
-    default_timeout: ClassVar[float | None] = None
-    """Seconds of an attempt at a step without a `timeout`; None: as long as it takes."""
     is_instant: ClassVar[bool] = False
     """True if nothing can interrupt it in its midst: `once` says nothing about it."""
     is_loop: ClassVar[bool] = False
