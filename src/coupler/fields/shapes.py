@@ -152,21 +152,6 @@ class Anything(msgspec.Struct, frozen=True):
         return {}
 
 
-class JsonSchema(msgspec.Struct, frozen=True):
-    """A JSON Schema, written in place."""
-
-    words: str = "a JSON Schema"
-
-    def is_like(self, node: Node) -> bool:
-        return isinstance(node, MappingNode)
-
-    def read(self, node: Node, key: str, notes: Notes) -> Any:
-        return plain_value(node) if isinstance(node, MappingNode) else unlike(self, node, key, notes)
-
-    def schema(self) -> Schema:
-        return {"type": "object"}
-
-
 class ListOf(msgspec.Struct, frozen=True):
     """A list whose items have one shape."""
 
@@ -290,51 +275,6 @@ class Text(msgspec.Struct, frozen=True):
         return {"type": "string", "pattern": self.pattern} if self.pattern else {"type": "string"}
 
 
-class Variable(msgspec.Struct, frozen=True):
-    """A text, or a number or boolean that is taken as it is written; a template."""
-
-    words: str = "a text, a number, true or false"
-
-    def is_like(self, node: Node) -> bool:
-        return isinstance(node, ScalarNode) and node.value is not None
-
-    def read(self, node: Node, key: str, notes: Notes) -> Any:
-        if not isinstance(node, ScalarNode) or node.value is None:
-            return unlike(self, node, key, notes)
-        notes.found("template", node)
-        return node.text
-
-    def schema(self) -> Schema:
-        return {"type": ["string", "number", "boolean"]}
-
-
-class FileName(Text, frozen=True):
-    """A file, relative to the directory of the file that names it."""
-
-    words: str = "the name of a file"
-    not_files: tuple[str, ...] = ()
-    """Words that mean something else."""
-
-    def read(self, node: Node, key: str, notes: Notes) -> Any:
-        if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
-            return unlike(self, node, key, notes)
-        name = node.value
-        if name in self.not_files:
-            return name
-        if not re.search(r"\S", name) or re.search("[\x00-\x1f\x7f]", name):
-            return notes.unfit(node, key, "must be the name of a file, in one line")
-        if name.startswith(("/", "~")):
-            return notes.unfit(node, key, "must be a path that starts in the workflow's directory")
-        notes.found("file", node)
-        return name
-
-    def schema(self) -> Schema:
-        return {
-            "type": "string",
-            "pattern": r"^(?![/~])[^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]*$",
-        }
-
-
 class Boolean(msgspec.Struct, frozen=True):
     """True or false."""
 
@@ -350,20 +290,6 @@ class Boolean(msgspec.Struct, frozen=True):
 
     def schema(self) -> Schema:
         return {"type": "boolean"}
-
-
-class Yes(Boolean, frozen=True):
-    """The value `true`; an option that is not wanted is left out."""
-
-    words: str = "true"
-
-    def read(self, node: Node, key: str, notes: Notes) -> Any:
-        if not isinstance(node, ScalarNode) or node.value is not True:
-            return notes.unfit(node, key, "must be true here, or be left out")
-        return True
-
-    def schema(self) -> Schema:
-        return {"const": True}
 
 
 class Number(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec import NODEFAULT, UNSET, Struct, structs
@@ -39,7 +39,7 @@ from coupler.fields.shapes import (
     Schema,
     Shape,
 )
-from coupler.fields.words import listed, printable, suggestion
+from coupler.fields.words import listed, suggestion
 
 S = TypeVar("S", bound=Struct)
 
@@ -218,7 +218,7 @@ class _ShortForm(Struct, frozen=True):
         return self.plain.schema()
 
 
-class _Declared(Struct, frozen=True):
+class _Declared(NamedTuple):
     """What `table` says of a struct."""
 
     name: str
@@ -470,40 +470,3 @@ class Needs(Struct, frozen=True):
 
     def schema(self) -> Schema:
         return {"dependentRequired": {self.name: [self.other]}}
-
-
-class Alone(Struct, frozen=True):
-    """A key that stands by itself."""
-
-    name: str
-
-    def check(self, node: MappingNode, notes: Notes) -> bool:
-        if self.name not in node.values or len(node.values) == 1:
-            return True
-        other = next(name for name in node.values if name != self.name)
-        notes.wrong(node.key(other), f"`{printable(other, 60)}` cannot stand beside `{self.name}`")
-        return False
-
-    def schema(self) -> Schema:
-        return {"if": {"required": [self.name]}, "then": {"maxProperties": 1}}
-
-
-class Inside(Struct, frozen=True):
-    """Keys that belong inside of another key's value when that is a mapping, and else beside it."""
-
-    name: str
-    others: tuple[str, ...]
-
-    def check(self, node: MappingNode, notes: Notes) -> bool:
-        if not isinstance(node.values.get(self.name), MappingNode):
-            return True
-        beside = [other for other in self.others if other in node.values]
-        for other in beside:
-            notes.wrong(
-                node.key(other), f"write `{other}` inside of `{self.name}`, as that is a mapping here"
-            )
-        return not beside
-
-    def schema(self) -> Schema:
-        is_mapping = {"required": [self.name], "properties": {self.name: {"type": "object"}}}
-        return {"if": is_mapping, "then": {"properties": dict.fromkeys(self.others, False)}}

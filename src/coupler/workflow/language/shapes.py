@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from coupler.fields.nodes import ListNode, Node, ScalarNode, SourcePosition
+from coupler.fields.nodes import ListNode, MappingNode, Node, ScalarNode, SourcePosition, plain_value
 from coupler.fields.shapes import (
+    Boolean,
     Duration,
-    FileName,
     ListOf,
     MappingOf,
     Names,
@@ -19,10 +20,121 @@ from coupler.fields.shapes import (
     Schema,
     Text,
     TextKind,
-    Variable,
     unlike,
 )
 from coupler.fields.words import printable
+
+
+class JsonSchema(msgspec.Struct, frozen=True):
+    """A JSON Schema, written in place."""
+
+    words: str = "a JSON Schema"
+
+    def is_like(self, node: Node) -> bool:
+        return isinstance(node, MappingNode)
+
+    def read(self, node: Node, key: str, notes: Notes) -> Any:
+        return plain_value(node) if isinstance(node, MappingNode) else unlike(self, node, key, notes)
+
+    def schema(self) -> Schema:
+        return {"type": "object"}
+
+
+class Variable(msgspec.Struct, frozen=True):
+    """A text, or a number or boolean that is taken as it is written; a template."""
+
+    words: str = "a text, a number, true or false"
+
+    def is_like(self, node: Node) -> bool:
+        return isinstance(node, ScalarNode) and node.value is not None
+
+    def read(self, node: Node, key: str, notes: Notes) -> Any:
+        if not isinstance(node, ScalarNode) or node.value is None:
+            return unlike(self, node, key, notes)
+        notes.found("template", node)
+        return node.text
+
+    def schema(self) -> Schema:
+        return {"type": ["string", "number", "boolean"]}
+
+
+class FileName(Text, frozen=True):
+    """A file, relative to the directory of the file that names it."""
+
+    words: str = "the name of a file"
+    not_files: tuple[str, ...] = ()
+    """Words that mean something else."""
+
+    def read(self, node: Node, key: str, notes: Notes) -> Any:
+        if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
+            return unlike(self, node, key, notes)
+        name = node.value
+        if name in self.not_files:
+            return name
+        if not re.search(r"\S", name) or re.search("[\x00-\x1f\x7f]", name):
+            return notes.unfit(node, key, "must be the name of a file, in one line")
+        if name.startswith(("/", "~")):
+            return notes.unfit(node, key, "must be a path that starts in the workflow's directory")
+        notes.found("file", node)
+        return name
+
+    def schema(self) -> Schema:
+        return {
+            "type": "string",
+            "pattern": r"^(?![/~])[^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]*$",
+        }
+
+
+class Yes(Boolean, frozen=True):
+    """The value `true`; an option that is not wanted is left out."""
+
+    words: str = "true"
+
+    def read(self, node: Node, key: str, notes: Notes) -> Any:
+        if not isinstance(node, ScalarNode) or node.value is not True:
+            return notes.unfit(node, key, "must be true here, or be left out")
+        return True
+
+    def schema(self) -> Schema:
+        return {"const": True}
+
+
+class Alone(msgspec.Struct, frozen=True):
+    """A key that stands by itself."""
+
+    name: str
+
+    def check(self, node: MappingNode, notes: Notes) -> bool:
+        if self.name not in node.values or len(node.values) == 1:
+            return True
+        other = next(name for name in node.values if name != self.name)
+        notes.wrong(node.key(other), f"`{printable(other, 60)}` cannot stand beside `{self.name}`")
+        return False
+
+    def schema(self) -> Schema:
+        return {"if": {"required": [self.name]}, "then": {"maxProperties": 1}}
+
+
+class Inside(msgspec.Struct, frozen=True):
+    """Keys that belong inside of another key's value when that is a mapping, and else beside it."""
+
+    name: str
+    others: tuple[str, ...]
+
+    def check(self, node: MappingNode, notes: Notes) -> bool:
+        if not isinstance(node.values.get(self.name), MappingNode):
+            return True
+        beside = [other for other in self.others if other in node.values]
+        for other in beside:
+            notes.wrong(
+                node.key(other), f"write `{other}` inside of `{self.name}`, as that is a mapping here"
+            )
+        return not beside
+
+    def schema(self) -> Schema:
+        is_mapping = {"required": [self.name], "properties": {self.name: {"type": "object"}}}
+        return {"if": is_mapping, "then": {"properties": dict.fromkeys(self.others, False)}}
+
 
 TemplateText = Annotated[str, Text(kind="template")]
 """Text in which `{{ }}` is replaced; exactly one `{{ }}` keeps the type of its value."""
