@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import time
 
 import pytest
 
@@ -157,6 +158,18 @@ def test_an_error_survives_its_way_to_another_process(place):
     again = pickle.loads(pickle.dumps(caught.value))
 
     assert (again.kind, again.problems, str(again)) == ("invalid", caught.value.problems, str(caught.value))
+
+
+@pytest.mark.parametrize("section", ["agents.x", "agents.x.hooks", "mcp.x"])
+def test_very_many_unknown_keys_of_a_table_take_no_time(place, section):
+    place.project_says(f"[{section}]\n" + "\n".join(f"commnd{number} = 1" for number in range(19_000)))
+
+    begun = time.process_time()
+    with pytest.raises(ConfigError) as caught:
+        place.load()
+
+    assert len(caught.value.problems) >= 19_000
+    assert time.process_time() - begun < 5
 
 
 @pytest.mark.parametrize(

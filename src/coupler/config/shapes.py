@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from coupler.config.files import KeyPath, ListItem, Origin
+from coupler.config.lookup import MOST_PROBLEMS
 from coupler.fields.nodes import ListNode, MappingNode, Node, ScalarNode, SourcePosition
 from coupler.fields.shapes import WRONG, Choice, ListOf, MappingOf, Names, Notes, Schema, Text, unlike
 from coupler.fields.tables import Key
@@ -109,8 +110,10 @@ class SettingNotes(Notes):
         self.faults.append(Fault(self._places[id(node)][0], f" {message}"))
         return WRONG
 
-    def unknown(self, node: MappingNode, name: str, title: str, advice: str) -> Any:
-        return self.unfit(node.key(name), name, f"is unknown; {advice}")
+    def unknown(self, node: MappingNode, name: str, title: str, advice: Callable[[], str]) -> Any:
+        # More than a few are only counted: comparing words takes its time.
+        about = f"; {advice()}" if len(self.faults) < MOST_PROBLEMS else ""
+        return self.unfit(node.key(name), name, f"is unknown{about}")
 
     def misnamed(self, node: MappingNode, name: str, key: str, words: str) -> Any:
         return self.unfit(node.key(name), name, f"must be {words}")

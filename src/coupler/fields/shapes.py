@@ -64,9 +64,10 @@ class Notes:
         """Note a problem with the value of a key, whose name the message goes on after."""
         return self.wrong(node, f"`{printable(key, 60)}` {message}")
 
-    def unknown(self, node: MappingNode, name: str, title: str, advice: str) -> Any:
-        """Note a key that a mapping does not have."""
-        return self.wrong(node.key(name), f"`{printable(name, 60)}` is no key of {title}; {advice}")
+    def unknown(self, node: MappingNode, name: str, title: str, advice: Callable[[], str]) -> Any:
+        """Note a key that a mapping does not have; advice takes its time."""
+        about = "" if len(self.problems) >= MOST_PROBLEMS else advice()
+        return self.wrong(node.key(name), f"`{printable(name, 60)}` is no key of {title}; {about}")
 
     def misnamed(self, node: MappingNode, name: str, key: str, words: str) -> Any:
         """Note a name in the mapping of a key that must be something else."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeVar, Union, get_args, get_origin
 
 import msgspec
@@ -133,7 +133,7 @@ class Table:
         read = {
             name: self._keys[name].shape.read(value, name, notes)
             if name in self._keys
-            else notes.unknown(node, name, self.title, self._advice(name, notes))
+            else notes.unknown(node, name, self.title, partial(self._advice, name, notes))
             for name, value in node.values.items()
         }
         is_whole = self._has_all(node, notes)
