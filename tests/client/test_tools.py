@@ -822,7 +822,7 @@ class TestSafety:
         ((code, out, err),) = agent.noted("said")
         assert (code, out) == (1, "")
         assert "does not know this session" in err
-        assert "without a token" in caplog.text
+        assert "sent no valid token" in caplog.text
 
     def test_the_token_is_in_no_argument(self, script):
         agent = script("for prompt in prompts(): pass")
