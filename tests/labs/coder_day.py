@@ -362,7 +362,7 @@ class Day:
             return
         after = self._files()
         for command, expected in (("/undo", before), ("/redo", after))[: 1 + is_redone]:
-            reply = await self._session.prompt(command, timeout=PROMPT_SECONDS)
+            reply = await self._session.prompt(command, timeout=PROMPT_SECONDS, commands=True)
             if self._files() != expected:
                 self.problems.append(f"after {command} the files are not as they were: {reply.text}")
         if not is_redone:
