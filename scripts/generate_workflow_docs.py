@@ -40,6 +40,7 @@ from coupler.workflow.language.model import (
     step_tables,
 )
 from coupler.workflow.language.reader import MOST_FILE_BYTES, read_text
+from coupler.workflow.steps.blocks import MOST_WITH_NEEDS
 from coupler.workflow.steps.http_request import LARGEST_BODY, MOST_REDIRECTS
 from coupler.workflow.steps.shell_command import GRACE, MOST_HEAD, MOST_TAIL
 from coupler.workflow.validation.views import COMMON_FIELDS, NESTED_FIELDS, fields_of
@@ -121,6 +122,7 @@ LIMITS = (
         "stdout, and stderr",
         f"the first {MOST_HEAD >> 20} MiB and the last {MOST_TAIL >> 20} MiB, with a mark between them",
     ),
+    ("branches of a `parallel` step in which some have `needs`", f"{MOST_WITH_NEEDS:,}"),
     ("the response to an `http` step", f"{LARGEST_BODY >> 20} MiB, unpacked"),
     ("its redirects", str(MOST_REDIRECTS)),
     (

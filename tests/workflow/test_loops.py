@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -272,3 +273,16 @@ def test_what_leaves_no_loop_and_what_nobody_can_wait_for_has_its_place_in_the_f
         "have `needs: [f]`",
         "20:31: error: `needs` does not go with `wait: any`, which is over when one branch has succeeded",
     ]
+
+
+def test_many_branches_that_need_each_other_are_checked_quickly(project: Project) -> None:
+    chain = [f"{{id: b{n}, needs: [b{(n + 1) % 1000}], run: make}}" for n in range(1000)]
+    flow = project.write("flow.yaml", f"steps: [{{parallel: [{', '.join(chain)}]}}]")
+    began = time.monotonic()
+    checked = project.coupler_text("workflows", "validate", str(flow))
+    assert checked.stdout.count("error: these branches wait for each other: b0 → b1 → ") == 1, checked
+    assert time.monotonic() - began < 20
+
+    flow = project.write("flow.yaml", f"steps: [{{parallel: [{', '.join([*chain, '{run: make}'])}]}}]")
+    checked = project.coupler_text("workflows", "validate", str(flow))
+    assert "error: with `needs` a step has at most 1,000 branches" in checked.stdout

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from coupler.workflow.validation.checks import StepCheck
 
 
+MOST_WITH_NEEDS = 1000
+"""Branches of a step in which some need others."""
+
+
 class ParallelKind(BlockKind[Parallel]):
     """Branches that run beside each other."""
 
@@ -32,20 +36,26 @@ class ParallelKind(BlockKind[Parallel]):
     def order(self, step: Parallel) -> Iterator[tuple[int, frozenset[int]]]:
         needs = needed_branches(step)
         for number in in_order(needs):
+            needed = _needed_by(number, needs)
             # Branches that need each other are told by themselves, and see nothing of each other.
-            yield number, frozenset() if number in _needed_by(number, needs) else _needed_by(number, needs)
+            yield number, frozenset() if number in needed else needed
 
     def check(self, step: Parallel, check: StepCheck) -> None:
         """Check what the branches need of each other."""
-        findings, needs = check.findings, needed_branches(step)
+        findings, numbers, needs = check.findings, _numbers(step), needed_branches(step)
+        all_needs = [_needed_by(number, needs) for number in range(len(needs))]
+        in_round = {number for number, needed in enumerate(all_needs) if number in needed}
         for number, branch in enumerate(step.branches):
-            if not branch or not branch[0].needs:
+            if not branch or not branch[0].needs or findings.is_full:
                 continue
-            for node in scalars_in(findings.node_of(branch[0], "needs")):
-                if (problem := _problem_with_need(step, number, str(node.value))) is not None:
-                    findings.wrong(node.position, problem)
             place = findings.place_of(branch[0], "needs")
-            if number in (before := _needed_by(number, needs)) and number == _first_of_round(before, needs):
+            if len(step.branches) > MOST_WITH_NEEDS:
+                findings.wrong(place, f"with `needs` a step has at most {MOST_WITH_NEEDS:,} branches")
+                return
+            for node in scalars_in(findings.node_of(branch[0], "needs")):
+                if (problem := _problem_with_need(step, number, str(node.value), numbers)) is not None:
+                    findings.wrong(node.position, problem)
+            if number in in_round and number == min(all_needs[number] & in_round):
                 chain = " → ".join(step.branches[each][0].id for each in _way_round(number, needs))
                 findings.wrong(place, f"these branches wait for each other: {chain}")
             if step.wait == "any":
@@ -62,6 +72,8 @@ class ParallelKind(BlockKind[Parallel]):
         return f"branch {number}"
 
     async def go_through(self, step: Parallel, block: BlockRun) -> Json:
+        from coupler.workflow.engine.blocks import BranchOrder
+
         scopes = [block.scope.inside() for _ in step.branches]
         needs, prefix = needed_branches(step), f"{block.name}."
 
@@ -79,8 +91,6 @@ class ParallelKind(BlockKind[Parallel]):
             if not is_over:
                 block.skip(number, step.branches[number], prefix)
 
-        from coupler.workflow.engine.blocks import BranchOrder
-
         count, most = len(step.branches), step.max_concurrent
         order = BranchOrder(needs, in_order(needs), skip_branch if step.wait == "settled" else None)
         try:
@@ -94,47 +104,53 @@ class ParallelKind(BlockKind[Parallel]):
 
 def needed_branches(step: Parallel) -> list[frozenset[int]]:
     """Return for each branch the numbers of those that it needs."""
-    numbers = {each.id: number for number, branch in enumerate(step.branches) for each in branch}
+    if len(step.branches) > MOST_WITH_NEEDS:
+        return [frozenset()] * len(step.branches)
+    numbers = _numbers(step)
     return [
         frozenset(numbers[name] for name in (branch[0].needs if branch else ()) if name in numbers)
         for branch in step.branches
     ]
 
 
+def _numbers(step: Parallel) -> dict[str, int]:
+    """Return the number of each step's branch by the step's id."""
+    return {each.id: number for number, branch in enumerate(step.branches) for each in branch}
+
+
 def in_order(needs: Sequence[frozenset[int]]) -> list[int]:
     """Return the numbers of all branches, each after those that it needs, unless they need each other."""
-    found: list[int] = []
+    found: dict[int, None] = {}
     left = [*range(len(needs))]
     while left:
-        ready = [number for number in left if needs[number] <= {*found}] or left
-        found += ready
-        left = [number for number in left if number not in ready]
-    return found
+        ready = [number for number in left if needs[number] <= found.keys()] or left
+        found.update(dict.fromkeys(ready))
+        left = [number for number in left if number not in found]
+    return [*found]
 
 
-def _problem_with_need(step: Parallel, number: int, name: str) -> str | None:
-    if any(each.id == name for each in step.branches[number]):
-        return f"`{name}` is a step of this very branch: `needs` names steps of others"
-    others = [each.id for other, branch in enumerate(step.branches) if other != number for each in branch]
-    if name in others:
-        return None
+def _problem_with_need(step: Parallel, number: int, name: str, numbers: Mapping[str, int]) -> str | None:
+    if name in numbers:
+        is_own = numbers[name] == number
+        return f"`{name}` is a step of this very branch: `needs` names steps of others" if is_own else None
+    others = [each for each, other in numbers.items() if other != number]
     near = nearest(name, others) if others else "it has no other branch"
     return f"no branch of `{step.id}` has the step `{printable(name, 60)}`; {near}"
 
 
-def _first_of_round(before: Collection[int], needs: Sequence[frozenset[int]]) -> int:
-    """Return the lowest number of the branches that need themselves, of those before one."""
-    return min(each for each in before if each in _needed_by(each, needs))
-
-
 def _way_round(number: int, needs: Sequence[frozenset[int]]) -> list[int]:
-    """Return the shortest way from a branch, by what branches need, back to itself."""
-    ways = [[number]]
-    while True:
-        ways = [[*way, each] for way in ways for each in sorted(needs[way[-1]]) if each not in way[1:]]
-        for way in ways:
-            if way[-1] == number:
-                return way
+    """Return the shortest way from a branch that needs itself, by what branches need, back to it."""
+    before: dict[int, int] = {}
+    waiting = [number]
+    for each in waiting:
+        for needed in sorted(needs[each]):
+            if needed not in before:
+                before[needed] = each
+                waiting.append(needed)
+    way = [number, before[number]]
+    while way[-1] != number:
+        way.append(before[way[-1]])
+    return way[::-1]
 
 
 def _needed_by(number: int, needs: Sequence[frozenset[int]]) -> frozenset[int]:
