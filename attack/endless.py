@@ -42,7 +42,7 @@ MCP_SERVER = HERE / "agents" / "endless_mcp.py"
 MOST_MEGABYTES = 250.0
 """Of one process and all that it has started, less what they have before the source begins."""
 NEW_PROCESS_MEGABYTES = 250.0
-"""What a command and the coder that it starts hold before a source begins."""
+"""Megabytes of a command and the coder that it starts, before a source begins."""
 ANSWER_MS = 1000.0
 """The longest time that an answer beside a source may take, less that of other programs."""
 ANSWER_MS_IN_TESTS = 4000.0
@@ -175,7 +175,7 @@ class Stand:
     command: list[str]
     env: dict[str, str]
     answer: str = GREETING
-    """What another prompt is answered by."""
+    """The answer to another prompt."""
     servers: list[dict[str, Any]] = field(default_factory=list)
 
     @property

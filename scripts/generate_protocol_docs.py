@@ -114,7 +114,7 @@ IN_JSON = {
     "turn": "The end of a turn, with the tokens and the cost of its prompt.",
     "permission": "The decision about a permission request.",
 }
-"""What events are in JSON, where their types' descriptions speak of Python."""
+"""The descriptions of events in JSON where their types' descriptions speak of Python."""
 
 OF_CALLS = {
     "run": "the run's id",

@@ -116,7 +116,7 @@ def _run_event(happenings: Iterable[JsonObject], place: JsonObject) -> JsonObjec
 
 
 def _session_export(blocks: JsonObject, outcome: JsonObject) -> JsonObject:
-    """What `coupler sessions export --format json` writes."""
+    """The document that `coupler sessions export --format json` writes."""
     named = [{"$ref": f"#/$defs/event.{name}"} for name in EXPORTED]
     broken = {"event": {"const": "unreadable"}, "kind": TEXT, "key": TEXT}
     unreadable = _object(broken, text=TEXT, base64=TEXT)

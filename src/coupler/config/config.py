@@ -45,7 +45,7 @@ class Config(Settings, frozen=True, kw_only=True, eq=False):
     """The settings of one session, as fields. Immutable: a changed file is read by the next `load`."""
 
     settings: Mapping[str, ConfigSetting] = MappingProxyType({})
-    """What was set, by key; the origin of a list is that of highest precedence that added to it."""
+    """The settings that were made, by key; the origin of a list is the strongest that added to it."""
     notes: tuple[IgnoredSetting, ...] = ()
     project: ConfigFile | None = None
     """The project's nearest file, if there is one."""

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from coupler.config.lookup import ConfigError
-from coupler.fields.words import printable
+from coupler.runtime.formatting import printable
 
 LARGEST_FILE = 1024 * 1024
 """Bytes of a file, at most."""

@@ -39,7 +39,7 @@ from coupler.config.shapes import (
 )
 from coupler.fields.shapes import WRONG, Boolean, Number
 from coupler.fields.tables import marks_of
-from coupler.fields.words import suggestion
+from coupler.runtime.formatting import suggestion
 
 if TYPE_CHECKING:
     from coupler.schema.v1 import McpServer
@@ -253,7 +253,7 @@ class Sessions(Struct, frozen=True):
 
 
 class Store(Struct, frozen=True):
-    """What of the store is kept."""
+    """How long and how much the store keeps."""
 
     keep_sessions: Annotated[
         KeepRule | None,

@@ -98,7 +98,7 @@ def project_directory(cwd: str, environ: Mapping[str, str]) -> str:
 
 def printable_key(path: Sequence[str | int]) -> str:
     """A key as it is written in TOML; numbers, which count the tables of a list, are left out."""
-    from coupler.fields.words import LONGEST_NAME, printable
+    from coupler.runtime.formatting import LONGEST_NAME, printable
 
     names = [part for part in path if isinstance(part, str)]
     return printable(".".join(name if _BARE.fullmatch(name) else f'"{name}"' for name in names), LONGEST_NAME)
@@ -131,7 +131,7 @@ def _is_there(path: str) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
-        from coupler.fields.words import printable
+        from coupler.runtime.formatting import printable
 
         # It may be there and forbid something, so going on without it is not safe.
         raise ConfigError(

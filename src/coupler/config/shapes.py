@@ -148,7 +148,7 @@ def _value_problem(text: str) -> str | None:
 AGENT_NAMES = Names(
     "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$", "called by letters, digits, `_`, `-` and `.`, at most 64 of them"
 )
-"""What can be told from a command line: one word, without a path in it."""
+"""A name that cannot be taken for a command line: one word, without a path in it."""
 
 
 def agent_problem(text: str) -> str | None:

@@ -32,7 +32,7 @@ SHORT_PIECE = 256
 """Characters of a piece below which joining saves memory."""
 
 BLANK_LINE = "\n\n"
-"""What stands between two messages of one reply."""
+"""Separates two messages of one reply."""
 
 INTERRUPTED = "interrupted"
 """The error of a tool call or compaction whose end was not recorded."""

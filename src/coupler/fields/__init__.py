@@ -2,7 +2,7 @@
 
 `nodes` is a file's content with the line and column of every value, `shapes` are the kinds of values, and
 `tables` makes the keys of a mapping of an annotated struct: reading it, its JSON Schema and its table in the
-manual. `words` puts names into messages. `json_types` makes the JSON Schema of a Python type, such as a
+manual. `json_types` makes the JSON Schema of a Python type, such as a
 function's parameters, and reads values of it. Forms are described by a JSON Schema or by a Python type:
 `type_forms` and `schema_forms` read the fields; `form_fields` describes each to clients as ACP's elicitation
 wants it, and checks what comes back; `bounded_regex` matches patterns of unknown origin in bounded time.

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Protocol
 import msgspec
 
 from coupler.fields.nodes import ListNode, MappingNode, Node, Problem, ScalarNode, plain_value
-from coupler.fields.words import printable, suggestion
+from coupler.runtime.formatting import printable, suggestion
 
 Schema = dict[str, Any]
 """A JSON Schema."""
@@ -302,7 +302,7 @@ class Number(msgspec.Struct, frozen=True):
     above: float | None = None
     """It must be more than this."""
     unit: str = ""
-    """What is counted, which says more than the bounds."""
+    """The unit of what is counted, which says more than the bounds."""
 
     @property
     def words(self) -> str:

@@ -39,7 +39,7 @@ from coupler.fields.shapes import (
     Schema,
     Shape,
 )
-from coupler.fields.words import listed, suggestion
+from coupler.runtime.formatting import listed, suggestion
 
 S = TypeVar("S", bound=Struct)
 
@@ -50,7 +50,7 @@ _LINK = re.compile(r"\[(.*?)\]\(.*?\)")
 
 
 class Key(Struct, frozen=True):
-    """What a field is as a key; stands in the annotation of the field."""
+    """Declares a field as a key; stands in the annotation of the field."""
 
     sentence: str
     """A sentence that says what the key does, for the manual and the schema."""
@@ -219,7 +219,7 @@ class _ShortForm(Struct, frozen=True):
 
 
 class _Declared(NamedTuple):
-    """What `table` says of a struct."""
+    """The arguments of `table` for a struct."""
 
     name: str
     title: str

@@ -1,10 +1,12 @@
-"""Formats numbers, sizes, times, long texts and near names for people and for programs."""
+"""Formats numbers, sizes, times, long and foreign texts, and near names for people and for programs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from difflib import get_close_matches
+
+LONGEST_NAME = 60
+"""Characters of a key that are shown."""
 
 
 def to_datetime(at: int) -> datetime | None:
@@ -49,5 +51,32 @@ def shortened(text: str, longest: int) -> str:
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
     """Asks whether the known name that is nearest to this one was meant; what to say if none is near."""
+    from difflib import get_close_matches
+
     near = get_close_matches(name, [*known], n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}?" if near else otherwise
+
+
+def printable(text: str, longest: int = 200) -> str:
+    """Foreign text as it may stand in a message: in one line, visible, and not too long."""
+    cut = shortened(text, longest)
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in cut)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Join keys as they stand in a sentence."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def suggestion(wrong: str, candidates: Sequence[str], valid: Sequence[str]) -> str:
+    """The end of a sentence about an unknown word: the nearest candidate, else all that is valid there."""
+    from difflib import get_close_matches
+
+    # A candidate in another section is also known by its last part; one that is valid here comes first.
+    spellings = {candidate.rpartition(".")[2]: candidate for candidate in reversed(candidates)}
+    spellings |= {candidate: candidate for candidate in candidates}
+    spelling = wrong[:LONGEST_NAME].casefold().replace("-", "_")
+    near = get_close_matches(spelling, spellings, n=1, cutoff=0.7)
+    if near:
+        return f"did you mean `{spellings[near[0]]}`?"
+    return f"use one of {listed(valid)}"

@@ -230,7 +230,7 @@ _PASSING = (
     "WAYLAND_DISPLAY WINDOW WINDOWID WT_SESSION XDG_ACTIVATION_TOKEN XDG_SESSION_ID _ "
 )
 _BEGINNINGS = "ALACRITTY_ GHOSTTY_ GNOME_TERMINAL_ KITTY_ KONSOLE_ VSCODE_ WEZTERM_ ZELLIJ "
-"""What differs from one terminal or editor window to the next and says nothing about an agent."""
+"""Variables that differ from one terminal or editor window to the next and say nothing about an agent."""
 
 _PASSING_VARIABLES = frozenset(_PASSING.split())
 _PASSING_PREFIXES = tuple(_BEGINNINGS.split())

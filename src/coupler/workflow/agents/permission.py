@@ -105,7 +105,7 @@ class Judging:
 
     @cached_property
     def _permissions(self) -> Permissions:
-        """What decides; made when the agent asks something first."""
+        """Decides; made at the first request of the agent."""
         cwd = self._session.cwd
         return self._rules.permissions(self._attempt.agents.choices_in(cwd), cwd)
 

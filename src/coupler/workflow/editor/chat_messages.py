@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from coupler.agent.content import fenced
-from coupler.fields.words import printable
+from coupler.runtime.formatting import printable
 from coupler.workflow.errors import InputError
 from coupler.workflow.language.inputs import inputs_usage
 from coupler.workflow.steps.kinds import kind_named

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 from coupler.agent.agent import Command
 from coupler.agent.session import StoredTrust
 from coupler.config.lookup import ConfigError, project_workflows, workflows_directory
-from coupler.fields.words import printable
 from coupler.redaction.masker import Masker
 from coupler.redaction.sources import declared_secrets
 from coupler.runtime.extras import MissingExtraError
+from coupler.runtime.formatting import printable
 from coupler.runtime.threads import in_thread
 from coupler.workflow.editor.arguments import ask_for_inputs, input_hint, inputs_to_ask, words_in
 from coupler.workflow.editor.chat_messages import (

@@ -42,7 +42,7 @@ class StepWork:
         self.result: Result | None = None
         """The result of work that is over, although its performer may still have to tidy up."""
         self.partial: Result | None = None
-        """What there is of a result when the work is cancelled, or its time is up."""
+        """The part of a result that is there when the work is cancelled, or its time is up."""
         self._cancels = _cancels()
 
     def begin(self, attempt: int) -> None:

@@ -18,12 +18,12 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET
 
-from coupler.fields.words import printable
 from coupler.mcp.servers import named_values
 from coupler.permission.offers import Choices
 from coupler.redaction.known_secrets import named_secrets
 from coupler.redaction.sources import is_too_short
 from coupler.runtime.exceptions import exception_text
+from coupler.runtime.formatting import printable
 from coupler.runtime.guard import one_guard_for_all
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import ImageContent, McpServer

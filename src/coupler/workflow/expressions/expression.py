@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from coupler.fields.words import printable
 from coupler.runtime.extras import import_extra
+from coupler.runtime.formatting import printable
 from coupler.workflow.errors import StepError, UnknownNameError
 from coupler.workflow.expressions.values import (
     Bounds,

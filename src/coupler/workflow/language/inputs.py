@@ -21,7 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from coupler.fields.bounded_regex import Pattern
-from coupler.fields.words import printable
+from coupler.runtime.formatting import printable
 from coupler.workflow.errors import InputError
 from coupler.workflow.language.model import NEVER_SECRET, Input, InputType, Json, Workflow
 

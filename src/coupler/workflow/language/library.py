@@ -21,7 +21,7 @@ from coupler.agent.factory import split_target
 from coupler.config.config import TrustedFiles
 from coupler.config.lookup import project_workflows, workflows_directory
 from coupler.fields.nodes import MappingNode, ScalarNode
-from coupler.fields.words import printable
+from coupler.runtime.formatting import printable
 from coupler.store.choices import Trust
 from coupler.workflow.errors import InvalidWorkflowError, Problem, StepError, WorkflowError
 from coupler.workflow.language.model import (

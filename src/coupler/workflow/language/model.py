@@ -45,7 +45,7 @@ from coupler.fields.tables import (
     tables_in,
     variant_of,
 )
-from coupler.fields.words import listed
+from coupler.runtime.formatting import listed
 from coupler.workflow.language.shapes import (
     ANY_TEXT,
     EXPRESSION,

@@ -17,7 +17,7 @@ import msgspec
 from coupler.fields.nodes import ListNode, MappingNode, Node, Problem, ScalarNode, plain_value
 from coupler.fields.shapes import WRONG
 from coupler.fields.tables import Table
-from coupler.fields.words import listed, printable
+from coupler.runtime.formatting import listed, printable
 from coupler.workflow.errors import InvalidWorkflowError, WorkflowError
 from coupler.workflow.language import model as d
 from coupler.workflow.language.error_recovery import ErrorRecovery, RemovedParts

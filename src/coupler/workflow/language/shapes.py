@@ -22,7 +22,7 @@ from coupler.fields.shapes import (
     TextKind,
     unlike,
 )
-from coupler.fields.words import printable
+from coupler.runtime.formatting import printable
 
 
 class JsonSchema(msgspec.Struct, frozen=True):

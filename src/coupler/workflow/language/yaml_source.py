@@ -14,8 +14,8 @@ from itertools import islice
 from typing import Any, NoReturn
 
 from coupler.fields.nodes import ListNode, MappingNode, Node, Problem, ScalarNode, SourcePosition
-from coupler.fields.words import printable
 from coupler.runtime.extras import import_extra
+from coupler.runtime.formatting import printable
 from coupler.workflow.errors import InvalidWorkflowError
 
 MOST_BYTES = 1024 * 1024

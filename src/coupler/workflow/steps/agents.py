@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 import msgspec
 from msgspec import structs
 
-from coupler.fields.words import printable
+from coupler.runtime.formatting import printable
 from coupler.workflow.expressions.expression import is_plain
 from coupler.workflow.journal.run_events import Result
 from coupler.workflow.language.model import (
@@ -35,7 +35,7 @@ A = TypeVar("A", Agent, Converse)
 
 
 class _OfAgents(StepKind[A]):
-    """What both kinds have in common."""
+    """The base of both kinds."""
 
     works = True
     call_kind = "think"

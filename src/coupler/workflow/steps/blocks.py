@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 from msgspec import UNSET
 
-from coupler.fields.words import printable
+from coupler.runtime.formatting import printable
 from coupler.workflow.errors import StepError
 from coupler.workflow.journal.run_events import Result
 from coupler.workflow.language.model import ForEach, Json, Parallel, While, Workflow

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from coupler.fields.nodes import MappingNode
-from coupler.fields.words import printable
+from coupler.runtime.formatting import printable
 from coupler.workflow.errors import InputError
 from coupler.workflow.expressions.expression import is_plain
 from coupler.workflow.journal.run_events import Rehearsed, Result
@@ -127,7 +127,7 @@ class StopKind(StepKind[Stop]):
 
 
 class _LeavesRound(StepKind[R]):
-    """What `break` and `continue` have in common: they end the round of the loop around them."""
+    """The base of `break` and `continue`, which end the round of the loop around them."""
 
     is_instant = True
     shape: ClassVar[tuple[str, str]] = ("((", "))")

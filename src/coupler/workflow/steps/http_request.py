@@ -17,7 +17,7 @@ from urllib.parse import urljoin
 import msgspec
 from msgspec import UNSET, structs
 
-from coupler.fields.words import printable
+from coupler.runtime.formatting import printable
 from coupler.workflow.errors import StepError
 from coupler.workflow.expressions.expression import is_plain, references
 from coupler.workflow.journal.run_events import Result, Wrote

@@ -57,7 +57,7 @@ class StepKind(Generic[S]):
     is_detailed: ClassVar[bool] = False
     """True if a dry run shows what it would do in place of its title."""
     conditional_end: ClassVar[str] = ""
-    """What a dry run says of it if its `if` is not decided before the run."""
+    """Said of it by a dry run if its `if` is not decided before the run."""
     shape: ClassVar[tuple[str, str]] = ("[", "]")
     """The node of a flowchart, in Mermaid's language."""
 

@@ -20,8 +20,8 @@ import msgspec
 from coupler.agent.factory import split_target
 from coupler.config.lookup import ConfigError
 from coupler.fields.nodes import Node
-from coupler.fields.words import listed, printable
 from coupler.runtime.extras import MissingExtraError, import_extra
+from coupler.runtime.formatting import listed, printable
 from coupler.workflow.errors import Problem, WorkflowError
 from coupler.workflow.expressions.expression import (
     expression_problem,
@@ -438,10 +438,10 @@ class KnownAgents:
 
 @dataclass(frozen=True)
 class StepCheck:
-    """What the kind of a step needs to check it."""
+    """Gives the kind of a step what it needs to check it."""
 
     view: ListView
-    """What the step can see."""
+    """The names that the step can see."""
     workflow: Workflow
     called: Mapping[tuple[str, str], Workflow]
     """The called workflows, by the file that calls them and the name by which it does."""

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Literal
 
 from coupler.fields.nodes import ListNode, MappingNode, Node, ScalarNode
-from coupler.fields.words import listed
+from coupler.runtime.formatting import listed
 from coupler.workflow.errors import Problem
 from coupler.workflow.language.error_recovery import RemovedParts
 from coupler.workflow.language.model import SourcePosition, Step

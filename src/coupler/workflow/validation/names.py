@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from coupler.fields.words import listed, printable
+from coupler.runtime.formatting import listed, printable
 from coupler.workflow.expressions.expression import Reference, ReferencePath
 from coupler.workflow.language.error_recovery import RemovedParts
 from coupler.workflow.language.model import Step, Workflow, inner_lists, lists_of, step_tables
